@@ -1,4 +1,4 @@
-"""Committed records leave from the page cache by sendfile, and all else doesn't; on real segments and sockets."""
+"""Only committed records are sent from the page cache by sendfile; on real segments and sockets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DATA = random.Random(11).randbytes(6 << 20)
 
 
 class WarmRegion(SegmentRegion):
-    """Its pages are cached, whatever else happens on this machine."""
+    """A region that always counts as cached."""
 
     try_read_into = SegmentRegion.read_into
 
@@ -32,14 +32,14 @@ class WarmRegion(SegmentRegion):
 
 
 class Store:
-    """A segment that holds `DATA`, and what was sent of it by reference."""
+    """A segment that contains `DATA`, and the calls that sent it by reference."""
 
     def __init__(self, path) -> None:
         folder = Folder(Descriptors(RealDisk(), 8), str(path))
         self.segment = Segment.create(folder, 0, 0, 4096)
         self.segment.append(DATA, len(DATA))
         self.calls = []
-        """What a call was asked for, and what it took."""
+        """Requested and sent bytes of each call."""
 
     def region(self, position: int, length: int, *, committed: bool = True):
         region = WarmRegion(self.segment, self.segment.log_descriptor, position, length)
@@ -70,7 +70,7 @@ def store(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("receive_buffer", [4096, 0])
 def test_odd_file_ranges_between_buffers_arrive_unchanged(network, make_frame, memory_region, store, receive_buffer):
-    """Two connections at once, so that what one still has to send meets the scratch buffer of the other."""
+    """Two connections at once, so that unsent bytes of one meet the scratch buffer of the other."""
     ranges = [(0, 100_001), (4097, 1 << 20), (17, 70_000), (3, 1000), (8191, 3_000_003), (5, LARGE_REGION_BYTES)]
     ranges += [(len(DATA) - 65_537, 65_537), (1 << 20, 2 << 20)]
     want = b"".join(DATA[at : at + length] + b"|%d|" % at + DATA[:90_000] for at, length in ranges)
@@ -124,7 +124,7 @@ def test_uncommitted_or_small_regions_are_copied(network, make_frame, store):
 
 
 def test_cold_regions_are_sent_from_the_pool(network, make_frame, store):
-    """It may come into the page cache meanwhile, and the rest by reference; nothing shows that outside."""
+    """Uncached at first; later reads may find it in the page cache, and be sent by reference."""
     store.segment.log_descriptor.file().fsync()
     os.posix_fadvise(store.segment.log_descriptor.file().fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -213,7 +213,7 @@ def test_truncation_under_a_sent_region_closes_the_connection(network, make_fram
 
 
 class Turns:
-    """The part of a loop that output asks for: a callback is kept until it is taken."""
+    """The loop functions used by the output: a callback is stored until the test takes it."""
 
     def __init__(self) -> None:
         self.due = []
@@ -223,7 +223,7 @@ class Turns:
 
 
 class FileTarget:
-    """What output asks of a socket, where the bytes go to a file."""
+    """The socket functions used by the output, writing to a file."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -236,11 +236,11 @@ class FileTarget:
 
 
 def test_other_connections_get_a_turn_after_about_a_mib(store, tmp_path):
-    """Into a file, which takes everything at once: only its own measure ends the turn."""
+    """Into a file, which never blocks: only the output's own limit ends the turn."""
     loop, idle = Turns(), []
     target = os.open(tmp_path / "received", os.O_CREAT | os.O_WRONLY)
     wire: Any = FileTarget(target)
-    make: Any = Outbound  # of which so much is enough here
+    make: Any = Outbound  # duck-typed collaborators are enough here
     outbound = make(
         loop,
         None,

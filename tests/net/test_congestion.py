@@ -1,4 +1,4 @@
-"""Who paces: connections from elsewhere as the system says, those of this machine not."""
+"""Pacing: remote connections use the system's algorithm, local ones are not paced."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 
 @pytest.fixture
 def pacing(monkeypatch) -> bytes:
-    """The system's algorithm, which the module takes for one that paces, so that every Linux can be asked."""
+    """The system's algorithm, declared as pacing, so that the test runs on every Linux."""
     if not ALLOWED.exists():
-        pytest.skip("this system does not tell its congestion controls")
+        pytest.skip("this system does not report its congestion controls")
     with socket.socket() as probe:
         default = congestion.algorithm(probe)
     others = set(ALLOWED.read_bytes().split()) - {default}

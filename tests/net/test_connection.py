@@ -91,7 +91,7 @@ def test_a_parked_request_holds_back_those_behind_it(network, make_frame):
         assert await net.response(client) == b"a"
         await net.until(lambda: net.dispatcher.parked)
         assert net.dispatcher.requests == [b"Ea", b"Pb"]
-        # A second read must not overtake either, and only one is taken.
+        # A second read must not overtake either, and only one is read.
         await net.send(client, make_frame(b"Ee") * 10)
         net.dispatcher.finish()
         assert await net.response(client) == b"b"
@@ -162,7 +162,7 @@ def test_a_half_closed_peer_gets_the_answers_of_several_turns(network, make_fram
 
 
 def fill(client: socket.socket, data: bytes) -> int:
-    """Sends what the system takes without anybody reading; returns how much."""
+    """Fill the system's buffers without a reader; returns the bytes sent."""
     sent = 0
     while sent < len(data):
         try:
@@ -221,7 +221,7 @@ def test_close_from_inside_handle_lets_earlier_responses_leave(network, make_fra
         await net.send(client, make_frame(b"Ea") + make_frame(b"C") + make_frame(b"Enever"))
         assert await net.response(client) == b"a"
         assert await net.at_end(client)
-        # The same while the output doesn't fit into the socket.
+        # Again, while the output doesn't fit into the socket.
         client = await net.connect(receive_buffer=4096)
         await net.send(client, make_frame(b"Abig"))
         connection = await net.only_connection()
@@ -456,7 +456,7 @@ class StillClock:
 
 
 def test_a_pipeline_of_slow_requests_gets_one_turn_of_time(network, make_frame):
-    """Each request takes 3 of the 5 ms that a turn has: two are served, then the other connection is."""
+    """Each request takes 3 of the 5 ms of a turn: two are served, then the other connection's."""
 
     async def body(net):
         clock = net.connections.loop = StillClock(net.loop)

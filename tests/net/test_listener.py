@@ -46,17 +46,17 @@ def test_raised_limit_admits_waiting_clients(network, make_frame):
 
 
 def test_connections_without_a_request_are_evicted(network, make_frame, caplog):
-    """Thirty silent connections, two places: somebody who asks gets one soon, and keeps it."""
+    """Thirty silent connections, two places: a client with a request soon gets one, and keeps it."""
 
     async def body(net):
         silent = [await net.connect() for _ in range(30)]
         honest = await net.connect()
         await net.send(honest, make_frame(b"E1"))
         assert await net.response(honest) == b"1"
-        assert await net.at_end(silent[0]), "the oldest went first"
+        assert await net.at_end(silent[0]), "the oldest is closed first"
         assert net.connections.metrics.closed_silent.value >= 29
         await net.until(lambda: net.connections.metrics.closed_silent.value == 29)
-        # A second crowd does not take the place of who has asked.
+        # A second flood does not evict the client with a request.
         silent += [await net.connect() for _ in range(10)]
         await net.until(lambda: net.connections.metrics.closed_silent.value == 39)
         await net.send(honest, make_frame(b"E2"))
@@ -171,7 +171,7 @@ def test_address_in_use_is_reported():
 
 
 class TestRates:
-    """KIP-612. Windows of an hour: whoever has to wait does so for as long as a test lasts."""
+    """KIP-612. Windows of an hour: a delay lasts longer than the test."""
 
     def rates(self, quotas=None, limit=None):
         rates = ConnectionRates(Windows(2, 3600.0))
@@ -232,7 +232,7 @@ class TestRates:
 
 @pytest.mark.parametrize("host", ["", "::"])
 def test_wildcard_listener_serves_both_families_on_one_port(network, make_frame, host):
-    """Clients of IPv4 count, and are limited, as 127.0.0.1, not as ::ffff:127.0.0.1."""
+    """IPv4 clients count, and are limited, as 127.0.0.1, not as ::ffff:127.0.0.1."""
 
     async def body(net):
         port = net.address[1]

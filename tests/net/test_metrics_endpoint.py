@@ -147,7 +147,7 @@ def test_connections_are_bounded(serve, monkeypatch):
     async def body(server):
         silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
         assert (await server.exchange(b"GET /healthz HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
-        assert await silent[0][0].read() == b"", "the oldest that asked for nothing made room"
+        assert await silent[0][0].read() == b"", "the oldest connection without a request was closed"
         reader, writer = silent[1]
         writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
         assert (await reader.read()).startswith(b"HTTP/1.1 200 "), "the other is still served"
@@ -165,7 +165,7 @@ def test_slow_scrapers_are_bounded(serve, monkeypatch):
         for reader, writer in reading:
             writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
             assert (await reader.readexactly(8)) == b"HTTP/1.1"
-        assert await server.exchange(b"GET /healthz HTTP/1.1\r\n\r\n") == b"", "those in work keep their place"
+        assert await server.exchange(b"GET /healthz HTTP/1.1\r\n\r\n") == b"", "connections with a request are kept"
         for _, writer in reading:
             writer.close()
 

@@ -1,4 +1,4 @@
-"""A muted connection: nothing is read, nothing is served, and nothing is lost."""
+"""A muted connection: no reads, no served requests, and no lost data."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ottla.net.connection_state import HALF_CLOSED_MUTED, MUTED, PARKED, READING
 
 MUTE_S = 0.2
 ABOUT_S = MUTE_S - 0.01
-"""What a clock of milliseconds may make of it."""
+"""Tolerance for a clock in milliseconds."""
 
 
 async def muted_connection(net, make_frame, duration_s: float = MUTE_S):
-    """A client whose one request was served, and the broker's side of it, muted."""
+    """A client with one served request, and the broker's side of its connection, muted."""
     client = await net.connect()
     await net.send(client, make_frame(b"Efirst"))
     assert await net.response(client) == b"first"
@@ -128,7 +128,7 @@ def test_half_closed_peer_waits_for_the_end_of_its_mute(network, make_frame):
         client.shutdown(socket.SHUT_WR)
         connection = await net.only_connection()
         await net.until(lambda: net.dispatcher.parked)
-        connection.eof_received()  # the loop, which is not to read behind the half frame, would say so only later
+        connection.eof_received()  # the loop does not read behind the half frame, so it would call this only later
         connection.mute(MUTE_S)
         net.dispatcher.finish()
         assert await net.response(client) == b"a"
@@ -173,7 +173,7 @@ def test_replaced_mute_may_be_shorter_or_over(network, make_frame):
         connection.mute(0.0, anew=True)
         assert await net.response(client) == b"1"
         connection.mute(3600.0, anew=True)
-        assert connection.state.phase is READING, "where no mute runs there is none to compute"
+        assert connection.state.phase is READING, "without a current mute there is none to replace"
 
     network.run(body)
 
@@ -190,7 +190,7 @@ def test_mute_is_extended_by_the_callback(network, make_frame):
         assert not said
         connection.mute(0.001)
         await net.send(client, make_frame(b"Ethird"))
-        assert await net.response(client) == b"third", "nothing more is asked of a mute that was not given it"
+        assert await net.response(client) == b"third", "the next mute has no callback"
         connection.mute(0.001, more=lambda: 60.0)
         await net.until(lambda: connection.state.phase is MUTED)
         connection.close("a test")

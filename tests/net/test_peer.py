@@ -1,4 +1,4 @@
-"""Requests to other nodes on real sockets, against a peer that the test scripts."""
+"""Requests to other nodes on real sockets, against a scripted peer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Peer:
-    """A server whose answers the test decides about, and the network under test."""
+    """A server with responses controlled by the test, and the network under test."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -91,7 +91,7 @@ def test_many_requests_are_answered_in_order(network: Any) -> None:
 
     async def body(peer: Peer, host: str, port: int) -> None:
         connection = peer.network.connect(host, port)
-        for data in bodies:  # before there is a connection
+        for data in bodies:  # before the connection is established
             connection.request(ApiKey.VOTE, 2, data, peer.done, 20)
         assert peer.results == []
         await peer.until(lambda: len(peer.results) == len(bodies))
@@ -105,7 +105,7 @@ def test_many_requests_are_answered_in_order(network: Any) -> None:
 
 
 def has_length(found: Sized, count: int) -> bool:
-    """Whether so many have come."""
+    """Whether that many have arrived."""
     return len(found) == count
 
 
@@ -227,7 +227,7 @@ def test_messages(network: Any) -> None:
 
 
 def test_records_survive_the_next_response(network: Any) -> None:
-    # They are not copied out of their message, and the connection receives the next answer where this one was.
+    # Not copied out of their message, while the next response arrives in the same buffer.
     sent = [bytes([number]) * 50_000 for number in (1, 2, 3)]
     taken: list[Any] = []
 

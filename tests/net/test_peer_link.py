@@ -1,4 +1,4 @@
-"""The way to one node: when its connection is kept, and when it is made anew."""
+"""Link to one node: when its connection is reused, and when it is replaced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Connection:
 
 
 class World:
-    """A network that remembers what was connected, and a link on it."""
+    """A network that records connections, and a link on it."""
 
     def __init__(self) -> None:
         self.connections: list[Connection] = []
@@ -35,7 +35,7 @@ class World:
         return self.connections[-1]
 
     def state(self) -> list[tuple[Address, bool]]:
-        """Each connection: where it goes, and whether it is open."""
+        """Each connection: its target, and whether it is open."""
         return [(connection.address, not connection.failed) for connection in self.connections]
 
 

@@ -1,4 +1,4 @@
-"""TLS of a listener on real sockets, with clients of Python's ssl, honest and not."""
+"""TLS listener on real sockets, with honest and hostile clients of Python's ssl."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def keys(tmp_path_factory) -> Keys:
 
 
 class TlsClient:
-    """A client whose ciphertext the test may hold in its hands."""
+    """A client whose ciphertext the test may hold back."""
 
     def __init__(self, net, raw: socket.socket, context: ssl.SSLContext) -> None:
         self.net = net
@@ -127,7 +127,7 @@ async def ask(net, context: ssl.SSLContext, frame: bytes) -> bytes:
 
 
 async def at_end(net, raw: socket.socket) -> bool:
-    """Wait for the broker's close, after whatever TLS has to say."""
+    """Wait for the broker's close, after any TLS alert."""
     try:
         while await net.loop.sock_recv(raw, 1 << 16):
             pass
@@ -209,7 +209,7 @@ def test_large_and_many_requests_arrive_unchanged(network, make_frame, keys):
 
 
 class PlainTransport(asyncio.Transport):
-    """What a loop would give, with an output that the test takes."""
+    """The event loop's interface, with output captured by the test."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -233,7 +233,7 @@ class PlainTransport(asyncio.Transport):
 
 
 class SlowReader(ConnectionHandler):
-    """Wants a large frame, takes so many bytes at a time, and then no more until it is told to."""
+    """Receives a large frame in pieces of a given size, then pauses until the test resumes it."""
 
     def __init__(self, size: int) -> None:
         self.buffer = bytearray(size)
@@ -337,7 +337,7 @@ def test_client_without_a_valid_required_certificate_is_closed(network, make_fra
 
 
 def revocations(authority: Authority, *revoked: bytes, days: int = 1) -> bytes:
-    """What `authority` says of certificates (PEM, with keys); a list of before yesterday with negative days."""
+    """Revocation list of `authority` for certificates (PEM, with keys); outdated with negative days."""
     builder = x509.CertificateRevocationListBuilder().issuer_name(authority.certificate.subject)
     builder = builder.last_update(NOW - datetime.timedelta(days=9)).next_update(NOW + datetime.timedelta(days=days))
     for pem in revoked:
@@ -438,7 +438,7 @@ def test_half_open_handshakes_are_bounded(network, make_frame, keys, monkeypatch
 
 
 def test_handshake_flood_yields_to_open_connections(network, make_frame, keys, monkeypatch):
-    """All have connected before the first of them begins; whoever is connected already is served in between."""
+    """All have connected before the first handshake starts; open connections are served in between."""
     crowd, turns, gone_on = 60, [0], Counter()
     shake_hands = tls_module.TlsTransport.shake_hands
 
@@ -462,7 +462,7 @@ def test_handshake_flood_yields_to_open_connections(network, make_frame, keys, m
             client.raw.send(client.outgoing.read())
         await honest.send(make_frame(b"Ehello"))
         assert await honest.response() == b"hello"
-        assert sum(gone_on.values()) < crowd, "they have not all been before him"
+        assert sum(gone_on.values()) < crowd, "not all handshakes ran first"
         for client in clients:
             await client.shake_hands()
         assert max(gone_on.values()) <= 2 * MAX_HANDSHAKES_PER_TURN, "in a turn, and before the next one"

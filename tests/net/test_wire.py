@@ -1,4 +1,4 @@
-"""Output over a wire that has no socket to write to: as one that encrypts, it has a transport and nothing else."""
+"""Output over a wire without a socket: like an encrypting one, it sends all bytes through its transport."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DATA = random.Random(3).randbytes(6 << 20)
 
 
 class ReadJob(SendJob):
-    """Reads in the pool, and leaves the sending to the transport."""
+    """Reads in the pool; the transport sends."""
 
     def __init__(self, parts, skip) -> None:
         super().__init__(-1, parts, skip, MAX_COPIED_BYTES)
@@ -33,7 +33,7 @@ class ReadJob(SendJob):
 
 
 class TransportWire(PlainWire):
-    """Everything is copied into the transport."""
+    """Copies all bytes into the transport."""
 
     half_closes = False
 
@@ -71,7 +71,7 @@ class TransportWire(PlainWire):
 
 @pytest.fixture
 def wires(monkeypatch):
-    """Those that the listener made."""
+    """The wires created by the listener."""
     made = []
 
     def make(accepted) -> TransportWire:

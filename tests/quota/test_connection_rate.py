@@ -1,4 +1,4 @@
-"""How fast connections may come (KIP-612)."""
+"""Connection creation rates (KIP-612)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_rejected_connections_do_not_count_against_the_rate(rates, clock):
     assert [rates.refused("10.0.0.1", clock.now_s) for _ in range(20)] == [0.0] * 20
     assert [rates.refused("10.0.0.1", clock.now_s) for _ in range(50)] == [0.5] * 50
     assert rates.refused("10.0.0.2", clock.now_s) == 0
-    assert rates.refused("10.0.0.1", clock.go_on(0.5)) == 0
+    assert rates.refused("10.0.0.1", clock.advance(0.5)) == 0
 
 
 def test_the_default_holds_for_each_address_without_a_limit(rates, clock):

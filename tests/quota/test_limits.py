@@ -1,4 +1,4 @@
-"""Which of the eight levels holds, and who shares it."""
+"""Quota lookup by the eight levels, and sharing of quotas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEVELS = (
     ((("client-id", "app"),), Group(None, "app")),
     ((("client-id", None),), Group(None, "app")),
 )
-"""From the most specific on, with the group that a client "app" of "ann" belongs to."""
+"""Most specific first, with the group of a client "app" of "ann"."""
 
 
 @pytest.mark.parametrize("first", range(len(LEVELS)))
@@ -72,7 +72,7 @@ class TestGroups:
         ann = table.of("ann", "app", clock.now_s)
         assert table.of("ann", "tool", clock.now_s) is ann
         assert table.of("bob", "app", clock.now_s) is not ann
-        assert ann.record(1500, clock.now_s) == 11_000, "when it counts no more"
+        assert ann.record(1500, clock.now_s) == 11_000, "until the sample expires"
         assert table.of("bob", "app", clock.now_s).throttle_ms(clock.now_s) == 0
 
     def test_changed_limit_applies_to_past_usage(self, table, clock):
@@ -102,10 +102,10 @@ class TestGroups:
             table.of("ann", f"app-{number}", clock.now_s).record(1, clock.now_s)
         assert len(table) == MAX_GROUPS
         assert len(forgotten) == 50
-        clock.go_on(12)
+        clock.advance(12)
         for number in range(MAX_GROUPS):
             table.of("ann", f"late-{number}", clock.now_s).record(1, clock.now_s)
-        assert len(table) == MAX_GROUPS, "two idle ones go for each that comes"
+        assert len(table) == MAX_GROUPS, "two idle groups are evicted for each new one"
         assert {use.group.client_id for use in forgotten} >= {f"app-{number}" for number in range(MAX_GROUPS)}
 
     def test_active_group_is_not_evicted(self, table, clock):

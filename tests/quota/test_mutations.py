@@ -1,4 +1,4 @@
-"""The token bucket of partitions that come and go (KIP-599)."""
+"""Token buckets of partition creations and deletions (KIP-599)."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def test_overdrawn_bucket_refuses_until_the_debt_is_paid(mutations, clock):
     first = begin(mutations, clock)
     first.charge(20)
     first.charge(10)
-    assert first.throttle_ms == 0, "who is served does not wait"
+    assert first.throttle_ms == 0, "an admitted client is not throttled"
     second = begin(mutations, clock)
     with pytest.raises(KafkaError) as refused:
         second.charge(1)
     assert refused.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert second.throttle_ms == 4000
-    clock.go_on(3.9)
+    clock.advance(3.9)
     with pytest.raises(KafkaError):
         begin(mutations, clock).charge(1)
-    clock.go_on(0.1)
+    clock.advance(0.1)
     begin(mutations, clock).charge(1)
 
 
@@ -67,6 +67,6 @@ def test_a_flood_of_names_takes_bounded_memory(mutations, clock):
     for number in range(MAX_GROUPS + 20):
         begin(mutations, clock, quotas, client_id=f"app-{number}").charge(5)
     assert len(mutations) == MAX_GROUPS
-    clock.go_on(60)
+    clock.advance(60)
     begin(mutations, clock, quotas, client_id="another")
     assert len(mutations) == MAX_GROUPS - 1

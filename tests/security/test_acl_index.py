@@ -90,7 +90,7 @@ def test_implied_operations(held: AclOperation, asked: AclOperation) -> None:
         or (asked is AclOperation.DESCRIBE_CONFIGS and held is AclOperation.ALTER_CONFIGS)
     )
     assert allowed(acl(operation=held), operation=asked) is implied
-    # To deny implies nothing.
+    # A denied operation implies nothing.
     denied = not allowed(
         acl(operation=AclOperation.ALL), acl(operation=held, permission=Permission.DENY), operation=asked
     )
@@ -145,7 +145,7 @@ def test_wildcard_principal_is_a_separate_entry() -> None:
 
 
 def brute(acls: list[Acl], name: str, operation: AclOperation, *, default: bool) -> bool:
-    """The rules as KIP-290 has them, one ACL after the other."""
+    """The examples of KIP-290, one ACL after the other."""
     speaking = [
         each
         for each in acls

@@ -1,4 +1,4 @@
-"""The authorizer: super users, what is known when, what is remembered, what is told."""
+"""The authorizer: super users, missing metadata, cached decisions, audit log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = "User:root"
 
 
 class Known:
-    """The metadata as the authorizer is told of it."""
+    """The metadata as passed to the authorizer."""
 
     def __init__(self, *acls: Acl) -> None:
         self.acls: Mapping[Uuid, Acl] | None = {}
@@ -57,7 +57,7 @@ def test_super_users_need_no_acl_and_no_metadata() -> None:
     asked = asks(known, allow_without_acls=True)
     assert reads(asked, ROOT)
     assert asked.allows_any(ROOT, HOST, AclOperation.WRITE, ResourceType.TOPIC, request="InitProducerId")
-    # Who does not know the ACLs can't say that there are none.
+    # An authorizer without metadata can't know that there are no ACLs.
     assert not reads(asked)
     assert not asked.allows_any(ALICE, HOST, AclOperation.WRITE, ResourceType.TOPIC, request="InitProducerId")
     known.set()
@@ -72,7 +72,7 @@ def test_decision_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(asked._remembered) <= 3
 
 
-def told(caplog: pytest.LogCaptureFixture, level: int = logging.INFO) -> list[str]:
+def audit_lines(caplog: pytest.LogCaptureFixture, level: int = logging.INFO) -> list[str]:
     lines = [
         record.getMessage() for record in caplog.records if record.name == AUDIT_LOGGER and record.levelno >= level
     ]
@@ -84,26 +84,26 @@ def test_denials_and_changes_are_audited(caplog: pytest.LogCaptureFixture) -> No
     caplog.set_level(logging.DEBUG, logger=AUDIT_LOGGER)
     asked = asks(Known(acl(), acl(operation=AclOperation.CREATE)))
     assert not reads(asked, BOB)
-    assert told(caplog) == [
+    assert audit_lines(caplog) == [
         "Principal = User:bob is Denied operation = READ from host = 10.1.2.3 on resource = Topic:LITERAL:t for "
         "request = Fetch based on rule DefaultDeny"
     ]
     assert not reads(asked, BOB, audit=False)
     assert reads(asked)
-    assert told(caplog) == []
+    assert audit_lines(caplog) == []
     assert asked.allows(ALICE, HOST, AclOperation.CREATE, ResourceType.TOPIC, "t", request="CreateTopics")
-    (line,) = told(caplog)
+    (line,) = audit_lines(caplog)
     assert "User:alice is Allowed operation = CREATE" in line
     assert "principal=User:alice, host=*, operation=CREATE, permissionType=ALLOW" in line
     assert reads(asked, ROOT)
-    (line,) = told(caplog, logging.DEBUG)
+    (line,) = audit_lines(caplog, logging.DEBUG)
     assert line.endswith("based on rule SuperUser")
 
 
 def test_name_cannot_forge_an_audit_log_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger=AUDIT_LOGGER)
     assert not reads(asks(Known()), name="a\nPrincipal = User:root is Allowed\x1b[2K")
-    (line,) = told(caplog)
+    (line,) = audit_lines(caplog)
     assert line.isprintable()
 
 

@@ -1,4 +1,4 @@
-"""Keystores by their content, names of users, and versions and suites of TLS by Kafka's names."""
+"""Keystores by content, user names, and TLS versions and suites by Kafka's names."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_a_subject_is_written_as_java_writes_it() -> None:
 
 
 def test_escaped_common_name_cannot_forge_another_subject() -> None:
-    """Who may choose a common name chooses no second part of the subject with it."""
+    """A client-chosen common name can't add a second part to the subject."""
     forged = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "admin,OU=operators")])
     text = distinguished_name(forged.public_bytes())
     mapping = PrincipalMapping(r"RULE:^CN=([^,\\]+),OU=operators$/$1/,RULE:.*/nobody/")

@@ -1,4 +1,4 @@
-"""Admin requests: they park until the metadata log has them, and everybody sees them afterwards."""
+"""Admin requests: they park until committed in the metadata log, and are visible to all clients afterwards."""
 
 from __future__ import annotations
 

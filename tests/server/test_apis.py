@@ -1,4 +1,4 @@
-"""The rows: every API has one for each listener that serves it, they say what Apache Kafka's say, and act by it."""
+"""API declarations: one for each listener that serves the API, equal to Apache Kafka's, and effective."""
 
 from __future__ import annotations
 
@@ -122,16 +122,16 @@ RemoveRaftVoter | forwarded* | ALTER CLUSTER | -
 TxnOffsetCommit | broker | WRITE TRANSACTIONAL_ID transactional_id | READ GROUP, READ TOPIC
 UpdateRaftVoter | controller* | CLUSTER_ACTION CLUSTER | -
 """
-"""As in Apache Kafka's KafkaApis and ControllerApis: where it is served ("forwarded" by brokers to the controller, "*"
-never throttled), what the request needs as a whole, and what things in it may need."""
+"""As in Apache Kafka's KafkaApis and ControllerApis: the listener ("forwarded" by brokers to the controller, "*"
+never throttled), the permission of the whole request, and those of single items."""
 
 
 def rows() -> list[Api[Any]]:
     return [row for room in ROOMS.values() for row in room]
 
 
-def told(row: Api[Any]) -> str:
-    """What a row says, as the line of the table has it."""
+def table_line(row: Api[Any]) -> str:
+    """A declaration as a line of the table."""
     where = {Listeners.BROKER: "broker", Listeners.CONTROLLER: "controller", Listeners.BOTH: "both"}[row.listeners]
     if getattr(row, "forwarded", False):
         assert row.listeners is Listeners.BOTH
@@ -146,7 +146,7 @@ def words(need: RequiredPermission) -> str:
 
 
 def test_api_permissions_match_apache_kafka() -> None:
-    assert sorted(map(told, rows())) == sorted(FACTS.strip().splitlines())
+    assert sorted(map(table_line, rows())) == sorted(FACTS.strip().splitlines())
 
 
 def test_request_permission_names_a_request_attribute() -> None:
@@ -181,7 +181,7 @@ def test_no_room_forgets_a_row() -> None:
 
 
 def with_an_error_everywhere(cls: type, codes: list[int]) -> Any:
-    """A message with one item in every list and another code in every `error_code`, which are added to `codes`."""
+    """A message with one item in every list and another code in every `error_code`, added to `codes`."""
     message = cls()
     for field in schema_of(cls).fields:
         kind = field.type.item if isinstance(field.type, ArrayType) else field.type
@@ -249,7 +249,7 @@ def test_cached_leaderless_partition_is_counted_each_time(
 
 
 class Allowing:
-    """An authorizer that allows what it was told, and notes what it is asked."""
+    """An authorizer that allows a given set, and records its calls."""
 
     def __init__(self, *allowed: tuple[AclOperation, ResourceType, str]) -> None:
         self.allowed = allowed
@@ -276,7 +276,7 @@ class Allowing:
 
 
 def guarded(server: Server, client: Connection, authorizer: Allowing) -> None:
-    """Let `client` be served by a dispatcher that asks `authorizer`."""
+    """Serve `client` by a dispatcher that uses `authorizer`."""
     contexts = server.broker.contexts
     dispatcher = RequestDispatcher(contexts.dispatcher, broker_apis(contexts), authorizer=authorizer)
     server.broker._dispatcher = dispatcher

@@ -1,7 +1,7 @@
-"""What each API needs to be allowed, as in Apache Kafka's KafkaApis and ControllerApis: denied, and allowed.
+"""Required permissions of each API, as in Apache Kafka's KafkaApis and ControllerApis: denied, and allowed.
 
-Requests go through the dispatcher of a real broker; what is allowed is given by the test (`Allowing`). Requests that
-are refused as a whole are those of rows with `needs` (`test_apis.FACTS`); the others have a line in `TABLE`.
+Requests pass the dispatcher of a real broker; the test sets the permissions (`Allowing`). Requests that
+are refused as a whole are APIs with `needs` (`test_apis.FACTS`); the others have a line in `TABLE`.
 """
 
 from __future__ import annotations
@@ -110,20 +110,20 @@ CLUSTER_ACTION: Right = (AclOperation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
 
 
 class Line(NamedTuple):
-    """One request, at one version, and the rights of which all of one set are enough."""
+    """One request, at one version, and sets of permissions, each of which is sufficient."""
 
     request: Callable[[bytes], Any]
     """From the id of the topic `t`."""
     version: int
     enough: tuple[frozenset[Right], ...]
     denied: dict[Right, ErrorCode]
-    """What is said where one of the rights is all that is missing."""
+    """The error if one of the permissions is all that is missing."""
 
 
 def line(
     request: Callable[[bytes], Any], version: int, *needs: tuple[Right, ErrorCode], other: Right | None = None
 ) -> Line:
-    """All of `needs`, in the order in which they are asked for; `other` is enough in place of the last."""
+    """All of `needs`, in the order of the checks; `other` can replace the last."""
     rights = [right for right, _ in needs]
     enough = [frozenset(rights)]
     if other is not None:
@@ -355,8 +355,8 @@ TABLE: list[Line] = [
 
 TOKENS = {"CreateDelegationToken", "DescribeDelegationToken"}
 FILTERED = {"ListGroups", "ListTransactions", "DescribeCluster", *TOKENS}
-"""What is left out rather than refused, and what only a controller refuses: tests of their own, below; those of TOKENS,
-where it matters whose they are, in `test_delegation_tokens`."""
+"""APIs that omit items instead of refusing them, or that only a controller refuses: tested below; those of TOKENS,
+which depend on the owner, in `test_delegation_tokens`."""
 
 
 def name_of(message: Any) -> str:
@@ -365,7 +365,7 @@ def name_of(message: Any) -> str:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, bytes]]:
-    """One broker for all lines: what they do to it does not change what they are allowed."""
+    """One broker for all lines: their effects do not change their permissions."""
     server = Server(tmp_path_factory.mktemp("authorization"), auto_create_topics_enable="true")
     client = server.connect()
     topic_id = client.create_topic("t")
@@ -377,7 +377,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, by
 
 
 def codes_with(world: tuple[Server, bytes], asked: Line, *rights: Right) -> set[int]:
-    """The error codes in the answer to a client that has these rights."""
+    """The error codes in the response to a client with these permissions."""
     server, topic_id = world
     message = asked.request(topic_id)
     client = server.connect()
@@ -391,7 +391,7 @@ def codes_with(world: tuple[Server, bytes], asked: Line, *rights: Right) -> set[
 
 
 def codes_in(message: Any) -> set[int]:
-    """All error codes in a message, whatever their fields are called."""
+    """All error codes in a message, in any field."""
     codes: set[int] = set()
     for field in schema_of(type(message)).fields:
         value = getattr(message, field.name)
@@ -416,7 +416,7 @@ def test_allowed_items_are_served_and_others_refused(world: tuple[Server, bytes]
     nothing = codes_with(world, asked)
     assert nothing
     assert nothing <= set(asked.denied.values())
-    # Last, since what is served may be there from then on.
+    # Last, since served requests may create the resource.
     for enough in asked.enough:
         assert not codes_with(world, asked, *enough) & REFUSALS
 
@@ -427,7 +427,7 @@ def test_every_api_with_rights_of_single_things_has_a_line() -> None:
     unguarded = [
         API[row.key].name for row in rows() if row.item_needs and isinstance(row, SchemaApi) and row.guard is None
     ]
-    # These ask in their handlers, since only those know what is named.
+    # Their handlers check permissions, since only they know the resource.
     in_handlers = {"AddPartitionsToTxn", "DescribeTopicPartitions", "Metadata", "WriteTxnMarkers"}
     assert set(unguarded) == in_handlers | TOKENS
 
@@ -439,7 +439,7 @@ def test_refused_request_is_authorized_once(world: tuple[Server, bytes], row: An
     on_controller = row.listeners is Listeners.CONTROLLER
     served = controller_apis(contexts) if on_controller else broker_apis(contexts)
     if row.key not in {each.api.key for each in served}:
-        pytest.skip("a node that is alone has no such listener")
+        pytest.skip("a single node has no such listener")
     authorizer = Allowing()
     dispatcher = RequestDispatcher(contexts.dispatcher, served, serves_controller=on_controller, authorizer=authorizer)
     normal, server.broker._dispatcher = server.broker._dispatcher, dispatcher
@@ -453,11 +453,11 @@ def test_refused_request_is_authorized_once(world: tuple[Server, bytes], row: An
     assert codes_in(answer) <= {DENIED[row.needs.resource_type]}
 
 
-# --- what is left out -------------------------------------------------------------------------------------------------
+# --- omitted items ----------------------------------------------------------------------------------------------------
 
 
 def asking(server: Server, *rights: Right) -> Connection:
-    """A client that has these rights, and is the only one that is asked for any."""
+    """A client with these permissions, the only one that is checked."""
     client = server.connect()
     client.channel.principal = "User:alice"
     server.broker.dispatcher.authorizer = Allowing(*rights)
@@ -516,7 +516,7 @@ def test_unauthorized_items_of_a_request_are_refused(server: Server, client: Con
         "secret": NO_TOPIC,
         "nowhere": NO_TOPIC,
     }
-    # Nothing tells one that is there from one that is not.
+    # An existing resource and a missing one look the same.
     assert bytes(topics["secret"].topic_id) == bytes(topics["nowhere"].topic_id) == bytes(16)
     assert topics["secret"].partitions == []
     asked = OffsetFetchRequest(

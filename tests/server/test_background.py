@@ -15,7 +15,7 @@ from ottla.server.requests.failures import Failures
 
 
 class Timers:
-    """A scheduler whose timers run when the test says so."""
+    """A scheduler whose timers run on the test's command."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[float, Callable[[], Any]]] = []
@@ -31,7 +31,7 @@ class Timers:
         self.waiting.clear()
 
     def run(self) -> float:
-        """Run the next timer; how long it waited, in seconds."""
+        """Run the next timer; returns its delay in seconds."""
         delay, callback = self.waiting.pop(0)
         callback()
         return delay
@@ -84,7 +84,7 @@ def test_a_broken_invariant_reaches_the_loop() -> None:
 
 
 class Turns(Timers):
-    """Also lets turns of the loop pass, and its clock goes a second on at each look."""
+    """Also lets turns of the loop pass, and its clock advances a second at each read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ def test_a_long_step_is_done_in_slices_and_never_twice_at_once() -> None:
     turns.run()
     turns.turn()
     assert done == [0]
-    turns.run()  # its time comes again, while it still goes on
+    turns.run()  # due again, while it is still running
     for _ in range(3):
         turns.turn()
     assert (done, turns.soon) == ([0, 1, 2], [])

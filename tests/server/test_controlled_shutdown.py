@@ -1,4 +1,4 @@
-"""When a broker that stops goes: with the controller's leave, or without."""
+"""The end of a controlled shutdown: with the controller's permission, or without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A controller makes itself known, whatever the active one answers or does not answer."""
+"""Registration of a controller under all responses and failures of the active one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INCARNATION = b"I" * 16
 
 
 class World:
-    """One controller, and the active one as the test has it. Implements `ControllerRequests`."""
+    """One controller, and a scripted active one. Implements `ControllerRequests`."""
 
     def __init__(self) -> None:
         self.time = VirtualTime()
@@ -61,7 +61,7 @@ def test_registration_starts_and_ends_with_the_metadata(world: World) -> None:
     assert world.requests == 1
     world.publish(2)
     world.answer()
-    assert world.registered == [], "its registration is not known here yet"
+    assert world.registered == [], "its registration has not arrived here yet"
     world.publish(3, INCARNATION)
     assert world.registered == [True]
     world.time.run(60.0)

@@ -1,4 +1,4 @@
-"""Delegation tokens in a real broker: who may ask for them, make those of others, and see them; and that they end."""
+"""Delegation tokens in a real broker: permissions to request, create and see them; and their expiry."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ def client(server: Server, principal: str) -> Connection:
     return connection
 
 
-def create(who: Connection, owner: str | None = None, version: int = 3, lifetime_ms: int = -1) -> Any:
+def create(client: Connection, owner: str | None = None, version: int = 3, lifetime_ms: int = -1) -> Any:
     request = CreateDelegationTokenRequest(max_lifetime_ms=lifetime_ms)
     if owner is not None:
         request.owner_principal_type, request.owner_principal_name = "User", owner
-    return who.ask(request, version)
+    return client.ask(request, version)
 
 
-def seen(who: Connection, *owners: str) -> list[str]:
+def seen(client: Connection, *owners: str) -> list[str]:
     named = [DescribeDelegationTokenOwner(principal_type="User", principal_name=name) for name in owners] or None
-    response = who.ask(DescribeDelegationTokenRequest(owners=named), 3)
+    response = client.ask(DescribeDelegationTokenRequest(owners=named), 3)
     assert response.error_code == 0
     return sorted(token.token_id for token in response.tokens)
 

@@ -1,4 +1,4 @@
-"""Framing rules, versions, errors that are contained: what the dispatcher promises whatever the handler does."""
+"""Guarantees of the dispatcher for any handler: framing rules, versions, contained errors."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_a_request_names_only_so_many_things_more_than_there_are(
     assert client.channel.closed
 
 
-# --- remembered responses ---------------------------------------------------------------------------------------------
+# --- cached responses -----------------------------------------------------------------------------------------------
 
 
 def test_metadata_is_described_once_as_long_as_nothing_changes(
@@ -231,7 +231,7 @@ def test_metadata_is_described_once_as_long_as_nothing_changes(
     assert again == first
     assert len(described) == 1
     client.ask(MetadataRequest(topics=None), 11)
-    assert len(described) == 2, "another version is another answer"
+    assert len(described) == 2, "another version has another response"
     client.create_topic("u")
     assert {topic.name for topic in client.ask(MetadataRequest(topics=None), 12).topics} == {"t", "u"}
     assert len(described) == 3
@@ -259,4 +259,4 @@ def test_cached_responses_are_bounded_with_own_correlation_ids(monkeypatch: pyte
     cache.add((1, "l", b"c"), bytes(2000))
     assert cache.find(basis, (1, "l", b"c"), 6) is None
     cache.add((1, "l", b"a"), bytes(100))
-    assert cache.find((object(), 1), (1, "l", b"a"), 6) is None, "what it depended on has changed"
+    assert cache.find((object(), 1), (1, "l", b"a"), 6) is None, "an input has changed"

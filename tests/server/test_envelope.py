@@ -1,4 +1,4 @@
-"""Requests of clients that a broker hands on: what the controller's listener makes of the envelope."""
+"""Client requests forwarded by a broker: envelopes at the controller's listener."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ControllerClient:
         )
 
     def ask(self, data: bytes, principal: bytes | None = None) -> Any:
-        """Send what a client sent, in an envelope; the envelope's answer."""
+        """Send a client's request in an envelope; returns the envelope's response."""
         envelope = EnvelopeRequest(
             request_data=data, request_principal=principal, client_host_address=bytes([10, 0, 0, 1])
         )
@@ -82,7 +82,7 @@ def test_inactive_controller_fails_the_envelope(controller: ControllerClient) ->
 
 
 class Noting:
-    """An authorizer that allows everything and notes who asks."""
+    """An authorizer that allows everything and records the principals."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, AclOperation]] = []

@@ -1,4 +1,4 @@
-"""A cluster at every level of metadata.version that there is, and one that is raised through all of them."""
+"""A cluster at every level of metadata.version, and one that is raised through all of them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 
 
 def formatted(directory: Path, level: int) -> Path:
-    """A directory as `ottla format --release-version` leaves it."""
+    """A directory in the state after `ottla format --release-version`."""
     records = bootstrap_records(first_levels(METADATA_LEVELS[level].name, {}))
     data_dir = str(directory / "data")
     format_directory(
@@ -69,7 +69,7 @@ def raise_to(client: Connection, **levels: int) -> None:
 
 
 def count_at(client: Connection, topic: str) -> int:
-    """The end of what can be read of partition 0."""
+    """The high watermark of partition 0."""
     return int(fetched(client.ask(fetch_request((topic, 0, 0)), 12))[topic, 0].high_watermark)
 
 
@@ -136,7 +136,7 @@ def test_several_directories_need_a_supporting_metadata_level(tmp_path: Path) ->
 
 
 def test_credentials_and_tokens_outlive_snapshots_and_starts(tmp_path: Path) -> None:
-    """Those of a directory of Apache Kafka, which gets them back."""
+    """Configs of an Apache Kafka directory, which are returned unchanged."""
     directory = ApacheDirectory(tmp_path / "data")
     kept = [
         UserScramCredentialRecord(
@@ -155,7 +155,7 @@ def test_credentials_and_tokens_outlive_snapshots_and_starts(tmp_path: Path) -> 
         server.stop()
     newest = read_snapshot(snapshots(directory)[-1].read_bytes())
     assert [record.message for record in newest.records if isinstance(record.message, tuple(map(type, kept)))] == kept
-    # Once more from the snapshot alone.
+    # Again, from the snapshot alone.
     server = Server(tmp_path, node_id="1")
     server.stop()
     image = read_metadata(RealDisk(), str(directory.path)).image

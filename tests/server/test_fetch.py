@@ -1,4 +1,4 @@
-"""Fetch as a conversation: limits, long poll, sessions, epochs, isolation, errors."""
+"""Fetch requests: limits, long poll, sessions, epochs, isolation, errors."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_a_session_carries_only_news(server: Server, client: Connection) -> None
     client.produce("t", b"a", partition=1)
     news = fetched(client.ask(fetch_request(session=(first.session_id, 2)), 12))
     assert news.keys() == {("t", 1)}
-    # The consumer goes on behind what it got and stops reading partition 2.
+    # The consumer continues after the returned records and stops reading partition 2.
     request = fetch_request(("t", 1, 1), session=(first.session_id, 3), forgotten=[("t", 2)])
     assert fetched(client.ask(request, 12)) == {}
     client.produce("t", b"b", partition=2)
@@ -235,8 +235,8 @@ def test_session_continues_on_another_connection_with_errors(server: Server, cli
     other = server.connect()
     again = other.ask(fetch_request(session=(first.session_id, 1)), 12)
     assert only(again).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    mended = other.ask(fetch_request(("t", 0, 0), session=(first.session_id, 2)), 12)
-    assert only(mended).error_code == 0
+    repaired = other.ask(fetch_request(("t", 0, 0), session=(first.session_id, 2)), 12)
+    assert only(repaired).error_code == 0
 
 
 def test_sessions_that_do_not_fit(client: Connection) -> None:
@@ -267,7 +267,7 @@ def test_no_partition_starves_in_a_session(client: Connection) -> None:
 
 
 def idle_session(client: Connection, partitions: int) -> int:
-    """A session whose partitions have all been read and have nothing to tell; its next epoch is 2."""
+    """A session of partitions without new records; its next epoch is 2."""
     session_id: int = client.ask(
         fetch_request(*[("t", i, 0) for i in range(partitions)], session=(0, 0)), 12
     ).session_id
@@ -343,7 +343,7 @@ def test_min_bytes_gathers_over_a_session(server: Server, client: Connection) ->
 
 
 def test_min_bytes_counts_what_became_visible_only_later(make_server: Callable[..., Server]) -> None:
-    """Appended first, below the high watermark after its fsync: the second of the two must wake the consumer."""
+    """Appended first, visible only after its fsync: the second event must wake the consumer."""
     server = make_server(log_flush_interval_messages="1")
     client = server.connect()
     client.create_topic("t", 2)

@@ -1,4 +1,4 @@
-"""The way to the active controller: here or there, changing, silent, gone."""
+"""Channel to the active controller: local or remote, changing, silent, missing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .virtual_time import VirtualTime
 
 
 class Connection:
-    """Keeps requests until the test answers. Implements `PeerConnection`."""
+    """Stores requests until the test answers. Implements `PeerConnection`."""
 
     def __init__(self, time: VirtualTime, address: tuple[str, int]) -> None:
         self.time = time

@@ -1,4 +1,4 @@
-"""Groups as conversations with a whole broker: where the coordinator is, what a commit survives, what the log holds."""
+"""Groups in a whole broker: coordinator lookup, durability of commits, content of the log."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_settings_that_contradict_each_other(settings: dict[str, str], named: st
 
 
 def test_before_there_is_a_coordinator(client: Connection) -> None:
-    """Who did not ask where it is hears that it is not here; nobody is answered from an empty state."""
+    """A client without a lookup gets NOT_COORDINATOR; no client is answered from an empty state."""
     client.create_topic("t")
     assert commit(client, "t", 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert client.ask(HeartbeatRequest(group_id="g", member_id="m"), 4).error_code == (
@@ -245,7 +245,7 @@ def test_waiting_members_are_answered_when_the_broker_stops(make_server: Callabl
         protocol_type="x",
         protocols=[JoinGroupRequestProtocol(name="y", metadata=b"")],
     )
-    assert not client.send(request, 3), "the initial rebalance delay holds it"
+    assert not client.send(request, 3), "parked for the initial rebalance delay"
     server.stop()
     assert client.answer().error_code == ErrorCode.NOT_COORDINATOR
     server.start()
@@ -338,7 +338,7 @@ def test_records_of_apache_kafka_are_written_as_they_were_read() -> None:
 
 
 def test_groups_that_apache_kafka_left_are_loaded(make_server: Callable[..., Server]) -> None:
-    """gc and gk each have a static member that is expected back; gm changed its protocol while it had members."""
+    """gc and gk each have a static member that is expected to rejoin; gm changed its protocol while it had members."""
     server = make_server()
     coordinate(server.connect())
     server.stop()

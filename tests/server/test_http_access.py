@@ -1,4 +1,4 @@
-"""Who is served over HTTP, by a real authorizer."""
+"""Access over HTTP, with a real authorizer."""
 
 from __future__ import annotations
 
@@ -55,5 +55,5 @@ def authorizer(*principals: str, allow_without_acls: bool = False) -> StandardAu
 def test_metrics_need_describe_on_the_cluster(allowed, token, principal, authorization, refused):
     access = HttpAccess(None if allowed is None else authorizer(*allowed), token)
     assert access.refusal("/metrics", principal, authorization, HOST) == refused
-    assert access.refusal("/console", principal, authorization, HOST) == refused, "what nobody named is not open"
+    assert access.refusal("/console", principal, authorization, HOST) == refused, "only named paths are open"
     assert access.refusal("/healthz", principal, authorization, HOST) is None

@@ -42,7 +42,7 @@ def test_topic_with_an_interrupted_deletion_is_quarantined(make_server: Callable
 
 
 def test_a_flipped_topic_id_is_put_right(make_server: Callable[..., Server]) -> None:
-    """The log was set aside as a stray, and an empty one took its place, of which nobody knew that it had lost all."""
+    """The log was quarantined as stray and replaced by an empty one, a loss that is not recorded anywhere."""
     server = make_server()
     client = server.connect()
     client.create_topic("t")

@@ -1,4 +1,4 @@
-"""The cleaner of a broker: what it makes of settings, also while it runs, and what dashboards are told of it."""
+"""The cleaner of a broker: its settings, also changed at runtime, and its metrics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ottla.storage.files.log_config import LogConfig
 
 
 class Scheduler:
-    """Timers that run when a test says so."""
+    """Timers that run on the test's command."""
 
     def __init__(self) -> None:
         self.timers: list[list] = []
@@ -84,14 +84,14 @@ def disk():
 
 @pytest.fixture
 def cleaning(scheduler, disk):
-    """With a log that is being mended, so that it is not looked at."""
+    """With a log under repair, so that it is skipped."""
     return new_cleaning(scheduler, disk)
 
 
 def new_cleaning(scheduler, disk):
     config = LogConfig(cleanup_policy=frozenset({"compact"}))
-    mended = object()
-    bad = SimpleNamespace(topic="bad", partition=0, size_bytes=70, config=config, failed=False, cleaning=mended)
+    repair = object()
+    bad = SimpleNamespace(topic="bad", partition=0, size_bytes=70, config=config, failed=False, cleaning=repair)
     logs = SimpleNamespace(
         directories=[SimpleNamespace(path="/data", logs={("bad", 0): bad}, offline=None)],
         futures={},
@@ -177,8 +177,8 @@ def test_cleaner_report_file_is_read_after_a_restart(scheduler, disk, cleaning):
     cleaning.use_config(parse())
     cleaning.cleaner.reports["bad", 0] = done
     scheduler.run()
-    told = parse_report(disk.read_bytes(path), path)
-    assert told == (5000, [("bad", 0, "waiting", "the cleaner has not looked at it yet", -1, done)])
+    reported = parse_report(disk.read_bytes(path), path)
+    assert reported == (5000, [("bad", 0, "waiting", "the cleaner has not looked at it yet", -1, done)])
     disk.unlink(path)
     scheduler.run()
     assert not disk.exists(path), "nothing has changed"

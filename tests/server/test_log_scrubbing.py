@@ -1,4 +1,4 @@
-"""The scrubber of a broker: its setting, its step, and what dashboards are told of it."""
+"""The scrubber of a broker: its settings, its step, and its metrics."""
 
 from __future__ import annotations
 

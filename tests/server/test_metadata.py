@@ -86,7 +86,7 @@ def test_by_id(client: Connection) -> None:
 
 
 def created(client: Connection, name: str) -> MetadataResponseTopic:
-    """The topic as it is described once it is there; asking creates it."""
+    """The description of the topic once it exists; the request creates it."""
     (topic,) = client.ask(by_name(name, create=True), 12).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     topics = client.server.broker.contexts.topics

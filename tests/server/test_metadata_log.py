@@ -1,6 +1,6 @@
-"""A node on another metadata log than KRaft's: one in memory, without quorum, term or file, numbered like ZooKeeper's.
+"""A node on another metadata log than KRaft's: in memory, without quorum, term or file, numbered like ZooKeeper's.
 
-What it has to bring is `MetadataLog`, and the rest of the node must not tell it from the real one.
+It has to implement `MetadataLog`; the rest of the node must not notice the difference.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CONTROLLER_EPOCH = 3
 
 
 class MemoryLog:
-    """Every submission is a delta to all there is; the offset of an image is controller epoch and sequence."""
+    """Every submission is a delta to the image; the offset of an image is controller epoch and sequence."""
 
     def __init__(self, context: MetadataLogContext) -> None:
         self._publisher = context.publisher
@@ -60,7 +60,7 @@ class MemoryLog:
         return False
 
     def check_voters(self) -> None:
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "nobody votes here")
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "this metadata log has no voters")
 
     name_voters = check_voters
 

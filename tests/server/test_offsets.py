@@ -96,7 +96,7 @@ def test_records_are_deleted_from_the_start(filled: Connection) -> None:
     partition = fetched(filled.ask(fetch_request(("t", 0, 1)), 12))[("t", 0)]
     assert partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert fetched(filled.ask(fetch_request(("t", 0, 2)), 12))[("t", 0)].log_start_offset == 2
-    assert delete_records(filled, 1) == (0, 2), "never back"
+    assert delete_records(filled, 1) == (0, 2), "never decreases"
     assert delete_records(filled, 6) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert delete_records(filled, -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert delete_records(filled, -1, version=0) == (0, 5)

@@ -77,7 +77,7 @@ def test_coordinator_lookup_waits_until_it_is_loaded(
     server: Server, client: Connection, key_type: int, topic: str
 ) -> None:
     finding = FindCoordinatorRequest(coordinator_keys=["g"], key_type=key_type)
-    assert not client.send(finding, 6), "the topic is to be made first"
+    assert not client.send(finding, 6), "the topic has to be created first"
     run_until_some_are_open(server, topic)
     second = server.connect()
     assert [coordinator.error_code for coordinator in second.ask(finding, 6).coordinators] == [0]
@@ -138,13 +138,13 @@ def test_settings_that_change_meanwhile_hold_for_all(server: Server, client: Con
 
 
 def left(server: Server, name: str = "many") -> int:
-    """Directories of the topic's logs that are neither renamed nor gone."""
+    """Directories of the topic's logs that are neither renamed nor removed."""
     found = (server.directory / "data").glob(f"{name}-*")
     return sum(not path.name.endswith(("-delete", "-stray")) for path in found)
 
 
 def delete_and_stop_amid(server: Server, client: Connection) -> None:
-    """Turn by turn, until some of the topic's logs are gone and others are not."""
+    """Run turn by turn, until some of the topic's logs are removed and others are not."""
     create_many(client)
     assert client.answer().topics[0].error_code == 0
     assert left(server) == MANY

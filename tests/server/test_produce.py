@@ -1,4 +1,4 @@
-"""Produce as a conversation: acknowledgements, offsets, idempotence, limits, refusals."""
+"""Produce requests: acknowledgements, offsets, idempotence, limits, refusals."""
 
 from __future__ import annotations
 
@@ -184,13 +184,13 @@ def test_a_retry_waits_for_the_disk_like_the_first_attempt(server: Server, clien
     log = server.broker.parts.replicas.find("t", 0).log
     ids: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     retry = server.connect()
-    go_on = threading.Event()
+    gate = threading.Event()
     for _ in range(MAX_THREADS):
-        server.pool.submit(lambda: go_on.wait(30), lambda *_: None)
+        server.pool.submit(lambda: gate.wait(30), lambda *_: None)
     assert not client.send(produce_request("t", b"a", acks=1, **ids), 9)
     assert not retry.send(produce_request("t", b"a", acks=1, **ids), 9), "not yet on disk"
     assert log.recovery_point == 0
-    go_on.set()
+    gate.set()
     for connection in (client, retry):
         answer = connection.answer().responses[0].partition_responses[0]
         assert (answer.error_code, answer.base_offset) == (0, 0)
@@ -211,7 +211,7 @@ def test_everything_survives_a_restart_and_epochs_rise(make_server: Callable[...
     server = make_server()
     client = server.connect()
     topic_id = client.create_topic("t", retention_ms="123456789")
-    # A producer expires by the time of its records, so they are of today.
+    # A producer expires by the time of its records, so they have today's timestamps.
     ids: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "timestamp": int(time.time() * 1000)}
     client.produce("t", b"a", base_sequence=0, **ids)
     before = server.broker.parts.replicas.find("t", 0).leader_epoch
@@ -337,7 +337,7 @@ def test_large_records_are_refused_behind_compression_alone(
 
 
 def without_max_timestamp(batch: bytes) -> bytes:
-    """As Sarama sends it: -1, under a CRC that is right."""
+    """Sent by Sarama: -1, under a correct CRC."""
     data = bytearray(batch)
     struct.pack_into(">q", data, MAX_TIMESTAMP_POSITION, -1)
     struct.pack_into(">I", data, CRC_POSITION, crc32c(bytes(data[ATTRIBUTES_POSITION:])))
@@ -379,13 +379,13 @@ def test_a_topic_with_its_own_codec_recompresses_off_the_loop(client: Connection
 
 def test_decompression_leaves_threads_for_the_disk(server: Server, client: Connection) -> None:
     client.create_topic("t", flush_messages="1")
-    go_on = threading.Event()
+    gate = threading.Event()
     ended: list[bool | None] = []
     for _ in range(20):
-        server.broker.contexts.data.compute_pool.submit(lambda: go_on.wait(30), lambda result, _: ended.append(result))
-    assert client.produce("t", b"a").error_code == 0, "its fsync found a thread"
+        server.broker.contexts.data.compute_pool.submit(lambda: gate.wait(30), lambda result, _: ended.append(result))
+    assert client.produce("t", b"a").error_code == 0, "its fsync found a free thread"
     assert not ended
-    go_on.set()
+    gate.set()
     server.run_until(lambda: ended == [True] * 20)
 
 
@@ -393,13 +393,13 @@ def test_a_large_request_takes_turns_with_others(server: Server, client: Connect
     client.create_topic("t", cleanup_policy="compact")
     good = batch_of(b"x" * 700_000, key=b"k", compression="zstd")
     row = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=good) for _ in range(20)])
-    go_on = threading.Event()  # one thread is left, so that turns, and not the system's scheduler, make the order
-    server.broker.contexts.data.compute_pool.submit(lambda: go_on.wait(30), lambda *_: None)
+    gate = threading.Event()  # one thread is left, so that turns, and not the system's scheduler, define the order
+    server.broker.contexts.data.compute_pool.submit(lambda: gate.wait(30), lambda *_: None)
     client.send(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[row]), 9)
     other = server.connect()
     other.send(produce_request("t", records=good), 9)
-    assert other.answer().responses[0].partition_responses[0].base_offset == 0, "it came second and was done first"
-    go_on.set()
+    assert other.answer().responses[0].partition_responses[0].base_offset == 0, "sent second, done first"
+    gate.set()
     answers = client.answer().responses[0].partition_responses
     assert [answer.base_offset for answer in answers] == list(range(1, 21))
 
@@ -412,7 +412,7 @@ def test_small_batches_do_not_wait_behind_large_ones(server: Server, client: Con
         other.send(produce_request("t", records=large), 9)
     client.send(produce_request("t", b"v", key=b"k", compression="gzip"), 9)
     assert client.answer().responses[0].partition_responses[0].error_code == 0
-    assert sum(len(other.channel.answers) for other in others) < 4, "it came last, and waited for a turn of each"
+    assert sum(len(other.channel.answers) for other in others) < 4, "sent last, it waited for one turn of each"
     for other in others:
         assert other.answer().responses[0].partition_responses[0].error_code == 0
 

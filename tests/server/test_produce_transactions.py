@@ -1,4 +1,4 @@
-"""Transactional batches of a Produce: whom the leader asks before it lets them in, and what producers are told."""
+"""Transactional batches of a Produce: verification by the coordinator before the append, and producers' errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ADDS = 12
 
 
 class SlowCoordinators:
-    """The way to the coordinators, on which questions and answers are held back, or answered by the test."""
+    """A fake channel to the coordinators: requests and responses are held back, or answered by the test."""
 
     def __init__(self, server: Server) -> None:
         self.gate = server.broker.contexts.data.transactions
@@ -164,7 +164,7 @@ def test_an_open_transaction_needs_no_question(client: Connection, coordinators:
     one = producer(client)
     offsets = [one.produce("a", b"x", b"y").base_offset for _ in range(3)]
     assert (offsets, len(coordinators.asked)) == ([0, 2, 4], 1)
-    # Nor does a batch that is sent again.
+    # A retried batch needs no verification either.
     again = one.produce("a", b"x", b"y", base_sequence=2)
     assert (again.error_code, again.base_offset, len(coordinators.asked)) == (0, 2, 1)
 
@@ -191,7 +191,7 @@ def test_verification_can_be_turned_off(client: Connection, coordinators: SlowCo
     one = producer(client, version=1)
     assert codes_of(client.ask(request_of({("a", 0): batch_by(one, b"x")}), 11)) == [0]
     assert not coordinators.asked
-    # What adds the partition does so all the same.
+    # Requests that add the partition still do so.
     two = producer(client)
     assert codes_of(client.ask(request_of({("a", 1): batch_by(two, b"x")}), ADDS)) == [0]
     assert len(coordinators.asked) == 1
@@ -203,7 +203,7 @@ def test_verification_can_be_turned_off(client: Connection, coordinators: SlowCo
 def test_request_bytes_are_kept_while_the_coordinator_is_slow(
     client: Connection, coordinators: SlowCoordinators, codec: str, policy: str, version: int
 ) -> None:
-    """The receive buffer is another request's by then; KAFKA-15653."""
+    """The receive buffer is reused by another request meanwhile; KAFKA-15653."""
     client.create_topic("c", cleanup_policy=policy)
     one = producer(client, version=2 if version == ADDS else 1)
     if version < ADDS:
@@ -214,7 +214,7 @@ def test_request_bytes_are_kept_while_the_coordinator_is_slow(
     buffer = bytearray(frame)
     assert client.server.broker.dispatcher.handle(client.channel, buffer, 0, len(frame)) is None
     buffer[:] = bytes(len(buffer))
-    # The loop goes on, and others are served.
+    # The loop continues, and other clients are served.
     assert client.server.connect().produce("a", b"other").error_code == 0
     coordinators.release()
     client.server.run_until(lambda: bool(client.channel.answers))
@@ -228,7 +228,7 @@ def test_request_bytes_are_kept_while_the_coordinator_is_slow(
 def test_a_check_that_races_the_end_opens_nothing(
     client: Connection, coordinators: SlowCoordinators, version: int
 ) -> None:
-    """The coordinator says yes, the transaction ends, and then the answer comes (KAFKA-18575)."""
+    """The coordinator confirms, the transaction ends, and then the response arrives (KAFKA-18575)."""
     one = producer(client, version=version)
     if version == 1:
         one.begin(("a", 0))
@@ -260,7 +260,7 @@ def test_a_check_of_the_last_transaction_does_not_open_the_next(
     one.begin(("a", 0))
     assert one.produce("a", b"next", base_sequence=0).error_code == 0
     late()
-    # Of the same epoch and sequence as the first batch of the next transaction: the one that is there already.
+    # With the epoch and sequence of the next transaction's first batch, which is already there.
     assert codes_of(waiting.answer()) == [0]
     assert one.end() is ErrorCode.NONE
     completed(one)
@@ -268,7 +268,7 @@ def test_a_check_of_the_last_transaction_does_not_open_the_next(
 
 
 def test_replayed_end_does_not_end_the_next_transaction(client: Connection) -> None:
-    """KAFKA-17754: the epoch that rose in between tells them apart."""
+    """KAFKA-17754: the epoch that increased in between distinguishes them."""
     one = producer(client)
     one.produce("a", b"first")
     replayed = EndTxnRequest(
@@ -311,7 +311,7 @@ def test_producer_gets_a_retriable_error_after_all_tries(make_server: Callable[.
 
 
 class HeldMarkers:
-    """Markers of this broker's own partitions are not written before the test says so."""
+    """Markers of this broker's own partitions are not written before the test's command."""
 
     def __init__(self, server: Server) -> None:
         self.channel = server.broker.parts.transaction_markers
@@ -330,7 +330,7 @@ class HeldMarkers:
 
 
 def patient(make_server: Callable[..., Server], **settings: str) -> Connection:
-    """A client of a broker that asks again by the clock after a minute: too late for any test."""
+    """A client of a broker with a retry delay of a minute: too late for any test."""
     server = make_server(
         add_partitions_to_txn_retry_backoff_ms="60000", transaction_state_log_num_partitions="1", **settings
     )
@@ -368,15 +368,15 @@ def test_wait_for_a_missing_end_returns_a_retriable_error(make_server: Callable[
     assert one.end() is ErrorCode.NONE
     request = request_of({("a", 0): batch_by(one, b"second")})
     assert codes_of(client.ask(request, ADDS)) == [ErrorCode.CONCURRENT_TRANSACTIONS]
-    assert len(coordinators.asked) == 3, "at first, and when the time was up"
+    assert len(coordinators.asked) == 3, "at first, and at the timeout"
     markers.release()
     completed(one)
-    assert len(coordinators.asked) == 3, "nobody waits any more"
+    assert len(coordinators.asked) == 3, "no request waits any more"
     assert codes_of(client.ask(request, ADDS)) == [0]
 
 
 @pytest.mark.parametrize(
-    ("error", "version", "told"),
+    ("error", "version", "expected"),
     [
         (ErrorCode.NETWORK_EXCEPTION, 12, ErrorCode.NOT_ENOUGH_REPLICAS),
         (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 12, ErrorCode.NOT_ENOUGH_REPLICAS),
@@ -390,16 +390,16 @@ def test_wait_for_a_missing_end_returns_a_retriable_error(make_server: Callable[
     ],
 )
 def test_coordinator_errors_are_translated_for_producers(
-    client: Connection, coordinators: SlowCoordinators, error: ErrorCode, version: int, told: ErrorCode
+    client: Connection, coordinators: SlowCoordinators, error: ErrorCode, version: int, expected: ErrorCode
 ) -> None:
     one = producer(client)
     coordinators.scripted = lambda partitions: {partitions[0]: error}
     request = request_of({("a", 0): batch_by(one, b"x"), ("a", 1): batch_by(one, b"y")})
     answer = client.ask(request, version)
-    assert codes_of(answer) == [told, 0]
+    assert codes_of(answer) == [expected, 0]
     refused = answer.responses[0].partition_responses[0]
     assert refused.log_start_offset == -1
-    if told is ErrorCode.NOT_ENOUGH_REPLICAS:
+    if expected is ErrorCode.NOT_ENOUGH_REPLICAS:
         assert refused.error_message == (
             f"Unable to verify the partition has been added to the transaction. Underlying error: {error.name}"
         )
@@ -426,7 +426,7 @@ def test_a_transactional_batch_needs_a_transactional_id(client: Connection, coor
     batches = {("a", 0): batch_of(b"plain"), ("a", 1): batch_by(one, b"x")}
     answer = client.ask(request_of(batches, transactional_id=None), ADDS)
     assert codes_of(answer) == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
-    # One that is empty names nobody to ask.
+    # An empty id has no coordinator.
     answer = client.ask(request_of(batches, transactional_id=""), ADDS)
     assert codes_of(answer) == [0, ErrorCode.INVALID_TXN_STATE]
     assert not coordinators.asked
@@ -472,7 +472,7 @@ def test_partitions_refused_by_the_leader_are_not_verified(client: Connection, c
 
 
 class Denies:
-    """An authorizer that lets nobody use a transactional id."""
+    """An authorizer that denies every transactional id."""
 
     def allows(
         self,

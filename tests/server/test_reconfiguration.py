@@ -1,4 +1,4 @@
-"""Settings that the broker itself refuses before the controller hears of them, here or elsewhere."""
+"""Configs that the broker itself refuses before the controller gets them, local or remote."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ NAME = "background.threads"
 
 def check(config: BrokerConfig) -> None:
     if config.get_int(NAME) == 7:
-        raise OperatorError("seven is not to be had here")
+        raise OperatorError("seven is not available here")
 
 
 class Elsewhere:
-    """A controller behind a connection: what is forwarded is served by another dispatcher, as it comes."""
+    """A controller behind a connection: another dispatcher serves the forwarded requests, in order."""
 
     local = False
 
@@ -71,7 +71,7 @@ def described(response: Any) -> dict[str, tuple[int, str | None]]:
     return {each.resource_name: (each.error_code, each.error_message) for each in response.responses}
 
 
-REFUSED = (ErrorCode.INVALID_REQUEST, "seven is not to be had here")
+REFUSED = (ErrorCode.INVALID_REQUEST, "seven is not available here")
 
 
 def test_configs_refused_by_the_broker_are_not_written(server, client):

@@ -1,4 +1,4 @@
-"""Clients with limits: answered at once with the time to wait, their connections muted, others untouched."""
+"""Clients with quotas: answered at once with the throttle time, their connections muted, others unaffected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VALUE = bytes(1000)
 
 
 class MovedClock(SystemClock):
-    """Its monotonic part goes on when the test says so."""
+    """A clock whose monotonic part advances on the test's command."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -39,7 +39,7 @@ class MovedClock(SystemClock):
 
 
 class LimitedServer:
-    """A server whose clients may be held to limits."""
+    """A server whose clients may have quotas."""
 
     def __init__(self, server: Server, clock: MovedClock) -> None:
         self.server = server
@@ -56,7 +56,7 @@ class LimitedServer:
         return connection
 
     def limit(self, entity=CLIENT, **values: float | None) -> None:
-        """Set limits; None removes one."""
+        """Set quotas; None removes one."""
         ops = [AlterQuotaOperation(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()]
         named = [AlteredEntity(entity_type=kind, entity_name=name) for kind, name in entity]
         request = AlterClientQuotasRequest(entries=[AlterQuotasEntry(entity=named, ops=ops)])
@@ -82,7 +82,7 @@ def test_dispatcher_is_not_wrapped_without_quotas(limited):
     limited.limit(producer_byte_rate=None)
     assert limited.dispatcher is plain
     limited.limit((("ip", None),), connection_creation_rate=5)
-    assert limited.dispatcher is plain, "addresses are the listener's matter"
+    assert limited.dispatcher is plain, "address quotas are applied by the listener"
 
 
 class TestProduce:
@@ -94,7 +94,7 @@ class TestProduce:
         assert client.channel.muted_s is None
         response = produced(client, topic, 8)
         assert response.responses[0].partition_responses[0].error_code == 0
-        assert response.throttle_time_ms == 11_000, "until the first ones count no more"
+        assert response.throttle_time_ms == 11_000, "until the first ones expire"
         assert client.channel.muted_s == response.throttle_time_ms / 1000
 
     def test_without_an_answer_it_is_muted_all_the_same(self, limited):
@@ -155,14 +155,14 @@ class TestProduce:
         topic = first.create_topic("t")
         limited.limit(producer_byte_rate=1000)
         produced(first, topic, 12)
-        begin_s, told_s = limited.clock.now_s, first.channel.muted_s
-        limited.clock.now_s += told_s
+        begin_s, announced_s = limited.clock.now_s, first.channel.muted_s
+        limited.clock.now_s += announced_s
         assert first.channel.more() == 0
         produced(second, topic, 12)
         assert first.channel.more() == 11.0
-        limited.clock.now_s = begin_s + told_s + 10
+        limited.clock.now_s = begin_s + announced_s + 10
         produced(second, topic, 30)
-        assert first.channel.more() == pytest.approx(1.0), "a client gives up on an answer some time"
+        assert first.channel.more() == pytest.approx(1.0), "bounded, since clients time out"
         limited.clock.now_s += 1
         assert first.channel.more() <= 0
 
@@ -191,7 +191,7 @@ class TestFetch:
         first = self.ask(client, 0)
         records = fetched(first)[client.topic, 0].records
         assert first.throttle_time_ms == 0
-        assert 8000 < len(records) <= 10_000, "what all windows allow, and no more"
+        assert 8000 < len(records) <= 10_000, "the amount of all windows, and no more"
         second = self.ask(client, 9)
         assert second.responses == []
         assert second.error_code == 0
@@ -288,7 +288,7 @@ class TestChanges:
         assert client.channel.muted_s == 0
         produced(client, topic, 30)
         limited.limit(producer_byte_rate=500)
-        assert client.channel.muted_s == 0, "who is not muted is judged at his next request"
+        assert client.channel.muted_s == 0, "an unmuted client is checked at its next request"
 
     def test_removed_quota_ends_the_mute(self, limited):
         client = limited.connect()
@@ -360,7 +360,7 @@ class TestMutations:
         names = [f"t{number}" for number in range(30)]
         ask_for(client, *names)
         made = [name for name in names if name in image().topics]
-        assert len(made) == 12, "what comes in all windows at once, and who has any left may take one more"
+        assert len(made) == 12, "the tokens of all windows at once, and the last may overdraw"
         ask_for(client, names[-1])
         assert names[-1] not in image().topics
         ask_for(other, names[-1])

@@ -1,4 +1,4 @@
-"""Markers reach the leaders of their partitions: in batches, one request a broker, tried again until all have them."""
+"""Markers reach the leaders of their partitions: in batches, one request per broker, retried until all have them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ A_WHILE_S = 2 * RETRY_S * LONGEST_PAUSE
 
 
 class Connection:
-    """To one broker; the test answers. Implements `PeerConnection`."""
+    """A connection to one broker; the test answers. Implements `PeerConnection`."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address
@@ -65,7 +65,7 @@ class Connection:
             done(None, ConnectionError("lost"))
 
     def named(self) -> list[tuple[int, list[TopicPartition]]]:
-        """Producer ids and partitions of the request under way."""
+        """Producer ids and partitions of the request in flight."""
         ((request, _),) = self.asked
         return [
             (marker.producer_id, [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes])
@@ -102,7 +102,7 @@ class Connection:
 
 
 class World:
-    """One broker with its channel, the leaders that its image has, and other brokers behind connections."""
+    """One broker with its channel, the leaders in its image, and other brokers behind connections."""
 
     def __init__(self, leaders: Mapping[TopicPartition, int]) -> None:
         self.time = VirtualTime()
@@ -111,7 +111,7 @@ class World:
         self.connections: list[Connection] = []
         self.written: list[tuple[TopicPartition, EndMarker]] = []
         self.local: list[tuple[TopicPartition, MarkerDone]] = []
-        """What is not answered yet, where `answers_at_once` is off."""
+        """Pending responses, if `answers_at_once` is off."""
         self.writes: list[int] = []
         """Markers of each write to a partition."""
         self.answers_at_once = True
@@ -163,7 +163,7 @@ class World:
         self.time.run()
 
     def written_in_turns(self) -> list[int]:
-        """How many markers were written between one look of the loop for news and the next, until none is left."""
+        """Number of markers written between two polls of the loop, until none is left."""
         counts: list[int] = []
 
         def look() -> None:
@@ -211,7 +211,7 @@ def test_markers_during_a_request_go_into_the_next_one() -> None:
     world.send(2, A0)
     world.turn()
     (there,) = world.connections
-    assert there.named() == [(1, [A0]), (2, [A0])], "what one turn brings goes together"
+    assert there.named() == [(1, [A0]), (2, [A0])], "markers of one turn are sent together"
     for producer_id in (3, 4):
         world.send(producer_id, A1)
         world.turn()
@@ -257,7 +257,7 @@ def test_refused_marker_is_retried_at_the_current_leader(code: ErrorCode) -> Non
     assert world.connections[0].asked == [], "not at once"
     world.leaders[A0] = ELSEWHERE
     world.time.run(A_WHILE_S)
-    assert world.connections[1].named() == [(5, [A0])], "only what lacks it"
+    assert world.connections[1].named() == [(5, [A0])], "only the partition that lacks it"
     world.connections[1].answer()
     assert world.ended == [(5, NONE)]
 
@@ -301,7 +301,7 @@ def test_unreachable_broker_is_retried_with_growing_delays() -> None:
             world.connections[-1].fail()
             world.send(len(tries) + 100, A0)
     pauses = [later - earlier for earlier, later in pairwise(tries)]
-    assert len(tries) < 20, "whatever comes meanwhile"
+    assert len(tries) < 20, "not one per new marker"
     assert all(later > earlier - RETRY_S for earlier, later in pairwise(pauses))
     assert pauses[-1] == pytest.approx(RETRY_S * LONGEST_PAUSE, abs=RETRY_S)
     world.time.run(A_WHILE_S)

@@ -85,7 +85,7 @@ def test_transaction_ends_before_the_producers_next_request(client: Connection) 
     client.send(request, 5)
     client.server.loop.call_soon(look)
     assert client.answer().error_code == 0
-    assert states == [TransactionState.COMPLETE_ABORT], "whatever the loop reads next comes behind that"
+    assert states == [TransactionState.COMPLETE_ABORT], "before the next request that the loop reads"
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -196,7 +196,7 @@ def use_level(client: Connection, level: int) -> None:
 @pytest.mark.parametrize("after", [0, 1, 2])
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_level_changes_while_a_transaction_runs(client: Connection, before: int, after: int, version: int) -> None:
-    """Whatever the client takes the level for: it learns of a change only with its next connection."""
+    """With any level assumed by the client: it learns of a change only with its next connection."""
     client.create_topic("a")
     use_level(client, before)
     one = producer(client, version=version)

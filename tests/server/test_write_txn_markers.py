@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: markers of coordinators elsewhere, and of whoever says that he is one."""
+"""WriteTxnMarkers: markers of coordinators elsewhere, and of clients that pose as one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def marker(producer_id: int, *topics: tuple[str, list[int]], epoch: int = 0, **f
 
 
 def codes(client: Connection, *markers: WritableTxnMarker, version: int = 2) -> dict[int, dict[tuple[str, int], int]]:
-    """What the answer says, by producer id."""
+    """The results, by producer id."""
     response = client.ask(WriteTxnMarkersRequest(markers=list(markers)), version)
     assert len({each.producer_id for each in response.markers}) == len(response.markers)
     return {
@@ -59,7 +59,7 @@ def test_markers_for_one_partition_are_answered_separately(client: Connection) -
     codes(client, marker(5, ("a", [0]), epoch=7, coordinator_epoch=3))
     heard: list[tuple[int, ErrorCode]] = []
     ends = [
-        (EndMarker(producer_id, epoch, coordinator_epoch, True, 2), partial(lambda *told: heard.append(told), number))
+        (EndMarker(producer_id, epoch, coordinator_epoch, True, 2), partial(lambda *codes: heard.append(codes), number))
         for number, (producer_id, epoch, coordinator_epoch) in enumerate(
             [(6, 0, 0), (5, 6, 3), (8, 0, 0), (-1, 0, 0), (9, -1, 0)]
         )

@@ -199,7 +199,7 @@ class ConnectionSet:
     def use_limits(self, limits: ConnectionLimits) -> None:
         """Apply other limits from now on; open connections stay."""
         self.limits = limits
-        self._tell_room()
+        self._notify_room()
 
     def admit(self, host: str) -> bool:
         """Count one more connection of this address; False when `max.connections.per.ip` is reached.
@@ -222,9 +222,9 @@ class ConnectionSet:
             self._per_host[host] = left
         else:
             del self._per_host[host]
-        self._tell_room()
+        self._notify_room()
 
-    def _tell_room(self) -> None:
+    def _notify_room(self) -> None:
         if self._on_room:
             waiting, self._on_room = self._on_room, []
             for callback in waiting:

@@ -37,7 +37,7 @@ Refusal = Callable[[str, str, str, str], str | None]
 _STATUSES = {"401": "401 Unauthorized", "403": "403 Forbidden"}
 
 
-def _nobody_refused(path: str, principal: str, authorization: str, host: str) -> str | None:
+def _refuse_none(path: str, principal: str, authorization: str, host: str) -> str | None:
     return None
 
 
@@ -52,7 +52,7 @@ class MetricsEndpoint:
         registry: MetricsRegistry,
         is_healthy: Callable[[], bool],
         *,
-        refusal: Refusal = _nobody_refused,
+        refusal: Refusal = _refuse_none,
         encrypt: Callable[[ConnectionHandler], asyncio.BaseProtocol] | None = None,
     ) -> None:
         """`refusal` authorizes each request; `encrypt` adds TLS to a connection."""

@@ -40,7 +40,7 @@ from ottla.net.wire import Wire
 logger = logging.getLogger(__name__)
 
 SCRATCH_BYTES = 1024 * 1024
-"""Maximum read of small regions that is sent in one call; smaller was no faster."""
+"""Maximum read of small regions that is sent in one call; a smaller one was not faster."""
 LARGE_REGION_BYTES = 64 * 1024
 """From this size on a region may leave by reference, after a check whether it is cold. A smaller one is read without
 the check, which costs few disk reads."""

@@ -199,11 +199,11 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
             self._transport.abort()
             return
         if self._network.login is None:
-            self._go_on()
+            self._resume()
         else:
             self._log_in(self._network.login)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """Send the requests that waited."""
         self._held = False
         unsent, self._unsent = self._unsent, []
@@ -253,7 +253,7 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
                 delay_s = exchange.again_after_s
                 if delay_s is not None:
                     self._login_timer = self._loop.call_later(delay_s, self._log_in, login)
-                self._go_on()
+                self._resume()
 
         correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
         frame = request_frame(spec.key, version, correlation_id, self._network.client_id, body)
@@ -261,7 +261,7 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
         self._send(_Waiting(correlation_id, spec.key, version, answered, timer), frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The requests fail with a ConnectionError, whatever the reason."""
+        """The requests fail with a ConnectionError, for any reason."""
         self._fail(ConnectionError(f"{self.address} closed the connection" if exc is None else str(exc)))
 
     def eof_received(self) -> bool:
@@ -292,7 +292,7 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
             self._replace(rest, INITIAL_BYTES)
 
     def _take_frames(self) -> int:
-        """Complete the requests whose response has arrived; returns the position of the first incomplete frame."""
+        """Complete the answered requests; returns the position of the first incomplete frame."""
         start = 0
         while self._end - start >= SIZE_BYTES and not self.failed:
             size = frame_length(self._buffer, start, MAX_RESPONSE_BYTES)

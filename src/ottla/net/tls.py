@@ -83,7 +83,7 @@ class TlsHandshakeLimiter:
         self._handshakes.pop(transport, None)
         self._waiting.pop(transport, None)
 
-    def may_go_on(self, transport: TlsTransport) -> bool:
+    def may_continue(self, transport: TlsTransport) -> bool:
         """Whether a handshake with input may continue now; if not, `shake_hands` is called later."""
         if self._waiting or not self._left:
             self._waiting[transport] = None
@@ -175,7 +175,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._handshake_bytes += nbytes
         if self._handshake_bytes > MAX_HANDSHAKE_BYTES:
             self.fail("the handshake is too long")
-        elif self._room.may_go_on(self):
+        elif self._room.may_continue(self):
             self.shake_hands()
 
     def eof_received(self) -> bool:
@@ -295,9 +295,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         """Decrypt the available input, then read."""
         if self._paused:
             self._paused = False
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._continue)
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         if self._paused or self._closing or self._raw is None:
             return
         if self._established:

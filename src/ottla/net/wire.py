@@ -59,7 +59,7 @@ class Wire(Protocol):
         ...
 
     def write_pieces(self, pieces: list[Buffer]) -> int:
-        """Write once without blocking. Returns the bytes taken, 0 when there is no room. Raises OSError."""
+        """Write once without blocking. Returns the bytes taken, 0 when the socket is full. Raises OSError."""
         ...
 
     def write_before_region(self, pieces: list[Buffer]) -> int:
@@ -69,7 +69,7 @@ class Wire(Protocol):
     def send_region(self, region: FileRegion, start: int, length: int) -> int:
         """Send cached bytes of a region that may leave by reference; returns the bytes taken, never 0.
 
-        Raises BlockingIOError when there is no room, OSError.
+        Raises BlockingIOError when the socket is full, OSError.
         """
         ...
 

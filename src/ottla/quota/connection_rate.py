@@ -14,7 +14,7 @@ from ottla.quota.limits import Quotas, address_limits
 from ottla.quota.windows import WindowedRate, Windows
 
 MAX_ADDRESSES = 10_000
-"""Maximum number of addresses whose connections are counted."""
+"""Maximum number of addresses with a connection count."""
 UNLIMITED = (1 << 31) - 1
 """Kafka's default."""
 

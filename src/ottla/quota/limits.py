@@ -26,12 +26,12 @@ Entity = tuple[tuple[str, str | None], ...]
 Quotas = Mapping[Entity, Mapping[str, float]]
 
 
-class _Anybody:
+class _AnyName:
     """Placeholder for a part that an entity doesn't name."""
 
 
-_ANYBODY = _Anybody()
-_Part = str | None | _Anybody
+_ANY_NAME = _AnyName()
+_Part = str | None | _AnyName
 
 
 class Group(NamedTuple):
@@ -63,7 +63,7 @@ class ClientLimits:
         for entity, values in quotas.items():
             parts = dict(entity)
             if key in values and IP not in parts:
-                self._bounds[parts.get(USER, _ANYBODY), parts.get(CLIENT_ID, _ANYBODY)] = values[key]
+                self._bounds[parts.get(USER, _ANY_NAME), parts.get(CLIENT_ID, _ANY_NAME)] = values[key]
 
     def __bool__(self) -> bool:
         """Whether any client has a limit."""
@@ -86,12 +86,12 @@ def _levels(user: str, client_id: str) -> Iterable[tuple[_Part, _Part, Group]]:
     both, user_alone, client_alone = Group(user, client_id), Group(user, None), Group(None, client_id)
     yield user, client_id, both
     yield user, None, both
-    yield user, _ANYBODY, user_alone
+    yield user, _ANY_NAME, user_alone
     yield None, client_id, both
     yield None, None, both
-    yield None, _ANYBODY, user_alone
-    yield _ANYBODY, client_id, client_alone
-    yield _ANYBODY, None, client_alone
+    yield None, _ANY_NAME, user_alone
+    yield _ANY_NAME, client_id, client_alone
+    yield _ANY_NAME, None, client_alone
 
 
 def user_of(principal: str) -> str:

@@ -1,6 +1,6 @@
 """Token bucket that may be overdrawn once (KIP-599): for rare and large costs.
 
-A request is admitted while any token is left, whatever it costs; the next one waits until the debt is paid. So a
+A request is admitted while any token is left, at any cost; the next one waits until the debt is paid. So a
 topic of a thousand partitions can be created at a rate of one per second, followed by a long wait.
 """
 
@@ -12,7 +12,7 @@ from ottla.quota.windows import LONGEST_WAIT_MS, Windows
 
 
 class TokenBucket:
-    """A bucket whose capacity is the tokens of all windows; full at first."""
+    """A bucket with the tokens of all windows as its capacity; full at first."""
 
     __slots__ = ("_at_s", "_tokens", "rate", "windows")
 

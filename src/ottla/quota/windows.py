@@ -39,7 +39,7 @@ class Windows(NamedTuple):
         return max(self.number - 1, 1) * self.size_s
 
     def measured_s(self, elapsed_s: float) -> float:
-        """The time that a rate is measured over whose oldest sample began `elapsed_s` ago."""
+        """The time that a rate is measured over, with an oldest sample from `elapsed_s` ago."""
         missing = self.number - 1 - int(elapsed_s / self.size_s)
         return max(elapsed_s + missing * self.size_s if missing > 0 else elapsed_s, self.size_s)
 
@@ -78,7 +78,7 @@ class WindowedRate:
             self._expire(now_s)
 
     def _expire(self, now_s: float) -> None:
-        """Drop windows whose last event has expired."""
+        """Drop windows after their last event has expired."""
         samples, span_s = self._samples, self._span_s
         while samples and now_s - samples[0].last_s >= span_s:
             self.total -= samples.popleft().value

@@ -78,7 +78,9 @@ class StandardAuthorizer:
         """Whether `principal` may do this. `audit` is False for a check that is not a request of its own."""
         if principal in self._super_users:
             if audit:
-                self._tell(Decision(True, None), (principal, client_host, operation, resource_type, name), request)
+                self._audit_decision(
+                    Decision(True, None), (principal, client_host, operation, resource_type, name), request
+                )
             return True
         if not self._is_current():
             return False
@@ -91,7 +93,7 @@ class StandardAuthorizer:
                 principal, canonical_host(client_host), operation, resource_type, name, default=self._default
             )
         if audit:
-            self._tell(decision, key, request)
+            self._audit_decision(decision, key, request)
         return decision.allowed
 
     def allows_any(
@@ -135,7 +137,7 @@ class StandardAuthorizer:
         for acl_id in added:
             self._index.add(acls[acl_id])
 
-    def _tell(self, decision: Decision, key: Key, request: str) -> None:
+    def _audit_decision(self, decision: Decision, key: Key, request: str) -> None:
         principal, client_host, operation, resource_type, name = key
         level = logging.INFO if not decision.allowed or operation in _CHANGES else logging.DEBUG
         if self._audit.isEnabledFor(level):

@@ -1,4 +1,4 @@
-"""GSSAPI as RFC 4752 has it, over a context that stands in for a ticket's: `compat/java/test_kerberos.py` has a KDC."""
+"""GSSAPI by RFC 4752, with a fake ticket context: `compat/java/test_kerberos.py` has a KDC."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OFFER = b"\x01\0\0\0"
 
 
 class Known:
-    """A context that is complete after so many tokens, and has an answer to each; what it wraps is marked."""
+    """A context that is complete after a number of tokens, and answers each; wrapped messages are marked."""
 
     def __init__(self, tokens: int = 1, answer: bytes = b"to the client", principal: str = "ann@R") -> None:
         self.complete = False
@@ -43,7 +43,7 @@ class Known:
 
 
 def offered(context: Known) -> GssapiServer:
-    """A server that told its layers."""
+    """A server that has offered its layers."""
     server = GssapiServer(context, RULES)
     assert server.evaluate(b"ticket") == b"to the client"
     assert server.evaluate(b"") == b"w" + OFFER
@@ -59,7 +59,7 @@ def test_client_authenticates_as_its_tickets_principal(authorization: bytes) -> 
 
 
 def test_buffer_size_without_a_layer_is_ignored() -> None:
-    """Java's client sends the one of its settings."""
+    """Java's client sends the size in its settings."""
     server = offered(Known())
     server.evaluate(b"w\x01\x01\x00\x00ann@R")
     assert server.name == "ann"
@@ -129,7 +129,7 @@ def test_ticket_without_a_matching_rule_is_rejected(principal: str) -> None:
 
 
 class Coming:
-    """A context that comes to one of `Known`, and is complete after so many tokens of it."""
+    """The initiator for a `Known` acceptor, complete after a number of tokens."""
 
     def __init__(self, tokens: int = 1, last: bytes = b"") -> None:
         self.complete = False

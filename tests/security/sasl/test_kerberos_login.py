@@ -1,4 +1,4 @@
-"""The options of a login module of Kerberos: what counts, and one sentence for each mistake."""
+"""Options of a Kerberos login module: effective values, and one sentence for each mistake."""
 
 from __future__ import annotations
 

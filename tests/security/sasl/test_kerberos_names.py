@@ -1,4 +1,4 @@
-"""Names of users out of principals, by the rules of Apache Kafka."""
+"""Mapping of principals to user names, by the rules of Apache Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLAIN: name and password, and JAAS, where both are written down."""
+"""PLAIN: name and password, and their JAAS configuration."""
 
 from __future__ import annotations
 

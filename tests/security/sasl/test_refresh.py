@@ -1,4 +1,4 @@
-"""When that by which a node says who it is, and which ends, is asked for anew."""
+"""Refresh times of expiring credentials."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla.security.sasl.refresh import RefreshWindow
 
 
 class Chance:
-    """The same share of all there is, each time."""
+    """The same share of any range, each time."""
 
     def __init__(self, share: float) -> None:
         self._share = share

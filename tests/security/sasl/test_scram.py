@@ -1,4 +1,4 @@
-"""SCRAM between our two sides, against the example of its RFC, and against those who cheat."""
+"""SCRAM between our two sides, against the RFC's example, and against cheating peers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def no_token(_token_id: str) -> TokenLogin | None:
 
 
 class Bytes:
-    """Random bytes as the test says, else ones that count up."""
+    """Random bytes given by the test, else counting up."""
 
     def __init__(self, *given: bytes) -> None:
         self._given = list(given)
@@ -54,7 +54,7 @@ def server(mechanism: ScramMechanism, **users: ScramCredential) -> ScramServer:
 
 
 def converse(client: ScramClient, served: ScramServer) -> None:
-    """The whole exchange; whoever finds something wrong raises."""
+    """The whole exchange; either side raises on an error."""
     message: bytes | None = client.first()
     while message is not None:
         message = client.evaluate(served.evaluate(message))
@@ -106,7 +106,7 @@ def test_an_unknown_user_is_answered_as_a_known_one(mechanism: ScramMechanism) -
         )
         return served.evaluate(f"n,,n={name},r=abc".encode()).split(b",")
 
-    assert answer("nobody")[1] == answer("nobody")[1] != answer("somebody")[1], "a salt stays the same for a name"
+    assert answer("nobody")[1] == answer("nobody")[1] != answer("somebody")[1], "the salt is constant for a name"
     assert answer("nobody")[0] == answer("ann", "ann")[0]
     assert answer("nobody")[2] == answer("ann", "ann")[2] == b"i=4096"
     served = server(mechanism, ann=credential(mechanism, "p"))
@@ -201,7 +201,7 @@ def test_a_last_message_that_was_changed(wanted: str, instead: str) -> None:
 
 @pytest.mark.parametrize("header", ["y,,", "n,a=eve,", "p=tls-unique,,"])
 def test_proof_over_another_channel_header_is_refused(header: str) -> None:
-    """The client signs what it says of the channel, so a right proof alone does not show that nothing was changed."""
+    """The client signs its channel binding, so a correct proof alone does not show that nothing was changed."""
     mechanism = ScramMechanism.SHA_256
     served = server(mechanism, ann=credential(mechanism, "p"))
     client = ScramClient(mechanism, "ann", "p", Bytes())

@@ -1,4 +1,4 @@
-"""The order of SASL on one connection: what may come, what may not, and for how long it counts."""
+"""SASL server session of one connection: message order and session lifetime."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAILED = "Authentication failed during {} due to invalid credentials with SASL m
 
 
 class Now:
-    """A clock that the test moves."""
+    """A clock moved by the test."""
 
     def __init__(self) -> None:
         self.s = 1000.0
@@ -30,7 +30,7 @@ class Now:
 
 
 class Expiring(PlainServer):
-    """A mechanism whose proof ends by itself, as a token does."""
+    """A mechanism with an expiring credential, like a token."""
 
     def evaluate(self, response: bytes) -> bytes:
         answer = super().evaluate(response)
@@ -57,7 +57,7 @@ def logged_in(now: Now, max_reauth_ms: int = 0) -> SaslSession:
 
 def test_a_client_logs_in(now: Now) -> None:
     made = session(now)
-    made.versions_told()
+    made.versions_requested()
     made.versions_known()
     assert made.handshake(1, "PLAIN").mechanisms == ["PLAIN"]
     assert made.authenticating
@@ -104,15 +104,15 @@ def test_requests_out_of_order_are_rejected(now: Now) -> None:
     made = session(now)
     with pytest.raises(ProtocolError):
         made.authenticate(ANN)
-    made.versions_told()
+    made.versions_requested()
     made.versions_known()
     with pytest.raises(ProtocolError):
-        made.versions_told()
+        made.versions_requested()
     made.handshake(1, "PLAIN")
     with pytest.raises(ProtocolError):
         made.handshake(1, "PLAIN")
     with pytest.raises(ProtocolError):
-        made.versions_told()
+        made.versions_requested()
 
 
 def test_session_expires_without_reauthentication(now: Now) -> None:
@@ -129,7 +129,7 @@ def test_session_expires_without_reauthentication(now: Now) -> None:
     assert not made.expired
     now.s += 0.1
     assert made.expired
-    assert made.begin_again(), "also a late client may say it"
+    assert made.begin_again(), "allowed for a late client, too"
 
 
 def test_reauthentication_is_limited_to_once_a_second(now: Now) -> None:
@@ -141,7 +141,7 @@ def test_reauthentication_is_limited_to_once_a_second(now: Now) -> None:
     assert not made.begin_again()
     now.s += 0.1
     assert made.begin_again()
-    assert not logged_in(now).begin_again(), "where sessions have no end there is no need"
+    assert not logged_in(now).begin_again(), "not needed for sessions without expiry"
 
 
 def test_neither_user_nor_mechanism_changes(now: Now) -> None:

@@ -1,4 +1,4 @@
-"""When a token ends, as it says itself."""
+"""Expiry of a token, as stated in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW_S = 1_800_000_000.0
     ("end", "expected"),
     [
         (NOW_S + 60, NOW_S + 60),
-        (0, 0.0),  # it is over, as one whose end is 1
+        (0, 0.0),  # expired, like one that ends at 1
         (-5, 0.0),
         (1, 1.0),
         (None, NOW_S + LIFE_S),

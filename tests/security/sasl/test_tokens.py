@@ -1,4 +1,4 @@
-"""Delegation tokens by SCRAM (KIP-48): who shows one is its owner while it lasts, and nothing else lets in by it."""
+"""Delegation tokens by SCRAM (KIP-48): a token authenticates as its owner until expiry, and nothing else does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coordination on an internal topic, by a coordinator of counters in a whole broker: nothing of it is about groups."""
+"""Coordination on an internal topic, with a coordinator of counters in a whole broker, independent of groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTITIONS = 4
 
 
 class Counting:
-    """A broker that coordinates counters, too."""
+    """A broker that also coordinates counters."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -41,7 +41,7 @@ class Counting:
         return self.parts.publisher.image
 
     def find(self, *names: str) -> list[Coordinator]:
-        """What a client is told, which has the topic made if there is none."""
+        """The coordinator lookup of a client, which creates a missing topic."""
         request = FindCoordinatorRequest(key_type=KEY_TYPE, coordinator_keys=list(names))
         return self.client.ask(request, 6).coordinators
 
@@ -51,7 +51,7 @@ class Counting:
         self.settle()
 
     def settle(self) -> None:
-        """Until everything that this broker leads is loaded."""
+        """Wait until all partitions that this broker leads are loaded."""
         runtime = self.coordinator_host.runtime
         self.server.run_until(lambda: runtime.state_counts()[CoordinatorState.LOADING] == 0)
 
@@ -72,7 +72,7 @@ class Counting:
         return answer
 
     def led_by(self, broker_id: int, name: str, image: MetadataImage) -> tuple[MetadataImage, MetadataChanges]:
-        """The image after `image`, in which the partition of a counter has another leader, and in a new epoch."""
+        """The image after `image`, with another leader and a new epoch of a counter's partition."""
         topic = image.topics[COUNTERS_TOPIC.name]
         index = partition_for(name, PARTITIONS)
         delta = MetadataDelta(image)
@@ -205,6 +205,6 @@ def test_stopping_broker_answers_waiting_requests(counting: Counting) -> None:
     counting.create()
     waiting = counting.send("a", 1)
     counting.server.stop()
-    assert waiting == [1], "what is pending is written"
+    assert waiting == [1], "pending records are written"
     assert counting.coordinator_host.runtime.state_counts()[CoordinatorState.ACTIVE] == 0
     counting.server.start()

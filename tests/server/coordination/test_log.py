@@ -59,7 +59,7 @@ def test_appended_records_are_read(server: Server, log: ReplicaCoordinatorLog) -
     assert [one.partition_leader_epoch for one in iter_batches(records)] == [0, 0]
     records, _ = read(server, log, 1, max_bytes=1)
     assert records is not None
-    assert [one.base_offset for one in iter_batches(records)] == [0], "one batch whole, the one that holds the offset"
+    assert [one.base_offset for one in iter_batches(records)] == [0], "the whole batch that contains the offset"
 
 
 def test_another_leader_epoch_is_refused(log: ReplicaCoordinatorLog) -> None:
@@ -119,7 +119,7 @@ def test_the_high_watermark_waits_for_a_flush_that_is_owed(make_server: Callable
 
 
 class Transactions:
-    """Whoever is asked for transactions: answers as told, when `answer` is called."""
+    """A fake verifier of transactions: answers as set up, when `answer` is called."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int, int, list[tuple[str, int]], bool]] = []
@@ -143,7 +143,7 @@ class Transactions:
 
 
 class TestTransactions:
-    """KIP-890: a partition is verified, or added, before the first batch of a transaction is let in."""
+    """KIP-890: a partition is verified, or added, before the first batch of a transaction."""
 
     @pytest.fixture
     def transactions(self) -> Transactions:
@@ -178,7 +178,7 @@ class TestTransactions:
         ((guard, error),) = outcomes
         assert error is None
         assert log.append(0, 0, self.batch(), guard) == 1
-        assert self.verify(log) == [(None, None)], "it is open: nobody is asked"
+        assert self.verify(log) == [(None, None)], "it is open: no verification is sent"
         assert log.append(0, 0, self.batch()) == 2
         assert log.append_end_marker(0, 0, EndMarker(7, 1, 5, committed=True, transaction_version=2)) == 3
         assert log.offsets(0) == LogOffsets(0, 3, 3)

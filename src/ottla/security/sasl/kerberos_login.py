@@ -21,7 +21,7 @@ _CACHE_TYPE = re.compile(r"[A-Z]+:")
 
 
 class KerberosLogin(NamedTuple):
-    """A login whose options are checked; the KDC may still reject it."""
+    """A login with checked options; the KDC may still reject it."""
 
     setting: str
     """The setting of the login module, for messages."""

@@ -116,7 +116,7 @@ class Initiator:
             credentials = gssapi.Credentials(
                 name=self._name, usage="initiate", mechs=[gssapi.MechType.kerberos], store=store or None
             )
-            # Also contacts the KDC if there is no ticket yet.
+            # Also contacts the KDC without a ticket.
             ends_s = self._now_s() + credentials.lifetime
         except gssapi.exceptions.GSSError as error:
             way_out = "its keys, krb5.conf and the KDC" if self._login.keytab else "klist, or create one with kinit"

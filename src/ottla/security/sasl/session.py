@@ -104,7 +104,7 @@ class SaslSession:
         """Whether the session has expired."""
         return self._expires_s is not None and self._clock.monotonic() >= self._expires_s
 
-    def versions_told(self) -> None:
+    def versions_requested(self) -> None:
         """ApiVersions was requested and answered. Raises ProtocolError if it is not allowed now."""
         if self.phase is not Phase.BEGIN:
             raise ProtocolError("ApiVersions is allowed once before authentication")

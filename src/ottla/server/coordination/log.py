@@ -33,7 +33,7 @@ class ReplicaCoordinatorLog:
         in_flight: InFlight,
         transactions: TransactionPartitions | None = None,
     ) -> None:
-        """Without `transactions` there is no verification: no transaction has a partition of this topic."""
+        """Without `transactions` nothing is verified: no transaction has a partition of this topic."""
         self._topic = topic
         self._transactions = transactions
         self._replicas = replicas

@@ -45,7 +45,7 @@ def cleaner_settings(config: BrokerConfig) -> CleanerSettings:
 class LogCleaning:
     """Owner of the cleaner; applies its settings."""
 
-    __slots__ = ("_backoff_ms", "_clock", "_disk", "_pool", "_steps", "_told", "_writing", "cleaner")
+    __slots__ = ("_backoff_ms", "_clock", "_disk", "_pool", "_reported", "_steps", "_writing", "cleaner")
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class LogCleaning:
         self._disk: Disk = machine.disk
         self._clock: Clock = machine.clock
         self._pool = TrackedPool(machine.pool, in_flight)
-        self._told: dict[str, list[LogReport]] = {}
+        self._reported: dict[str, list[LogReport]] = {}
         """Content of each directory's report file; unknown without an entry."""
         self._writing: set[str] = set()
         """Directories whose report file is being written."""
@@ -89,7 +89,7 @@ class LogCleaning:
     def _run(self) -> None:
         self.cleaner.run_due()
         for directory in self.cleaner.logs.directories:
-            self._tell(directory)
+            self._write_report(directory)
 
     def _take_up(self, directory: LogDirectory) -> None:
         """Read the last passes of an earlier run."""
@@ -105,12 +105,12 @@ class LogCleaning:
             if log.last_pass is not None and (log.topic, log.partition) in directory.logs:
                 self.cleaner.reports[log.topic, log.partition] = log.last_pass
 
-    def _tell(self, directory: LogDirectory) -> None:
+    def _write_report(self, directory: LogDirectory) -> None:
         reports = reports_of(self.cleaner, directory.logs)
-        is_told = reports == self._told.get(directory.path, [])
-        if is_told or directory.offline is not None or directory.path in self._writing:
+        is_current = reports == self._reported.get(directory.path, [])
+        if is_current or directory.offline is not None or directory.path in self._writing:
             return
-        self._told[directory.path] = reports
+        self._reported[directory.path] = reports
         self._writing.add(directory.path)
         data = format_report(CleanerReport(self._clock.time_ms(), reports))
         path = f"{directory.path}/{CLEANER_REPORT_FILE}"
@@ -120,7 +120,7 @@ class LogCleaning:
             if error is not None and not isinstance(error, OSError):
                 raise error
             if error is not None:
-                self._told.pop(directory.path, None)
+                self._reported.pop(directory.path, None)
                 logger.warning("writing %s failed: %s", path, error, extra=RATE_LIMITED)
 
         self._pool.submit(lambda: write_unsynced(self._disk, path, data), written)

@@ -51,7 +51,7 @@ class TopicCreation:
         def created(response: CreateTopicsResponse | None, error: BaseException | None) -> None:
             problems: Problems = {}
             if response is None:
-                problems = dict.fromkeys(names, _told(error))
+                problems = dict.fromkeys(names, _kafka_error(error))
             else:
                 for topic in response.topics:
                     # Created concurrently: it exists.
@@ -93,7 +93,7 @@ class TopicCreation:
         )
 
 
-def _told(error: BaseException | None) -> KafkaError:
+def _kafka_error(error: BaseException | None) -> KafkaError:
     if isinstance(error, KafkaError):
         return error
     raise InvariantError("a topic creation has no outcome") from error

@@ -128,7 +128,7 @@ class AuthenticationGate:
         key, version, correlation_id, size = REQUEST_FIELDS.unpack_from(buffer, start)
         session = self._session
         if key == ApiKey.API_VERSIONS:
-            session.versions_told()
+            session.versions_requested()
             parts = self._listener.dispatcher.handle(channel, buffer, start, end)
             if API[key].supports(version):
                 session.versions_known()

@@ -162,7 +162,7 @@ class ThrottledChannel:
             if limits.produce is not None:
                 wait_ms, kind = limits.produce.record(self._byte_count, now_s, self._byte_count), "produce"
         elif self._api_key in MUTATIONS:
-            wait_ms = self._told_by_controller(parts)
+            wait_ms = self._controller_throttle_ms(parts)
         if parts and limits.request is not None:  # as in Apache Kafka, which does not time requests without a response
             for_time_ms = limits.request.record(self._loop_s * _PERCENT, now_s)
             if for_time_ms > wait_ms:
@@ -170,14 +170,14 @@ class ThrottledChannel:
         if wait_ms <= 0:
             return parts
         self._wait(wait_ms, kind, now_s)
-        return self._telling(parts, wait_ms)
+        return self._with_throttle_time(parts, wait_ms)
 
-    def _told_by_controller(self, parts: Sequence[Part]) -> int:
+    def _controller_throttle_ms(self, parts: Sequence[Part]) -> int:
         position = _RESPONSE_FIELDS_BYTES + API[self._api_key].response_header_version(self._api_version)
         wait_ms: int = _INT32.unpack_from(_joined(parts), position)[0]
         return wait_ms
 
-    def _telling(self, parts: list[Part], wait_ms: int) -> list[Part]:
+    def _with_throttle_time(self, parts: list[Part], wait_ms: int) -> list[Part]:
         """The response with the throttle time, if its version has the field."""
         spec = API[self._api_key]
         if not parts or not spec.supports(self._api_version):

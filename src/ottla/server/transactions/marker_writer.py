@@ -72,7 +72,7 @@ class MarkerWriter:
         """
         refused: list[tuple[MarkerDone, ErrorCode]] = []
         markers: list[EndMarker] = []
-        told: list[MarkerDone] = []
+        callbacks: list[MarkerDone] = []
         try:
             partition = self._replicas.find(topic, index)
         except KafkaError as error:
@@ -92,22 +92,22 @@ class MarkerWriter:
                 self._write_to_log_of(coordinator(), index, marker, done)
             else:
                 markers.append(marker)
-                told.append(done)
+                callbacks.append(done)
         if markers:
-            self._append(partition, markers, told)
+            self._append(partition, markers, callbacks)
         for done, code in refused:
             done(code)
 
-    def _append(self, partition: Partition, markers: Sequence[EndMarker], told: Sequence[MarkerDone]) -> None:
+    def _append(self, partition: Partition, markers: Sequence[EndMarker], callbacks: Sequence[MarkerDone]) -> None:
         try:
             result = partition.append_end_markers(markers)
         except KafkaError as error:
-            _tell(told, error.code)
+            _call_all(callbacks, error.code)
         except OSError as error:
             self._failures.warn(f"append to {partition.topic}-{partition.index}", str(error))
-            _tell(told, ErrorCode.KAFKA_STORAGE_ERROR)
+            _call_all(callbacks, ErrorCode.KAFKA_STORAGE_ERROR)
         else:
-            operation = DelayedMarkers(partition, result, told)
+            operation = DelayedMarkers(partition, result, callbacks)
             if not operation.try_complete(False):
                 self._purgatory.park(operation, [partition.produce_watch], ACKNOWLEDGEMENT_TIMEOUT_S)
 
@@ -129,33 +129,33 @@ def _check_producer(marker: EndMarker) -> None:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
-def _tell(told: Sequence[MarkerDone], code: ErrorCode) -> None:
-    for done in told:
+def _call_all(callbacks: Sequence[MarkerDone], code: ErrorCode) -> None:
+    for done in callbacks:
         done(code)
 
 
 class DelayedMarkers(DelayedOperation):
     """Appended markers that are not acknowledged yet."""
 
-    __slots__ = ("_leader_epoch", "_partition", "_result", "_told")
+    __slots__ = ("_callbacks", "_leader_epoch", "_partition", "_result")
 
-    def __init__(self, partition: Partition, result: AppendResult, told: Sequence[MarkerDone]) -> None:
+    def __init__(self, partition: Partition, result: AppendResult, callbacks: Sequence[MarkerDone]) -> None:
         super().__init__()
         self._partition = partition
         self._leader_epoch = partition.leader_epoch
         self._result = result
-        self._told = told
+        self._callbacks = callbacks
 
     def try_complete(self, force: bool) -> bool:
         """Call back once the in-sync replicas have the markers, or this broker can no longer know."""
         partition = self._partition
         if not partition.is_leader or self._leader_epoch < partition.leader_since:
-            _tell(self._told, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            _call_all(self._callbacks, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif partition.acknowledged(self._result, True):
             enough = partition.enough_after_append
-            _tell(self._told, ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            _call_all(self._callbacks, ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         elif partition.offline:
-            _tell(self._told, ErrorCode.KAFKA_STORAGE_ERROR)
+            _call_all(self._callbacks, ErrorCode.KAFKA_STORAGE_ERROR)
         else:
             return False
         return True
@@ -163,8 +163,8 @@ class DelayedMarkers(DelayedOperation):
     def expire(self) -> None:
         """The markers stay; the coordinator writes them again."""
         if not self.try_complete(False):
-            _tell(self._told, ErrorCode.REQUEST_TIMED_OUT)
+            _call_all(self._callbacks, ErrorCode.REQUEST_TIMED_OUT)
 
     def fail(self, error: Exception) -> None:
         """A defect: the coordinator retries."""
-        _tell(self._told, ErrorCode.UNKNOWN_SERVER_ERROR)
+        _call_all(self._callbacks, ErrorCode.UNKNOWN_SERVER_ERROR)

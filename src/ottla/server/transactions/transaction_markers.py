@@ -278,7 +278,7 @@ class TransactionMarkers:
     def _written(self, share: _Share, place: TopicPartition, code: ErrorCode) -> None:
         ending = share.ending
         if code is not ErrorCode.NONE or ending.over:
-            self._told(share, [(place, code)])
+            self._record_results(share, [(place, code)])
             return
         ending.left.discard(place)
         if not ending.left:
@@ -312,7 +312,7 @@ class TransactionMarkers:
             for share in shares:
                 codes = results.get(share.ending.marker.producer_id, {})
                 unsaid = ErrorCode.UNKNOWN_SERVER_ERROR
-                self._told(share, [(place, codes.get(place, unsaid)) for place in share.partitions])
+                self._record_results(share, [(place, codes.get(place, unsaid)) for place in share.partitions])
             self._send(destination)
 
         send_message(connection, _request(shares), answered, REQUEST_TIMEOUT_S)
@@ -333,7 +333,7 @@ class TransactionMarkers:
 
     # --- outcomes --------------------------------------------------------------------------------------------------
 
-    def _told(self, share: _Share, codes: Iterable[tuple[TopicPartition, ErrorCode]]) -> None:
+    def _record_results(self, share: _Share, codes: Iterable[tuple[TopicPartition, ErrorCode]]) -> None:
         ending = share.ending
         failed = []
         for place, code in codes:

@@ -167,9 +167,11 @@ class TransactionPartitions:
 
         def answered(errors: PartitionErrors) -> None:
             self._statistics.time_ms.observe((self._clock.monotonic() - started_s) * 1000)
-            told = {partition: _told(error) for partition, error in errors.items() if error is not ErrorCode.NONE}
-            self._statistics.failures.value += len(told)
-            done(told)
+            failed = {
+                partition: _producer_error(error) for partition, error in errors.items() if error is not ErrorCode.NONE
+            }
+            self._statistics.failures.value += len(failed)
+            done(failed)
 
         if coordinator_id == self._node_id:
             self._local.add_or_verify(
@@ -306,6 +308,6 @@ def _fail(question: _Question, code: ErrorCode) -> None:
     question.done(dict.fromkeys(question.partitions, code))
 
 
-def _told(error: ErrorCode) -> ErrorCode:
+def _producer_error(error: ErrorCode) -> ErrorCode:
     """Convert PRODUCER_FENCED, a coordinator error that producers don't expect in a Produce response."""
     return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error

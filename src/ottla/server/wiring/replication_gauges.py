@@ -119,7 +119,7 @@ def register_replication_gauges(
     )
     registry.gauge(
         "kafka_server_replicaalterlogdirsmanager_failedpartitionscount",
-        "Replicas whose move between data directories of this broker failed and is retried later.",
+        "Replicas that failed to move between data directories of this broker, retried later.",
         read=replicas.moves.failed_count,
     )
     registry.gauge(

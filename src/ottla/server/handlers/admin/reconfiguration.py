@@ -93,5 +93,5 @@ def _require_small_steps(config: BrokerConfig, future: BrokerConfig) -> None:
         now, wanted = config.get_int(name), future.get_int(name)
         least, most = max(1, now // 2), 2 * now
         if wanted != now and not least <= wanted <= most:
-            way = f"one change allows {least} to {most}; use several steps" if now else "restart the broker to change it"
+            way = f"one change allows {least} to {most}; use several steps" if now else "restart the broker"
             raise OperatorError(f"{name} can't be changed from {now} to {wanted}: {way}")

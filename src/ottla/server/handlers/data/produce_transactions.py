@@ -247,7 +247,7 @@ class TransactionCheck:
         for partition, error in errors.items():
             if error is not ErrorCode.NONE:
                 for place in self._asked[partition]:
-                    self._findings.refusals[place] = told_to_producer(error, self._api_version)
+                    self._findings.refusals[place] = producer_error(error, self._api_version)
         self._then(self._findings)
 
     def _wait(self, left_s: float) -> None:
@@ -268,7 +268,7 @@ class TransactionCheck:
         self.begin()
 
 
-def told_to_producer(error: ErrorCode, api_version: int) -> NotInTransaction:
+def producer_error(error: ErrorCode, api_version: int) -> NotInTransaction:
     """Translate the coordinator's error for a producer of that Produce version."""
     if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < FIRST_VERSION_WITH_TRANSACTION_ABORTABLE:
         error = ErrorCode.INVALID_TXN_STATE

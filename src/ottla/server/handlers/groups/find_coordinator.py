@@ -74,7 +74,7 @@ def handle(context: GroupContext, request: Request, message: FindCoordinatorRequ
 
         def build() -> FindCoordinatorResponse:
             context.failures.warn(f"creation of {name}", error.message)
-            return _answer(batched, [_nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) for key in keys])
+            return _answer(batched, [_failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) for key in keys])
 
         request.answer(build)
 
@@ -85,27 +85,27 @@ def handle(context: GroupContext, request: Request, message: FindCoordinatorRequ
 
 def _not_served(key: str, key_type: int) -> Coordinator:
     refusal = _NOT_SERVED.get(key_type)
-    return _unknown(key, key_type) if refusal is None else _nobody(key, *refusal)
+    return _unknown(key, key_type) if refusal is None else _failed(key, *refusal)
 
 
 def _unknown(key: str, key_type: int) -> Coordinator:
-    return _nobody(key, ErrorCode.INVALID_REQUEST, f"Coordinator type {key_type} is not known.")
+    return _failed(key, ErrorCode.INVALID_REQUEST, f"Coordinator type {key_type} is not known.")
 
 
 def _coordinator(
     context: GroupContext, coordination: CoordinatorHost[Any], request: Request, key: str, partition: int
 ) -> Coordinator:
     if coordination.is_loading(partition):
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is loading.")
+        return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is loading.")
     image = context.metadata.image
     leader = coordination.leader_of(partition, image)
     broker = None if leader is None else context.metadata.broker_on(request.listener_name, leader)
     if broker is None or coordination.is_coming(partition, image):
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+        return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
     return Coordinator(key=key, node_id=broker.node_id, host=broker.host, port=broker.port)
 
 
-def _nobody(key: str, code: ErrorCode, text: str) -> Coordinator:
+def _failed(key: str, code: ErrorCode, text: str) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text)
 
 
@@ -129,7 +129,7 @@ def error_response(message: FindCoordinatorRequest, code: ErrorCode, text: str) 
         error_message=text,
         node_id=-1,
         port=-1,
-        coordinators=[_nobody(key, code, text) for key in message.coordinator_keys],
+        coordinators=[_failed(key, code, text) for key in message.coordinator_keys],
     )
 
 
@@ -143,9 +143,9 @@ def guard(context: GroupContext, request: Request, message: FindCoordinatorReque
 
     code = DENIED[need.resource_type]
     if request.api_version < _FIRST_BATCHED_VERSION:
-        return None if may_find(message.key) else _answer(False, [_nobody(message.key, code, DENIED_TEXT)])
+        return None if may_find(message.key) else _answer(False, [_failed(message.key, code, DENIED_TEXT)])
     kept, refused = split_allowed(message.coordinator_keys, may_find)
-    answers = [_nobody(key, code, DENIED_TEXT) for key in refused]
+    answers = [_failed(key, code, DENIED_TEXT) for key in refused]
     if refused and not kept:
         return _answer(True, answers)
     message.coordinator_keys = kept
