@@ -35,7 +35,7 @@ MIN_SWEEP_INTERVAL_S = 0.02
 MAX_SWEEP_INTERVAL_S = 30.0
 NEWCOMER_S = 0.05
 """Time for the first request of a connection while other clients wait. A client's first packet has already arrived by
-then, and a client that keeps reconnecting gets one place in this time."""
+then, and a reconnecting flood gets only one place in this time."""
 
 
 class ConnectionLimits(NamedTuple):

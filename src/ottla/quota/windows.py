@@ -5,8 +5,8 @@ windows but one. A new or rested client may therefore use the amount of all wind
 bound waits until the rate would have fallen to it.
 
 There are two formulas for that wait. Apache Kafka's (`throttle_ms`) assumes that the measured time grows by the wait.
-But while windows are missing, the measured time includes the missing ones, so the client is still above its bound
-after the wait. `wait_ms` returns the time until the rate is really within the bound, or until there is room for more.
+But while windows are missing, passing time first replaces the missing ones. The measured time does not grow, and the
+client is still above its bound after the wait. `wait_ms` returns the time until the rate is really within the bound.
 
 Invariant: the total is the sum of the unexpired samples. Memory: one sample per window.
 """

@@ -40,7 +40,7 @@ def register_cleaner_gauges(registry: MetricsRegistry, cleaner: LogCleaner, cloc
     )
     registry.gauge(
         f"{_CLEANER}deadthreadcount",
-        "Cleaner processes that died in their last round and were not restarted.",
+        "Cleaner processes that died in their last round and were not used again.",
         read=lambda: len(cleaner.dead),
     )
     registry.gauge(
