@@ -84,7 +84,7 @@ def test_own_buffer_grows_with_received_not_announced_bytes(network):
     network.run(body)
 
 
-def test_a_parked_request_holds_back_those_behind_it(network, make_frame):
+def test_parked_request_delays_later_requests(network, make_frame):
     async def body(net):
         client = await net.connect()
         await net.send(client, make_frame(b"Ea") + make_frame(b"Pb") + make_frame(b"Ec") + make_frame(b"Pd"))
@@ -103,7 +103,7 @@ def test_a_parked_request_holds_back_those_behind_it(network, make_frame):
     network.run(body)
 
 
-def test_parked_connections_do_not_hold_back_others(network, make_frame):
+def test_parked_connections_do_not_delay_others(network, make_frame):
     async def body(net):
         first, second = await net.connect(), await net.connect()
         await net.send(first, make_frame(b"Pslow"))
@@ -149,7 +149,7 @@ def test_many_small_requests_in_one_read_yield_to_others(network, make_frame):
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_a_half_closed_peer_gets_the_answers_of_several_turns(network, make_frame, extra):
+def test_half_closed_peer_gets_answers_over_several_turns(network, make_frame, extra):
     async def body(net):
         client = await net.connect()
         frames = [make_frame(b"E%d" % number) for number in range(4 * MAX_REQUESTS_PER_TURN + extra)]
@@ -213,7 +213,7 @@ def test_protocol_error_closes_after_the_responses_before_it(network, make_frame
     network.run(body)
 
 
-def test_close_from_inside_handle_lets_earlier_responses_leave(network, make_frame):
+def test_close_inside_handle_sends_earlier_responses(network, make_frame):
     async def body(net):
         client = await net.connect()
         big = bytes(3_000_000)

@@ -21,7 +21,7 @@ def test_rejected_connections_do_not_count_against_the_rate(rates, clock):
     assert rates.refused("10.0.0.1", clock.advance(0.5)) == 0
 
 
-def test_the_default_holds_for_each_address_without_a_limit(rates, clock):
+def test_default_applies_to_each_address_without_a_limit(rates, clock):
     rates.use_quotas(
         {
             (("ip", None),): {"connection_creation_rate": 1.0},
@@ -34,7 +34,7 @@ def test_the_default_holds_for_each_address_without_a_limit(rates, clock):
     assert rates.refused("a", clock.now_s) == 0
 
 
-def test_a_broker_above_its_rate_rests_for_a_window_at_most(rates, clock):
+def test_pause_above_the_broker_rate_is_at_most_a_window(rates, clock):
     assert all(rates.accepted("A", clock.now_s) == 0 for _ in range(1000))
     rates.limit = 10
     assert [rates.accepted("A", clock.now_s) for _ in range(100)] == [0.0] * 100
@@ -58,7 +58,7 @@ def test_each_listener_has_its_own_rate_incl_inter_broker(rates, clock):
     assert [rates.accepted("B", clock.now_s) > 0 for _ in range(11)] == [False] * 10 + [True]
 
 
-def test_a_flood_of_addresses_takes_bounded_memory(rates, clock):
+def test_flood_of_addresses_uses_bounded_memory(rates, clock):
     rates.use_quotas({(("ip", None),): {"connection_creation_rate": 1.0}})
     for number in range(MAX_ADDRESSES + 100):
         rates.refused(f"10.{number}", clock.now_s)

@@ -39,7 +39,7 @@ def test_quota_of_another_entity_does_not_apply():
         assert (limit is not None) is holds
 
 
-def test_each_kind_of_limit_looks_for_its_own_level():
+def test_each_quota_type_selects_its_own_level():
     quotas: Quotas = {(("user", "ann"),): {"consumer_byte_rate": 1.0}, (("client-id", None),): {KEY: 2.0}}
     assert ClientLimits(quotas, KEY).of("ann", "app") == Limit(Group(None, "app"), 2.0)
     assert not ClientLimits(quotas, "request_percentage")
@@ -89,7 +89,7 @@ class TestGroups:
         assert table.of("ann", "app", clock.now_s) is None
         assert len(table) == 0
 
-    def test_a_wait_is_bounded_where_it_is_to_be(self, clock):
+    def test_wait_is_bounded_by_the_longest_wait(self, clock):
         table = GroupTable(KEY, Windows(), longest_wait_s=1.0)
         table.use_quotas({(("user", None),): {KEY: 100.0}})
         assert table.of("ann", "app", clock.now_s).record(1e9, clock.now_s) == 1000

@@ -53,7 +53,7 @@ def test_other_groups_and_unlimited_clients_are_unaffected(mutations, clock):
     UNCHARGED.charge(1000)
 
 
-def test_another_rate_holds_at_once(mutations, clock):
+def test_changed_rate_applies_at_once(mutations, clock):
     begin(mutations, clock).charge(42)
     raised = {(("user", "ann"),): {"controller_mutation_rate": 20.0}}
     mutation = begin(mutations, clock, raised)

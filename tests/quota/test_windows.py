@@ -25,7 +25,7 @@ def test_amount_of_all_windows_may_be_used_at_once(clock):
     assert rate.throttle_ms(1000, clock.now_s) == 500, "50 above 1000 of a window of 10 s"
 
 
-def test_a_fraction_of_the_window_under_way_counts(clock):
+def test_fraction_of_the_current_window_counts(clock):
     rate = WindowedRate(WINDOWS)
     rate.record(12_000, clock.now_s)
     assert rate.window_s(clock.advance(0.5)) == pytest.approx(10.5)
@@ -57,7 +57,7 @@ def test_one_window_alone_measures_over_itself(clock):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_rate_equals_a_list_of_everything_that_happened(seed):
+def test_rate_equals_a_full_list_of_events(seed):
     rng = random.Random(seed)
     windows = Windows(rng.choice([1, 2, 5, 11]), rng.choice([0.5, 1.0, 2.0]))
     rate, bound, now_s = WindowedRate(windows), 1000.0, 5.0
@@ -192,7 +192,7 @@ def test_mean_covers_recent_values_only(clock):
 
 
 @pytest.mark.parametrize("bound", [5e-324, 1e-300, 1e-9])
-def test_tiny_limit_waits_as_long_as_an_answer_can_hold(bound: float) -> None:
+def test_tiny_limit_waits_the_longest_representable_time(bound: float) -> None:
     rate, bucket = WindowedRate(Windows()), TokenBucket(Windows(), bound, 0.0)
     rate.record(1e6, 0.0)
     bucket.take(1e6, 0.0)

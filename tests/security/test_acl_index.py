@@ -58,7 +58,7 @@ def test_patterns(pattern: PatternType, name: str, matches: bool) -> None:
     assert allowed(acl(name, pattern=pattern), name="logs.a") is matches
 
 
-def test_an_acl_speaks_of_its_type_of_resource_only() -> None:
+def test_acl_applies_to_its_resource_type_only() -> None:
     assert not allowed(acl(kind=ResourceType.GROUP))
     assert not allowed(acl("t", pattern=PatternType.PREFIXED, kind=ResourceType.GROUP))
 
@@ -222,7 +222,7 @@ def test_an_index_decides_as_a_walk_over_all_does() -> None:
         ((acl("t", AclOperation.WRITE), acl("*", AclOperation.WRITE, permission=Permission.DENY)), False),
     ],
 )
-def test_whether_there_is_any_resource(acls: tuple[Acl, ...], any_topic: bool) -> None:
+def test_any_resource_of_a_type(acls: tuple[Acl, ...], any_topic: bool) -> None:
     assert AclIndex(acls).allows_any(ALICE, HOST, AclOperation.WRITE, TOPIC) is any_topic
 
 

@@ -143,7 +143,7 @@ def test_versions_and_suites(protocols, suites, lowest, highest) -> None:
         ("TLS_RSA_WITH_AES_128_CBC_SHA256", "AES128-SHA256"),
     ],
 )
-def test_suites_have_their_names_of_java(name, openssl) -> None:
+def test_cipher_suites_have_java_names(name, openssl) -> None:
     chosen = settings(ssl_cipher_suites=(name,))
     context = client_context(chosen, read_material(chosen, lambda path, limit: b""))
     assert [suite["name"] for suite in context.get_ciphers() if suite["protocol"] != "TLSv1.3"] == [openssl]

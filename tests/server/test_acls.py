@@ -225,7 +225,7 @@ def test_acl_changes_are_audited_with_the_principal(world: World, caplog: pytest
 # --- enforcement ----------------------------------------------------------------------------------------------------
 
 
-def test_the_id_of_a_topic_opens_nothing(world: World) -> None:
+def test_topic_id_does_not_bypass_acls(world: World) -> None:
     topic_id = world.root.create_topic("secret")
     world.root.produce("secret", b"x")
     alice = world.alice
@@ -238,7 +238,7 @@ def test_the_id_of_a_topic_opens_nothing(world: World) -> None:
     assert alice.produce(b"n" * 16, b"x").error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_the_name_of_a_transaction_opens_nothing(world: World) -> None:
+def test_transactional_id_does_not_bypass_acls(world: World) -> None:
     world.root.create_topic("t")
     world.root.create_topic("secret")
     world.allow(creation(TOPIC, "t", WRITE), creation(TXN, "mine", WRITE))
@@ -267,7 +267,7 @@ def test_the_name_of_a_transaction_opens_nothing(world: World) -> None:
     assert codes == {"t": ErrorCode.OPERATION_NOT_ATTEMPTED, "secret": NO_TOPIC}
 
 
-def test_the_name_of_a_group_opens_nothing(world: World) -> None:
+def test_group_id_does_not_bypass_acls(world: World) -> None:
     for connection in (world.root, world.alice):
         connection.ask(FindCoordinatorRequest(coordinator_keys=["theirs"], key_type=0), 4)
     alice = world.alice
@@ -324,7 +324,7 @@ def test_pattern_subscription_matches_describable_topics_only(world: World) -> N
     assert (hidden.error_code, hidden.members) == (NO_TOPIC, [])
 
 
-def test_an_envelope_opens_nothing(world: World) -> None:
+def test_envelope_does_not_bypass_acls(world: World) -> None:
     controller = ControllerClient(world.server)
     controller.dispatcher.authorizer = world.server.broker.dispatcher.authorizer
     create = request(

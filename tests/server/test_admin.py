@@ -93,7 +93,7 @@ def test_unsupported_configs_are_kept_and_unknown_ones_sensitive(server: Server,
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_a_topic_is_created_and_there_at_once(client: Connection, version: int) -> None:
+def test_created_topic_is_visible_at_once(client: Connection, version: int) -> None:
     topic = CreatableTopic(name="t", num_partitions=3, replication_factor=1)
     assert not client.send(CreateTopicsRequest(topics=[topic]), version), "waits for the metadata log"
     (result,) = client.answer().topics

@@ -156,16 +156,16 @@ def test_request_permission_names_a_request_attribute() -> None:
 
 
 @pytest.mark.parametrize("listener", [Listeners.BROKER, Listeners.CONTROLLER])
-def test_an_api_has_one_row_for_a_listener(listener: Listeners) -> None:
+def test_api_is_declared_once_per_listener(listener: Listeners) -> None:
     keys = [row.key for row in rows() if listener in row.listeners]
     assert len(keys) == len(set(keys))
 
 
-def test_every_api_that_is_implemented_has_a_row() -> None:
+def test_every_implemented_api_is_declared() -> None:
     assert {row.key for row in rows()} == set(API)
 
 
-def test_no_room_forgets_a_row() -> None:
+def test_every_handler_package_serves_all_its_apis() -> None:
     for name, table in ROOMS.items():
         package = import_module(f"{ottla.server.handlers.__name__}.{name}")
         declared = [

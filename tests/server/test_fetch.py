@@ -148,7 +148,7 @@ def test_an_empty_fetch_waits_for_the_next_record(server: Server, client: Connec
     assert len(server.broker.parts.purgatory) == 0
 
 
-def test_the_wait_ends(client: Connection) -> None:
+def test_fetch_is_answered_at_max_wait(client: Connection) -> None:
     client.create_topic("t")
     started = time.monotonic()
     partition = only(client.ask(fetch_request(("t", 0, 0), max_wait_ms=50), 12))
@@ -156,7 +156,7 @@ def test_the_wait_ends(client: Connection) -> None:
     assert (partition.error_code, bytes(partition.records)) == (0, b"")
 
 
-def test_min_bytes_gathers(server: Server, client: Connection) -> None:
+def test_min_bytes_collects_appends(server: Server, client: Connection) -> None:
     client.create_topic("t", 2)
     reader = server.connect()
     client.produce("t", b"x" * 100)
@@ -200,7 +200,7 @@ def test_parked_fetch_is_answered_when_its_topic_is_deleted(server: Server, clie
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_carries_only_news(server: Server, client: Connection) -> None:
+def test_session_returns_only_changed_partitions(server: Server, client: Connection) -> None:
     client.create_topic("t", 3)
     first = client.ask(fetch_request(*[("t", index, 0) for index in range(3)], session=(0, 0)), 12)
     assert first.session_id != 0
@@ -239,7 +239,7 @@ def test_session_continues_on_another_connection_with_errors(server: Server, cli
     assert only(repaired).error_code == 0
 
 
-def test_sessions_that_do_not_fit(client: Connection) -> None:
+def test_invalid_sessions_are_refused(client: Connection) -> None:
     client.create_topic("t")
     assert client.ask(fetch_request(session=(12345, 1)), 12).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     session_id = client.ask(fetch_request(("t", 0, 0), session=(0, 0)), 12).session_id
@@ -325,7 +325,7 @@ def test_waiting_session_is_answered_when_its_topic_is_deleted(server: Server, c
     assert len(answer) == 3
 
 
-def test_min_bytes_gathers_over_a_session(server: Server, client: Connection) -> None:
+def test_min_bytes_collects_appends_in_a_session(server: Server, client: Connection) -> None:
     client.create_topic("t", 3)
     session_id = idle_session(client, 3)
     reader = server.connect()
@@ -342,7 +342,7 @@ def test_min_bytes_gathers_over_a_session(server: Server, client: Connection) ->
     }
 
 
-def test_min_bytes_counts_what_became_visible_only_later(make_server: Callable[..., Server]) -> None:
+def test_min_bytes_counts_records_visible_later(make_server: Callable[..., Server]) -> None:
     """Appended first, visible only after its fsync: the second event must wake the consumer."""
     server = make_server(log_flush_interval_messages="1")
     client = server.connect()

@@ -41,7 +41,7 @@ def test_topic_with_an_interrupted_deletion_is_quarantined(make_server: Callable
     assert server.connect().produce("t", b"new").base_offset == 1
 
 
-def test_a_flipped_topic_id_is_put_right(make_server: Callable[..., Server]) -> None:
+def test_corrupt_topic_id_is_repaired(make_server: Callable[..., Server]) -> None:
     """The log was quarantined as stray and replaced by an empty one, a loss that is not recorded anywhere."""
     server = make_server()
     client = server.connect()

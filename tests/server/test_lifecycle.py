@@ -187,7 +187,7 @@ def test_broker_shut_down_by_a_foreign_request_registers_again(world: World, cap
     assert caplog.text.count("received a shutdown request") == 1, "logged once"
 
 
-def test_a_refusal_for_good_does_not_end_a_broker_that_runs(world: World) -> None:
+def test_final_refusal_does_not_end_a_running_broker(world: World) -> None:
     world.serve()
     world.time.run(2.1)
     world.controller.answer(None, KafkaError(ErrorCode.STALE_BROKER_EPOCH))
@@ -234,7 +234,7 @@ def test_session_of_a_killed_broker_is_awaited_and_logged_once(world: World, cap
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION])
-def test_a_refusal_for_good_ends_the_start_at_once(world: World, code: ErrorCode) -> None:
+def test_final_refusal_ends_the_start_at_once(world: World, code: ErrorCode) -> None:
     world.controller.answer(None, KafkaError(code, "no"))
     assert isinstance(world.events[0], OperatorError)
     world.time.run(100)
@@ -314,7 +314,7 @@ def test_directories_are_registered_at_a_supporting_level(world: World) -> None:
     assert not world.lifecycle.fenced
 
 
-def test_a_heartbeat_that_is_under_way_does_not_hold_that_back(world: World) -> None:
+def test_heartbeat_in_flight_does_not_delay_the_report(world: World) -> None:
     world.serve()
     world.time.run(2.0)
     broker = BrokerImage(1, EPOCH, b"I" * 16, (), {}, None, False, False, ())

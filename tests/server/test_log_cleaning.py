@@ -110,7 +110,7 @@ def test_defaults_are_kafkas():
     assert settings == (1, 128 << 20, 0.9, 512 << 10, 1.7976931348623157e308)
 
 
-def test_too_little_is_raised_to_the_least_that_works():
+def test_too_small_settings_are_raised_to_the_minimum():
     settings = cleaner_settings(parse(threads="3", dedupe_buffer_size="5", io_max_bytes_per_second="0"))
     assert settings.dedupe_buffer_bytes == 3 * LEAST_BUFFER_BYTES
     assert settings.max_bytes_per_second == LEAST_BYTES_PER_SECOND
@@ -129,7 +129,7 @@ def test_settings_change_while_it_runs(cleaning, scheduler):
     assert cleaning.cleaner.last_run_ms == 5000
 
 
-def test_without_threads_nothing_is_looked_for(cleaning):
+def test_without_threads_the_cleaner_is_idle(cleaning):
     cleaning.use_config(parse(threads="0"))
     cleaning.cleaner.last_run_ms = 1
     cleaning.cleaner.run_due()

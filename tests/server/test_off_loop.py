@@ -86,7 +86,7 @@ def test_a_plain_batch_is_searched_at_once(client: Connection) -> None:
     assert found(client.answer()) == [(0, 1)]
 
 
-def test_headers_that_lied_are_opened_one_after_the_other(client: Connection) -> None:
+def test_batches_with_wrong_headers_are_read_one_by_one(client: Connection) -> None:
     """The largest timestamp of a compressed batch is set by the producer."""
     client.create_topic("t")
     for _ in range(7):

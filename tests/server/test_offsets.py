@@ -110,7 +110,7 @@ def test_a_compacted_topic_keeps_its_records(client: Connection) -> None:
     assert client.produce("t", b"a").error_code == ErrorCode.INVALID_RECORD
 
 
-def test_where_an_epoch_ended(make_server: Callable[..., Server]) -> None:
+def test_end_offset_of_an_epoch(make_server: Callable[..., Server]) -> None:
     server = make_server()
     client = server.connect()
     client.create_topic("t")

@@ -95,7 +95,7 @@ def test_an_old_consumer_waits_for_records(server, client, version):
     assert [bytes(entry.value) for entry in entries(answer.records)] == [b"a"]
 
 
-def test_zstd_can_not_be_had_by_an_old_consumer(client):
+def test_zstd_is_refused_to_an_old_consumer(client):
     client.create_topic("t")
     client.produce("t", b"a", compression="zstd")
     answer = client.ask(fetch_request(0), 3).responses[0].partitions[0]

@@ -48,7 +48,7 @@ def test_topics_by_id(client: Connection) -> None:
     assert client.produce(b"\x07" * 16, b"a").error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_bytes_come_back_as_they_were_sent(client: Connection) -> None:
+def test_fetched_bytes_equal_produced_bytes(client: Connection) -> None:
     client.create_topic("t")
     sent = [
         batch_of(b"x" * 10, b"y", compression=codec, key=b"k") for codec in ("none", "gzip", "snappy", "lz4", "zstd")
@@ -119,7 +119,7 @@ def test_idempotent_batches_are_deduplicated_and_gaps_refused(client: Connection
     assert client.produce("t", b"d", base_sequence=3, **ids).base_offset == 3
 
 
-def test_too_large_a_batch(server: Server, client: Connection) -> None:
+def test_too_large_batch_is_refused(server: Server, client: Connection) -> None:
     client.create_topic("t", max_message_bytes="200")
     answer = client.produce("t", b"x" * 300)
     assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE

@@ -145,9 +145,7 @@ def codes_of(answer: Any) -> list[int]:
     return [partition.error_code for topic in answer.responses for partition in topic.partition_responses]
 
 
-def test_a_request_adds_all_its_partitions_with_one_question(
-    client: Connection, coordinators: SlowCoordinators
-) -> None:
+def test_request_adds_all_its_partitions_with_one_check(client: Connection, coordinators: SlowCoordinators) -> None:
     client.create_topic("b")
     one = producer(client)
     places = (("a", 0), ("a", 1), ("b", 0))
@@ -160,7 +158,7 @@ def test_a_request_adds_all_its_partitions_with_one_question(
     assert [read(client, *place) for place in places] == [[b"x"]] * 3
 
 
-def test_an_open_transaction_needs_no_question(client: Connection, coordinators: SlowCoordinators) -> None:
+def test_open_transaction_needs_no_check(client: Connection, coordinators: SlowCoordinators) -> None:
     one = producer(client)
     offsets = [one.produce("a", b"x", b"y").base_offset for _ in range(3)]
     assert (offsets, len(coordinators.asked)) == ([0, 2, 4], 1)
@@ -439,7 +437,9 @@ def test_transactional_id_without_transactional_batches(client: Connection, coor
 
 
 @pytest.mark.parametrize("difference", [{"producer_id": 4711}, {"producer_epoch": 3}])
-def test_one_producer_a_request(client: Connection, coordinators: SlowCoordinators, difference: dict[str, int]) -> None:
+def test_request_with_several_producers_is_refused(
+    client: Connection, coordinators: SlowCoordinators, difference: dict[str, int]
+) -> None:
     one = producer(client)
     batches = {("a", 0): batch_by(one, b"x"), ("a", 1): batch_by(one, b"x", **difference)}
     answer = client.ask(request_of(batches), ADDS)
@@ -447,7 +447,7 @@ def test_one_producer_a_request(client: Connection, coordinators: SlowCoordinato
     assert not coordinators.asked
 
 
-def test_a_foreign_producer_and_an_old_epoch_get_nothing_in(client: Connection) -> None:
+def test_foreign_producer_and_old_epoch_append_nothing(client: Connection) -> None:
     one = producer(client)
     foreign = request_of({("a", 0): batch_by(one, b"x", producer_id=one.producer_id + 1)})
     assert codes_of(client.ask(foreign, ADDS)) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]

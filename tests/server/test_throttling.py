@@ -97,7 +97,7 @@ class TestProduce:
         assert response.throttle_time_ms == 11_000, "until the first ones expire"
         assert client.channel.muted_s == response.throttle_time_ms / 1000
 
-    def test_without_an_answer_it_is_muted_all_the_same(self, limited):
+    def test_produce_without_response_is_muted(self, limited):
         client = limited.connect()
         topic = client.create_topic("t")
         limited.limit(producer_byte_rate=1000)
@@ -125,7 +125,7 @@ class TestProduce:
         assert other.channel.muted_s is None
 
     @pytest.mark.parametrize("connections", [1, 10])
-    def test_a_group_that_heeds_nothing_is_held_over_half_a_minute(self, limited, connections):
+    def test_group_ignoring_throttle_times_stays_within_quota(self, limited, connections):
         """Each connection has its next request in its socket when its mute is over."""
         clients = [limited.connect() for _ in range(connections)]
         topic = clients[0].create_topic("t")
@@ -237,7 +237,7 @@ class TestFetch:
         assert response.responses == []
         assert response.throttle_time_ms > 0
 
-    def test_an_old_version_is_held_too(self, limited, client):
+    def test_old_version_is_throttled(self, limited, client):
         request = fetch_request(("t", 0, 0), max_bytes=1 << 20)
         first = client.ask(request, 3)
         assert fetched(first)["t", 0].records
@@ -308,7 +308,7 @@ class TestChanges:
         assert client.channel.muted_s == 0
         assert produced(client, topic, 30).throttle_time_ms == 0
 
-    def test_limits_are_there_after_a_restart(self, limited):
+    def test_quotas_survive_a_restart(self, limited):
         limited.limit(producer_byte_rate=1000)
         limited.server.restart()
         again = LimitedServer(limited.server, limited.clock)

@@ -139,7 +139,7 @@ def test_nothing_is_added_while_a_transaction_ends(client: Connection, version: 
     assert latest(client, "a", committed=False) == 0
 
 
-def test_one_that_is_added_after_the_end_is_ended_by_the_timeout(client: Connection) -> None:
+def test_late_added_transaction_is_aborted_by_the_timeout(client: Connection) -> None:
     late = TransactionalProducer(client, version=1)
     assert late.init(timeout_ms=60) is ErrorCode.NONE
     late.begin(("a", 0))

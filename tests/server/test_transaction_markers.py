@@ -273,7 +273,7 @@ def test_partition_missing_in_the_response_is_not_a_success() -> None:
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
 @pytest.mark.parametrize("leader", [HERE, THERE])
-def test_a_newer_coordinator_or_producer_ends_it_for_good(code: ErrorCode, leader: int) -> None:
+def test_newer_coordinator_or_producer_stops_the_retries(code: ErrorCode, leader: int) -> None:
     world = World({A0: leader, B0: ELSEWHERE})
     world.answers_at_once = False
     world.send(5, A0, B0)
@@ -381,7 +381,7 @@ def test_markers_of_a_shard_that_moves_are_forgotten() -> None:
     assert (world.channel.pending_count, world.channel.leaderless_count) == (0, 0)
 
 
-def test_nothing_happens_after_the_end() -> None:
+def test_no_marker_is_sent_after_close() -> None:
     world = World({A0: THERE, A1: NO_LEADER, B0: HERE})
     world.send(1, A0, A1)
     world.turn()

@@ -221,7 +221,7 @@ def test_id_without_a_coordinator_fails(world: World) -> None:
         (4, [{}], [{A0: ErrorCode.INVALID_PRODUCER_EPOCH}]),
     ],
 )
-def test_of_one_id_the_newest_question_waits(
+def test_newest_check_of_an_id_replaces_the_queued_one(
     world: World, epoch: int, expected_before: list[PartitionErrors], expected_after: list[PartitionErrors]
 ) -> None:
     world.ask("busy")
@@ -234,7 +234,7 @@ def test_of_one_id_the_newest_question_waits(
     assert (before, after) == (expected_before, expected_after)
 
 
-def test_a_question_under_way_is_not_displaced_by_the_next(world: World) -> None:
+def test_check_in_flight_is_not_replaced(world: World) -> None:
     before, after = world.ask("x", epoch=5), world.ask("x", epoch=6)
     (connection,) = world.connections
     connection.answer()

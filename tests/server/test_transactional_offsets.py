@@ -182,7 +182,7 @@ def test_an_older_client_has_to_add_the_group_before(coordinated: Connection, ve
     assert offset(coordinated) == (ErrorCode.NONE, -1)
 
 
-def test_a_stranger_commits_nothing(coordinated: Connection) -> None:
+def test_foreign_producer_cannot_commit_offsets(coordinated: Connection) -> None:
     sender = producer(coordinated)
     assert sender.commit_offset("g", "t", 5) == ErrorCode.NONE
     sender.end()
@@ -213,7 +213,7 @@ def test_the_generation_fences(make_server: Callable[..., Server]) -> None:
     assert offset(client) == (ErrorCode.NONE, 9)
 
 
-def test_nothing_is_verified_where_that_is_off(make_server: Callable[..., Server]) -> None:
+def test_disabled_verification_verifies_nothing(make_server: Callable[..., Server]) -> None:
     client = make_server(transaction_partition_verification_enable="false").connect()
     client.create_topic("t")
     coordinate(client)

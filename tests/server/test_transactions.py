@@ -113,7 +113,7 @@ def test_unused_transactional_id_expires(make_server: Callable[..., Server]) -> 
     assert busy.state().transaction_state == "Ongoing"
 
 
-def test_dashboards_see_the_coordinator(client: Connection) -> None:
+def test_coordinator_gauges_are_rendered(client: Connection) -> None:
     client.create_topic("a")
     one, _ = producer(client, "one", version=1), producer(client, "two")
     one.begin(("a", 0))

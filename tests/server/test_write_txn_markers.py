@@ -80,7 +80,7 @@ def test_a_partition_that_is_named_twice_gets_one_marker(client: Connection) -> 
     assert latest(client, "a") == 1
 
 
-def test_markers_of_nothing_are_answered_with_nothing(client: Connection) -> None:
+def test_markers_without_partitions_get_empty_results(client: Connection) -> None:
     assert codes(client) == {}
     assert codes(client, marker(5)) == {}
     assert codes(client, marker(5, ("a", []))) == {}

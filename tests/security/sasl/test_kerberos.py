@@ -102,14 +102,14 @@ def test_a_context_may_take_more_tokens_but_not_many() -> None:
         b"w" + OFFER + b"x" * 5000,
     ],
 )
-def test_any_other_choice_fails(choice: bytes) -> None:
+def test_other_layer_choices_fail(choice: bytes) -> None:
     server = offered(Known())
     with pytest.raises(AuthenticationFailed):
         server.evaluate(choice)
     assert (server.name, server.complete) == ("", False)
 
 
-def test_a_choice_does_not_come_before_the_offer() -> None:
+def test_layer_choice_before_the_offer_fails() -> None:
     server = GssapiServer(Known(), RULES)
     with pytest.raises(AuthenticationFailed):
         server.evaluate(b"w" + OFFER)
@@ -161,7 +161,7 @@ class Coming:
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 3])
-def test_both_sides_come_to_an_end_with_each_other(tokens: int) -> None:
+def test_client_and_server_complete_the_exchange(tokens: int) -> None:
     server, client = GssapiServer(Known(tokens), RULES), GssapiClient(Coming(tokens))
     message: bytes | None = client.first()
     while message is not None:

@@ -90,7 +90,7 @@ def test_correct_password_authenticates(mechanism: ScramMechanism, name: str) ->
 
 
 @MECHANISMS
-def test_a_wrong_password_does_not(mechanism: ScramMechanism) -> None:
+def test_wrong_password_is_rejected(mechanism: ScramMechanism) -> None:
     served = server(mechanism, ann=credential(mechanism, "right"))
     with pytest.raises(AuthenticationFailed, match="unknown name or wrong password"):
         converse(ScramClient(mechanism, "ann", "wrong", Bytes()), served)
@@ -166,7 +166,7 @@ def test_credential_with_iterations_out_of_bounds_is_rejected(iterations: int) -
         b"n,,n=ann,r=" + b"a" * 10 + b",=",
     ],
 )
-def test_a_first_message_that_is_none(message: bytes) -> None:
+def test_invalid_first_message_is_rejected(message: bytes) -> None:
     with pytest.raises(AuthenticationFailed):
         server(ScramMechanism.SHA_256, ann=credential(ScramMechanism.SHA_256, "p")).evaluate(message)
 
@@ -190,7 +190,7 @@ def final_message(served: ScramServer, mechanism: ScramMechanism) -> str:
         ("c=biws,", ""),
     ],
 )
-def test_a_last_message_that_was_changed(wanted: str, instead: str) -> None:
+def test_modified_last_message_is_rejected(wanted: str, instead: str) -> None:
     mechanism = ScramMechanism.SHA_256
     served = server(mechanism, ann=credential(mechanism, "p"))
     changed = final_message(served, mechanism).replace(wanted, instead, 1)
@@ -236,7 +236,7 @@ def test_a_last_message_is_taken_once() -> None:
     "challenge",
     [b"", b"e=unknown-user", b"r=other,s=c2FsdA==,i=4096", b"r=NONCE,s=c2FsdA==,i=4096", b"r=NONCEx,s=!,i=4096"],
 )
-def test_a_server_that_cheats_at_first(challenge: bytes) -> None:
+def test_invalid_first_server_message_is_rejected(challenge: bytes) -> None:
     client = ScramClient(ScramMechanism.SHA_256, "ann", "p", Bytes())
     nonce = client.first().rpartition(b"r=")[2]
     with pytest.raises(AuthenticationFailed):
@@ -244,7 +244,7 @@ def test_a_server_that_cheats_at_first(challenge: bytes) -> None:
 
 
 @pytest.mark.parametrize("last", [b"", b"e=other-error", b"v=AAAA", b"v=" + b64encode(bytes(32))])
-def test_a_server_that_does_not_know_the_user(last: bytes) -> None:
+def test_server_without_the_credential_is_rejected(last: bytes) -> None:
     client = ScramClient(ScramMechanism.SHA_256, "ann", "p", Bytes())
     nonce = client.first().rpartition(b"r=")[2]
     assert client.evaluate(b"r=" + nonce + b"x,s=c2FsdA==,i=4096")

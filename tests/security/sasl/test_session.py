@@ -171,7 +171,7 @@ def test_credential_expiry_shortens_the_session(now: Now, max_reauth_ms: int, li
     assert made.expired
 
 
-def test_a_proof_that_is_over_already(now: Now) -> None:
+def test_expired_credential_is_rejected(now: Now) -> None:
     now.s = 1006.0
     made = SaslSession({"PLAIN": MechanismOffer(lambda: Expiring({"ann": "a-secret"}), 0)}, now)
     made.handshake(1, "PLAIN")

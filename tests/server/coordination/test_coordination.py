@@ -192,7 +192,7 @@ def test_another_broker_leads_and_this_one_again(counting: Counting) -> None:
     assert counting.add("a", 1) == 6
 
 
-def test_a_topic_that_is_deleted_takes_its_state_along(counting: Counting) -> None:
+def test_deleted_topic_removes_its_state(counting: Counting) -> None:
     counting.create()
     assert counting.add("a", 5) == 5
     counting.client.ask(DeleteTopicsRequest(topic_names=["__counters"]), 5)

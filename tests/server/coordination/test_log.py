@@ -167,7 +167,9 @@ class TestTransactions:
     def batch(self, epoch: int = 0) -> bytearray:
         return build_batch([RecordData(1, b"k", b"v")], producer_id=7, producer_epoch=epoch, is_transactional=True)
 
-    def test_from_the_question_to_the_marker(self, log: ReplicaCoordinatorLog, transactions: Transactions) -> None:
+    def test_transaction_from_verification_to_marker(
+        self, log: ReplicaCoordinatorLog, transactions: Transactions
+    ) -> None:
         with pytest.raises(KafkaError) as refused:
             log.append(0, 0, self.batch())
         assert refused.value.code == ErrorCode.INVALID_TXN_STATE
