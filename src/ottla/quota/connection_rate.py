@@ -29,7 +29,7 @@ class ConnectionRates:
         self.limit = UNLIMITED
         """`max.connection.creation.rate`."""
         self.exempt: str | None = None
-        """The inter-broker listener, if clients have another one: exempt from the broker's rate, so clients can't block it."""
+        """The inter-broker listener, if clients have another one. Exempt: clients must not block brokers."""
         self.of_listeners: Mapping[str, int] = {}
         """Rate limits of single listeners, by name."""
         self._all = WindowedRate(windows)
