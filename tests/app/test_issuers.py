@@ -290,7 +290,7 @@ def test_keys_are_read_again_soon_where_that_failed(
     assert site.loop.fire() == 60
     site.issuer.answer = lambda _: (200, {}, b"no keys")
     assert [site.loop.fire() for _ in range(4)] == [60, 0.1, 0.2, 0.4]
-    assert "leads to no set of keys" in caplog.text
+    assert "is not a key set" in caplog.text
     site.issuer.answer = lambda _: (200, {}, key_set)
     assert [site.loop.fire() for _ in range(2)] == [0.8, 60]
 

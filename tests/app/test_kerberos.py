@@ -263,7 +263,7 @@ def test_keys_that_count_no_more_and_a_kdc_that_is_gone_are_told(kdc: Kdc, what:
     else:
         kdc.kill()
     with pytest.raises(
-        OperatorError, match=r"no ticket of ann@.* by the keytab .*; check its keys, krb5\.conf and the"
+        OperatorError, match=r"no ticket of ann@.* with the keytab .*; check its keys, krb5\.conf and the"
     ):
         node_of(login)
 
@@ -271,7 +271,7 @@ def test_keys_that_count_no_more_and_a_kdc_that_is_gone_are_told(kdc: Kdc, what:
 def test_a_cache_that_is_missing_or_whose_ticket_ended_is_told(kdc: Kdc, tmp_path: Path) -> None:
     cache = f"FILE:{tmp_path / 'cache'}"
     login = KerberosLogin(SETTING, "kafka", "", "", cache)
-    words = f"no ticket of the ticket cache {cache} .*; check it with klist, and make it by kinit"
+    words = f"no ticket of the ticket cache {cache} .*; check klist, or create one with kinit"
     with pytest.raises(OperatorError, match=words):
         node_of(login)
 

@@ -76,14 +76,17 @@ def keys(tmp_path: Path) -> Path:
     [
         ({}, f"GSSAPI needs {KERBEROS_JAAS}"),
         ({}, "(or sasl.enabled.mechanisms of listener X, where GSSAPI is the default, to some of PLAIN"),
-        ({KERBEROS_JAAS: f"{KERBEROS_MODULE} required storeKey=true;"}, f"{KERBEROS_JAAS} has to have useKeyTab=true"),
+        (
+            {KERBEROS_JAAS: f"{KERBEROS_MODULE} required storeKey=true;"},
+            f"{KERBEROS_JAAS} lacks options of the service keys",
+        ),
         ({KERBEROS_JAAS: f'{KERBEROS_MODULE} required useKeyTab=true keyTab="/k";'}, "principal="),
         ({KERBEROS_JAAS: f'{PLAIN_MODULE} required user_a="secret";'}, f"{KERBEROS_JAAS} has another login module"),
         ({KERBEROS_JAAS: KEYTAB, "sasl.kerberos.service.name": "other"}, "sasl.kerberos.service.name is other"),
         ({"sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms of listener X is empty"),
         ({"sasl.enabled.mechanisms": "PLAIN,DIGEST-MD5"}, "DIGEST-MD5"),
         (PLAIN, f"PLAIN needs {JAAS}"),
-        (PLAIN | {JAAS: "secret"}, f"{JAAS} is no login module"),
+        (PLAIN | {JAAS: "secret"}, f"{JAAS} is not a login module"),
         (PLAIN | {JAAS: 'a.B required user_a="secret";'}, f"{JAAS} has another login module"),
         (PLAIN | {JAAS: f'{PLAIN_MODULE} required username="secret";'}, f"{JAAS} has no users"),
         (TOKENS, "sasl.oauthbearer.jwks.endpoint.url"),
@@ -160,7 +163,7 @@ def test_nodes_show_the_token_that_stands_in_a_file_now(tmp_path: Path) -> None:
     found = login(**{url: path.as_uri()})
     assert begun(found).first() == b"n,,\x01auth=Bearer first\x01\x01"
     path.write_text("sec\x01ond")
-    with pytest.raises(ConnectionError, match="holds no token") as refused:
+    with pytest.raises(ConnectionError, match="does not contain a token") as refused:
         begun(found)
     assert "ond" not in str(refused.value)
     path.write_text("third")

@@ -74,9 +74,9 @@ def test_a_file_says_who_one_is(jaas: Path, options: str, login: DigestLogin | N
     [
         ("Client { com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true; };", "Krb5LoginModule"),
         (f'Client {{ {DIGEST_MODULE} required username="kafka"; }};', "lacks username or password"),
-        ("Client { }; ", "no login module"),
-        ("Client { of secrets", "no JAAS file"),
-        ("{}", "no JAAS file"),
+        ("Client { }; ", "not a login module"),
+        ("Client { of secrets", "not a JAAS file"),
+        ("{}", "not a JAAS file"),
     ],
 )
 def test_a_file_that_says_nothing_of_use_is_refused(tmp_path: Path, content: str, told: str) -> None:

@@ -228,7 +228,7 @@ def test_secrets_are_stored_nowhere(nodes: Nodes) -> None:
     """After all tests above; the module's last test."""
     for node in nodes.nodes:
         text = node.log_text()
-        assert "does not let this node in" not in text
+        assert "rejected this node's authentication" not in text
         files = [path.read_bytes() for path in node.data_dir.rglob("*") if path.is_file()]
         for secret in (PASSWORD, TOKEN_SECRET):
             assert secret not in text

@@ -32,7 +32,7 @@ from .logged_process import STOP_TIMEOUT_S
 from .nodes import START_TIMEOUT_S, ZOOKEEPER, Node, Nodes, eventually, of_the_quorum
 from .test_three_nodes import admin, consume, create, in_sync, produce
 
-REFUSED = "is not registered yet"
+REFUSED = "registration of this broker was refused"
 NO_OFFSET = 2**63 - 1
 
 
@@ -76,8 +76,8 @@ def test_brokers_recover_from_a_foreign_shutdown_request(steady: Nodes) -> None:
     produce(nodes, "t", [f"after-{number}" for number in range(50)])
     assert len(consume(nodes, "t", 100)) == 100
     for node in nodes.nodes:
-        warnings = [line for line in node.log_text().splitlines() if "WARNING" in line and "somebody asked" in line]
-        assert len(warnings) == 1, "one warning reports it"
+        warnings = [line for line in node.log_text().splitlines() if "WARNING" in line and "received a shutdown request" in line]
+        assert len(warnings) == 1, "one warning tells it"
 
 
 @of_the_quorum(reason="registrations are znodes: BrokerRegistration is not served")

@@ -1,4 +1,4 @@
-"""A listener on loopback with a dispatcher that the test scripts, on uvloop and on plain asyncio."""
+"""A listener on loopback with a scripted dispatcher, on uvloop and on plain asyncio."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def frame(payload: bytes) -> bytes:
 
 
 class MemoryRegion:
-    """A region over bytes, whose page cache the test decides about."""
+    """A region over bytes; the test sets whether it is cached."""
 
     by_reference = False
 
@@ -86,7 +86,7 @@ class MemoryRegion:
 
 
 class ScriptedDispatcher:
-    """The first byte of a request says what happens to it; the rest is the payload."""
+    """The first byte of a request selects its handling; the rest is the payload."""
 
     def __init__(self) -> None:
         self.requests: list[bytes] = []
@@ -97,7 +97,7 @@ class ScriptedDispatcher:
 
     def handle(self, channel: Channel, buffer: bytearray, start: int, end: int) -> list[Part] | None:
         request = bytes(buffer[start:end])
-        buffer[start:end] = bytes(end - start)  # the range is ours, and nobody may need it later
+        buffer[start:end] = bytes(end - start)  # the lent range is overwritten, so a late use is detected
         self.requests.append(request)
         if channel not in self.channels:
             self.channels.append(channel)
@@ -165,7 +165,7 @@ class Harness:
         return client
 
     def socket(self) -> Client:
-        """A client socket that the test connects itself."""
+        """A client socket that the test connects."""
         client = socket.socket()
         client.setblocking(False)
         self.clients.append(client)
@@ -197,16 +197,16 @@ class Harness:
             return True
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Let the loop turn until `condition()` holds; the test's time limit bounds it."""
+        """Run the loop until `condition()` holds; the test's time limit bounds it."""
         while not condition():
             await asyncio.sleep(0.001)
 
     async def turn(self) -> None:
-        """Let the loop do what is ready."""
+        """Let the loop run the ready callbacks."""
         await asyncio.sleep(0)
 
     async def only_connection(self) -> Any:
-        """The broker's side of the one connection there is."""
+        """The broker's side of the only connection."""
         await self.until(lambda: self.connections.connections)
         (connection,) = self.connections.connections.values()
         return connection

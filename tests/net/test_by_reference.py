@@ -1,4 +1,4 @@
-"""Committed records leave from the page cache by sendfile, and all else doesn't; on real segments and sockets."""
+"""Only committed records are sent from the page cache by sendfile; on real segments and sockets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DATA = random.Random(11).randbytes(6 << 20)
 
 
 class WarmRegion(SegmentRegion):
-    """Its pages are cached, whatever else happens on this machine."""
+    """A region that always counts as cached."""
 
     try_read_into = SegmentRegion.read_into
 
@@ -32,14 +32,14 @@ class WarmRegion(SegmentRegion):
 
 
 class Store:
-    """A segment that holds `DATA`, and what was sent of it by reference."""
+    """A segment that contains `DATA`, and the calls that sent it by reference."""
 
     def __init__(self, path) -> None:
         folder = Folder(Descriptors(RealDisk(), 8), str(path))
         self.segment = Segment.create(folder, 0, 0, 4096)
         self.segment.append(DATA, len(DATA))
         self.calls = []
-        """What a call was asked for, and what it took."""
+        """Requested and sent bytes of each call."""
 
     def region(self, position: int, length: int, *, committed: bool = True):
         region = WarmRegion(self.segment, self.segment.log_descriptor, position, length)
@@ -69,8 +69,8 @@ def store(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("receive_buffer", [4096, 0])
-def test_odd_ranges_among_buffers_arrive_unchanged(network, make_frame, memory_region, store, receive_buffer):
-    """Two connections at once, so that what one still has to send meets the scratch buffer of the other."""
+def test_odd_file_ranges_between_buffers_arrive_unchanged(network, make_frame, memory_region, store, receive_buffer):
+    """Two connections at once, so that unsent bytes of one meet the scratch buffer of the other."""
     ranges = [(0, 100_001), (4097, 1 << 20), (17, 70_000), (3, 1000), (8191, 3_000_003), (5, LARGE_REGION_BYTES)]
     ranges += [(len(DATA) - 65_537, 65_537), (1 << 20, 2 << 20)]
     want = b"".join(DATA[at : at + length] + b"|%d|" % at + DATA[:90_000] for at, length in ranges)
@@ -105,7 +105,7 @@ def test_odd_ranges_among_buffers_arrive_unchanged(network, make_frame, memory_r
         assert any(taken < count for count, taken in store.calls), "the socket never was full"
 
 
-def test_what_is_not_committed_or_small_is_copied(network, make_frame, store):
+def test_uncommitted_or_small_regions_are_copied(network, make_frame, store):
     ranges = [(0, 2 << 20, False), (7, LARGE_REGION_BYTES - 1, True), (9, 100_000, False)]
     want = b"".join(DATA[at : at + length] for at, length, _ in ranges)
 
@@ -123,8 +123,8 @@ def test_what_is_not_committed_or_small_is_copied(network, make_frame, store):
     assert store.calls == []
 
 
-def test_what_is_cold_leaves_from_the_pool(network, make_frame, store):
-    """It may come into the page cache meanwhile, and the rest by reference; nothing shows that outside."""
+def test_cold_regions_are_sent_from_the_pool(network, make_frame, store):
+    """Uncached at first; later reads may find it in the page cache, and be sent by reference."""
     store.segment.log_descriptor.file().fsync()
     os.posix_fadvise(store.segment.log_descriptor.file().fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -145,7 +145,7 @@ def test_what_is_cold_leaves_from_the_pool(network, make_frame, store):
     network.run(body)
 
 
-def test_a_file_system_without_sendfile_is_asked_once(network, make_frame, store, monkeypatch):
+def test_missing_sendfile_support_is_detected_once(network, make_frame, store, monkeypatch):
     asked = []
 
     def refuse(*arguments):
@@ -165,7 +165,7 @@ def test_a_file_system_without_sendfile_is_asked_once(network, make_frame, store
     assert len(asked) == 1
 
 
-def test_regions_are_given_back_when_the_peer_goes_away(network, make_frame, store):
+def test_regions_are_released_when_the_peer_disconnects(network, make_frame, store):
     async def body(net):
         net.dispatcher.answers[b"x"] = lambda: [
             struct.pack(">i", 3 * len(DATA)),
@@ -182,7 +182,7 @@ def test_regions_are_given_back_when_the_peer_goes_away(network, make_frame, sto
     assert store.calls
 
 
-def test_a_file_that_became_shorter_closes_the_connection(network, make_frame, store, caplog):
+def test_truncated_file_closes_the_connection(network, make_frame, store, caplog):
     os.truncate(store.segment.path, 3 << 20)
 
     async def body(net):
@@ -198,7 +198,7 @@ def test_a_file_that_became_shorter_closes_the_connection(network, make_frame, s
     assert caplog.text.count("the file is shorter") == 1
 
 
-def test_a_cut_under_a_region_closes_the_connection(network, make_frame, store, caplog):
+def test_truncation_under_a_sent_region_closes_the_connection(network, make_frame, store, caplog):
     async def body(net):
         net.dispatcher.answers[b"x"] = lambda: [struct.pack(">i", len(DATA)), store.region(0, len(DATA))]
         client = await net.connect(receive_buffer=4096)
@@ -213,7 +213,7 @@ def test_a_cut_under_a_region_closes_the_connection(network, make_frame, store, 
 
 
 class Turns:
-    """The part of a loop that output asks for: a callback is kept until it is taken."""
+    """The loop functions used by the output: a callback is stored until the test takes it."""
 
     def __init__(self) -> None:
         self.due = []
@@ -223,7 +223,7 @@ class Turns:
 
 
 class FileTarget:
-    """What output asks of a socket, where the bytes go to a file."""
+    """The socket functions used by the output, writing to a file."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -235,12 +235,12 @@ class FileTarget:
         return os.writev(self._fd, buffers)
 
 
-def test_others_have_their_turn_after_a_mib_or_so(store, tmp_path):
-    """Into a file, which takes everything at once: only its own measure ends the turn."""
+def test_other_connections_get_a_turn_after_about_a_mib(store, tmp_path):
+    """Into a file, which never blocks: only the output's own limit ends the turn."""
     loop, idle = Turns(), []
     target = os.open(tmp_path / "received", os.O_CREAT | os.O_WRONLY)
     wire: Any = FileTarget(target)
-    make: Any = Outbound  # of which so much is enough here
+    make: Any = Outbound  # duck-typed collaborators are enough here
     outbound = make(
         loop,
         None,

@@ -1,4 +1,4 @@
-"""Who paces: connections from elsewhere as the system says, those of this machine not."""
+"""Pacing: remote connections use the system's algorithm, local ones are not paced."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 
 @pytest.fixture
 def pacing(monkeypatch) -> bytes:
-    """The system's algorithm, which the module takes for one that paces, so that every Linux can be asked."""
+    """The system's algorithm, declared as pacing, so that the test runs on every Linux."""
     if not ALLOWED.exists():
-        pytest.skip("this system does not tell its congestion controls")
+        pytest.skip("this system does not report its congestion controls")
     with socket.socket() as probe:
         default = congestion.algorithm(probe)
     others = set(ALLOWED.read_bytes().split()) - {default}
@@ -37,14 +37,14 @@ async def algorithm_of_broker(net) -> bytes:
     return congestion.algorithm((await net.only_connection())._wire._socket)
 
 
-def test_connections_of_this_machine_are_not_paced(pacing, network):
+def test_local_connections_are_not_paced(pacing, network):
     async def body(net):
         assert await algorithm_of_broker(net) == congestion.UNPACED
 
     network.run(body)
 
 
-def test_connections_from_elsewhere_are_paced_as_the_system_says(pacing, network, monkeypatch):
+def test_remote_connections_use_the_systems_pacing(pacing, network, monkeypatch):
     monkeypatch.setattr(congestion, "is_local", lambda accepted, host: False)
 
     async def body(net):
@@ -53,21 +53,21 @@ def test_connections_from_elsewhere_are_paced_as_the_system_says(pacing, network
     network.run(body)
 
 
-def test_an_algorithm_that_does_not_pace_is_left_alone(pacing, monkeypatch):
+def test_algorithm_without_pacing_is_kept(pacing, monkeypatch):
     monkeypatch.setattr(congestion, "PACING", b"no such algorithm")
     with closing(bind_socket("127.0.0.1", 0)) as listening:
         assert congestion.begin_unpaced(listening) is None
         assert congestion.algorithm(listening) == pacing
 
 
-def test_a_system_that_does_not_tell_is_left_alone(monkeypatch):
+def test_unknown_algorithm_is_kept(monkeypatch):
     monkeypatch.setattr(congestion, "_OPTION", -1)
     with closing(bind_socket("127.0.0.1", 0)) as listening:
         assert congestion.algorithm(listening) == b""
         assert congestion.begin_unpaced(listening) is None
 
 
-def test_every_listener_of_a_broker_begins_unpaced_and_knows_what_to_give_back(pacing, tmp_path):
+def test_listeners_start_unpaced_and_keep_the_systems_pacing(pacing, tmp_path):
     config, _ = BrokerConfig.parse({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
     (bound,) = bind_listeners(config, backlog=1)
     with closing(bound.listening):
@@ -75,7 +75,7 @@ def test_every_listener_of_a_broker_begins_unpaced_and_knows_what_to_give_back(p
         assert congestion.algorithm(bound.listening) == congestion.UNPACED
 
 
-def test_own_addresses_are_of_this_machine():
+def test_own_addresses_are_local():
     with closing(bind_socket("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as client:
         listening.setblocking(True)
         accepted, _ = listening.accept()

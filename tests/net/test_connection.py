@@ -14,7 +14,7 @@ from ottla.net.connection_set import RECEIVE_BYTES, ConnectionLimits
 from ottla.net.connection_state import HALF_CLOSED, HELD
 
 
-def test_answers_in_order_while_requests_are_pipelined(network, make_frame):
+def test_pipelined_requests_are_answered_in_order(network, make_frame):
     async def body(net):
         client = await net.connect()
         payloads = [b"%d" % number for number in range(5000)]
@@ -70,7 +70,7 @@ def test_size_outside_the_limit_closes_without_allocation(network, make_frame, s
     assert "socket.request.max.bytes" in caplog.text
 
 
-def test_own_buffer_grows_with_what_arrived_not_with_what_was_announced(network):
+def test_own_buffer_grows_with_received_not_announced_bytes(network):
     async def body(net):
         client = await net.connect()
         await net.send(client, struct.pack(">i", 90 << 20) + bytes(1000))
@@ -84,14 +84,14 @@ def test_own_buffer_grows_with_what_arrived_not_with_what_was_announced(network)
     network.run(body)
 
 
-def test_a_parked_request_holds_back_those_behind_it(network, make_frame):
+def test_parked_request_delays_later_requests(network, make_frame):
     async def body(net):
         client = await net.connect()
         await net.send(client, make_frame(b"Ea") + make_frame(b"Pb") + make_frame(b"Ec") + make_frame(b"Pd"))
         assert await net.response(client) == b"a"
         await net.until(lambda: net.dispatcher.parked)
         assert net.dispatcher.requests == [b"Ea", b"Pb"]
-        # A second read must not overtake either, and only one is taken.
+        # A second read must not overtake either, and only one is read.
         await net.send(client, make_frame(b"Ee") * 10)
         net.dispatcher.finish()
         assert await net.response(client) == b"b"
@@ -103,7 +103,7 @@ def test_a_parked_request_holds_back_those_behind_it(network, make_frame):
     network.run(body)
 
 
-def test_parked_connections_do_not_hold_back_others(network, make_frame):
+def test_parked_connections_do_not_delay_others(network, make_frame):
     async def body(net):
         first, second = await net.connect(), await net.connect()
         await net.send(first, make_frame(b"Pslow"))
@@ -117,7 +117,7 @@ def test_parked_connections_do_not_hold_back_others(network, make_frame):
 
 
 @pytest.mark.parametrize("size", [1000, 60_000])
-def test_a_connection_that_always_has_more_to_read_gives_others_their_turn(network, make_frame, size):
+def test_connection_with_endless_input_yields_to_others(network, make_frame, size):
     async def body(net):
         flooding, other = await net.connect(), await net.connect()
         await net.until(lambda: len(net.connections.connections) == 2)
@@ -132,7 +132,7 @@ def test_a_connection_that_always_has_more_to_read_gives_others_their_turn(netwo
     network.run(body)
 
 
-def test_many_small_requests_in_one_read_give_others_their_turn(network, make_frame):
+def test_many_small_requests_in_one_read_yield_to_others(network, make_frame):
     async def body(net):
         flooding, other = await net.connect(), await net.connect()
         await net.until(lambda: len(net.connections.connections) == 2)
@@ -149,7 +149,7 @@ def test_many_small_requests_in_one_read_give_others_their_turn(network, make_fr
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_a_half_closed_peer_gets_the_answers_of_several_turns(network, make_frame, extra):
+def test_half_closed_peer_gets_answers_over_several_turns(network, make_frame, extra):
     async def body(net):
         client = await net.connect()
         frames = [make_frame(b"E%d" % number) for number in range(4 * MAX_REQUESTS_PER_TURN + extra)]
@@ -162,7 +162,7 @@ def test_a_half_closed_peer_gets_the_answers_of_several_turns(network, make_fram
 
 
 def fill(client: socket.socket, data: bytes) -> int:
-    """Sends what the system takes without anybody reading; returns how much."""
+    """Fill the system's buffers without a reader; returns the bytes sent."""
     sent = 0
     while sent < len(data):
         try:
@@ -213,7 +213,7 @@ def test_protocol_error_closes_after_the_responses_before_it(network, make_frame
     network.run(body)
 
 
-def test_close_from_inside_handle_lets_earlier_responses_leave(network, make_frame):
+def test_close_inside_handle_sends_earlier_responses(network, make_frame):
     async def body(net):
         client = await net.connect()
         big = bytes(3_000_000)
@@ -221,7 +221,7 @@ def test_close_from_inside_handle_lets_earlier_responses_leave(network, make_fra
         await net.send(client, make_frame(b"Ea") + make_frame(b"C") + make_frame(b"Enever"))
         assert await net.response(client) == b"a"
         assert await net.at_end(client)
-        # The same while the output doesn't fit into the socket.
+        # Again, while the output doesn't fit into the socket.
         client = await net.connect(receive_buffer=4096)
         await net.send(client, make_frame(b"Abig"))
         connection = await net.only_connection()
@@ -233,7 +233,7 @@ def test_close_from_inside_handle_lets_earlier_responses_leave(network, make_fra
     network.run(body)
 
 
-def test_a_close_lets_a_half_closed_peer_read_what_was_sent_before(network, make_frame):
+def test_close_flushes_output_to_a_half_closed_peer(network, make_frame):
     async def body(net):
         big = bytes(range(256)) * 20_000
         net.dispatcher.answers[b"big"] = lambda: [make_frame(big)]
@@ -289,7 +289,7 @@ def test_half_closed_peer_gets_all_its_answers(network, make_frame):
     network.run(body)
 
 
-def test_half_closed_peer_with_a_parked_request_and_nothing_behind_it(network, make_frame):
+def test_half_closed_peer_gets_the_answer_of_its_parked_request(network, make_frame):
     async def body(net):
         client = await net.connect()
         await net.send(client, make_frame(b"Pb"))
@@ -304,7 +304,7 @@ def test_half_closed_peer_with_a_parked_request_and_nothing_behind_it(network, m
     network.run(body)
 
 
-def test_half_closed_peer_does_not_hold_a_parked_request_for_ever(network, make_frame, monkeypatch):
+def test_parked_request_of_a_half_closed_peer_times_out(network, make_frame, monkeypatch):
     monkeypatch.setattr(connection_module, "HALF_CLOSED_GRACE_S", 0.05)
 
     async def body(net):
@@ -360,7 +360,7 @@ def test_peer_that_resets_while_its_request_is_parked(network, make_frame, memor
     network.run(body)
 
 
-def test_quiesced_connections_answer_what_is_parked_and_serve_no_more(network, make_frame):
+def test_quiesced_connections_answer_only_parked_requests(network, make_frame):
     async def body(net):
         client = await net.connect()
         await net.send(client, make_frame(b"Pb") + make_frame(b"Enever"))
@@ -388,7 +388,7 @@ def test_idle_connections_close_and_busy_ones_stay(network, make_frame):
     network.run(body, ConnectionLimits(connections_max_idle_ms=100))
 
 
-def test_an_idle_time_of_nothing_closes_idle_connections_without_turning_all_the_time(network, make_frame):
+def test_zero_idle_time_closes_connections_without_busy_loop(network, make_frame):
     async def body(net):
         sweeps = 0
         sweep = connection_module.Connection.sweep
@@ -422,7 +422,7 @@ def test_a_peer_that_never_reads_counts_as_idle(network, make_frame):
     network.run(body, ConnectionLimits(connections_max_idle_ms=200))
 
 
-def test_unused_large_buffer_is_given_back(network, make_frame):
+def test_unused_large_buffer_is_freed(network, make_frame):
     async def body(net):
         client = await net.connect()
         await net.send(client, make_frame(b"E" + bytes(500_000)))
@@ -456,7 +456,7 @@ class StillClock:
 
 
 def test_a_pipeline_of_slow_requests_gets_one_turn_of_time(network, make_frame):
-    """Each request takes 3 of the 5 ms that a turn has: two are served, then the other connection is."""
+    """Each request takes 3 of the 5 ms of a turn: two are served, then the other connection's."""
 
     async def body(net):
         clock = net.connections.loop = StillClock(net.loop)

@@ -1,4 +1,4 @@
-"""The tables of a connection's life, and a connection that lives by them whatever comes."""
+"""Tables of the connection states, and a connection driven through random events."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ abandon:
 
 
 def states_of(event: states.Event) -> tuple[states.State, ...]:
-    """All states of the table that the event is a row of."""
+    """All states of the table that contains the event."""
     (table,) = [table for table in TABLES if all(state in table for state in event)]
     return table
 
 
 def reachable(start: states.State) -> set[states.State]:
-    """Where any sequence of events leads to."""
+    """All states reachable from a state."""
     found = {start}
     while more := {event[state] for event in EVENTS for state in found if state in event} - found:
         found |= more
@@ -80,20 +80,20 @@ def test_every_state_has_every_event_or_refuses_it():
             if state in event:
                 assert event[state] in states_of(event)
             else:
-                with pytest.raises(InvariantError, match=f"a connection was {state} when it came to: {event.name}"):
+                with pytest.raises(InvariantError, match=f"invalid connection event in state {state}: {event.name}"):
                     event[state]
                 refused.append(state.name)
         lines.append(f"{event.name}: {', '.join(refused)}".rstrip())
     assert lines == REFUSED.strip().splitlines()
 
 
-def test_names_are_unique_and_every_state_is_reached():
+def test_state_names_are_unique_and_states_reachable():
     for table in TABLES:
         assert len({state.name for state in table}) == len(table)
         assert reachable(table[0]) == set(table)
 
 
-def test_every_life_can_end_and_nothing_comes_back():
+def test_every_state_can_reach_an_end_and_ends_are_final():
     for phase in PHASES:
         assert CLOSED in reachable(phase)
     assert reachable(CLOSED) == {CLOSED}
@@ -102,7 +102,7 @@ def test_every_life_can_end_and_nothing_comes_back():
     assert reachable(states.ABANDONED) == {states.ABANDONED}
 
 
-def test_a_frame_is_served_only_where_all_three_allow_it():
+def test_frame_is_served_only_if_all_three_states_allow_it():
     state = states.ConnectionState()
     allowed = []
     for phase, request, output in itertools.product(*TABLES):
@@ -113,7 +113,7 @@ def test_a_frame_is_served_only_where_all_three_allow_it():
 
 
 class Turns:
-    """A loop whose turns and whose time the test decides about."""
+    """A loop with turns and time controlled by the test."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -158,7 +158,7 @@ class Call:
 
 
 class Pipe:
-    """A wire and its transport: a socket that takes and brings what the test says."""
+    """A wire and its transport: a socket scripted by the test."""
 
     descriptor = -1
     half_closes = True
@@ -172,10 +172,10 @@ class Pipe:
         self.arriving = bytearray()
         self.reads = True
         self.ended = False
-        self.end_was_told = False
+        self.end_was_reported = False
         self.closing = False
 
-    # The wire's side.
+    # Called as the wire.
 
     def use(self, transport) -> None:
         assert transport is self
@@ -188,7 +188,7 @@ class Pipe:
         self.sent += data
         return len(data)
 
-    # The transport's side.
+    # Called as the transport.
 
     def write(self, data: bytes) -> None:
         self.held += data
@@ -214,10 +214,10 @@ class Pipe:
 
     abort = close
 
-    # The peer's side.
+    # Actions of the peer.
 
     def take(self, count: int) -> None:
-        """The peer reads so much."""
+        """The peer reads that many bytes."""
         self.room += count
         if self.held and not self.closing:
             taken = self.held[: self.room]
@@ -228,7 +228,7 @@ class Pipe:
                 self.protocol.resume_writing()
 
     def bring(self, count: int) -> None:
-        """The loop finds the socket readable, and reads as long as it may."""
+        """The loop reports the socket readable, and reads until reading is paused."""
         while self.reads and not self.closing and self.arriving and count > 0:
             buffer = self.protocol.get_buffer(-1)
             got = min(len(buffer), len(self.arriving), count)
@@ -237,14 +237,14 @@ class Pipe:
             del self.arriving[:got]
             count -= got
             self.protocol.buffer_updated(got)
-        if self.ended and not self.arriving and self.reads and not self.closing and not self.end_was_told:
-            self.end_was_told = True
+        if self.ended and not self.arriving and self.reads and not self.closing and not self.end_was_reported:
+            self.end_was_reported = True
             if not self.protocol.eof_received():
                 self.close()
 
 
 class Peer:
-    """A connection, the peer that plays with it, and the dispatcher; checks after each step what must always hold."""
+    """A connection with its peer and dispatcher; checks the invariants after each step."""
 
     def __init__(self) -> None:
         self.loop = cast("Any", Turns())
@@ -270,7 +270,7 @@ class Peer:
     def state(self) -> states.ConnectionState:
         return self.connection.state
 
-    # The dispatcher's side: one letter, then a number that tells the order.
+    # Actions of the dispatcher: one letter, then a number for the order.
 
     def handle(self, channel, buffer, start, end):
         request = bytes(buffer[start:end])
@@ -337,15 +337,15 @@ class Peer:
             if state.phase in (HELD, MUTED, QUIESCED):
                 assert not self.pipe.reads
         if state.phase is HELD:
-            assert (state.request, state.output) != (IDLE, FREE), "nobody would wake it"
+            assert (state.request, state.output) != (IDLE, FREE), "no event would resume it"
         assert (state.phase in RESTING) == (self.connection._unmuting is not None)
         assert self.served == list(range(len(self.served))), "each once, in order"
         assert b"".join(self.answers).startswith(bytes(self.pipe.sent)), "answers in order, none twice"
         assert not self.fatal
         assert self.lost <= 1
 
-    def go_on_until(self, phase: states.Phase) -> None:
-        """The peer reads, time passes, what is parked is answered: as long as it takes."""
+    def run_until(self, phase: states.Phase) -> None:
+        """Let the peer read, time pass and parked requests be answered until the phase is reached."""
         while self.answered < self.asked or self.state.phase is not phase:
             self.rounds += 1
             assert self.rounds < 10_000, "it hangs"
@@ -398,7 +398,7 @@ def play(steps) -> Peer:
 
 @settings(max_examples=300, deadline=None)
 @given(LIFE, END)
-def test_whatever_comes_the_rules_hold_and_a_close_ends(life, end):
+def test_random_events_keep_the_invariants_and_close_ends(life, end):
     peer = play(life + end)
     peer.connection.close("the end of the test")
     assert peer.state.phase in OVER
@@ -414,12 +414,12 @@ def test_whatever_comes_the_rules_hold_and_a_close_ends(life, end):
 
 @settings(max_examples=200, deadline=None)
 @given(LIFE, st.sampled_from([b"", b"E", b"EPMSN" * 20]))
-def test_every_request_is_answered_once_and_in_order_in_the_end(life, last):
+def test_every_request_is_answered_once_and_in_order(life, last):
     peer = play(life)
-    peer.go_on_until(READING)
+    peer.run_until(READING)
     peer.ask(last, 5, 500)
-    peer.end()  # what it asked for before is answered all the same
-    peer.go_on_until(CLOSED)
+    peer.end()  # its earlier requests are still answered
+    peer.run_until(CLOSED)
     assert len(peer.served) == peer.asked
     peer.loop.turn()
     assert peer.lost == 1

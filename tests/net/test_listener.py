@@ -32,7 +32,7 @@ def test_at_max_connections_new_clients_wait(network, make_frame):
     network.run(body, ConnectionLimits(max_connections=2))
 
 
-def test_a_raised_limit_lets_in_who_waits(network, make_frame):
+def test_raised_limit_admits_waiting_clients(network, make_frame):
     async def body(net):
         first, second = await net.connect(), await net.connect()
         for client in (first, second):
@@ -45,28 +45,28 @@ def test_a_raised_limit_lets_in_who_waits(network, make_frame):
     network.run(body, ConnectionLimits(max_connections=1))
 
 
-def test_whoever_asks_for_nothing_makes_room(network, make_frame, caplog):
-    """Thirty silent connections, two places: somebody who asks gets one soon, and keeps it."""
+def test_connections_without_a_request_are_evicted(network, make_frame, caplog):
+    """Thirty silent connections, two places: a client with a request soon gets one, and keeps it."""
 
     async def body(net):
         silent = [await net.connect() for _ in range(30)]
         honest = await net.connect()
         await net.send(honest, make_frame(b"E1"))
         assert await net.response(honest) == b"1"
-        assert await net.at_end(silent[0]), "the oldest went first"
+        assert await net.at_end(silent[0]), "the oldest is closed first"
         assert net.connections.metrics.closed_silent.value >= 29
         await net.until(lambda: net.connections.metrics.closed_silent.value == 29)
-        # A second crowd does not take the place of who has asked.
+        # A second flood does not evict the client with a request.
         silent += [await net.connect() for _ in range(10)]
         await net.until(lambda: net.connections.metrics.closed_silent.value == 39)
         await net.send(honest, make_frame(b"E2"))
         assert await net.response(honest) == b"2"
 
     network.run(body, ConnectionLimits(max_connections=2))
-    assert "asked for nothing" in caplog.text
+    assert "without a request" in caplog.text
 
 
-def test_half_a_request_holds_no_place(network, make_frame):
+def test_incomplete_request_does_not_prevent_eviction(network, make_frame):
     async def body(net):
         half = await net.connect()
         await net.send(half, make_frame(b"Ehello")[:-1])
@@ -78,7 +78,7 @@ def test_half_a_request_holds_no_place(network, make_frame):
     network.run(body, ConnectionLimits(max_connections=1))
 
 
-def test_who_waits_for_an_answer_keeps_its_place(network, make_frame):
+def test_connection_with_a_parked_request_is_not_evicted(network, make_frame):
     async def body(net):
         parked = await net.connect()
         await net.send(parked, make_frame(b"Plater"))
@@ -119,7 +119,7 @@ def test_address_above_its_limit_is_refused(network, make_frame):
     network.run(body, overridden)
 
 
-def test_clients_without_a_free_descriptor_wait_and_others_go_on(network, make_frame, monkeypatch, caplog):
+def test_clients_wait_without_descriptors_while_others_progress(network, make_frame, monkeypatch, caplog):
     monkeypatch.setattr(listener_module, "ACCEPT_RETRY_S", 0.02)
 
     async def body(net):
@@ -171,7 +171,7 @@ def test_address_in_use_is_reported():
 
 
 class TestRates:
-    """KIP-612. Windows of an hour: whoever has to wait does so for as long as a test lasts."""
+    """KIP-612. Windows of an hour: a delay lasts longer than the test."""
 
     def rates(self, quotas=None, limit=None):
         rates = ConnectionRates(Windows(2, 3600.0))
@@ -179,7 +179,7 @@ class TestRates:
         rates.limit = limit or rates.limit
         return rates
 
-    def test_an_address_above_its_rate_is_served_nothing_and_let_go_later(self, network, make_frame):
+    def test_connection_above_the_address_rate_is_closed_later(self, network, make_frame):
         async def body(net):
             net.connections.rates = self.rates({(("ip", None),): {"connection_creation_rate": 2 / 3600}})
             clients = [await net.connect() for _ in range(5)]
@@ -200,7 +200,7 @@ class TestRates:
 
         network.run(body)
 
-    def test_of_a_flood_only_so_many_are_kept(self, network, make_frame, monkeypatch):
+    def test_delayed_connections_of_a_flood_are_bounded(self, network, make_frame, monkeypatch):
         monkeypatch.setattr(listener_module, "MAX_LEAVING", 2)
 
         async def body(net):
@@ -213,7 +213,7 @@ class TestRates:
 
         network.run(body, ConnectionLimits(max_connections=10))
 
-    def test_a_broker_above_its_rate_lets_clients_wait(self, network, make_frame):
+    def test_clients_wait_while_the_broker_is_above_its_rate(self, network, make_frame):
         async def body(net):
             net.connections.rates = self.rates(limit=2 / 3600)
             clients = [await net.connect() for _ in range(4)]
@@ -232,7 +232,7 @@ class TestRates:
 
 @pytest.mark.parametrize("host", ["", "::"])
 def test_wildcard_listener_serves_both_families_on_one_port(network, make_frame, host):
-    """Clients of IPv4 count, and are limited, as 127.0.0.1, not as ::ffff:127.0.0.1."""
+    """IPv4 clients count, and are limited, as 127.0.0.1, not as ::ffff:127.0.0.1."""
 
     async def body(net):
         port = net.address[1]

@@ -147,7 +147,7 @@ def test_connections_are_bounded(serve, monkeypatch):
     async def body(server):
         silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
         assert (await server.exchange(b"GET /healthz HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
-        assert await silent[0][0].read() == b"", "the oldest that asked for nothing made room"
+        assert await silent[0][0].read() == b"", "the oldest connection without a request was closed"
         reader, writer = silent[1]
         writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
         assert (await reader.read()).startswith(b"HTTP/1.1 200 "), "the other is still served"
@@ -155,7 +155,7 @@ def test_connections_are_bounded(serve, monkeypatch):
             writer.close()
 
 
-def test_a_crowd_of_slow_readers_is_bounded(serve, monkeypatch):
+def test_slow_scrapers_are_bounded(serve, monkeypatch):
     monkeypatch.setattr(endpoint_module, "MAX_CONNECTIONS", 2)
 
     async def body(server):
@@ -165,7 +165,7 @@ def test_a_crowd_of_slow_readers_is_bounded(serve, monkeypatch):
         for reader, writer in reading:
             writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
             assert (await reader.readexactly(8)) == b"HTTP/1.1"
-        assert await server.exchange(b"GET /healthz HTTP/1.1\r\n\r\n") == b"", "those in work keep their place"
+        assert await server.exchange(b"GET /healthz HTTP/1.1\r\n\r\n") == b"", "connections with a request are kept"
         for _, writer in reading:
             writer.close()
 
@@ -173,7 +173,7 @@ def test_a_crowd_of_slow_readers_is_bounded(serve, monkeypatch):
 
 
 @pytest.mark.parametrize(("refused", "status"), [("401", b"401 Unauthorized"), ("403", b"403 Forbidden")])
-def test_who_is_refused_is_told_so_and_nothing_else(serve, refused, status):
+def test_refused_client_gets_only_the_status(serve, refused, status):
     async def body(server):
         server.refused = refused
         server.registry.counter("secret_total", "S").value = 1
@@ -186,7 +186,7 @@ def test_who_is_refused_is_told_so_and_nothing_else(serve, refused, status):
     serve(body)
 
 
-def test_over_tls_the_certificate_says_who_asks(serve, tmp_path):
+def test_tls_certificate_names_the_principal(serve, tmp_path):
     now = datetime.datetime.now(datetime.UTC)
     authority = Authority.make("authority", now)
     files = {

@@ -1,4 +1,4 @@
-"""A muted connection: nothing is read, nothing is served, and nothing is lost."""
+"""A muted connection: no reads, no served requests, and no lost data."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ottla.net.connection_state import HALF_CLOSED_MUTED, MUTED, PARKED, READING
 
 MUTE_S = 0.2
 ABOUT_S = MUTE_S - 0.01
-"""What a clock of milliseconds may make of it."""
+"""Tolerance for a clock in milliseconds."""
 
 
 async def muted_connection(net, make_frame, duration_s: float = MUTE_S):
-    """A client whose one request was served, and the broker's side of it, muted."""
+    """A client with one served request, and the broker's side of its connection, muted."""
     client = await net.connect()
     await net.send(client, make_frame(b"Efirst"))
     assert await net.response(client) == b"first"
@@ -22,7 +22,7 @@ async def muted_connection(net, make_frame, duration_s: float = MUTE_S):
     return client, connection
 
 
-def test_nothing_is_read_and_nothing_is_served_until_the_time_and_then_all_in_order(network, make_frame):
+def test_mute_pauses_reads_and_serves_then_keeps_the_order(network, make_frame):
     async def body(net):
         begin = net.loop.time()
         client, connection = await muted_connection(net, make_frame)
@@ -40,7 +40,7 @@ def test_nothing_is_read_and_nothing_is_served_until_the_time_and_then_all_in_or
     network.run(body)
 
 
-def test_a_mute_from_inside_a_request_holds_back_those_behind_it_and_not_its_answer(network, make_frame):
+def test_mute_inside_a_request_delays_only_later_requests(network, make_frame):
     async def body(net):
         def muting():
             net.dispatcher.channels[0].mute(MUTE_S)
@@ -58,7 +58,7 @@ def test_a_mute_from_inside_a_request_holds_back_those_behind_it_and_not_its_ans
     network.run(body)
 
 
-def test_a_parked_request_is_answered_while_its_connection_is_muted(network, make_frame):
+def test_parked_request_is_answered_during_a_mute(network, make_frame):
     async def body(net):
         client = await net.connect()
         await net.send(client, make_frame(b"Pa") + make_frame(b"Eb"))
@@ -74,7 +74,7 @@ def test_a_parked_request_is_answered_while_its_connection_is_muted(network, mak
     network.run(body)
 
 
-def test_a_request_may_be_parked_for_longer_than_its_connection_is_muted(network, make_frame):
+def test_request_stays_parked_beyond_the_mute(network, make_frame):
     async def body(net):
         client = await net.connect()
         await net.send(client, make_frame(b"Pa") + make_frame(b"Eb"))
@@ -89,7 +89,7 @@ def test_a_request_may_be_parked_for_longer_than_its_connection_is_muted(network
     network.run(body)
 
 
-def test_the_mute_that_lasts_longer_stands(network, make_frame):
+def test_longest_mute_applies(network, make_frame):
     async def body(net):
         begin = net.loop.time()
         client, connection = await muted_connection(net, make_frame)
@@ -107,7 +107,7 @@ def test_the_mute_that_lasts_longer_stands(network, make_frame):
     network.run(body)
 
 
-def test_a_peer_that_goes_away_meanwhile_is_noticed_at_the_end(network, make_frame):
+def test_disconnect_during_a_mute_is_detected_at_its_end(network, make_frame):
     async def body(net):
         client, connection = await muted_connection(net, make_frame)
         await net.send(client, make_frame(b"Elast"))
@@ -121,14 +121,14 @@ def test_a_peer_that_goes_away_meanwhile_is_noticed_at_the_end(network, make_fra
     network.run(body)
 
 
-def test_a_half_closed_peer_waits_for_the_end_of_its_mute_too(network, make_frame):
+def test_half_closed_peer_waits_for_the_end_of_its_mute(network, make_frame):
     async def body(net):
         client = await net.connect()
         await net.send(client, make_frame(b"Pa") + b"\0")
         client.shutdown(socket.SHUT_WR)
         connection = await net.only_connection()
         await net.until(lambda: net.dispatcher.parked)
-        connection.eof_received()  # the loop, which is not to read behind the half frame, would say so only later
+        connection.eof_received()  # the loop does not read behind the half frame, so it would call this only later
         connection.mute(MUTE_S)
         net.dispatcher.finish()
         assert await net.response(client) == b"a"
@@ -138,7 +138,7 @@ def test_a_half_closed_peer_waits_for_the_end_of_its_mute_too(network, make_fram
     network.run(body)
 
 
-def test_a_muted_connection_closes_when_it_is_told_to(network, make_frame):
+def test_muted_connection_closes_on_request(network, make_frame):
     async def body(net):
         client, connection = await muted_connection(net, make_frame, 60.0)
         connection.close("a test")
@@ -163,7 +163,7 @@ def test_a_muted_connection_is_not_idle(network, make_frame):
     network.run(body, ConnectionLimits(connections_max_idle_ms=100))
 
 
-def test_a_mute_computed_anew_may_be_shorter_or_over(network, make_frame):
+def test_replaced_mute_may_be_shorter_or_over(network, make_frame):
     async def body(net):
         client, connection = await muted_connection(net, make_frame, 3600.0)
         connection.mute(1800.0)
@@ -173,12 +173,12 @@ def test_a_mute_computed_anew_may_be_shorter_or_over(network, make_frame):
         connection.mute(0.0, anew=True)
         assert await net.response(client) == b"1"
         connection.mute(3600.0, anew=True)
-        assert connection.state.phase is READING, "where no mute runs there is none to compute"
+        assert connection.state.phase is READING, "without a current mute there is none to replace"
 
     network.run(body)
 
 
-def test_a_mute_goes_on_for_as_long_as_is_said_when_it_is_over(network, make_frame):
+def test_mute_is_extended_by_the_callback(network, make_frame):
     async def body(net):
         said = [MUTE_S, MUTE_S, 0.0]
         begin = net.loop.time()
@@ -190,7 +190,7 @@ def test_a_mute_goes_on_for_as_long_as_is_said_when_it_is_over(network, make_fra
         assert not said
         connection.mute(0.001)
         await net.send(client, make_frame(b"Ethird"))
-        assert await net.response(client) == b"third", "nothing more is asked of a mute that was not given it"
+        assert await net.response(client) == b"third", "the next mute has no callback"
         connection.mute(0.001, more=lambda: 60.0)
         await net.until(lambda: connection.state.phase is MUTED)
         connection.close("a test")

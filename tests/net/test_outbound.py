@@ -1,4 +1,4 @@
-"""Responses on their way out: byte equality under slow readers, cold regions, bounds."""
+"""Output of responses: byte equality under slow readers, cold regions, bounds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class DiskRegion:
 @pytest.mark.parametrize("receive_buffer", [4096, 0])
 @pytest.mark.parametrize("kind", ["bytes", "warm", "cold", "mixed", "short", "cold short"])
 def test_large_responses_arrive_unchanged(network, make_frame, memory_region, kind, receive_buffer):
-    """Two connections share the scratch buffer; the second must not change what the first still has to send."""
+    """Two connections share the scratch buffer; the second must not change the unsent bytes of the first."""
     options: dict[str, dict[str, Any]] = {
         "warm": {},
         "cold": {"cold": True},
@@ -197,7 +197,7 @@ def test_many_small_parts_and_empty_ones(network, make_frame, memory_region):
 
 
 def test_coalesced_responses_of_one_read_are_bounded(network, make_frame):
-    """Tiny requests with large answers: only what one read asked for until the socket is full is ever held."""
+    """Tiny requests with large responses: at most the responses of one read are held when the socket is full."""
     big = bytes(1_000_000)
 
     async def body(net):
@@ -211,7 +211,7 @@ def test_coalesced_responses_of_one_read_are_bounded(network, make_frame):
     network.run(body)
 
 
-def test_regions_are_released_when_the_peer_goes_away(network, make_frame, memory_region):
+def test_queued_regions_are_released_when_the_peer_disconnects(network, make_frame, memory_region):
     async def body(net):
         for kind in ({}, {"cold": True}):
             regions = [memory_region(bytes(8 << 20), **kind) for _ in range(3)]
@@ -226,7 +226,7 @@ def test_regions_are_released_when_the_peer_goes_away(network, make_frame, memor
     network.run(body)
 
 
-def test_a_region_that_became_shorter_closes_the_connection(network, make_frame, memory_region, caplog):
+def test_truncated_region_closes_the_connection(network, make_frame, memory_region, caplog):
     async def body(net):
         for size in (1000, 1 << 20):
             region = memory_region(bytes(size), cold=True, gone=True)
@@ -242,7 +242,7 @@ def test_a_region_that_became_shorter_closes_the_connection(network, make_frame,
 
 
 class GatedRegion:
-    """A large cold region whose disk answers when the test says so."""
+    """A large cold region whose read completes on the test's command."""
 
     by_reference = False
 
@@ -270,7 +270,7 @@ class GatedRegion:
 
 @pytest.fixture
 def gated(memory_region):
-    """Makes gated regions of the bytes that it is given; the gates open at the end of the test at the latest."""
+    """Creates gated regions of given bytes; the gates open at the end of the test at the latest."""
     made = []
 
     def make(data: bytes) -> GatedRegion:
@@ -283,8 +283,8 @@ def gated(memory_region):
 
 
 @pytest.mark.parametrize("cold", [False, True])
-def test_the_loop_does_not_even_try_a_large_cold_region(network, make_frame, memory_region, cold):
-    """A try would have the loop submit the disk's work."""
+def test_loop_does_not_try_to_read_a_large_cold_region(network, make_frame, memory_region, cold):
+    """A non-blocking read would also make the loop submit the disk's work."""
 
     async def body(net):
         region = memory_region(random_bytes(1 << 20), cold=cold)
@@ -298,7 +298,7 @@ def test_the_loop_does_not_even_try_a_large_cold_region(network, make_frame, mem
     network.run(body)
 
 
-def test_other_connections_go_on_while_one_reads_from_a_cold_disk(network, make_frame, gated):
+def test_other_connections_progress_during_a_cold_read(network, make_frame, gated):
     async def body(net):
         region = gated(random_bytes(1 << 20))
         net.dispatcher.answers[b"x"] = lambda: [struct.pack(">i", 1 << 20), region]
@@ -314,8 +314,8 @@ def test_other_connections_go_on_while_one_reads_from_a_cold_disk(network, make_
     network.run(body)
 
 
-def test_cold_readers_take_a_part_of_the_pool_and_wait_their_turn(network, make_frame, gated):
-    """Twice as many readers as may run: the others hold no thread, and leave without a trace."""
+def test_cold_readers_use_a_bounded_part_of_the_pool(network, make_frame, gated):
+    """Twice as many readers as may run: the waiting ones use no thread, and can be dropped."""
 
     async def body(net):
         regions = [gated(random_bytes(200_000, seed)) for seed in range(2 * MAX_JOBS)]
@@ -346,7 +346,7 @@ def test_cold_readers_take_a_part_of_the_pool_and_wait_their_turn(network, make_
     network.run(body)
 
 
-def test_a_connection_that_ends_under_a_job_leaves_its_number_to_nobody(network, make_frame, gated):
+def test_closed_connection_under_a_job_keeps_its_descriptor(network, make_frame, gated):
     async def body(net):
         region = gated(b"secret" * 50_000)
         net.dispatcher.answers[b"x"] = lambda: [struct.pack(">i", region.length), region]
@@ -354,7 +354,7 @@ def test_a_connection_that_ends_under_a_job_leaves_its_number_to_nobody(network,
         await net.until(region.began.is_set)
         connection = await net.only_connection()
         number = connection._wire.descriptor
-        others = [net.socket() for _ in range(3)]  # so that the number goes to a connection of the broker
+        others = [net.socket() for _ in range(3)]  # so that a connection of the broker gets the number
         connection.abort("a test")
         await net.until(lambda: not net.connections.connections)
         for other in others:
@@ -372,7 +372,7 @@ def test_a_connection_that_ends_under_a_job_leaves_its_number_to_nobody(network,
     network.run(body)
 
 
-def test_without_a_descriptor_to_spare_one_connection_closes(network, make_frame, memory_region, monkeypatch):
+def test_missing_descriptor_for_a_job_closes_its_connection(network, make_frame, memory_region, monkeypatch):
     async def body(net):
         region = memory_region(bytes(1 << 20), cold=True)
         net.dispatcher.answers[b"x"] = lambda: [struct.pack(">i", 1 << 20), region]

@@ -1,4 +1,4 @@
-"""Requests to other nodes on real sockets, against a peer that the test scripts."""
+"""Requests to other nodes on real sockets, against a scripted peer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Peer:
-    """A server whose answers the test decides about, and the network under test."""
+    """A server with responses controlled by the test, and the network under test."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -91,7 +91,7 @@ def test_many_requests_are_answered_in_order(network: Any) -> None:
 
     async def body(peer: Peer, host: str, port: int) -> None:
         connection = peer.network.connect(host, port)
-        for data in bodies:  # before there is a connection
+        for data in bodies:  # before the connection is established
             connection.request(ApiKey.VOTE, 2, data, peer.done, 20)
         assert peer.results == []
         await peer.until(lambda: len(peer.results) == len(bodies))
@@ -105,11 +105,11 @@ def test_many_requests_are_answered_in_order(network: Any) -> None:
 
 
 def has_length(found: Sized, count: int) -> bool:
-    """Whether so many have come."""
+    """Whether that many have arrived."""
     return len(found) == count
 
 
-def test_a_view_that_is_kept_breaks_nothing(network: Any) -> None:
+def test_kept_view_of_a_response_is_harmless(network: Any) -> None:
     kept: list[Any] = []
 
     async def body(peer: Peer, host: str, port: int) -> None:
@@ -124,7 +124,7 @@ def test_a_view_that_is_kept_breaks_nothing(network: Any) -> None:
     run(network, echo, body)
 
 
-def test_a_timeout_fails_the_connection_and_all_that_wait(network: Any) -> None:
+def test_timeout_fails_the_connection_and_all_requests(network: Any) -> None:
     async def body(peer: Peer, host: str, port: int) -> None:
         connection = peer.network.connect(host, port)
         connection.request(ApiKey.VOTE, 2, b"a", peer.done, 20)
@@ -141,7 +141,7 @@ def test_a_timeout_fails_the_connection_and_all_that_wait(network: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["close", "wrong id", "too large", "unasked", "cut"])
-def test_a_peer_that_breaks_off_or_lies(network: Any, kind: str) -> None:
+def test_closed_or_invalid_response_fails_the_request(network: Any, kind: str) -> None:
     async def answer(frame: bytes, writer: asyncio.StreamWriter) -> None:
         if kind == "wrong id":
             writer.write(response(bytes(4) + b"\0\0\x7f\0", b""))
@@ -166,7 +166,7 @@ def test_a_peer_that_breaks_off_or_lies(network: Any, kind: str) -> None:
     run(network, answer, body)
 
 
-def test_nobody_listens(network: Any) -> None:
+def test_request_to_a_closed_port_fails(network: Any) -> None:
     async def body(peer: Peer, host: str, port: int) -> None:
         free = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
         closed_port = free.sockets[0].getsockname()[1]
@@ -179,7 +179,7 @@ def test_nobody_listens(network: Any) -> None:
     run(network, echo, body)
 
 
-def test_close_answers_what_waits_once(network: Any) -> None:
+def test_close_fails_pending_requests_once(network: Any) -> None:
     async def body(peer: Peer, host: str, port: int) -> None:
         early = peer.network.connect(host, port)
         early.request(ApiKey.VOTE, 2, b"", peer.done, 20)
@@ -226,8 +226,8 @@ def test_messages(network: Any) -> None:
     run(network, answer, body)
 
 
-def test_records_stay_what_they_are_when_the_next_answer_comes(network: Any) -> None:
-    # They are not copied out of their message, and the connection receives the next answer where this one was.
+def test_records_survive_the_next_response(network: Any) -> None:
+    # Not copied out of their message, while the next response arrives in the same buffer.
     sent = [bytes([number]) * 50_000 for number in (1, 2, 3)]
     taken: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""The way to one node: when its connection is kept, and when it is made anew."""
+"""Link to one node: when its connection is reused, and when it is replaced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Connection:
 
 
 class World:
-    """A network that remembers what was connected, and a link on it."""
+    """A network that records connections, and a link on it."""
 
     def __init__(self) -> None:
         self.connections: list[Connection] = []
@@ -35,7 +35,7 @@ class World:
         return self.connections[-1]
 
     def state(self) -> list[tuple[Address, bool]]:
-        """Each connection: where it goes, and whether it is open."""
+        """Each connection: its target, and whether it is open."""
         return [(connection.address, not connection.failed) for connection in self.connections]
 
 
@@ -44,31 +44,31 @@ def world() -> World:
     return World()
 
 
-def test_nothing_is_connected_before_somebody_asks(world: World) -> None:
+def test_link_connects_on_first_use(world: World) -> None:
     world.link.leave_unless(HERE)
     world.link.close()
     assert world.state() == []
 
 
-def test_a_connection_is_kept_while_it_is_good(world: World) -> None:
+def test_open_connection_is_reused(world: World) -> None:
     assert world.link.to(HERE) is world.link.to(HERE)
     assert world.state() == [(HERE, True)]
 
 
-def test_one_that_failed_is_made_anew(world: World) -> None:
+def test_failed_connection_is_replaced(world: World) -> None:
     world.link.to(HERE).close()
     assert not world.link.to(HERE).failed
     assert world.state() == [(HERE, False), (HERE, True)]
 
 
-def test_a_node_that_moved_is_left_where_it_was(world: World) -> None:
+def test_connection_to_an_old_address_is_closed(world: World) -> None:
     world.link.to(HERE)
     assert not world.link.to(THERE).failed
     assert world.state() == [(HERE, False), (THERE, True)]
 
 
 @pytest.mark.parametrize("elsewhere", [THERE, None])
-def test_it_is_left_before_anybody_asks_for_the_new_place(world: World, elsewhere: Address | None) -> None:
+def test_old_address_is_closed_before_the_next_use(world: World, elsewhere: Address | None) -> None:
     world.link.to(HERE)
     world.link.leave_unless(HERE)
     assert world.state() == [(HERE, True)]
@@ -76,7 +76,7 @@ def test_it_is_left_before_anybody_asks_for_the_new_place(world: World, elsewher
     assert world.state() == [(HERE, False)]
 
 
-def test_after_a_close_the_next_one_gets_a_new_connection(world: World) -> None:
+def test_use_after_close_opens_a_new_connection(world: World) -> None:
     world.link.to(HERE)
     world.link.close()
     assert not world.link.to(HERE).failed

@@ -1,4 +1,4 @@
-"""TLS of a listener on real sockets, with clients of Python's ssl, honest and not."""
+"""TLS listener on real sockets, with honest and hostile clients of Python's ssl."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def keys(tmp_path_factory) -> Keys:
 
 
 class TlsClient:
-    """A client whose ciphertext the test may hold in its hands."""
+    """A client whose ciphertext the test may hold back."""
 
     def __init__(self, net, raw: socket.socket, context: ssl.SSLContext) -> None:
         self.net = net
@@ -127,7 +127,7 @@ async def ask(net, context: ssl.SSLContext, frame: bytes) -> bytes:
 
 
 async def at_end(net, raw: socket.socket) -> bool:
-    """Wait for the broker's close, after whatever TLS has to say."""
+    """Wait for the broker's close, after any TLS alert."""
     try:
         while await net.loop.sock_recv(raw, 1 << 16):
             pass
@@ -144,7 +144,7 @@ async def connect(net, context: ssl.SSLContext, receive_buffer: int = 0) -> TlsC
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("identity", ["none", "client"])
-def test_frames_come_and_go_in_the_name_of_the_certificate(network, make_frame, keys, version, identity):
+def test_frames_carry_the_principal_of_the_certificate(network, make_frame, keys, version, identity):
     async def body(net):
         context = keys.context(keys.client if identity == "client" else None)
         context.minimum_version = context.maximum_version = version
@@ -209,7 +209,7 @@ def test_large_and_many_requests_arrive_unchanged(network, make_frame, keys):
 
 
 class PlainTransport(asyncio.Transport):
-    """What a loop would give, with an output that the test takes."""
+    """The event loop's interface, with output captured by the test."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -233,7 +233,7 @@ class PlainTransport(asyncio.Transport):
 
 
 class SlowReader(ConnectionHandler):
-    """Wants a large frame, takes so many bytes at a time, and then no more until it is told to."""
+    """Receives a large frame in pieces of a given size, then pauses until the test resumes it."""
 
     def __init__(self, size: int) -> None:
         self.buffer = bytearray(size)
@@ -256,7 +256,7 @@ class SlowReader(ConnectionHandler):
         pass
 
 
-def test_what_waits_while_reading_is_paused_is_kept_from_others(keys):
+def test_paused_ciphertext_is_not_overwritten_by_others(keys):
     """One read brings more of a large frame than its connection takes; the next read may be another connection's."""
     room = tls_module.TlsHandshakeLimiter(memoryview(bytearray(1 << 16)), Metric())
     data = DATA[:1_000_000]
@@ -299,7 +299,7 @@ def test_what_waits_while_reading_is_paused_is_kept_from_others(keys):
     asyncio.run(body())
 
 
-def test_who_speaks_no_tls_is_closed(network, make_frame, keys, caplog):
+def test_plaintext_client_is_closed_by_a_tls_listener(network, make_frame, keys, caplog):
     async def body(net):
         client = await net.connect()
         await net.send(client, make_frame(b"Ehello"))
@@ -324,7 +324,7 @@ def test_tls_to_a_plain_listener_is_closed(network, keys, caplog):
 
 
 @pytest.mark.parametrize("identity", ["none", "stranger"])
-def test_who_has_to_show_a_certificate_and_has_none_that_counts_is_not_served(network, make_frame, keys, identity):
+def test_client_without_a_valid_required_certificate_is_closed(network, make_frame, keys, identity):
     async def body(net):
         context = keys.context(keys.stranger if identity == "stranger" else None)
         with pytest.raises((ssl.SSLError, ConnectionError)):
@@ -337,7 +337,7 @@ def test_who_has_to_show_a_certificate_and_has_none_that_counts_is_not_served(ne
 
 
 def revocations(authority: Authority, *revoked: bytes, days: int = 1) -> bytes:
-    """What `authority` says of certificates (PEM, with keys); a list of before yesterday with negative days."""
+    """Revocation list of `authority` for certificates (PEM, with keys); outdated with negative days."""
     builder = x509.CertificateRevocationListBuilder().issuer_name(authority.certificate.subject)
     builder = builder.last_update(NOW - datetime.timedelta(days=9)).next_update(NOW + datetime.timedelta(days=days))
     for pem in revoked:
@@ -348,7 +348,7 @@ def revocations(authority: Authority, *revoked: bytes, days: int = 1) -> bytes:
 
 
 @pytest.mark.parametrize("listed", ["another", "alice", "nobody by another authority", "nobody, long ago"])
-def test_a_certificate_that_was_revoked_is_not_served(network, make_frame, keys, listed):
+def test_revoked_certificate_is_rejected(network, make_frame, keys, listed):
     client, another = Path(keys.client).read_bytes(), keys.authority.issue("another", [], NOW)
     path = keys.file(
         "revoked.pem",
@@ -386,7 +386,7 @@ def test_revocations_that_cannot_be_read_are_refused(keys, content, words):
         keys.listener(ssl_crl_location=str(path))
 
 
-def test_a_certificate_that_no_rule_names_is_not_served(network, make_frame, keys, caplog):
+def test_certificate_without_a_matching_rule_is_rejected(network, make_frame, keys, caplog):
     async def body(net):
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await ask(net, keys.context(keys.client), make_frame(b"Ehello"))
@@ -416,7 +416,7 @@ def test_a_slow_handshake_ends(network, keys, monkeypatch, caplog):
     assert "the handshake takes longer than 0.05 s" in caplog.text
 
 
-def test_half_open_handshakes_are_bounded_and_others_get_in(network, make_frame, keys, monkeypatch):
+def test_half_open_handshakes_are_bounded(network, make_frame, keys, monkeypatch):
     monkeypatch.setattr(tls_module, "MAX_HANDSHAKES", 5)
 
     async def body(net):
@@ -437,8 +437,8 @@ def test_half_open_handshakes_are_bounded_and_others_get_in(network, make_frame,
     network.run(body, tls=keys.listener())
 
 
-def test_a_crowd_that_begins_at_once_leaves_turns_to_others(network, make_frame, keys, monkeypatch):
-    """All have connected before the first of them begins; whoever is connected already is served in between."""
+def test_handshake_flood_yields_to_open_connections(network, make_frame, keys, monkeypatch):
+    """All have connected before the first handshake starts; open connections are served in between."""
     crowd, turns, gone_on = 60, [0], Counter()
     shake_hands = tls_module.TlsTransport.shake_hands
 
@@ -462,7 +462,7 @@ def test_a_crowd_that_begins_at_once_leaves_turns_to_others(network, make_frame,
             client.raw.send(client.outgoing.read())
         await honest.send(make_frame(b"Ehello"))
         assert await honest.response() == b"hello"
-        assert sum(gone_on.values()) < crowd, "they have not all been before him"
+        assert sum(gone_on.values()) < crowd, "not all handshakes ran first"
         for client in clients:
             await client.shake_hands()
         assert max(gone_on.values()) <= 2 * MAX_HANDSHAKES_PER_TURN, "in a turn, and before the next one"
@@ -471,7 +471,7 @@ def test_a_crowd_that_begins_at_once_leaves_turns_to_others(network, make_frame,
     network.run(body, tls=keys.listener())
 
 
-def test_half_open_handshakes_hold_no_place_that_others_wait_for(network, make_frame, keys):
+def test_half_open_handshakes_are_evicted_for_waiting_clients(network, make_frame, keys):
     async def body(net):
         for _ in range(10):
             await net.connect()
@@ -480,7 +480,7 @@ def test_half_open_handshakes_hold_no_place_that_others_wait_for(network, make_f
     network.run(body, ConnectionLimits(max_connections=2), tls=keys.listener())
 
 
-def test_a_handshake_that_never_ends_is_too_long(network, keys, monkeypatch, caplog):
+def test_endless_handshake_is_closed(network, keys, monkeypatch, caplog):
     monkeypatch.setattr(tls_module, "MAX_HANDSHAKE_BYTES", 1000)
 
     async def body(net):
@@ -498,7 +498,7 @@ def test_renegotiation_is_refused(keys):
     assert listener.server.options & ssl.OP_NO_RENEGOTIATION
 
 
-def test_a_new_certificate_serves_new_connections_and_keeps_old_ones(network, make_frame, keys, caplog):
+def test_new_certificate_applies_to_new_connections_only(network, make_frame, keys, caplog):
     folder = keys.folder / "replaced"
     folder.mkdir(exist_ok=True)
     own = Keys(folder)

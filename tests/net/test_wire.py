@@ -1,4 +1,4 @@
-"""Output over a wire that has no socket to write to: as one that encrypts, it has a transport and nothing else."""
+"""Output over a wire without a socket: like an encrypting one, it sends all bytes through its transport."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DATA = random.Random(3).randbytes(6 << 20)
 
 
 class ReadJob(SendJob):
-    """Reads in the pool, and leaves the sending to the transport."""
+    """Reads in the pool; the transport sends."""
 
     def __init__(self, parts, skip) -> None:
         super().__init__(-1, parts, skip, MAX_COPIED_BYTES)
@@ -33,7 +33,7 @@ class ReadJob(SendJob):
 
 
 class TransportWire(PlainWire):
-    """Everything is copied into the transport."""
+    """Copies all bytes into the transport."""
 
     half_closes = False
 
@@ -71,7 +71,7 @@ class TransportWire(PlainWire):
 
 @pytest.fixture
 def wires(monkeypatch):
-    """Those that the listener made."""
+    """The wires created by the listener."""
     made = []
 
     def make(accepted) -> TransportWire:
@@ -112,7 +112,7 @@ def test_responses_arrive_unchanged_and_in_order(network, make_frame, memory_reg
     network.run(body)
 
 
-def test_a_reader_that_does_not_read_is_not_served(network, make_frame, wires):
+def test_client_that_does_not_read_is_not_served(network, make_frame, wires):
     async def body(net):
         net.dispatcher.answers[b"x"] = lambda: [make_frame(DATA)]
         client = await net.connect(receive_buffer=4096)
@@ -130,7 +130,7 @@ def test_a_reader_that_does_not_read_is_not_served(network, make_frame, wires):
     network.run(body)
 
 
-def test_the_end_of_input_ends_a_connection_whose_wire_can_not_half_close(network, make_frame, wires):
+def test_end_of_input_closes_a_wire_without_half_close(network, make_frame, wires):
     async def body(net):
         client = await net.connect()
         await net.send(client, make_frame(b"Px"))

@@ -1,4 +1,4 @@
-"""A clock that the test moves."""
+"""A clock moved by the test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Clock:
     def __init__(self) -> None:
         self.now_s = 1000.0
 
-    def go_on(self, seconds: float) -> float:
+    def advance(self, seconds: float) -> float:
         self.now_s += seconds
         return self.now_s
 

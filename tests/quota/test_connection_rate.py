@@ -1,4 +1,4 @@
-"""How fast connections may come (KIP-612)."""
+"""Connection creation rates (KIP-612)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ def rates():
     return ConnectionRates(Windows())
 
 
-def test_an_address_above_its_rate_is_let_go_and_what_is_let_go_does_not_count(rates, clock):
+def test_rejected_connections_do_not_count_against_the_rate(rates, clock):
     rates.use_quotas({(("ip", "10.0.0.1"),): {"connection_creation_rate": 2.0}})
     assert [rates.refused("10.0.0.1", clock.now_s) for _ in range(20)] == [0.0] * 20
     assert [rates.refused("10.0.0.1", clock.now_s) for _ in range(50)] == [0.5] * 50
     assert rates.refused("10.0.0.2", clock.now_s) == 0
-    assert rates.refused("10.0.0.1", clock.go_on(0.5)) == 0
+    assert rates.refused("10.0.0.1", clock.advance(0.5)) == 0
 
 
-def test_the_default_holds_for_each_address_without_a_limit(rates, clock):
+def test_default_applies_to_each_address_without_a_limit(rates, clock):
     rates.use_quotas(
         {
             (("ip", None),): {"connection_creation_rate": 1.0},
@@ -34,7 +34,7 @@ def test_the_default_holds_for_each_address_without_a_limit(rates, clock):
     assert rates.refused("a", clock.now_s) == 0
 
 
-def test_a_broker_above_its_rate_rests_for_a_window_at_most(rates, clock):
+def test_pause_above_the_broker_rate_is_at_most_a_window(rates, clock):
     assert all(rates.accepted("A", clock.now_s) == 0 for _ in range(1000))
     rates.limit = 10
     assert [rates.accepted("A", clock.now_s) for _ in range(100)] == [0.0] * 100
@@ -48,7 +48,7 @@ def test_a_broker_above_its_rate_rests_for_a_window_at_most(rates, clock):
     assert rates.accepted("B", clock.now_s) == 1.0
 
 
-def test_a_listener_has_a_rate_of_its_own_also_the_one_of_other_brokers(rates, clock):
+def test_each_listener_has_its_own_rate_incl_inter_broker(rates, clock):
     rates.of_listeners = {"A": 1}
     rates.exempt = "A"
     assert [rates.accepted("A", clock.now_s) for _ in range(10)] == [0.0] * 10
@@ -58,7 +58,7 @@ def test_a_listener_has_a_rate_of_its_own_also_the_one_of_other_brokers(rates, c
     assert [rates.accepted("B", clock.now_s) > 0 for _ in range(11)] == [False] * 10 + [True]
 
 
-def test_a_flood_of_addresses_takes_bounded_memory(rates, clock):
+def test_flood_of_addresses_uses_bounded_memory(rates, clock):
     rates.use_quotas({(("ip", None),): {"connection_creation_rate": 1.0}})
     for number in range(MAX_ADDRESSES + 100):
         rates.refused(f"10.{number}", clock.now_s)

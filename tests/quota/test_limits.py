@@ -1,4 +1,4 @@
-"""Which of the eight levels holds, and who shares it."""
+"""Quota lookup by the eight levels, and sharing of quotas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEVELS = (
     ((("client-id", "app"),), Group(None, "app")),
     ((("client-id", None),), Group(None, "app")),
 )
-"""From the most specific on, with the group that a client "app" of "ann" belongs to."""
+"""Most specific first, with the group of a client "app" of "ann"."""
 
 
 @pytest.mark.parametrize("first", range(len(LEVELS)))
@@ -31,7 +31,7 @@ def test_the_most_specific_level_wins(first):
     assert ClientLimits(quotas, KEY).of("ann", "app") == Limit(LEVELS[first][1], 100.0 + first)
 
 
-def test_a_level_that_names_somebody_else_does_not_hold():
+def test_quota_of_another_entity_does_not_apply():
     for (entity, _), other in itertools.product(LEVELS, (("bob", "tool"), ("bob", "app"), ("ann", "tool"))):
         limit = ClientLimits({entity: {KEY: 5.0}}, KEY).of(*other)
         named = dict(entity)
@@ -39,14 +39,14 @@ def test_a_level_that_names_somebody_else_does_not_hold():
         assert (limit is not None) is holds
 
 
-def test_each_kind_of_limit_looks_for_its_own_level():
+def test_each_quota_type_selects_its_own_level():
     quotas: Quotas = {(("user", "ann"),): {"consumer_byte_rate": 1.0}, (("client-id", None),): {KEY: 2.0}}
     assert ClientLimits(quotas, KEY).of("ann", "app") == Limit(Group(None, "app"), 2.0)
     assert not ClientLimits(quotas, "request_percentage")
     assert ClientLimits(quotas, "request_percentage").of("ann", "app") is None
 
 
-def test_a_user_of_any_name_is_told_from_its_principal():
+def test_any_user_name_is_extracted_from_its_principal():
     assert user_of("User:ANONYMOUS") == "ANONYMOUS"
     assert user_of("User:CN=a:b,O=c") == "CN=a:b,O=c"
 
@@ -67,15 +67,15 @@ class TestGroups:
     def table(self):
         return GroupTable(KEY, Windows())
 
-    def test_all_connections_of_a_user_share_its_limit_and_a_default_makes_one_for_each(self, table, clock):
+    def test_connections_share_the_limit_and_defaults_split_by_user(self, table, clock):
         table.use_quotas({(("user", None),): {KEY: 100.0}})
         ann = table.of("ann", "app", clock.now_s)
         assert table.of("ann", "tool", clock.now_s) is ann
         assert table.of("bob", "app", clock.now_s) is not ann
-        assert ann.record(1500, clock.now_s) == 11_000, "when it counts no more"
+        assert ann.record(1500, clock.now_s) == 11_000, "until the sample expires"
         assert table.of("bob", "app", clock.now_s).throttle_ms(clock.now_s) == 0
 
-    def test_another_limit_holds_at_once_for_what_was_used(self, table, clock):
+    def test_changed_limit_applies_to_past_usage(self, table, clock):
         entity = (("user", "ann"),)
         table.use_quotas({entity: {KEY: 100.0}})
         assert table.of("ann", "app", clock.now_s).record(2500, clock.now_s) == 15_000
@@ -89,7 +89,7 @@ class TestGroups:
         assert table.of("ann", "app", clock.now_s) is None
         assert len(table) == 0
 
-    def test_a_wait_is_bounded_where_it_is_to_be(self, clock):
+    def test_wait_is_bounded_by_the_longest_wait(self, clock):
         table = GroupTable(KEY, Windows(), longest_wait_s=1.0)
         table.use_quotas({(("user", None),): {KEY: 100.0}})
         assert table.of("ann", "app", clock.now_s).record(1e9, clock.now_s) == 1000
@@ -102,13 +102,13 @@ class TestGroups:
             table.of("ann", f"app-{number}", clock.now_s).record(1, clock.now_s)
         assert len(table) == MAX_GROUPS
         assert len(forgotten) == 50
-        clock.go_on(12)
+        clock.advance(12)
         for number in range(MAX_GROUPS):
             table.of("ann", f"late-{number}", clock.now_s).record(1, clock.now_s)
-        assert len(table) == MAX_GROUPS, "two idle ones go for each that comes"
+        assert len(table) == MAX_GROUPS, "two idle groups are evicted for each new one"
         assert {use.group.client_id for use in forgotten} >= {f"app-{number}" for number in range(MAX_GROUPS)}
 
-    def test_who_is_at_work_is_not_forgotten(self, table, clock):
+    def test_active_group_is_not_evicted(self, table, clock):
         table.use_quotas({(("client-id", None),): {KEY: 100.0}})
         busy = table.of("ann", "busy", clock.now_s)
         busy.record(1, clock.now_s)

@@ -1,4 +1,4 @@
-"""The token bucket of partitions that come and go (KIP-599)."""
+"""Token buckets of partition creations and deletions (KIP-599)."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ def begin(mutations, clock, quotas=QUOTAS, principal="User:ann", *, strict=True,
     return mutations.begin(quotas, principal, client_id, clock.now_s, strict=strict)
 
 
-def test_the_bucket_may_be_overdrawn_once_and_then_refuses_until_it_is_paid(mutations, clock):
+def test_overdrawn_bucket_refuses_until_the_debt_is_paid(mutations, clock):
     first = begin(mutations, clock)
     first.charge(20)
     first.charge(10)
-    assert first.throttle_ms == 0, "who is served does not wait"
+    assert first.throttle_ms == 0, "an admitted client is not throttled"
     second = begin(mutations, clock)
     with pytest.raises(KafkaError) as refused:
         second.charge(1)
     assert refused.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert second.throttle_ms == 4000
-    clock.go_on(3.9)
+    clock.advance(3.9)
     with pytest.raises(KafkaError):
         begin(mutations, clock).charge(1)
-    clock.go_on(0.1)
+    clock.advance(0.1)
     begin(mutations, clock).charge(1)
 
 
-def test_a_version_that_does_not_know_the_error_is_served_and_waits(mutations, clock):
+def test_old_version_is_served_and_throttled(mutations, clock):
     old = begin(mutations, clock, strict=False)
     old.charge(30)
     assert old.throttle_ms == 4000
 
 
-def test_others_and_those_without_a_limit_go_on(mutations, clock):
+def test_other_groups_and_unlimited_clients_are_unaffected(mutations, clock):
     begin(mutations, clock).charge(1000)
     other = begin(mutations, clock, principal="User:bob")
     for _ in range(3):
@@ -53,7 +53,7 @@ def test_others_and_those_without_a_limit_go_on(mutations, clock):
     UNCHARGED.charge(1000)
 
 
-def test_another_rate_holds_at_once(mutations, clock):
+def test_changed_rate_applies_at_once(mutations, clock):
     begin(mutations, clock).charge(42)
     raised = {(("user", "ann"),): {"controller_mutation_rate": 20.0}}
     mutation = begin(mutations, clock, raised)
@@ -67,6 +67,6 @@ def test_a_flood_of_names_takes_bounded_memory(mutations, clock):
     for number in range(MAX_GROUPS + 20):
         begin(mutations, clock, quotas, client_id=f"app-{number}").charge(5)
     assert len(mutations) == MAX_GROUPS
-    clock.go_on(60)
+    clock.advance(60)
     begin(mutations, clock, quotas, client_id="another")
     assert len(mutations) == MAX_GROUPS - 1

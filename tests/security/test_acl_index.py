@@ -58,12 +58,12 @@ def test_patterns(pattern: PatternType, name: str, matches: bool) -> None:
     assert allowed(acl(name, pattern=pattern), name="logs.a") is matches
 
 
-def test_an_acl_speaks_of_its_type_of_resource_only() -> None:
+def test_acl_applies_to_its_resource_type_only() -> None:
     assert not allowed(acl(kind=ResourceType.GROUP))
     assert not allowed(acl("t", pattern=PatternType.PREFIXED, kind=ResourceType.GROUP))
 
 
-def test_who_denies_wins_wherever_it_stands() -> None:
+def test_deny_overrides_allow_in_any_order() -> None:
     denying = [
         acl(permission=Permission.DENY),
         acl("*", permission=Permission.DENY),
@@ -82,7 +82,7 @@ def test_who_denies_wins_wherever_it_stands() -> None:
 
 @pytest.mark.parametrize("held", AclOperation)
 @pytest.mark.parametrize("asked", AclOperation)
-def test_what_an_operation_implies(held: AclOperation, asked: AclOperation) -> None:
+def test_implied_operations(held: AclOperation, asked: AclOperation) -> None:
     describe = (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER)
     implied = (
         held in (asked, AclOperation.ALL)
@@ -90,14 +90,14 @@ def test_what_an_operation_implies(held: AclOperation, asked: AclOperation) -> N
         or (asked is AclOperation.DESCRIBE_CONFIGS and held is AclOperation.ALTER_CONFIGS)
     )
     assert allowed(acl(operation=held), operation=asked) is implied
-    # To deny implies nothing.
+    # A denied operation implies nothing.
     denied = not allowed(
         acl(operation=AclOperation.ALL), acl(operation=held, permission=Permission.DENY), operation=asked
     )
     assert denied is (held in (asked, AclOperation.ALL))
 
 
-def test_the_default_is_for_what_no_acl_speaks_of() -> None:
+def test_default_applies_to_resources_without_acls() -> None:
     assert allowed(default=True)
     assert allowed(acl("other"), default=True)
     for speaking in (
@@ -138,14 +138,14 @@ def test_hosts(host: str, client: str, matches: bool) -> None:
     assert allowed(acl(host=host), host=canonical_host(client)) is matches
 
 
-def test_everybody_is_an_acl_of_its_own() -> None:
+def test_wildcard_principal_is_a_separate_entry() -> None:
     assert allowed(acl(principal="User:*"))
     assert not allowed(acl(principal="User:*x"))
     assert not allowed(acl(principal="Group:alice"))
 
 
 def brute(acls: list[Acl], name: str, operation: AclOperation, *, default: bool) -> bool:
-    """The rules as KIP-290 has them, one ACL after the other."""
+    """The examples of KIP-290, one ACL after the other."""
     speaking = [
         each
         for each in acls
@@ -222,7 +222,7 @@ def test_an_index_decides_as_a_walk_over_all_does() -> None:
         ((acl("t", AclOperation.WRITE), acl("*", AclOperation.WRITE, permission=Permission.DENY)), False),
     ],
 )
-def test_whether_there_is_any_resource(acls: tuple[Acl, ...], any_topic: bool) -> None:
+def test_any_resource_of_a_type(acls: tuple[Acl, ...], any_topic: bool) -> None:
     assert AclIndex(acls).allows_any(ALICE, HOST, AclOperation.WRITE, TOPIC) is any_topic
 
 
@@ -258,7 +258,7 @@ def test_an_index_that_is_changed_decides_as_a_new_one(seed: int) -> None:
             )
 
 
-def test_any_resource_needs_an_acl_of_the_clients_host_and_of_the_very_operation() -> None:
+def test_any_resource_check_needs_exact_host_and_operation() -> None:
     def any_topic(*acls: Acl) -> bool:
         return AclIndex(acls).allows_any(ALICE, HOST, AclOperation.DESCRIBE, TOPIC)
 

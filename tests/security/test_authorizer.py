@@ -1,4 +1,4 @@
-"""The authorizer: super users, what is known when, what is remembered, what is told."""
+"""The authorizer: super users, missing metadata, cached decisions, audit log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = "User:root"
 
 
 class Known:
-    """The metadata as the authorizer is told of it."""
+    """The metadata as passed to the authorizer."""
 
     def __init__(self, *acls: Acl) -> None:
         self.acls: Mapping[Uuid, Acl] | None = {}
@@ -38,7 +38,7 @@ def reads(asked: StandardAuthorizer, principal: str = ALICE, name: str = "t", **
     return asked.allows(principal, HOST, AclOperation.READ, ResourceType.TOPIC, name, request="Fetch", **more)
 
 
-def test_what_is_asked_follows_the_newest_acls() -> None:
+def test_decisions_follow_the_newest_acls() -> None:
     known = Known(acl())
     asked = asks(known)
     for _ in range(2):
@@ -57,7 +57,7 @@ def test_super_users_need_no_acl_and_no_metadata() -> None:
     asked = asks(known, allow_without_acls=True)
     assert reads(asked, ROOT)
     assert asked.allows_any(ROOT, HOST, AclOperation.WRITE, ResourceType.TOPIC, request="InitProducerId")
-    # Who does not know the ACLs can't say that there are none.
+    # An authorizer without metadata can't know that there are no ACLs.
     assert not reads(asked)
     assert not asked.allows_any(ALICE, HOST, AclOperation.WRITE, ResourceType.TOPIC, request="InitProducerId")
     known.set()
@@ -65,14 +65,14 @@ def test_super_users_need_no_acl_and_no_metadata() -> None:
     assert asked.allows_any(ALICE, HOST, AclOperation.WRITE, ResourceType.TOPIC, request="InitProducerId")
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decision_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authorizer, "MAX_REMEMBERED", 3)
     asked = asks(Known(acl("t5")))
     assert [reads(asked, name=f"t{index}") for index in range(8)] == [index == 5 for index in range(8)]
     assert len(asked._remembered) <= 3
 
 
-def told(caplog: pytest.LogCaptureFixture, level: int = logging.INFO) -> list[str]:
+def audit_lines(caplog: pytest.LogCaptureFixture, level: int = logging.INFO) -> list[str]:
     lines = [
         record.getMessage() for record in caplog.records if record.name == AUDIT_LOGGER and record.levelno >= level
     ]
@@ -80,30 +80,30 @@ def told(caplog: pytest.LogCaptureFixture, level: int = logging.INFO) -> list[st
     return lines
 
 
-def test_refusals_and_changes_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_denials_and_changes_are_audited(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger=AUDIT_LOGGER)
     asked = asks(Known(acl(), acl(operation=AclOperation.CREATE)))
     assert not reads(asked, BOB)
-    assert told(caplog) == [
+    assert audit_lines(caplog) == [
         "Principal = User:bob is Denied operation = READ from host = 10.1.2.3 on resource = Topic:LITERAL:t for "
         "request = Fetch based on rule DefaultDeny"
     ]
     assert not reads(asked, BOB, audit=False)
     assert reads(asked)
-    assert told(caplog) == []
+    assert audit_lines(caplog) == []
     assert asked.allows(ALICE, HOST, AclOperation.CREATE, ResourceType.TOPIC, "t", request="CreateTopics")
-    (line,) = told(caplog)
+    (line,) = audit_lines(caplog)
     assert "User:alice is Allowed operation = CREATE" in line
     assert "principal=User:alice, host=*, operation=CREATE, permissionType=ALLOW" in line
     assert reads(asked, ROOT)
-    (line,) = told(caplog, logging.DEBUG)
+    (line,) = audit_lines(caplog, logging.DEBUG)
     assert line.endswith("based on rule SuperUser")
 
 
-def test_a_name_makes_no_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+def test_name_cannot_forge_an_audit_log_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger=AUDIT_LOGGER)
     assert not reads(asks(Known()), name="a\nPrincipal = User:root is Allowed\x1b[2K")
-    (line,) = told(caplog)
+    (line,) = audit_lines(caplog)
     assert line.isprintable()
 
 

@@ -1,4 +1,4 @@
-"""Keystores by their content, names of users, and versions and suites of TLS by Kafka's names."""
+"""Keystores by content, user names, and TLS versions and suites by Kafka's names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def settings(**values: object) -> TlsSettings:
     return TlsSettings.of(table.__getitem__)
 
 
-def test_pkcs12_is_told_by_its_content() -> None:
+def test_pkcs12_is_detected_by_its_content() -> None:
     data = pkcs12.serialize_key_and_certificates(
         b"alice", KEY, CERTIFICATE, [AUTHORITY.certificate], BestAvailableEncryption(b"secret")
     )
@@ -58,7 +58,7 @@ def test_pkcs12_is_told_by_its_content() -> None:
 
 
 @pytest.mark.parametrize("magic", [JKS_MAGIC, JCEKS_MAGIC])
-def test_a_true_jks_file_is_refused_with_what_converts_it(magic: bytes) -> None:
+def test_jks_file_is_refused_with_a_conversion_command(magic: bytes) -> None:
     for read in (
         lambda: read_identity(magic + b"...", "ssl.keystore.location /k.jks", "p", None),
         lambda: read_trusted(magic + b"...", "ssl.keystore.location /k.jks", "p"),
@@ -89,17 +89,17 @@ def test_an_encrypted_key_needs_its_password() -> None:
         (
             Authority.make("x", NOW).key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
             + CERTIFICATE.public_bytes(Encoding.PEM),
-            "not that of its private key",
+            "does not match its private key",
         ),
         (b"nonsense", "PKCS12"),
     ],
 )
-def test_what_is_no_keystore_is_refused(data: bytes, words: str) -> None:
+def test_invalid_keystore_is_refused(data: bytes, words: str) -> None:
     with pytest.raises(OperatorError, match=words):
         read_identity(data, "store", "p", None)
 
 
-def test_keys_given_inline_make_contexts() -> None:
+def test_inline_keys_create_contexts() -> None:
     chosen = settings(
         ssl_keystore_key=PEM.decode(),
         **{"ssl.keystore.certificate.chain": PEM.decode(), "ssl.truststore.certificates": AUTHORITY.pem.decode()},
@@ -143,7 +143,7 @@ def test_versions_and_suites(protocols, suites, lowest, highest) -> None:
         ("TLS_RSA_WITH_AES_128_CBC_SHA256", "AES128-SHA256"),
     ],
 )
-def test_suites_have_their_names_of_java(name, openssl) -> None:
+def test_cipher_suites_have_java_names(name, openssl) -> None:
     chosen = settings(ssl_cipher_suites=(name,))
     context = client_context(chosen, read_material(chosen, lambda path, limit: b""))
     assert [suite["name"] for suite in context.get_ciphers() if suite["protocol"] != "TLSv1.3"] == [openssl]
@@ -162,7 +162,7 @@ def test_suites_have_their_names_of_java(name, openssl) -> None:
         ),
     ],
 )
-def test_what_openssl_can_not_speak_is_refused(values, named) -> None:
+def test_settings_unsupported_by_openssl_are_refused(values, named) -> None:
     chosen = settings(**values)
     with pytest.raises(OperatorError, match=named):
         client_context(chosen, read_material(chosen, lambda path, limit: b""))
@@ -181,8 +181,8 @@ def test_a_subject_is_written_as_java_writes_it() -> None:
     assert text == "CN=a\\+b\\=\u00e5,1.2.840.113549.1.9.1=#1603614062,O=Acme\\, Inc.\\ ,C=SE"
 
 
-def test_a_name_in_a_name_is_no_other_name() -> None:
-    """Who may choose a common name chooses no second part of the subject with it."""
+def test_escaped_common_name_cannot_forge_another_subject() -> None:
+    """A client-chosen common name can't add a second part to the subject."""
     forged = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "admin,OU=operators")])
     text = distinguished_name(forged.public_bytes())
     mapping = PrincipalMapping(r"RULE:^CN=([^,\\]+),OU=operators$/$1/,RULE:.*/nobody/")
@@ -201,7 +201,7 @@ def test_a_name_in_a_name_is_no_other_name() -> None:
         (r"RULE:^CN=(\w+),.*$/team\/$1/", "team/Duke"),
     ],
 )
-def test_rules_make_names(rules: str, name: str) -> None:
+def test_rules_map_subjects_to_names(rules: str, name: str) -> None:
     assert PrincipalMapping(rules).name("CN=Duke,OU=Java,O=Sun") == name
 
 

@@ -15,7 +15,7 @@ from .harness import ANSWER_TIMEOUT_S, Connection, Server
 
 @pytest.fixture(autouse=True)
 def coordinators_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as for any answer: where the disk is slow an answer that came before would send a client to ask again."""
+    """As long as any response may take: on a slow disk an earlier response would make a client retry."""
     monkeypatch.setattr(runtime, "LOAD_WAIT_S", ANSWER_TIMEOUT_S)
 
 

@@ -38,7 +38,7 @@ ANSWER_TIMEOUT_S = 60.0
 
 
 class MemoryChannel:
-    """The broker's view of a connection; keeps what it is answered."""
+    """The broker's view of a connection; stores the responses."""
 
     def __init__(self, channel_id: int) -> None:
         self.id = channel_id
@@ -67,7 +67,7 @@ class MemoryChannel:
 
 
 def join(parts: Sequence[Part]) -> bytes:
-    """The bytes of a response; gives its regions back."""
+    """The bytes of a response; releases its regions."""
     out = bytearray()
     for part in parts:
         if isinstance(part, bytes | bytearray | memoryview):
@@ -97,7 +97,7 @@ class Connection:
         self._pending: list[tuple[int, int, int]] = []
 
     def send(self, message: object, version: int) -> bool:
-        """Hand a request to the broker; whether it was answered at once."""
+        """Send a request to the broker; returns whether it was answered at once."""
         key = KEYS[type(message)]
         self._correlation_id += 1
         frame = bytearray(encode_request(key, version, self._correlation_id, self.client_id, message))
@@ -106,7 +106,7 @@ class Connection:
         return self.send_bytes(frame[4:])
 
     def send_bytes(self, frame: bytes | bytearray) -> bool:
-        """The same for bytes without size prefix; a ProtocolError closes the channel, as a connection would."""
+        """Like `send`, for bytes without size prefix; a ProtocolError closes the channel, as in a connection."""
         buffer = bytearray(b"before" + frame + b"behind")
         try:
             parts = self.dispatcher().handle(self.channel, buffer, 6, 6 + len(frame))
@@ -138,10 +138,10 @@ class Connection:
         self.channel.closed = True
         self.server.broker.dispatcher.connection_closed(self.channel)
 
-    # --- what tests ask for all the time ---------------------------------------------------------------------------
+    # --- common requests of tests ---------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> bytes:
-        """Make a topic (config names with underscores for dots); its id."""
+        """Create a topic (config names with underscores for dots); returns its id."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -267,7 +267,7 @@ class Server:
         return Connection(self, MemoryChannel(self._next_channel))
 
     def run_until(self, condition: Callable[[], bool]) -> None:
-        """Let the loop turn until `condition` holds."""
+        """Run the loop until `condition` holds."""
 
         async def wait() -> None:
             while not condition():
@@ -276,7 +276,7 @@ class Server:
         self.loop.run_until_complete(asyncio.wait_for(wait(), ANSWER_TIMEOUT_S))
 
     def turn(self) -> None:
-        """Let everything that is due happen."""
+        """Run everything that is due."""
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.run_until_complete(asyncio.sleep(0))
 

@@ -1,4 +1,4 @@
-"""ACLs in a real broker: made, described and removed over the wire, and no way around them."""
+"""ACLs in a real broker: created, described and deleted over the wire, and enforced without exception."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ ANYTHING: dict[str, Any] = {
     "operation": AclOperation.ANY,
     "permission_type": Permission.ANY,
 }
-"""A filter that lets everything pass."""
+"""A filter that matches everything."""
 
 
 def everything(**fields: Any) -> DeleteAclsFilter:
@@ -69,7 +69,7 @@ def everything(**fields: Any) -> DeleteAclsFilter:
 
 
 class World:
-    """A broker with an authorizer, its administrator, and who may do what the administrator says."""
+    """A broker with an authorizer and its administrator, who grants permissions."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -115,7 +115,7 @@ def world(make_server: Callable[..., Server]) -> World:
 # --- the APIs ---------------------------------------------------------------------------------------------------------
 
 
-def test_acls_are_made_described_and_removed_and_outlive_a_restart(world: World) -> None:
+def test_acls_are_created_described_deleted_and_survive_restart(world: World) -> None:
     world.root.create_topic("t")
     assert world.alice.produce("t", b"x").error_code == NO_TOPIC
     world.allow(
@@ -158,7 +158,7 @@ def test_acls_are_made_described_and_removed_and_outlive_a_restart(world: World)
         (creation(TOPIC, "t", READ, host="10.0.0.0/8"), ErrorCode.UNSUPPORTED_VERSION, "4.4-IV1"),
     ],
 )
-def test_an_acl_that_means_nothing_is_refused_and_the_others_are_made(
+def test_invalid_acl_is_refused_and_others_are_created(
     world: World, bad: AclCreation, code: ErrorCode, words: str
 ) -> None:
     good = creation(TOPIC, "t", READ)
@@ -179,7 +179,7 @@ def test_a_filter_that_means_nothing_is_refused(world: World) -> None:
     assert len(world.described()) == 1
 
 
-def test_who_administers_acls_has_to_be_allowed_to(world: World) -> None:
+def test_acl_administration_needs_permission(world: World) -> None:
     asked = CreateAclsRequest(creations=[creation(TOPIC, "t", ALL)])
     assert world.alice.ask(asked, 3).results[0].error_code == NO_CLUSTER
     removal = DeleteAclsRequest(filters=[everything()])
@@ -190,7 +190,7 @@ def test_who_administers_acls_has_to_be_allowed_to(world: World) -> None:
     assert len(world.described(resource_type_filter=TOPIC)) == 1
 
 
-def test_without_an_authorizer_there_are_no_acls(client: Connection) -> None:
+def test_acl_requests_without_an_authorizer_are_disabled(client: Connection) -> None:
     disabled = ErrorCode.SECURITY_DISABLED
     assert client.ask(CreateAclsRequest(creations=[creation(TOPIC, "t", ALL)]), 3).results[0].error_code == disabled
     assert client.ask(DeleteAclsRequest(filters=[everything()]), 3).filter_results[0].error_code == disabled
@@ -212,20 +212,20 @@ def test_acls_by_host_hold_without_authentication(make_server: Callable[..., Ser
     assert nobody.produce("t", b"x").error_code == 0
 
 
-def test_a_change_of_acls_is_told_with_who_made_it(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_acl_changes_are_audited_with_the_principal(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger=AUDIT_LOGGER)
     world.allow(creation(TOPIC, "t", READ))
     world.revoke()
-    told = [record.getMessage() for record in caplog.records if record.name == AUDIT_LOGGER]
-    changes = [line for line in told if "resourceName=t" in line]
+    lines = [record.getMessage() for record in caplog.records if record.name == AUDIT_LOGGER]
+    changes = [line for line in lines if "resourceName=t" in line]
     assert [("adds" in line, "removes" in line) for line in changes] == [(True, False), (False, True)]
     assert all(line.startswith("Principal = User:root from host = 127.0.0.1 ") for line in changes)
 
 
-# --- no way around them -----------------------------------------------------------------------------------------------
+# --- enforcement ----------------------------------------------------------------------------------------------------
 
 
-def test_the_id_of_a_topic_opens_nothing(world: World) -> None:
+def test_topic_id_does_not_bypass_acls(world: World) -> None:
     topic_id = world.root.create_topic("secret")
     world.root.produce("secret", b"x")
     alice = world.alice
@@ -234,11 +234,11 @@ def test_the_id_of_a_topic_opens_nothing(world: World) -> None:
     assert (found.error_code, bytes(found.records or b"")) == (NO_TOPIC, b"")
     (topic,) = alice.ask(MetadataRequest(topics=[MetadataRequestTopic(topic_id=topic_id)]), 12).topics
     assert (topic.error_code, topic.name, topic.partitions) == (NO_TOPIC, None, [])
-    # An id without a topic tells nothing either.
+    # An unknown topic id reveals nothing either.
     assert alice.produce(b"n" * 16, b"x").error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_the_name_of_a_transaction_opens_nothing(world: World) -> None:
+def test_transactional_id_does_not_bypass_acls(world: World) -> None:
     world.root.create_topic("t")
     world.root.create_topic("secret")
     world.allow(creation(TOPIC, "t", WRITE), creation(TXN, "mine", WRITE))
@@ -251,7 +251,7 @@ def test_the_name_of_a_transaction_opens_nothing(world: World) -> None:
     assert one.error_code == 0
     batch = {"producer_id": one.producer_id, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
     for name, topic, code in (("theirs", "t", NO_TXN), ("mine", "secret", NO_TOPIC)):
-        # 12 adds the partition to the transaction by itself (KIP-890).
+        # Version 12 adds the partition to the transaction (KIP-890).
         asked = produce_request(topic, b"x", **batch)
         asked.transactional_id = name
         assert world.alice.ask(asked, 12).responses[0].partition_responses[0].error_code == code
@@ -267,7 +267,7 @@ def test_the_name_of_a_transaction_opens_nothing(world: World) -> None:
     assert codes == {"t": ErrorCode.OPERATION_NOT_ATTEMPTED, "secret": NO_TOPIC}
 
 
-def test_the_name_of_a_group_opens_nothing(world: World) -> None:
+def test_group_id_does_not_bypass_acls(world: World) -> None:
     for connection in (world.root, world.alice):
         connection.ask(FindCoordinatorRequest(coordinator_keys=["theirs"], key_type=0), 4)
     alice = world.alice
@@ -288,7 +288,7 @@ def test_the_name_of_a_group_opens_nothing(world: World) -> None:
     assert alice.ask(asked, 9).groups[0].error_code == NO_GROUP
 
 
-def test_a_pattern_finds_only_topics_that_its_member_may_describe(world: World) -> None:
+def test_pattern_subscription_matches_describable_topics_only(world: World) -> None:
     world.root.create_topic("t1")
     world.root.create_topic("secret")
     world.allow(creation(GROUP, "g", READ), creation(TOPIC, "t", DESCRIBE, resource_pattern_type=PatternType.PREFIXED))
@@ -318,13 +318,13 @@ def test_a_pattern_finds_only_topics_that_its_member_may_describe(world: World) 
     assert group is not None
     (member,) = group.members
     assert [topic.topic_name for topic in member.target_assignment.topic_partitions] == ["t1"]
-    # A member is not shown to who may not know its topics.
+    # A member is hidden from clients that may not describe its topics.
     world.allow(creation(GROUP, "g", DESCRIBE, "User:carol"))
     (hidden,) = world.client("User:carol").ask(ConsumerGroupDescribeRequest(group_ids=["g"]), 1).groups
     assert (hidden.error_code, hidden.members) == (NO_TOPIC, [])
 
 
-def test_an_envelope_opens_nothing(world: World) -> None:
+def test_envelope_does_not_bypass_acls(world: World) -> None:
     controller = ControllerClient(world.server)
     controller.dispatcher.authorizer = world.server.broker.dispatcher.authorizer
     create = request(
@@ -332,10 +332,10 @@ def test_an_envelope_opens_nothing(world: World) -> None:
         7,
         CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)]),
     )
-    # Who is no broker speaks for nobody.
+    # Only a broker may forward for other clients.
     controller.channel.principal = ALICE
     assert controller.ask(create, pack_principal(ROOT)).error_code == NO_CLUSTER
-    # A broker speaks for its client, who may do what it may.
+    # A broker forwards for its client, with the client's permissions.
     world.allow(creation(ResourceType.CLUSTER, "kafka-cluster", AclOperation.CLUSTER_ACTION, "User:broker"))
     controller.channel.principal = "User:broker"
     response = controller.ask(create, pack_principal(ALICE))
@@ -354,7 +354,7 @@ def test_a_fetch_session_ends_with_the_acl_that_opened_it(world: World) -> None:
     assert fetched(first)["t", 0].records
     session = first.session_id
     assert session
-    # Nothing is new: the partition rests, and the next request waits.
+    # Nothing is new: the partition becomes idle, and the next request waits.
     quiet = world.alice.ask(fetch_request(("t", 0, 1), session=(session, 1)), 12)
     assert not [found.error_code for found in fetched(quiet).values() if found.error_code]
     world.alice.send(fetch_request(session=(session, 2), max_wait_ms=60_000), 12)
@@ -370,7 +370,7 @@ def test_a_fetch_session_ends_with_the_acl_that_opened_it(world: World) -> None:
     assert fetched(world.alice.ask(fetch_request(session=(session, 5)), 12))["t", 0].records
 
 
-def test_who_poses_as_a_follower_needs_more_than_to_read(world: World) -> None:
+def test_fetch_as_a_follower_needs_cluster_action(world: World) -> None:
     world.root.create_topic("t")
     world.root.produce("t", b"x")
     world.allow(creation(TOPIC, "t", READ))

@@ -1,4 +1,4 @@
-"""Admin requests: they park until the metadata log has them, and everybody sees them afterwards."""
+"""Admin requests: they park until committed in the metadata log, and are visible to all clients afterwards."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_dynamic_settings_take_effect_while_the_broker_runs(server: Server, clie
     assert server.broker.parts.groups._config.group_consumer_assignment_interval_ms == 1000
 
 
-def test_what_has_no_effect_is_kept_and_what_nobody_knows_is_a_secret(server: Server, client: Connection) -> None:
+def test_unsupported_configs_are_kept_and_unknown_ones_sensitive(server: Server, client: Connection) -> None:
     assert alter(client, BROKER, "", ("num.io.threads", SET, "9"), ("plugin.of.mine", SET, "secret")) == 0
     server.restart()
     client = server.connect()
@@ -93,7 +93,7 @@ def test_what_has_no_effect_is_kept_and_what_nobody_knows_is_a_secret(server: Se
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_a_topic_is_created_and_there_at_once(client: Connection, version: int) -> None:
+def test_created_topic_is_visible_at_once(client: Connection, version: int) -> None:
     topic = CreatableTopic(name="t", num_partitions=3, replication_factor=1)
     assert not client.send(CreateTopicsRequest(topics=[topic]), version), "waits for the metadata log"
     (result,) = client.answer().topics
@@ -151,7 +151,7 @@ def test_a_topic_is_deleted_with_its_data(server: Server, client: Connection, ve
     assert client.produce("t", b"b").base_offset == 0
 
 
-def test_deleting_what_is_not_there(client: Connection) -> None:
+def test_deleting_missing_topics_fails(client: Connection) -> None:
     response = client.ask(DeleteTopicsRequest(topic_names=["nope"]), 5)
     assert response.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -213,7 +213,7 @@ def test_settings_are_described(client: Connection, version: int) -> None:
     assert "log.dirs" in described(client, BROKER, "1", version)
 
 
-def test_names_of_what_has_settings(client: Connection) -> None:
+def test_config_resources_are_listed(client: Connection) -> None:
     client.create_topic("t")
     response = client.ask(ListConfigResourcesRequest(resource_types=[]), 1)
     assert {(item.resource_type, item.resource_name) for item in response.config_resources} == {
@@ -253,7 +253,7 @@ def test_a_client_that_leaves_does_not_stop_its_request(server: Server) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 4))
-def test_without_an_authorizer_there_are_no_access_control_entries(client: Connection, version: int) -> None:
+def test_acl_requests_need_an_authorizer(client: Connection, version: int) -> None:
     described = client.ask(DescribeAclsRequest(resource_type_filter=1, operation=1, permission_type=1), version)
     assert (described.error_code, described.error_message) == (
         ErrorCode.SECURITY_DISABLED,

@@ -1,4 +1,4 @@
-"""The rows: every API has one for each listener that serves it, they say what Apache Kafka's say, and act by it."""
+"""API declarations: one for each listener that serves the API, equal to Apache Kafka's, and effective."""
 
 from __future__ import annotations
 
@@ -122,16 +122,16 @@ RemoveRaftVoter | forwarded* | ALTER CLUSTER | -
 TxnOffsetCommit | broker | WRITE TRANSACTIONAL_ID transactional_id | READ GROUP, READ TOPIC
 UpdateRaftVoter | controller* | CLUSTER_ACTION CLUSTER | -
 """
-"""As in Apache Kafka's KafkaApis and ControllerApis: where it is served ("forwarded" by brokers to the controller, "*"
-never throttled), what the request needs as a whole, and what things in it may need."""
+"""As in Apache Kafka's KafkaApis and ControllerApis: the listener ("forwarded" by brokers to the controller, "*"
+never throttled), the permission of the whole request, and those of single items."""
 
 
 def rows() -> list[Api[Any]]:
     return [row for room in ROOMS.values() for row in room]
 
 
-def told(row: Api[Any]) -> str:
-    """What a row says, as the line of the table has it."""
+def table_line(row: Api[Any]) -> str:
+    """A declaration as a line of the table."""
     where = {Listeners.BROKER: "broker", Listeners.CONTROLLER: "controller", Listeners.BOTH: "both"}[row.listeners]
     if getattr(row, "forwarded", False):
         assert row.listeners is Listeners.BOTH
@@ -145,27 +145,27 @@ def words(need: RequiredPermission) -> str:
     return f"{need.operation.name} {need.resource_type.name} {need.attribute}".strip()
 
 
-def test_rows_say_what_apache_kafka_s_apis_need() -> None:
-    assert sorted(map(told, rows())) == sorted(FACTS.strip().splitlines())
+def test_api_permissions_match_apache_kafka() -> None:
+    assert sorted(map(table_line, rows())) == sorted(FACTS.strip().splitlines())
 
 
-def test_what_a_whole_request_needs_is_named_by_it() -> None:
+def test_request_permission_names_a_request_attribute() -> None:
     for row in rows():
         if row.needs is not None and row.needs.attribute:
             assert row.needs.attribute in [field.name for field in schema_of(API[row.key].request).fields]
 
 
 @pytest.mark.parametrize("listener", [Listeners.BROKER, Listeners.CONTROLLER])
-def test_an_api_has_one_row_for_a_listener(listener: Listeners) -> None:
+def test_api_is_declared_once_per_listener(listener: Listeners) -> None:
     keys = [row.key for row in rows() if listener in row.listeners]
     assert len(keys) == len(set(keys))
 
 
-def test_every_api_that_is_implemented_has_a_row() -> None:
+def test_every_implemented_api_is_declared() -> None:
     assert {row.key for row in rows()} == set(API)
 
 
-def test_no_room_forgets_a_row() -> None:
+def test_every_handler_package_serves_all_its_apis() -> None:
     for name, table in ROOMS.items():
         package = import_module(f"{ottla.server.handlers.__name__}.{name}")
         declared = [
@@ -181,7 +181,7 @@ def test_no_room_forgets_a_row() -> None:
 
 
 def with_an_error_everywhere(cls: type, codes: list[int]) -> Any:
-    """A message with one item in every list and another code in every `error_code`, which are added to `codes`."""
+    """A message with one item in every list and another code in every `error_code`, added to `codes`."""
     message = cls()
     for field in schema_of(cls).fields:
         kind = field.type.item if isinstance(field.type, ArrayType) else field.type
@@ -221,7 +221,7 @@ def test_errors_of_nested_items_are_counted(server: Server, client: Connection) 
         assert server.counter(counter, request=request, error=ErrorCode(codes[0]).name) == len(codes)
 
 
-def test_a_partition_without_a_leader_is_counted_each_time_and_remembered(
+def test_cached_leaderless_partition_is_counted_each_time(
     server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ottla.server.handlers.admin import metadata
@@ -249,7 +249,7 @@ def test_a_partition_without_a_leader_is_counted_each_time_and_remembered(
 
 
 class Allowing:
-    """An authorizer that allows what it was told, and notes what it is asked."""
+    """An authorizer that allows a given set, and records its calls."""
 
     def __init__(self, *allowed: tuple[AclOperation, ResourceType, str]) -> None:
         self.allowed = allowed
@@ -276,13 +276,13 @@ class Allowing:
 
 
 def guarded(server: Server, client: Connection, authorizer: Allowing) -> None:
-    """Let `client` be served by a dispatcher that asks `authorizer`."""
+    """Serve `client` by a dispatcher that uses `authorizer`."""
     contexts = server.broker.contexts
     dispatcher = RequestDispatcher(contexts.dispatcher, broker_apis(contexts), authorizer=authorizer)
     server.broker._dispatcher = dispatcher
 
 
-def test_who_may_not_is_told_so_before_the_handler_runs(server: Server, client: Connection) -> None:
+def test_unauthorized_request_never_reaches_the_handler(server: Server, client: Connection) -> None:
     authorizer = Allowing((AclOperation.READ, ResourceType.GROUP, "mine"))
     guarded(server, client, authorizer)
     client.channel.principal = "User:alice"
@@ -293,7 +293,7 @@ def test_who_may_not_is_told_so_before_the_handler_runs(server: Server, client: 
     ]
 
 
-def test_authorized_operations_are_those_of_who_asks(server: Server, client: Connection) -> None:
+def test_authorized_operations_are_the_requesters(server: Server, client: Connection) -> None:
     client.create_topic("t")
     guarded(
         server,
@@ -313,7 +313,7 @@ def test_authorized_operations_are_those_of_who_asks(server: Server, client: Con
     assert cluster.cluster_authorized_operations == 1 << AclOperation.ALTER | 1 << AclOperation.DESCRIBE
 
 
-def test_nobody_in_particular_asks_where_nobody_was_asked_for_a_name(server: Server, client: Connection) -> None:
+def test_principal_is_anonymous_without_authentication(server: Server, client: Connection) -> None:
     authorizer = Allowing()
     guarded(server, client, authorizer)
     client.ask(HeartbeatRequest(group_id="g"), 4)

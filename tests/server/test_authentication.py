@@ -1,4 +1,4 @@
-"""Steps of a mechanism that may wait, off the loop: who waits for them, and what comes of it."""
+"""Blocking steps of a mechanism, off the loop: the waiting connection, and the results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANN, WRONG = PlainClient("ann", "secret").first(), PlainClient("ann", "wrong").f
 
 
 class World:
-    """A connection behind a gate, with a loop and a pool that do what is due when the test says so."""
+    """A connection behind a gate, with a loop and a pool that run due work on the test's command."""
 
     def __init__(self) -> None:
         self.id, self.client_host, self.listener, self.principal = 1, "h", ListenerInfo("X", "SASL_PLAINTEXT"), ""
@@ -70,7 +70,7 @@ class World:
         self.answers.append(b"".join(parts))  # type: ignore[arg-type]
 
     def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
-        raise AssertionError("nobody is above a quota")
+        raise AssertionError("no client is above a quota")
 
     def close(self, reason: str) -> None:
         self.closed = True
@@ -78,7 +78,7 @@ class World:
     def identified(self, principal: str) -> None:
         self.principal = principal
 
-    # who serves those who are known
+    # the dispatcher for authenticated clients
 
     def handle(self, channel: Channel, buffer: bytearray, start: int, end: int) -> list[Part] | None:
         return [b"served"]
@@ -86,7 +86,7 @@ class World:
     def connection_closed(self, channel: Channel) -> None:
         """Nothing is parked."""
 
-    # the test's hands
+    # actions of the test
 
     def send(self, frame: bytes) -> None:
         parts = self.gate.handle(self, bytearray(frame), 0, len(frame))
@@ -102,7 +102,7 @@ class World:
         assert self.answers == [], "the loop does not wait"
 
     def work(self) -> None:
-        """The pool does what it was given."""
+        """Run the submitted work of the pool."""
         ((take, done),) = self.in_pool
         self.in_pool.clear()
         try:
@@ -112,7 +112,7 @@ class World:
         else:
             done(result, None)
 
-    def told(self) -> Any:
+    def response(self) -> Any:
         correlation_id, response = decode_response(ApiKey.SASL_AUTHENTICATE, 2, self.answers.pop()[4:])
         assert correlation_id == 7
         return response
@@ -128,7 +128,7 @@ def test_a_step_that_may_wait_is_taken_off_the_loop(world: World) -> None:
     world.show(ANN)
     assert (world.principal, world.gate.open) == ("", False)
     world.work()
-    assert world.told().error_code == 0
+    assert world.response().error_code == 0
     assert (world.principal, world.gate.open, world.metrics.succeeded.value) == ("User:ann", True, 1)
     world.send(b"any request")
     assert world.answers == [b"served"]
@@ -144,7 +144,7 @@ def test_a_bare_token_too(world: World) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_who_fails_there_is_answered_late(world: World, version: int) -> None:
+def test_failed_step_is_answered_after_the_delay(world: World, version: int) -> None:
     world.shake_hands(version)
     if version:
         world.show(WRONG)
@@ -156,13 +156,13 @@ def test_who_fails_there_is_answered_late(world: World, version: int) -> None:
     refuse()
     assert world.closed
     if version:
-        assert world.told().error_code == 58
+        assert world.response().error_code == 58
     else:
         assert world.answers == [b""]
     assert world.metrics.failed.value == 1
 
 
-def test_a_step_that_breaks_lets_nobody_in(world: World) -> None:
+def test_step_with_an_internal_error_does_not_authenticate(world: World) -> None:
     world.shake_hands(1)
     world.show(ANN)
     ((_, done),) = world.in_pool

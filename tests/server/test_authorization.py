@@ -1,7 +1,7 @@
-"""What each API needs to be allowed, as in Apache Kafka's KafkaApis and ControllerApis: denied, and allowed.
+"""Required permissions of each API, as in Apache Kafka's KafkaApis and ControllerApis: denied, and allowed.
 
-Requests go through the dispatcher of a real broker; what is allowed is given by the test (`Allowing`). Requests that
-are refused as a whole are those of rows with `needs` (`test_apis.FACTS`); the others have a line in `TABLE`.
+Requests pass the dispatcher of a real broker; the test sets the permissions (`Allowing`). Requests that
+are refused as a whole are APIs with `needs` (`test_apis.FACTS`); the others have a line in `TABLE`.
 """
 
 from __future__ import annotations
@@ -110,20 +110,20 @@ CLUSTER_ACTION: Right = (AclOperation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
 
 
 class Line(NamedTuple):
-    """One request, at one version, and the rights of which all of one set are enough."""
+    """One request, at one version, and sets of permissions, each of which is sufficient."""
 
     request: Callable[[bytes], Any]
     """From the id of the topic `t`."""
     version: int
     enough: tuple[frozenset[Right], ...]
     denied: dict[Right, ErrorCode]
-    """What is said where one of the rights is all that is missing."""
+    """The error if one of the permissions is all that is missing."""
 
 
 def line(
     request: Callable[[bytes], Any], version: int, *needs: tuple[Right, ErrorCode], other: Right | None = None
 ) -> Line:
-    """All of `needs`, in the order in which they are asked for; `other` is enough in place of the last."""
+    """All of `needs`, in the order of the checks; `other` can replace the last."""
     rights = [right for right, _ in needs]
     enough = [frozenset(rights)]
     if other is not None:
@@ -355,8 +355,8 @@ TABLE: list[Line] = [
 
 TOKENS = {"CreateDelegationToken", "DescribeDelegationToken"}
 FILTERED = {"ListGroups", "ListTransactions", "DescribeCluster", *TOKENS}
-"""What is left out rather than refused, and what only a controller refuses: tests of their own, below; those of TOKENS,
-where it matters whose they are, in `test_delegation_tokens`."""
+"""APIs that omit items instead of refusing them, or that only a controller refuses: tested below; those of TOKENS,
+which depend on the owner, in `test_delegation_tokens`."""
 
 
 def name_of(message: Any) -> str:
@@ -365,7 +365,7 @@ def name_of(message: Any) -> str:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, bytes]]:
-    """One broker for all lines: what they do to it does not change what they are allowed."""
+    """One broker for all lines: their effects do not change their permissions."""
     server = Server(tmp_path_factory.mktemp("authorization"), auto_create_topics_enable="true")
     client = server.connect()
     topic_id = client.create_topic("t")
@@ -377,7 +377,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, by
 
 
 def codes_with(world: tuple[Server, bytes], asked: Line, *rights: Right) -> set[int]:
-    """The error codes in the answer to a client that has these rights."""
+    """The error codes in the response to a client with these permissions."""
     server, topic_id = world
     message = asked.request(topic_id)
     client = server.connect()
@@ -391,7 +391,7 @@ def codes_with(world: tuple[Server, bytes], asked: Line, *rights: Right) -> set[
 
 
 def codes_in(message: Any) -> set[int]:
-    """All error codes in a message, whatever their fields are called."""
+    """All error codes in a message, in any field."""
     codes: set[int] = set()
     for field in schema_of(type(message)).fields:
         value = getattr(message, field.name)
@@ -410,13 +410,13 @@ def line_id(asked: Line) -> str:
 
 
 @pytest.mark.parametrize("asked", TABLE, ids=line_id)
-def test_what_is_allowed_is_served_and_what_is_not_is_refused(world: tuple[Server, bytes], asked: Line) -> None:
+def test_allowed_items_are_served_and_others_refused(world: tuple[Server, bytes], asked: Line) -> None:
     for right, code in asked.denied.items():
         assert codes_with(world, asked, *(asked.enough[0] - {right})) == {code}
     nothing = codes_with(world, asked)
     assert nothing
     assert nothing <= set(asked.denied.values())
-    # Last, since what is served may be there from then on.
+    # Last, since served requests may create the resource.
     for enough in asked.enough:
         assert not codes_with(world, asked, *enough) & REFUSALS
 
@@ -427,19 +427,19 @@ def test_every_api_with_rights_of_single_things_has_a_line() -> None:
     unguarded = [
         API[row.key].name for row in rows() if row.item_needs and isinstance(row, SchemaApi) and row.guard is None
     ]
-    # These ask in their handlers, since only those know what is named.
+    # Their handlers check permissions, since only they know the resource.
     in_handlers = {"AddPartitionsToTxn", "DescribeTopicPartitions", "Metadata", "WriteTxnMarkers"}
     assert set(unguarded) == in_handlers | TOKENS
 
 
 @pytest.mark.parametrize("row", [row for row in rows() if row.needs], ids=lambda row: f"{API[row.key].name}")
-def test_a_request_that_is_refused_as_a_whole_is_asked_for_once(world: tuple[Server, bytes], row: Any) -> None:
+def test_refused_request_is_authorized_once(world: tuple[Server, bytes], row: Any) -> None:
     server, _ = world
     contexts = server.broker.contexts
     on_controller = row.listeners is Listeners.CONTROLLER
     served = controller_apis(contexts) if on_controller else broker_apis(contexts)
     if row.key not in {each.api.key for each in served}:
-        pytest.skip("a node that is alone has no such listener")
+        pytest.skip("a single node has no such listener")
     authorizer = Allowing()
     dispatcher = RequestDispatcher(contexts.dispatcher, served, serves_controller=on_controller, authorizer=authorizer)
     normal, server.broker._dispatcher = server.broker._dispatcher, dispatcher
@@ -453,18 +453,18 @@ def test_a_request_that_is_refused_as_a_whole_is_asked_for_once(world: tuple[Ser
     assert codes_in(answer) <= {DENIED[row.needs.resource_type]}
 
 
-# --- what is left out -------------------------------------------------------------------------------------------------
+# --- omitted items ----------------------------------------------------------------------------------------------------
 
 
 def asking(server: Server, *rights: Right) -> Connection:
-    """A client that has these rights, and is the only one that is asked for any."""
+    """A client with these permissions, the only one that is checked."""
     client = server.connect()
     client.channel.principal = "User:alice"
     server.broker.dispatcher.authorizer = Allowing(*rights)
     return client
 
 
-def test_lists_leave_out_what_may_not_be_described(server: Server, client: Connection) -> None:
+def test_lists_omit_items_without_describe(server: Server, client: Connection) -> None:
     topic_id = client.create_topic("t")
     client.create_topic("secret")
     for group in ("g", "hidden"):
@@ -496,7 +496,7 @@ def test_lists_leave_out_what_may_not_be_described(server: Server, client: Conne
     assert [group.group_id for group in manager.ask(ListGroupsRequest(), 4).groups] == ["g", "hidden"]
 
 
-def test_of_several_things_those_that_may_not_be_asked_for_are_refused(server: Server, client: Connection) -> None:
+def test_unauthorized_items_of_a_request_are_refused(server: Server, client: Connection) -> None:
     client.create_topic("t")
     client.create_topic("secret")
     client.ask(FindCoordinatorRequest(coordinator_keys=["g"], key_type=0), 4)
@@ -516,7 +516,7 @@ def test_of_several_things_those_that_may_not_be_asked_for_are_refused(server: S
         "secret": NO_TOPIC,
         "nowhere": NO_TOPIC,
     }
-    # Nothing tells one that is there from one that is not.
+    # An existing resource and a missing one look the same.
     assert bytes(topics["secret"].topic_id) == bytes(topics["nowhere"].topic_id) == bytes(16)
     assert topics["secret"].partitions == []
     asked = OffsetFetchRequest(
@@ -533,7 +533,7 @@ def test_of_several_things_those_that_may_not_be_asked_for_are_refused(server: S
     assert (hidden.group_id, hidden.error_code, hidden.topics) == ("hidden", NO_GROUP, [])
 
 
-def test_a_produce_without_answer_that_is_refused_closes_the_connection(server: Server, client: Connection) -> None:
+def test_refused_produce_with_acks_0_closes_the_connection(server: Server, client: Connection) -> None:
     client.create_topic("t")
     alice = asking(server)
     alice.send(produce_request("t", b"x", acks=0), 12)
@@ -552,7 +552,7 @@ def test_a_controller_is_described_to_administrators(server: Server) -> None:
         assert server.connect().ask(asked, 1).error_code == code
 
 
-def test_a_refusal_as_a_whole_names_what_was_asked_for(server: Server) -> None:
+def test_refusal_of_a_whole_request_names_its_items(server: Server) -> None:
     alice = asking(server)
     moved = ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=3)])
     (topic,) = alice.ask(AlterPartitionReassignmentsRequest(topics=[moved]), 1).responses
@@ -561,7 +561,7 @@ def test_a_refusal_as_a_whole_names_what_was_asked_for(server: Server) -> None:
     assert [each.error_code for each in described.results] == [NO_CLUSTER, NO_CLUSTER]
 
 
-def test_nothing_may_be_done_with_an_id_that_nobody_gave(server: Server) -> None:
+def test_transactional_id_without_permission_is_refused(server: Server) -> None:
     unknown = MetadataRequest(
         topics=[MetadataRequestTopic(topic_id=bytes(range(16)))], include_topic_authorized_operations=True
     )
@@ -569,7 +569,7 @@ def test_nothing_may_be_done_with_an_id_that_nobody_gave(server: Server) -> None
     assert topic.topic_authorized_operations == NOT_REQUESTED
 
 
-def test_what_may_be_done_is_told_to_who_may_describe_the_cluster(server: Server) -> None:
+def test_cluster_operations_are_shown_with_cluster_describe(server: Server) -> None:
     asked = DescribeClusterRequest(include_cluster_authorized_operations=True)
     alice = asking(server, (CREATE, CLUSTER, CLUSTER_NAME))
     assert alice.ask(asked, 1).cluster_authorized_operations == 0
@@ -577,7 +577,7 @@ def test_what_may_be_done_is_told_to_who_may_describe_the_cluster(server: Server
     assert alice.ask(asked, 1).cluster_authorized_operations == 1 << CREATE | 1 << DESCRIBE
 
 
-def test_settings_of_a_new_topic_are_told_to_who_may_describe_them(server: Server) -> None:
+def test_configs_of_a_new_topic_need_describe_configs(server: Server) -> None:
     create: Right = (CREATE, CLUSTER, CLUSTER_NAME)
     for rights, code in (((create,), NO_TOPIC), ((create, (AclOperation.DESCRIBE_CONFIGS, TOPIC, "b")), 0)):
         name = "b" if code == 0 else "a"

@@ -15,7 +15,7 @@ from ottla.server.requests.failures import Failures
 
 
 class Timers:
-    """A scheduler whose timers run when the test says so."""
+    """A scheduler whose timers run on the test's command."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[float, Callable[[], Any]]] = []
@@ -31,14 +31,14 @@ class Timers:
         self.waiting.clear()
 
     def run(self) -> float:
-        """Run the next timer; how long it waited, in seconds."""
+        """Run the next timer; returns its delay in seconds."""
         delay, callback = self.waiting.pop(0)
         callback()
         return delay
 
 
 @pytest.mark.parametrize("interval_ms", [0, -1, -(1 << 63), 1])
-def test_no_setting_makes_a_step_run_all_the_time(interval_ms: int) -> None:
+def test_step_interval_has_a_lower_bound(interval_ms: int) -> None:
     timers, runs = Timers(), []
     PeriodicSteps(timers, Failures(SystemClock())).add("step", interval_ms, lambda: runs.append(1))
     assert [timers.run() * 1000 for _ in range(3)] == [MIN_INTERVAL_MS] * 3
@@ -46,7 +46,7 @@ def test_no_setting_makes_a_step_run_all_the_time(interval_ms: int) -> None:
 
 
 @pytest.mark.parametrize(("initial_delay_ms", "first_s"), [(0, 0), (30_000, 30), (900_000, 300)])
-def test_the_first_run_comes_after_the_shorter_of_delay_and_interval(initial_delay_ms: int, first_s: float) -> None:
+def test_first_run_is_after_the_shorter_of_delay_and_interval(initial_delay_ms: int, first_s: float) -> None:
     timers = Timers()
     steps = PeriodicSteps(timers, Failures(SystemClock()))
     steps.add("step", 300_000, lambda: None, initial_delay_ms=initial_delay_ms)
@@ -84,7 +84,7 @@ def test_a_broken_invariant_reaches_the_loop() -> None:
 
 
 class Turns(Timers):
-    """Also lets turns of the loop pass, and its clock goes a second on at each look."""
+    """Also lets turns of the loop pass, and its clock advances a second at each read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ def test_a_long_step_is_done_in_slices_and_never_twice_at_once() -> None:
     turns.run()
     turns.turn()
     assert done == [0]
-    turns.run()  # its time comes again, while it still goes on
+    turns.run()  # due again, while it is still running
     for _ in range(3):
         turns.turn()
     assert (done, turns.soon) == ([0, 1, 2], [])

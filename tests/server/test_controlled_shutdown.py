@@ -1,4 +1,4 @@
-"""When a broker that stops goes: with the controller's leave, or without."""
+"""The end of a controlled shutdown: with the controller's permission, or without."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ BUSY, LET_GO = BrokerHeartbeatResponse(), BrokerHeartbeatResponse(should_shut_do
 GONE = ConnectionError("gone")
 
 
-def test_it_goes_with_the_leave_of_the_controller_and_as_one_that_it_does_not_know() -> None:
+def test_shutdown_ends_on_permission_or_unknown_broker() -> None:
     shutdown = ControlledShutdown(VirtualTime())
     assert not shutdown.is_over(BUSY, None)
     assert shutdown.is_over(LET_GO, None)
     assert shutdown.is_over(None, KafkaError(ErrorCode.STALE_BROKER_EPOCH, ""))
 
 
-def test_only_silence_without_a_break_lets_it_go() -> None:
+def test_shutdown_ends_after_uninterrupted_silence() -> None:
     time = VirtualTime()
     shutdown = ControlledShutdown(time)
     for answer, after_s in ((None, SILENCE_S - 1), (BUSY, 1), (None, SILENCE_S - 1)):

@@ -1,4 +1,4 @@
-"""A controller makes itself known, whatever the active one answers or does not answer."""
+"""Registration of a controller under all responses and failures of the active one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INCARNATION = b"I" * 16
 
 
 class World:
-    """One controller, and the active one as the test has it. Implements `ControllerRequests`."""
+    """One controller, and a scripted active one. Implements `ControllerRequests`."""
 
     def __init__(self) -> None:
         self.time = VirtualTime()
@@ -55,13 +55,13 @@ def world() -> World:
     return World()
 
 
-def test_it_asks_once_there_is_metadata_and_is_done_when_that_names_it(world: World) -> None:
+def test_registration_starts_and_ends_with_the_metadata(world: World) -> None:
     assert world.requests == 0
     world.publish(1)
     assert world.requests == 1
     world.publish(2)
     world.answer()
-    assert world.registered == [], "its registration is not known here yet"
+    assert world.registered == [], "its registration has not arrived here yet"
     world.publish(3, INCARNATION)
     assert world.registered == [True]
     world.time.run(60.0)
@@ -73,7 +73,7 @@ def test_it_takes_the_place_of_the_incarnation_before_it(world: World) -> None:
     assert world.requests == 1
 
 
-def test_it_asks_again_with_growing_pauses_until_somebody_answers(world: World) -> None:
+def test_registration_is_retried_with_growing_delays(world: World) -> None:
     world.publish(1)
     for _ in range(12):
         world.answer(KafkaError(ErrorCode.NOT_CONTROLLER))
@@ -84,14 +84,14 @@ def test_it_asks_again_with_growing_pauses_until_somebody_answers(world: World) 
     assert world.registered == [True]
 
 
-def test_a_registration_that_was_answered_and_lost_is_made_again(world: World) -> None:
+def test_lost_registration_is_repeated(world: World) -> None:
     world.publish(1)
     world.answer()
     world.time.run(LAST_RETRY_S)
     assert world.requests == 2
 
 
-def test_after_its_end_nothing_is_asked(world: World) -> None:
+def test_no_request_is_sent_after_the_end(world: World) -> None:
     world.publish(1)
     world.lifecycle.end()
     world.answer(ConnectionError())
@@ -100,7 +100,7 @@ def test_after_its_end_nothing_is_asked(world: World) -> None:
     assert world.requests == 1
 
 
-def test_it_asks_for_nothing_below_the_level_that_knows_controllers_and_asks_once_it_is_raised(world: World) -> None:
+def test_registration_waits_for_a_level_with_controllers(world: World) -> None:
     world.publish(1, level=CONTROLLER_REGISTRATION - 1)
     assert (world.requests, world.registered) == (0, [True])
     world.publish(2, level=CONTROLLER_REGISTRATION)

@@ -1,4 +1,4 @@
-"""Delegation tokens in a real broker: who may ask for them, make those of others, and see them; and that they end."""
+"""Delegation tokens in a real broker: permissions to request, create and see them; and their expiry."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ def client(server: Server, principal: str) -> Connection:
     return connection
 
 
-def create(who: Connection, owner: str | None = None, version: int = 3, lifetime_ms: int = -1) -> Any:
+def create(client: Connection, owner: str | None = None, version: int = 3, lifetime_ms: int = -1) -> Any:
     request = CreateDelegationTokenRequest(max_lifetime_ms=lifetime_ms)
     if owner is not None:
         request.owner_principal_type, request.owner_principal_name = "User", owner
-    return who.ask(request, version)
+    return client.ask(request, version)
 
 
-def seen(who: Connection, *owners: str) -> list[str]:
+def seen(client: Connection, *owners: str) -> list[str]:
     named = [DescribeDelegationTokenOwner(principal_type="User", principal_name=name) for name in owners] or None
-    response = who.ask(DescribeDelegationTokenRequest(owners=named), 3)
+    response = client.ask(DescribeDelegationTokenRequest(owners=named), 3)
     assert response.error_code == 0
     return sorted(token.token_id for token in response.tokens)
 
 
-def test_nobody_in_particular_and_nobody_by_a_token_asks_for_tokens(server: Server) -> None:
+def test_anonymous_and_token_clients_get_no_tokens(server: Server) -> None:
     for principal in (ANONYMOUS, TokenPrincipal(ANN)):
         answers = [client(server, principal).ask(message, version).error_code for message, version in REQUESTS]
         assert answers == [NOT_ALLOWED] * 4
@@ -103,7 +103,7 @@ def test_tokens_of_others_have_to_be_allowed(server: Server) -> None:
 
 
 @pytest.mark.parametrize("server", [{**SECRET, "delegation_token_expiry_check_interval_ms": "1"}], indirect=True)
-def test_the_controller_removes_what_is_over_and_a_start_finds_the_rest(server: Server) -> None:
+def test_expired_tokens_are_removed_and_others_survive_restart(server: Server) -> None:
     ann = client(server, ANN)
     kept = create(ann)
     assert create(ann, lifetime_ms=1).error_code == 0

@@ -1,4 +1,4 @@
-"""Replicas that are moved between the data directories of one broker (KIP-113, KIP-858)."""
+"""Moves of replicas between the data directories of one broker (KIP-113, KIP-858)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def place(server: Server, name: str = "t", index: int = 0) -> str:
 
 
 def wait_for(server: Server, target: str, name: str = "t") -> None:
-    """Until the replica was moved, and nothing is left of that."""
+    """Wait until the replica was moved and the move left no files."""
 
     def moved() -> bool:
         moves = server.broker.parts.replicas.moves
@@ -67,7 +67,7 @@ def wait_for(server: Server, target: str, name: str = "t") -> None:
 
 
 def wait_for_a_part(server: Server, count: int) -> None:
-    """Until some of `count` records were copied; a rate of 1 lets one piece pass."""
+    """Wait until some of `count` records were copied; a rate of 1 allows one piece."""
     server.run_until(lambda: 0 < server.broker.parts.replicas.moves.max_lag() < count)
 
 
@@ -80,7 +80,7 @@ def set_rate(server: Server, bytes_per_s: int) -> None:
 
 
 def read(server: Server, start: int = 0, name: str = "t") -> list[tuple[int, bytes | None]]:
-    """All records that a consumer gets, as (offset, value)."""
+    """All records of a consumer, as (offset, value)."""
     client, found = server.connect(), []
     end = partition_of(server, name).high_watermark
     while start < end:
@@ -93,7 +93,7 @@ def read(server: Server, start: int = 0, name: str = "t") -> list[tuple[int, byt
 
 
 def described(client: Connection) -> list[tuple[str, bool, int]]:
-    """Where the partitions are, whether on their way, and what they lack."""
+    """Directories of the partitions, pending moves, and lags."""
     results = client.ask(DescribeLogDirsRequest(topics=None), 4).results
     return [
         (Path(each.log_dir).name, partition.is_future_key, partition.offset_lag)
@@ -135,7 +135,7 @@ def test_a_replica_is_moved_while_it_is_written_and_read(server: Server) -> None
     assert len(read(server)) == 100
 
 
-def test_what_is_asked_for_and_can_not_be(server: Server) -> None:
+def test_impossible_moves_are_refused(server: Server) -> None:
     client = server.connect()
     client.create_topic("t", partitions=2)
     assert ask_move(server, "", "t", 0) == [ErrorCode.LOG_DIR_NOT_FOUND]
@@ -151,7 +151,7 @@ def test_what_is_asked_for_and_can_not_be(server: Server) -> None:
     assert ask_move(server, "a", "t", 0) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
-def test_a_directory_is_remembered_for_a_partition_that_comes_later(server: Server) -> None:
+def test_directory_is_remembered_for_a_later_partition(server: Server) -> None:
     assert ask_move(server, "b", "t", 0, 1) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
     server.connect().create_topic("t", partitions=3)
     assert [place(server, "t", index) for index in range(3)] == ["b", "b", "a"]
@@ -171,8 +171,8 @@ def test_a_slow_move_is_described_resumed_and_cancelled(server: Server) -> None:
     assert server.broker.parts.replicas.moves.max_lag() == lag
     server.restart()
     client = server.connect()
-    wait_for_a_part(server, lag)  # what was copied before is there, and one piece more
-    assert ask_move(server, "b") == [0], "it is on its way"
+    wait_for_a_part(server, lag)  # the earlier copy is still there, and one more piece
+    assert ask_move(server, "b") == [0], "it is in progress"
     assert len(list(server.directory.glob("b/t-0.*-future"))) == 1
     assert described(client)[1][:2] == ("b", True)
     assert ask_move(server, "a") == [0]
@@ -230,7 +230,7 @@ def test_an_idempotent_producer_does_not_notice(server: Server) -> None:
     assert client.produce("t", b"v", producer_id=9, producer_epoch=0, base_sequence=5).base_offset == 5
 
 
-def test_acknowledged_is_what_is_flushed_also_while_it_is_moved(server: Server) -> None:
+def test_acknowledged_records_are_flushed_during_a_move(server: Server) -> None:
     client = server.connect()
     client.create_topic("t", flush_messages="1")
     fill(client, 10)
@@ -245,7 +245,7 @@ def test_acknowledged_is_what_is_flushed_also_while_it_is_moved(server: Server) 
 
 
 def test_a_copy_alone_is_not_taken_for_the_log(server: Server) -> None:
-    """As after a crash between what the controller was told and the swap, with the other directory gone."""
+    """As after a crash between the report to the controller and the swap, with the other directory gone."""
     client = server.connect()
     client.create_topic("t")
     fill(client, 3)
@@ -258,7 +258,7 @@ def test_a_copy_alone_is_not_taken_for_the_log(server: Server) -> None:
     client = server.connect()
     assert client.produce("t", b"v").error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert copy.is_dir()
-    assert not log.exists(), "nothing is begun anew"
+    assert not log.exists(), "no log is recreated"
     server.stop()
     copy.rename(log)
     server.start()

@@ -1,4 +1,4 @@
-"""Framing rules, versions, errors that are contained: what the dispatcher promises whatever the handler does."""
+"""Guarantees of the dispatcher for any handler: framing rules, versions, contained errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ottla.server.wiring.apis import broker_apis
 from .harness import Connection, Server, fetch_request, produce_request
 
 
-def test_api_versions_lists_what_is_served(server: Server, client: Connection) -> None:
+def test_api_versions_lists_the_served_apis(server: Server, client: Connection) -> None:
     served = {each.api.key for each in broker_apis(server.broker.contexts)}
     for version in range(6):
         response = client.ask(ApiVersionsRequest(client_software_name="t", client_software_version="1"), version)
@@ -60,7 +60,7 @@ def test_api_versions_refuses_nonsense_as_client_software(client: Connection) ->
         ("", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
     ],
 )
-def test_a_client_that_means_another_node_is_told_so(
+def test_misrouted_client_is_rejected(
     server: Server, client: Connection, cluster_id: str | None, node_id: int, error_code: ErrorCode
 ) -> None:
     request = ApiVersionsRequest(client_software_name="t", client_software_version="1", node_id=node_id)
@@ -72,7 +72,7 @@ def test_a_client_that_means_another_node_is_told_so(
     assert client.ask(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 5).error_code == 0
 
 
-def test_an_unknown_version_of_api_versions_is_answered_in_version_0(client: Connection) -> None:
+def test_unknown_api_versions_version_is_answered_in_version_0(client: Connection) -> None:
     assert client.send_bytes(struct.pack(">hhih", 18, 99, 7, -1) + b"\0" * 3)
     data = client.channel.answers.pop()
     correlation_id, response = decode_response(18, 0, data[4:])
@@ -95,7 +95,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(client: Con
         struct.pack(">hhihi", ApiKey.METADATA, 1, 1, -1, 2**31 - 1),
     ],
 )
-def test_what_can_not_be_answered_closes_the_connection(server: Server, frame: bytes) -> None:
+def test_unanswerable_request_closes_the_connection(server: Server, frame: bytes) -> None:
     client = server.connect()
     client.send_bytes(frame)
     assert client.channel.closed
@@ -103,7 +103,7 @@ def test_what_can_not_be_answered_closes_the_connection(server: Server, frame: b
     assert server.connect().ask(MetadataRequest(topics=None), 12).brokers
 
 
-def test_a_defect_in_a_handler_is_answered_counted_and_logged_once(
+def test_handler_defect_is_answered_counted_and_logged_once(
     server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: Any, **__: Any) -> Any:
@@ -144,7 +144,7 @@ def test_a_broken_invariant_leaves_the_dispatcher(
         client.send(DescribeClusterRequest(), 1)
 
 
-def test_a_stopping_broker_answers_what_is_parked_and_refuses_the_rest(make_server: Callable[..., Server]) -> None:
+def test_stopping_broker_answers_only_parked_requests(make_server: Callable[..., Server]) -> None:
     server = make_server()
     client, late = server.connect(), server.connect()
     client.create_topic("t")
@@ -211,7 +211,7 @@ def test_a_request_names_only_so_many_things_more_than_there_are(
     assert client.channel.closed
 
 
-# --- remembered responses ---------------------------------------------------------------------------------------------
+# --- cached responses -----------------------------------------------------------------------------------------------
 
 
 def test_metadata_is_described_once_as_long_as_nothing_changes(
@@ -231,7 +231,7 @@ def test_metadata_is_described_once_as_long_as_nothing_changes(
     assert again == first
     assert len(described) == 1
     client.ask(MetadataRequest(topics=None), 11)
-    assert len(described) == 2, "another version is another answer"
+    assert len(described) == 2, "another version has another response"
     client.create_topic("u")
     assert {topic.name for topic in client.ask(MetadataRequest(topics=None), 12).topics} == {"t", "u"}
     assert len(described) == 3
@@ -245,7 +245,7 @@ def test_an_answer_with_an_error_is_not_remembered(server: Server, client: Conne
     assert server.counter(counter, request="Metadata", error="UNKNOWN_TOPIC_OR_PARTITION") == 2
 
 
-def test_remembered_responses_are_bounded_and_keep_correlation_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_responses_are_bounded_with_own_correlation_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(response_cache, "MAX_BYTES", 1000)
     cache = response_cache.ResponseCache()
     basis = (object(), 1)
@@ -259,4 +259,4 @@ def test_remembered_responses_are_bounded_and_keep_correlation_ids(monkeypatch: 
     cache.add((1, "l", b"c"), bytes(2000))
     assert cache.find(basis, (1, "l", b"c"), 6) is None
     cache.add((1, "l", b"a"), bytes(100))
-    assert cache.find((object(), 1), (1, "l", b"a"), 6) is None, "what it depended on has changed"
+    assert cache.find((object(), 1), (1, "l", b"a"), 6) is None, "an input has changed"

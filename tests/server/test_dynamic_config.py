@@ -1,4 +1,4 @@
-"""The settings of a running broker: those of its start under the dynamic ones of the metadata."""
+"""Effective settings of a running broker: static settings overridden by dynamic ones in the metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of clients that a broker hands on: what the controller's listener makes of the envelope."""
+"""Client requests forwarded by a broker: envelopes at the controller's listener."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ControllerClient:
         )
 
     def ask(self, data: bytes, principal: bytes | None = None) -> Any:
-        """Send what a client sent, in an envelope; the envelope's answer."""
+        """Send a client's request in an envelope; returns the envelope's response."""
         envelope = EnvelopeRequest(
             request_data=data, request_principal=principal, client_host_address=bytes([10, 0, 0, 1])
         )
@@ -60,7 +60,7 @@ def controller(server: Server) -> ControllerClient:
     return ControllerClient(server)
 
 
-def test_the_request_inside_is_served_and_its_answer_has_its_own_header(controller: ControllerClient) -> None:
+def test_inner_request_is_served_with_its_own_header(controller: ControllerClient) -> None:
     response = controller.ask(request(ApiKey.CREATE_TOPICS, 7, CREATE))
     assert response.error_code == 0
     correlation_id, inner = decode_response(ApiKey.CREATE_TOPICS, 7, bytes(response.response_data))
@@ -76,13 +76,13 @@ def test_only_requests_that_are_forwarded_may_be_inside(controller: ControllerCl
     assert controller.ask(data).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_who_does_not_decide_any_more_says_so_for_the_envelope(controller: ControllerClient) -> None:
+def test_inactive_controller_fails_the_envelope(controller: ControllerClient) -> None:
     controller.server.broker.parts.control.controller.on_leader_change(LeaderAndEpoch(2, 9), False)
     assert controller.ask(request(ApiKey.CREATE_TOPICS, 7, CREATE)).error_code == ErrorCode.NOT_CONTROLLER
 
 
 class Noting:
-    """An authorizer that allows everything and notes who asks."""
+    """An authorizer that allows everything and records the principals."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, AclOperation]] = []

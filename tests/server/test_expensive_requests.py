@@ -1,4 +1,4 @@
-"""The most expensive legal request of each API: it is served in short steps, and others are served between."""
+"""The most expensive legal request of each API: served in short steps, with other clients in between."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ from harness.expensive import Expensive, expensive_requests
 
 ELEMENTS = 4_000
 CALLS_IN_STEP = 5 * ELEMENTS
-"""More functions are called in no step, so that none does all of a request; a part of 1,000 items takes the most."""
+"""Maximum of function calls per step, so that no step does the whole request; a part of 1,000 items takes the most."""
 STEPPED = [each for each in expensive_requests(ELEMENTS) if not each.name.endswith("/plain")]
 
 
 class StepClock:
-    """Each look at it is a quarter of a millisecond later, so that time is a number of steps."""
+    """Advances a quarter of a millisecond at each read, so that time is a number of steps."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -99,7 +99,7 @@ def rights(request: pytest.FixtureRequest, stepped: Server) -> Iterator[str]:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Has the functions that each step of an answer called."""
+    """Records the functions called in each step of a response."""
     seen: list[int] = []
 
     def count(frame: FrameType, event: str, argument: object) -> None:
@@ -132,7 +132,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def turns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Has one entry for each turn of the line."""
+    """Has one entry for each turn of the queue."""
     seen: list[int] = []
     turn = LoopShares._turn
 
@@ -170,11 +170,11 @@ def test_a_large_request_is_served_in_steps(
     if expensive.api_key not in served:
         assert client.channel.closed
         return
-    assert not is_sent_at_once, "all of it was done in one turn"
+    assert not is_sent_at_once, "all work was done in one turn"
     assert is_honest_answered(stepped)
     stepped.run_until(lambda: bool(client.channel.answers) or client.channel.closed)
     assert len(turns) > 30
-    if expensive.name != "AlterClientQuotas/entries/deep":  # the answer repeats its one entity
+    if expensive.name != "AlterClientQuotas/entries/deep":  # the response repeats its one entity
         assert max(calls) < CALLS_IN_STEP
     client.disconnect()
     assert not stepped.broker.dispatcher._stepped
@@ -195,7 +195,7 @@ def test_a_large_request_is_served_in_steps(
     ],
     ids=lambda value: type(value).__name__ if hasattr(value, "__dataclass_fields__") else None,
 )
-def test_what_is_named_again_is_answered_once(stepped: Server, message: object, version: int, answered: str) -> None:
+def test_repeated_items_are_answered_once(stepped: Server, message: object, version: int, answered: str) -> None:
     assert len(getattr(stepped.connect().ask(message, version), answered)) == 1
 
 

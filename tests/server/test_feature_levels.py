@@ -1,4 +1,4 @@
-"""A cluster at every level of metadata.version that there is, and one that is raised through all of them."""
+"""A cluster at every level of metadata.version, and one that is raised through all of them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 
 
 def formatted(directory: Path, level: int) -> Path:
-    """A directory as `ottla format --release-version` leaves it."""
+    """A directory in the state after `ottla format --release-version`."""
     records = bootstrap_records(first_levels(METADATA_LEVELS[level].name, {}))
     data_dir = str(directory / "data")
     format_directory(
@@ -69,7 +69,7 @@ def raise_to(client: Connection, **levels: int) -> None:
 
 
 def count_at(client: Connection, topic: str) -> int:
-    """The end of what can be read of partition 0."""
+    """The high watermark of partition 0."""
     return int(fetched(client.ask(fetch_request((topic, 0, 0)), 12))[topic, 0].high_watermark)
 
 
@@ -129,14 +129,14 @@ def test_a_cluster_is_raised_level_by_level_under_a_client(tmp_path: Path) -> No
     assert [(len(message.log_dirs), version) for message, version in changes] == [(1, 2)], "once it can be named"
 
 
-def test_several_directories_need_a_level_that_tells_them_apart(tmp_path: Path) -> None:
+def test_several_directories_need_a_supporting_metadata_level(tmp_path: Path) -> None:
     formatted(tmp_path, DIRECTORY_ASSIGNMENT - 1)
     with pytest.raises(OperatorError, match=r"Several data directories \(log.dirs\) need metadata.version 3.7-IV2"):
         Server(tmp_path, node_id="1", log_dirs=f"{tmp_path / 'data'},{tmp_path / 'more'}")
 
 
 def test_credentials_and_tokens_outlive_snapshots_and_starts(tmp_path: Path) -> None:
-    """Those of a directory of Apache Kafka, which gets them back."""
+    """Configs of an Apache Kafka directory, which are returned unchanged."""
     directory = ApacheDirectory(tmp_path / "data")
     kept = [
         UserScramCredentialRecord(
@@ -155,7 +155,7 @@ def test_credentials_and_tokens_outlive_snapshots_and_starts(tmp_path: Path) -> 
         server.stop()
     newest = read_snapshot(snapshots(directory)[-1].read_bytes())
     assert [record.message for record in newest.records if isinstance(record.message, tuple(map(type, kept)))] == kept
-    # Once more from the snapshot alone.
+    # Again, from the snapshot alone.
     server = Server(tmp_path, node_id="1")
     server.stop()
     image = read_metadata(RealDisk(), str(directory.path)).image
@@ -199,6 +199,6 @@ def test_levels_are_chosen_by_a_release_and_by_name(
         ("3.9", {"eligible.leader.replicas.version": "1"}, r"needs metadata.version 23 \(4.0-IV1\): choose a higher"),
     ],
 )
-def test_what_can_not_be_chosen_is_named(release: str | None, named: dict[str, str], message: str) -> None:
+def test_unsupported_feature_levels_are_named(release: str | None, named: dict[str, str], message: str) -> None:
     with pytest.raises(OperatorError, match=message):
         first_levels(release, named)

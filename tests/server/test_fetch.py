@@ -1,4 +1,4 @@
-"""Fetch as a conversation: limits, long poll, sessions, epochs, isolation, errors."""
+"""Fetch requests: limits, long poll, sessions, epochs, isolation, errors."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_leader_epochs_are_fenced(client: Connection) -> None:
         assert partition.error_code == code
 
 
-def test_an_old_leader_epoch_is_told_the_new_one(make_server: Callable[..., Server]) -> None:
+def test_old_leader_epoch_gets_the_current_one(make_server: Callable[..., Server]) -> None:
     server = make_server()
     client = server.connect()
     topic_id = client.create_topic("t")
@@ -82,7 +82,7 @@ def test_an_old_leader_epoch_is_told_the_new_one(make_server: Callable[..., Serv
     assert [(node.node_id, node.port) for node in response.node_endpoints] == [(1, 9092)]
 
 
-def test_divergence_is_told(client: Connection) -> None:
+def test_divergence_is_reported(client: Connection) -> None:
     client.create_topic("t")
     client.produce("t", b"a")
     partition = only(client.ask(fetch_request(("t", 0, 1), last_fetched_epoch=0), 12))
@@ -91,7 +91,7 @@ def test_divergence_is_told(client: Connection) -> None:
     assert (partition.diverging_epoch.epoch, partition.diverging_epoch.end_offset) == (0, 1)
 
 
-def test_nobody_poses_as_a_follower(client: Connection) -> None:
+def test_false_follower_is_refused(client: Connection) -> None:
     client.create_topic("t")
     client.produce("t", b"a")
     partition = only(client.ask(fetch_request(("t", 0, 0), replica_id=1), 12))
@@ -101,7 +101,7 @@ def test_nobody_poses_as_a_follower(client: Connection) -> None:
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_batch_comes_whatever_the_limits(client: Connection) -> None:
+def test_first_batch_is_returned_above_all_limits(client: Connection) -> None:
     client.create_topic("t", 2)
     for index in (0, 1):
         client.produce("t", b"x" * 1000, partition=index)
@@ -148,7 +148,7 @@ def test_an_empty_fetch_waits_for_the_next_record(server: Server, client: Connec
     assert len(server.broker.parts.purgatory) == 0
 
 
-def test_the_wait_ends(client: Connection) -> None:
+def test_fetch_is_answered_at_max_wait(client: Connection) -> None:
     client.create_topic("t")
     started = time.monotonic()
     partition = only(client.ask(fetch_request(("t", 0, 0), max_wait_ms=50), 12))
@@ -156,7 +156,7 @@ def test_the_wait_ends(client: Connection) -> None:
     assert (partition.error_code, bytes(partition.records)) == (0, b"")
 
 
-def test_min_bytes_gathers(server: Server, client: Connection) -> None:
+def test_min_bytes_collects_appends(server: Server, client: Connection) -> None:
     client.create_topic("t", 2)
     reader = server.connect()
     client.produce("t", b"x" * 100)
@@ -189,7 +189,7 @@ def test_min_bytes_0_and_no_partitions_never_wait(client: Connection) -> None:
     assert client.send(fetch_request(max_wait_ms=60_000), 12)
 
 
-def test_a_parked_fetch_learns_that_its_topic_goes(server: Server, client: Connection) -> None:
+def test_parked_fetch_is_answered_when_its_topic_is_deleted(server: Server, client: Connection) -> None:
     client.create_topic("t")
     reader = server.connect()
     assert not reader.send(fetch_request(("t", 0, 0), max_wait_ms=60_000), 12)
@@ -200,7 +200,7 @@ def test_a_parked_fetch_learns_that_its_topic_goes(server: Server, client: Conne
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_carries_only_news(server: Server, client: Connection) -> None:
+def test_session_returns_only_changed_partitions(server: Server, client: Connection) -> None:
     client.create_topic("t", 3)
     first = client.ask(fetch_request(*[("t", index, 0) for index in range(3)], session=(0, 0)), 12)
     assert first.session_id != 0
@@ -211,7 +211,7 @@ def test_a_session_carries_only_news(server: Server, client: Connection) -> None
     client.produce("t", b"a", partition=1)
     news = fetched(client.ask(fetch_request(session=(first.session_id, 2)), 12))
     assert news.keys() == {("t", 1)}
-    # The consumer goes on behind what it got and stops reading partition 2.
+    # The consumer continues after the returned records and stops reading partition 2.
     request = fetch_request(("t", 1, 1), session=(first.session_id, 3), forgotten=[("t", 2)])
     assert fetched(client.ask(request, 12)) == {}
     client.produce("t", b"b", partition=2)
@@ -228,18 +228,18 @@ def test_a_session_waits_and_wakes(server: Server, client: Connection) -> None:
     assert fetched(reader.answer()).keys() == {(topic_id, 1)}
 
 
-def test_a_session_goes_on_over_another_connection_and_errors_show_again(server: Server, client: Connection) -> None:
+def test_session_continues_on_another_connection_with_errors(server: Server, client: Connection) -> None:
     client.create_topic("t")
     first = client.ask(fetch_request(("t", 0, 7), session=(0, 0)), 12)
     assert only(first).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     other = server.connect()
     again = other.ask(fetch_request(session=(first.session_id, 1)), 12)
     assert only(again).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    mended = other.ask(fetch_request(("t", 0, 0), session=(first.session_id, 2)), 12)
-    assert only(mended).error_code == 0
+    repaired = other.ask(fetch_request(("t", 0, 0), session=(first.session_id, 2)), 12)
+    assert only(repaired).error_code == 0
 
 
-def test_sessions_that_do_not_fit(client: Connection) -> None:
+def test_invalid_sessions_are_refused(client: Connection) -> None:
     client.create_topic("t")
     assert client.ask(fetch_request(session=(12345, 1)), 12).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     session_id = client.ask(fetch_request(("t", 0, 0), session=(0, 0)), 12).session_id
@@ -267,7 +267,7 @@ def test_no_partition_starves_in_a_session(client: Connection) -> None:
 
 
 def idle_session(client: Connection, partitions: int) -> int:
-    """A session whose partitions have all been read and have nothing to tell; its next epoch is 2."""
+    """A session of partitions without new records; its next epoch is 2."""
     session_id: int = client.ask(
         fetch_request(*[("t", i, 0) for i in range(partitions)], session=(0, 0)), 12
     ).session_id
@@ -299,7 +299,7 @@ def test_a_session_reads_only_partitions_that_were_touched(
     assert looked_at == [7, 7, 7]
 
 
-def test_an_idle_partition_of_a_session_tells_a_new_start(server: Server, client: Connection) -> None:
+def test_idle_session_partition_reports_a_new_log_start(server: Server, client: Connection) -> None:
     client.create_topic("t", 2)
     client.produce("t", b"a")
     session_id = client.ask(fetch_request(("t", 0, 1), ("t", 1, 0), session=(0, 0)), 12).session_id
@@ -314,7 +314,7 @@ def test_an_idle_partition_of_a_session_tells_a_new_start(server: Server, client
     assert {key: partition.log_start_offset for key, partition in news.items()} == {("t", 0): 1}
 
 
-def test_a_waiting_session_learns_that_its_topic_goes(server: Server, client: Connection) -> None:
+def test_waiting_session_is_answered_when_its_topic_is_deleted(server: Server, client: Connection) -> None:
     client.create_topic("t", 3)
     session_id = idle_session(client, 3)
     reader = server.connect()
@@ -325,7 +325,7 @@ def test_a_waiting_session_learns_that_its_topic_goes(server: Server, client: Co
     assert len(answer) == 3
 
 
-def test_min_bytes_gathers_over_a_session(server: Server, client: Connection) -> None:
+def test_min_bytes_collects_appends_in_a_session(server: Server, client: Connection) -> None:
     client.create_topic("t", 3)
     session_id = idle_session(client, 3)
     reader = server.connect()
@@ -342,8 +342,8 @@ def test_min_bytes_gathers_over_a_session(server: Server, client: Connection) ->
     }
 
 
-def test_min_bytes_counts_what_became_visible_only_later(make_server: Callable[..., Server]) -> None:
-    """Appended first, below the high watermark after its fsync: the second of the two must wake the consumer."""
+def test_min_bytes_counts_records_visible_later(make_server: Callable[..., Server]) -> None:
+    """Appended first, visible only after its fsync: the second event must wake the consumer."""
     server = make_server(log_flush_interval_messages="1")
     client = server.connect()
     client.create_topic("t", 2)

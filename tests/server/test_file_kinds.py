@@ -1,9 +1,10 @@
-"""Each kind of file that a data directory holds, missing, empty, cut, garbage, not to be read, or a directory in its
-place, before a start after a stop and after a kill: mended, with every record there, or refused by the file's name.
+"""Each kind of file in a data directory: missing, empty, cut, garbage, unreadable, or replaced by a directory.
 
-`tests/faults/test_strange_files.py` and `test_corruption.py` have some of it with real processes, and
-`tests/zookeeper/test_directories.py` has what only a broker on ZooKeeper reads. Left out: what only a node of a cluster
-has.
+Each state is tried before a start after a stop and after a kill. The file is repaired, with every record present, or
+the start is refused with the file's name.
+
+`tests/faults/test_strange_files.py` and `test_corruption.py` test some of it with real processes, and
+`tests/zookeeper/test_directories.py` the files read only on ZooKeeper. Not here: files of a cluster's node only.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ OF_PARTITIONS = (
     "replication-offset-checkpoint",
 )
 AFTER_A_KILL = ("t-0/*.log", "t-0/*.txnindex", "cleaner-offset-checkpoint", ".ottla_running")
-"""What a start treats otherwise then; the rest is tried in `tests/faults/test_corruption.py`."""
+"""Kinds that a start after a kill treats differently; the rest is in `tests/faults/test_corruption.py`."""
 OTHERS = (
     "meta.properties",
     ".lock",
@@ -55,12 +56,12 @@ NOTES = {
     "t-0/.ottla_moved_from": b"11" * 16,
     ".ottla_siblings": b"AAAAAAAAAAAAAAAAAAAAAg\nAAAAAAAAAAAAAAAAAAAAAw\n",
 }
-"""What only some starts find; the last one a broker that came from ZooKeeper, and it means nothing to a quorum's."""
+"""Files present before some starts; the last one of a ZooKeeper broker, which a quorum's node ignores."""
 VALUES = [b"%d" % number for number in range(12)]
 
 
 class Unreadable(RealDisk):
-    """May not open one file, as another user's; this one may be root, whom no mode keeps out."""
+    """A disk that refuses to open one file, like another user's; file modes do not restrict root."""
 
     path = ""
 
@@ -118,14 +119,14 @@ CHANGES = (missing, empty, cut, garbage, directory, unreadable)
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A directory with all of these files, as a stop and as a kill leaves it."""
+    """A directory with all of these files, after a stop and after a kill."""
     folder = tmp_path_factory.mktemp("kinds")
     server = Server(folder)
     client = server.connect()
     client.create_topic("t", internal_segment_bytes="400", message_timestamp_type="LogAppendTime")
     for number in range(6):
         client.produce("t", VALUES[number])
-    server.restart()  # snapshots come with a stop
+    server.restart()  # a stop writes snapshots
     client = server.connect()
     partition = server.broker.parts.replicas.find("t", 0)
     write(partition, b"aborted", b"aborted")
@@ -142,7 +143,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def read(server: Server) -> list[bytes | None]:
-    """What a consumer under read_committed sees of the topic."""
+    """The topic's records for a read_committed consumer."""
     client, found, offset = server.connect(), [], 0
     while (batches := only(client.ask(fetch_request(("t", 0, offset), isolation_level=1), 12))).records:
         found += values(batches)
@@ -154,7 +155,7 @@ def read(server: Server) -> list[bytes | None]:
     ("kind", "ended"),
     [*((kind, "a kill") for kind in AFTER_A_KILL), *((kind, "a stop") for kind in (*OF_PARTITIONS, *OTHERS, *NOTES))],
 )
-def test_it_is_mended_or_refused_by_name(
+def test_file_is_repaired_or_refused_by_name(
     filled: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, ended: str
 ) -> None:
     for change in CHANGES:
@@ -170,10 +171,10 @@ def test_it_is_mended_or_refused_by_name(
         try:
             server = Server(data.parent, disk)
         except (OperatorError, OSError) as error:
-            told = str(disk_refusal(error, str(data)) if isinstance(error, OSError) else error)
-            if str(path) not in told:  # then the directory, and what of it
-                assert str(data) in told, (change, told)
-                assert path.parent.name in told, (change, told)
+            message = str(disk_refusal(error, str(data)) if isinstance(error, OSError) else error)
+            if str(path) not in message:  # then the directory, and its files
+                assert str(data) in message, (change, message)
+                assert path.parent.name in message, (change, message)
             continue
         found = read(server)
         server.stop()
@@ -183,7 +184,7 @@ def test_it_is_mended_or_refused_by_name(
         elif kind == "t-0/*.txnindex" and change is unreadable:
             assert str(path) in caplog.text, "no start opens it"
         elif kind == f"{METADATA}/*.log":
-            assert change is cut, "the topic is forgotten, and its log set aside"
+            assert change is cut, "the topic is lost, and its log quarantined"
             assert list(data.glob("t-0.*-stray"))
         else:
             assert found == VALUES, change

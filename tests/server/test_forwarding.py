@@ -1,4 +1,4 @@
-"""The way to the active controller: here or there, changing, silent, gone."""
+"""Channel to the active controller: local or remote, changing, silent, missing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .virtual_time import VirtualTime
 
 
 class Connection:
-    """Keeps requests until the test answers. Implements `PeerConnection`."""
+    """Stores requests until the test answers. Implements `PeerConnection`."""
 
     def __init__(self, time: VirtualTime, address: tuple[str, int]) -> None:
         self.time = time
@@ -124,7 +124,7 @@ def test_an_answered_request_is_not_kept_in_memory(world: World) -> None:
         gc.enable()
 
 
-def test_a_controller_in_this_process_is_asked_directly(world: World) -> None:
+def test_local_controller_is_called_directly(world: World) -> None:
     world.controller.active = True
     world.heartbeat()
     assert world.answers == [], "never within the call"
@@ -159,14 +159,14 @@ def test_heartbeat_does_not_wait_behind_requests_of_clients(world: World) -> Non
     assert (clients.failed, own.failed) == (True, True)
 
 
-def test_nobody_leads(world: World) -> None:
+def test_requests_without_a_leader_fail(world: World) -> None:
     world.leader = None
     world.heartbeat()
     world.time.run()
     assert world.codes() == [ErrorCode.NOT_CONTROLLER]
 
 
-def test_a_new_leader_fails_what_is_under_way_at_the_old_one(world: World) -> None:
+def test_new_leader_fails_requests_in_flight_to_the_old_one(world: World) -> None:
     world.heartbeat()
     world.leader = Endpoint("CONTROLLER", "PLAINTEXT", "b", 2)
     world.channel.leader_changed()
@@ -191,7 +191,7 @@ def test_creation_is_tried_until_a_controller_decides(world: World) -> None:
     assert response.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_topics_are_made_in_the_name_of_the_client_that_asked_for_them(world: World) -> None:
+def test_auto_created_topics_are_charged_to_their_client(world: World) -> None:
     asked = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)])
     world.channel.create_for(RequestOrigin("User:alice", "app", "10.0.0.7"), asked, world.done)
     world.connections[0].answer(EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
@@ -208,7 +208,7 @@ def test_topics_are_made_in_the_name_of_the_client_that_asked_for_them(world: Wo
     assert response.topics[0].name == "t"
 
 
-def test_a_client_s_request_is_forwarded_and_its_answer_comes_back_as_it_is(world: World) -> None:
+def test_forwarded_response_is_returned_unchanged(world: World) -> None:
     world.channel.forward(b"request", "User:alice", "10.0.0.7", world.done)
     envelope = world.connections[0].answer(EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
     assert isinstance(envelope, EnvelopeRequest)
@@ -219,14 +219,14 @@ def test_a_client_s_request_is_forwarded_and_its_answer_comes_back_as_it_is(worl
     assert [(bytes(response), error) for response, error in world.answers] == [(b"response", None)]
 
 
-def test_without_any_controller_the_client_is_told_in_time(world: World) -> None:
+def test_forwarding_without_a_controller_times_out(world: World) -> None:
     world.leader = None
     world.channel.forward(b"request", "User:alice", "10.0.0.7", world.done)
     world.time.run(FORWARD_TIMEOUT_S + 1)
     assert world.codes() == [ErrorCode.REQUEST_TIMED_OUT]
 
 
-def test_after_the_end_nobody_is_answered(world: World) -> None:
+def test_no_callback_is_called_after_close(world: World) -> None:
     world.heartbeat()
     world.channel.close()
     world.time.run(100)

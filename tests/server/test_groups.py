@@ -1,4 +1,4 @@
-"""Groups as conversations with a whole broker: where the coordinator is, what a commit survives, what the log holds."""
+"""Groups in a whole broker: coordinator lookup, durability of commits, content of the log."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def committed(client: Connection, topic: str, group: str = "g") -> int:
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_the_first_who_asks_for_a_coordinator_makes_the_topic(client: Connection, version: int) -> None:
+def test_first_coordinator_lookup_creates_the_topic(client: Connection, version: int) -> None:
     for _ in range(2):
         if version < 4:
             response = client.ask(FindCoordinatorRequest(key="g"), version)
@@ -113,7 +113,7 @@ def test_the_first_who_asks_for_a_coordinator_makes_the_topic(client: Connection
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_who_was_told_the_coordinator_may_join_at_once(make_server: Callable[..., Server], again: bool) -> None:
+def test_join_succeeds_right_after_the_coordinator_lookup(make_server: Callable[..., Server], again: bool) -> None:
     server = make_server(**FAST)
     if again:
         client = server.connect()
@@ -168,7 +168,7 @@ def test_settings_that_contradict_each_other(settings: dict[str, str], named: st
 
 
 def test_before_there_is_a_coordinator(client: Connection) -> None:
-    """Who did not ask where it is hears that it is not here; nobody is answered from an empty state."""
+    """A client without a lookup gets NOT_COORDINATOR; no client is answered from an empty state."""
     client.create_topic("t")
     assert commit(client, "t", 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert client.ask(HeartbeatRequest(group_id="g", member_id="m"), 4).error_code == (
@@ -177,7 +177,7 @@ def test_before_there_is_a_coordinator(client: Connection) -> None:
 
 
 @pytest.mark.parametrize("version", [5, 6])
-def test_a_description_that_fails_as_a_whole_is_an_answer_in_each_version(version: int) -> None:
+def test_failed_describe_is_answered_in_each_version(version: int) -> None:
     failed = DESCRIBE_GROUPS.error_response(DescribeGroupsRequest(groups=["g"]), ErrorCode.NOT_COORDINATOR, "words")
     frame = encode_response(DESCRIBE_GROUPS.key, version, 1, failed)
     (group,) = decode_response(DESCRIBE_GROUPS.key, version, frame[4:])[1].groups
@@ -216,7 +216,7 @@ def test_the_life_of_a_member(make_server: Callable[..., Server]) -> None:
     assert committed(client, "t") == -1
 
 
-def test_what_was_committed_is_there_after_a_restart(make_server: Callable[..., Server]) -> None:
+def test_committed_offsets_survive_a_restart(make_server: Callable[..., Server]) -> None:
     server = make_server(**FAST)
     client = server.connect()
     client.create_topic("t")
@@ -234,7 +234,7 @@ def test_what_was_committed_is_there_after_a_restart(make_server: Callable[..., 
     assert client.ask(HeartbeatRequest(group_instance_id="i", **me), 4).error_code == 0
 
 
-def test_who_waits_when_the_broker_stops_is_told(make_server: Callable[..., Server]) -> None:
+def test_waiting_members_are_answered_when_the_broker_stops(make_server: Callable[..., Server]) -> None:
     server = make_server()
     client = server.connect()
     coordinate(client)
@@ -245,7 +245,7 @@ def test_who_waits_when_the_broker_stops_is_told(make_server: Callable[..., Serv
         protocol_type="x",
         protocols=[JoinGroupRequestProtocol(name="y", metadata=b"")],
     )
-    assert not client.send(request, 3), "the initial rebalance delay holds it"
+    assert not client.send(request, 3), "parked for the initial rebalance delay"
     server.stop()
     assert client.answer().error_code == ErrorCode.NOT_COORDINATOR
     server.start()
@@ -302,7 +302,7 @@ def test_offsets_of_a_deleted_topic_go(client: Connection) -> None:
         client.server.turn()
 
 
-def test_nobody_else_writes_to_the_offsets_topic(client: Connection) -> None:
+def test_clients_cannot_write_to_the_offsets_topic(client: Connection) -> None:
     coordinate(client)
     answer = client.produce(OFFSETS_TOPIC, b"forged", key=b"k")
     assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -338,7 +338,7 @@ def test_records_of_apache_kafka_are_written_as_they_were_read() -> None:
 
 
 def test_groups_that_apache_kafka_left_are_loaded(make_server: Callable[..., Server]) -> None:
-    """gc and gk each have a static member that is expected back; gm changed its protocol while it had members."""
+    """gc and gk each have a static member that is expected to rejoin; gm changed its protocol while it had members."""
     server = make_server()
     coordinate(server.connect())
     server.stop()
@@ -402,7 +402,7 @@ def test_the_gauges(make_server: Callable[..., Server]) -> None:
     assert read["ottla_group_coordinator_operations", "delete-offsets"] == 0
 
 
-def test_the_topic_can_be_deleted_and_comes_back_empty(client: Connection) -> None:
+def test_deleted_offsets_topic_is_recreated_empty(client: Connection) -> None:
     client.create_topic("t")
     coordinate(client)
     assert commit(client, "t", 5) == 0

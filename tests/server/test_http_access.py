@@ -1,4 +1,4 @@
-"""Who is served over HTTP, by a real authorizer."""
+"""Access over HTTP, with a real authorizer."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def authorizer(*principals: str, allow_without_acls: bool = False) -> StandardAu
         ((ANONYMOUS,), TOKEN, ANONYMOUS, "", "401"),
     ],
 )
-def test_metrics_are_for_who_may_describe_the_cluster(allowed, token, principal, authorization, refused):
+def test_metrics_need_describe_on_the_cluster(allowed, token, principal, authorization, refused):
     access = HttpAccess(None if allowed is None else authorizer(*allowed), token)
     assert access.refusal("/metrics", principal, authorization, HOST) == refused
-    assert access.refusal("/console", principal, authorization, HOST) == refused, "what nobody named is not open"
+    assert access.refusal("/console", principal, authorization, HOST) == refused, "only named paths are open"
     assert access.refusal("/healthz", principal, authorization, HOST) is None

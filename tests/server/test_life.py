@@ -17,7 +17,7 @@ from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from .harness import Connection, Server, fetch_request, fetched, produce_request
 
 
-def test_a_topic_whose_deletion_was_cut_short_is_set_aside(make_server: Callable[..., Server]) -> None:
+def test_topic_with_an_interrupted_deletion_is_quarantined(make_server: Callable[..., Server]) -> None:
     server = make_server()
     client = server.connect()
     client.create_topic("t")
@@ -41,8 +41,8 @@ def test_a_topic_whose_deletion_was_cut_short_is_set_aside(make_server: Callable
     assert server.connect().produce("t", b"new").base_offset == 1
 
 
-def test_a_flipped_topic_id_is_put_right(make_server: Callable[..., Server]) -> None:
-    """The log was set aside as a stray, and an empty one took its place, of which nobody knew that it had lost all."""
+def test_corrupt_topic_id_is_repaired(make_server: Callable[..., Server]) -> None:
+    """The log was quarantined as stray and replaced by an empty one, a loss that is not recorded anywhere."""
     server = make_server()
     client = server.connect()
     client.create_topic("t")
@@ -82,7 +82,7 @@ def test_offsets_are_checkpointed_while_it_runs(make_server: Callable[..., Serve
     server.run_until(lambda: path.exists() and "t 0 2" in path.read_text().splitlines())
 
 
-def test_retention_runs_and_readers_are_told(make_server: Callable[..., Server]) -> None:
+def test_retention_notifies_readers(make_server: Callable[..., Server]) -> None:
     server = make_server(log_retention_check_interval_ms="20")
     client = server.connect()
     client.create_topic("t", retention_ms="1")
@@ -114,7 +114,7 @@ def test_a_clean_stop_leaves_a_marker_and_all_is_trusted(make_server: Callable[.
     assert [p.high_watermark for p in server.broker.parts.replicas.partitions()] == [1, 1, 1]
 
 
-def test_a_failing_disk_is_told_and_reads_go_on(
+def test_failing_disk_is_reported_and_reads_continue(
     server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.create_topic("t", 2)
@@ -159,7 +159,7 @@ def test_gauges_are_rendered(server: Server, client: Connection) -> None:
     assert 'topic="t"' not in text
 
 
-def test_a_stop_waits_for_what_is_in_the_pool(make_server: Callable[..., Server]) -> None:
+def test_stop_waits_for_work_in_the_pool(make_server: Callable[..., Server]) -> None:
     server = make_server()
     client = server.connect()
     client.create_topic("t", cleanup_policy="compact", flush_messages="1")

@@ -1,4 +1,4 @@
-"""A broker joins, stays in and leaves the cluster, whatever the controller answers or does not answer."""
+"""A broker joins, stays in and leaves the cluster, under all responses and failures of the controller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EPOCH = 40
 
 
 class Controller:
-    """Keeps what it was asked until the test answers. Implements `ControllerRequests`."""
+    """Stores requests until the test answers. Implements `ControllerRequests`."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, Any]] = []
@@ -34,7 +34,7 @@ class Controller:
         self.asked.append((message, done))
 
     def answer(self, response: object | None, error: BaseException | None = None) -> Any:
-        """Answer the request that is under way; the request."""
+        """Answer the request in flight; returns the request."""
         ((message, done),) = self.asked
         self.asked.clear()
         done(response, error)
@@ -93,7 +93,7 @@ class World:
         return request
 
     def serve(self) -> None:
-        """Up to a broker that runs."""
+        """Run until the broker is unfenced."""
         self.registered()
         self.publish(EPOCH)
         self.heard(fenced=True)
@@ -112,7 +112,7 @@ def test_from_registration_to_service(world: World) -> None:
     request = world.registered()
     assert (request.broker_id, request.rack, request.previous_broker_epoch) == (1, "r", 7)
     assert world.heard(fenced=True).want_fence
-    assert world.events == [], "its registration is not known here yet"
+    assert world.events == [], "its registration has not arrived here yet"
     world.publish(EPOCH - 1)
     assert world.events == []
     world.publish(EPOCH)
@@ -125,7 +125,7 @@ def test_from_registration_to_service(world: World) -> None:
 
 
 def test_a_registration_names_the_protocol_of_voters(world: World) -> None:
-    """An active controller of Apache Kafka registers nobody without it, where the voters stand in the log."""
+    """Apache Kafka's active controller registers no broker without it if the log contains the voters."""
     levels = {
         feature.name: (feature.min_supported_version, feature.max_supported_version)
         for feature in world.registered().features
@@ -133,7 +133,7 @@ def test_a_registration_names_the_protocol_of_voters(world: World) -> None:
     assert levels["kraft.version"] == (0, 1)
 
 
-def test_heartbeats_go_on_and_a_lost_one_is_sent_again_soon(world: World) -> None:
+def test_lost_heartbeat_is_sent_again_soon(world: World) -> None:
     world.serve()
     world.time.run(1.9)
     assert world.controller.asked == []
@@ -143,7 +143,7 @@ def test_heartbeats_go_on_and_a_lost_one_is_sent_again_soon(world: World) -> Non
     assert not world.heard(fenced=False).want_fence
 
 
-def test_a_broker_that_was_fenced_asks_to_be_unfenced(world: World) -> None:
+def test_fenced_broker_requests_unfencing(world: World) -> None:
     world.serve()
     world.time.run(2.1)
     world.heard(fenced=True)
@@ -159,14 +159,14 @@ def test_a_broker_that_was_unregistered_registers_again(world: World) -> None:
     world.controller.answer(None, KafkaError(ErrorCode.STALE_BROKER_EPOCH))
     request = world.registered(50)
     assert bytes(request.incarnation_id) == b"J" * 16
-    assert request.previous_broker_epoch == EPOCH, "it goes on with what it has: nothing was lost"
+    assert request.previous_broker_epoch == EPOCH, "it continues with its data: nothing was lost"
     assert world.lifecycle.broker_epoch == 50
-    assert world.noted == [50], "so that the next start can tell which incarnation ran here"
+    assert world.noted == [50], "so that the next start knows the incarnation that ran here"
     assert world.heard(fenced=False).broker_epoch == 50
 
 
-def test_a_broker_that_somebody_else_had_let_go_registers_again(world: World, caplog: Any) -> None:
-    """Whoever knows the epoch, which is public, can ask for a controlled shutdown in the name of the broker."""
+def test_broker_shut_down_by_a_foreign_request_registers_again(world: World, caplog: Any) -> None:
+    """Any client that knows the epoch, which is public, can request a controlled shutdown of the broker."""
     world.serve()
     epoch, pauses = EPOCH, []
     for incarnation in (b"J", b"K", b"L", b"M"):
@@ -183,11 +183,11 @@ def test_a_broker_that_somebody_else_had_let_go_registers_again(world: World, ca
         assert (heartbeat.broker_epoch, heartbeat.want_fence, heartbeat.want_shut_down) == (epoch, False, False)
         assert not world.lifecycle.fenced
     assert pauses[0] == 0
-    assert pauses == sorted(set(pauses)), "it rests longer each time"
-    assert caplog.text.count("somebody asked") == 1, "and tells once"
+    assert pauses == sorted(set(pauses)), "growing delays"
+    assert caplog.text.count("received a shutdown request") == 1, "logged once"
 
 
-def test_a_refusal_for_good_does_not_end_a_broker_that_runs(world: World) -> None:
+def test_final_refusal_does_not_end_a_running_broker(world: World) -> None:
     world.serve()
     world.time.run(2.1)
     world.controller.answer(None, KafkaError(ErrorCode.STALE_BROKER_EPOCH))
@@ -219,29 +219,29 @@ def test_another_broker_with_this_id(world: World, caplog: Any) -> None:
             world.controller.answer(None, KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "alive"))
         world.time.run(0.05)
     assert "node.id 1" in str(world.events[0])
-    assert 55 < tries < 70, "after the first few it asks once a second"
-    assert caplog.text.count("is not over") == 1, "and tells once"
+    assert 55 < tries < 70, "after the first few it retries once a second"
+    assert caplog.text.count("is still active") == 1, "logged once"
 
 
-def test_a_session_that_a_kill_left_is_waited_out_and_told_once(world: World, caplog: Any) -> None:
+def test_session_of_a_killed_broker_is_awaited_and_logged_once(world: World, caplog: Any) -> None:
     for _ in range(4):
         world.controller.answer(None, KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "alive"))
         world.time.run(1.1)
     world.registered()
     world.publish(EPOCH)
     assert world.events == ["caught up"]
-    assert caplog.text.count("is not over") == 1
+    assert caplog.text.count("is still active") == 1
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION])
-def test_a_refusal_for_good_ends_the_start_at_once(world: World, code: ErrorCode) -> None:
+def test_final_refusal_ends_the_start_at_once(world: World, code: ErrorCode) -> None:
     world.controller.answer(None, KafkaError(code, "no"))
     assert isinstance(world.events[0], OperatorError)
     world.time.run(100)
     assert world.controller.asked == []
 
 
-def test_a_directory_that_failed_is_told_at_once_and_from_then_on(world: World) -> None:
+def test_failed_directory_is_in_every_heartbeat(world: World) -> None:
     assert world.registered().log_dirs == [b"D" * 16, b"E" * 16]
     world.publish(EPOCH)
     world.heard(fenced=True)
@@ -254,7 +254,7 @@ def test_a_directory_that_failed_is_told_at_once_and_from_then_on(world: World) 
     assert world.registered(EPOCH + 1).log_dirs == [b"D" * 16]
 
 
-def test_directories_that_take_no_new_replicas_are_told_once_the_settings_are_known(world: World) -> None:
+def test_cordoned_directories_are_reported_with_known_configs(world: World) -> None:
     world.cordoned = [b"E" * 16]
     world.registered()
     world.publish(EPOCH)
@@ -280,9 +280,9 @@ class TestShutdown:
         world.heard(fenced=True, let_go=True)
         assert world.events == ["let go"]
         world.time.run(100)
-        assert world.controller.asked == [], "it asks for nothing any more"
+        assert world.controller.asked == [], "no further requests"
 
-    def test_goes_without_leave_when_nobody_answers(self, world: World) -> None:
+    def test_shutdown_ends_when_no_controller_answers(self, world: World) -> None:
         self.begin(world)
         while not world.events:
             world.controller.answer(None, ConnectionError("gone"))
@@ -294,7 +294,7 @@ class TestShutdown:
         assert world.events == ["let go"]
 
 
-def test_a_broker_registers_with_its_directories_once_the_level_names_them(world: World) -> None:
+def test_directories_are_registered_at_a_supporting_level(world: World) -> None:
     world.serve()
 
     def publish(offset: int, level: int, *log_dirs: bytes) -> None:
@@ -304,7 +304,7 @@ def test_a_broker_registers_with_its_directories_once_the_level_names_them(world
         world.time.run()
 
     publish(EPOCH + 1, DIRECTORY_ASSIGNMENT - 1)
-    assert world.controller.asked == [], "such a level can't name them"
+    assert world.controller.asked == [], "this level does not support directories"
     publish(EPOCH + 2, DIRECTORY_ASSIGNMENT)
     request = world.registered()
     assert (request.incarnation_id, request.log_dirs) == (b"I" * 16, [b"D" * 16, b"E" * 16])
@@ -314,7 +314,7 @@ def test_a_broker_registers_with_its_directories_once_the_level_names_them(world
     assert not world.lifecycle.fenced
 
 
-def test_a_heartbeat_that_is_under_way_does_not_hold_that_back(world: World) -> None:
+def test_heartbeat_in_flight_does_not_delay_the_report(world: World) -> None:
     world.serve()
     world.time.run(2.0)
     broker = BrokerImage(1, EPOCH, b"I" * 16, (), {}, None, False, False, ())
@@ -326,7 +326,7 @@ def test_a_heartbeat_that_is_under_way_does_not_hold_that_back(world: World) -> 
 
 
 def test_heartbeat_follows_the_shutdown_of_another_broker(world: World) -> None:
-    """The controller waits for it: twice the interval would be added to every controlled shutdown."""
+    """The controller waits for it: otherwise every controlled shutdown would take two heartbeat intervals longer."""
 
     def publish(offset: int, *, fenced: bool = False, changes: MetadataChanges) -> None:
         broker = BrokerImage(2, EPOCH, b"I" * 16, (), {}, None, fenced, True, ())
@@ -337,7 +337,7 @@ def test_heartbeat_follows_the_shutdown_of_another_broker(world: World) -> None:
     publish(EPOCH + 1, changes=MetadataChanges(brokers_changed=True))
     publish(EPOCH + 2, changes=MetadataChanges())
     assert world.heard(fenced=False).current_metadata_offset == EPOCH + 1
-    assert world.heard(fenced=False).current_metadata_offset == EPOCH + 2, "one that was under way is too old"
+    assert world.heard(fenced=False).current_metadata_offset == EPOCH + 2, "a request in flight was too old"
     assert world.controller.asked == []
     publish(EPOCH + 3, fenced=True, changes=MetadataChanges(brokers_changed=True))
     publish(EPOCH + 4, changes=MetadataChanges())

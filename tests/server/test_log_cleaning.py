@@ -1,4 +1,4 @@
-"""The cleaner of a broker: what it makes of settings, also while it runs, and what dashboards are told of it."""
+"""The cleaner of a broker: its settings, also changed at runtime, and its metrics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ottla.storage.files.log_config import LogConfig
 
 
 class Scheduler:
-    """Timers that run when a test says so."""
+    """Timers that run on the test's command."""
 
     def __init__(self) -> None:
         self.timers: list[list] = []
@@ -84,14 +84,14 @@ def disk():
 
 @pytest.fixture
 def cleaning(scheduler, disk):
-    """With a log that is being mended, so that it is not looked at."""
+    """With a log under repair, so that it is skipped."""
     return new_cleaning(scheduler, disk)
 
 
 def new_cleaning(scheduler, disk):
     config = LogConfig(cleanup_policy=frozenset({"compact"}))
-    mended = object()
-    bad = SimpleNamespace(topic="bad", partition=0, size_bytes=70, config=config, failed=False, cleaning=mended)
+    repair = object()
+    bad = SimpleNamespace(topic="bad", partition=0, size_bytes=70, config=config, failed=False, cleaning=repair)
     logs = SimpleNamespace(
         directories=[SimpleNamespace(path="/data", logs={("bad", 0): bad}, offline=None)],
         futures={},
@@ -110,7 +110,7 @@ def test_defaults_are_kafkas():
     assert settings == (1, 128 << 20, 0.9, 512 << 10, 1.7976931348623157e308)
 
 
-def test_too_little_is_raised_to_the_least_that_works():
+def test_too_small_settings_are_raised_to_the_minimum():
     settings = cleaner_settings(parse(threads="3", dedupe_buffer_size="5", io_max_bytes_per_second="0"))
     assert settings.dedupe_buffer_bytes == 3 * LEAST_BUFFER_BYTES
     assert settings.max_bytes_per_second == LEAST_BYTES_PER_SECOND
@@ -129,7 +129,7 @@ def test_settings_change_while_it_runs(cleaning, scheduler):
     assert cleaning.cleaner.last_run_ms == 5000
 
 
-def test_without_threads_nothing_is_looked_for(cleaning):
+def test_without_threads_the_cleaner_is_idle(cleaning):
     cleaning.use_config(parse(threads="0"))
     cleaning.cleaner.last_run_ms = 1
     cleaning.cleaner.run_due()
@@ -160,7 +160,7 @@ def test_gauges(cleaning):
         assert line in text.splitlines(), line
 
 
-def test_work_in_the_pool_is_in_flight_until_what_follows_is_done():
+def test_pool_work_is_in_flight_until_its_callback_is_done():
     in_flight, submitted, seen = InFlight(), [], []
     pool = TrackedPool(SimpleNamespace(submit=lambda work, done: submitted.append((work, done))), in_flight)
     pool.submit(lambda: 7, lambda result, error: seen.append((result, in_flight.count)))
@@ -171,14 +171,14 @@ def test_work_in_the_pool_is_in_flight_until_what_follows_is_done():
     assert in_flight.count == 0
 
 
-def test_what_becomes_of_each_log_is_told_in_a_file_that_the_next_life_takes_up(scheduler, disk, cleaning):
+def test_cleaner_report_file_is_read_after_a_restart(scheduler, disk, cleaning):
     path = "/data/.ottla_cleaner"
     done = PassReport(4000, 1.5, 100, 30, 70, 0.1)
     cleaning.use_config(parse())
     cleaning.cleaner.reports["bad", 0] = done
     scheduler.run()
-    told = parse_report(disk.read_bytes(path), path)
-    assert told == (5000, [("bad", 0, "waiting", "the cleaner has not looked at it yet", -1, done)])
+    reported = parse_report(disk.read_bytes(path), path)
+    assert reported == (5000, [("bad", 0, "waiting", "the cleaner has not looked at it yet", -1, done)])
     disk.unlink(path)
     scheduler.run()
     assert not disk.exists(path), "nothing has changed"

@@ -47,7 +47,7 @@ def test_partitions_are_spread_and_stay_where_they_are(tmp_path: Path) -> None:
         server.stop()
 
 
-def test_a_directory_that_is_not_named_any_more_is_not_begun_anew(tmp_path: Path) -> None:
+def test_removed_log_directory_is_not_recreated(tmp_path: Path) -> None:
     both, one = f"{tmp_path}/a,{tmp_path}/b", f"{tmp_path}/a"
     server = Server(tmp_path, log_dirs=both)
     try:
@@ -80,7 +80,7 @@ def test_a_directory_that_is_not_named_any_more_is_not_begun_anew(tmp_path: Path
         server.stop()
 
 
-def test_a_cordoned_directory_is_told(tmp_path: Path) -> None:
+def test_cordoned_directory_is_reported(tmp_path: Path) -> None:
     server = Server(tmp_path, log_dirs=f"{tmp_path}/a,{tmp_path}/b", cordoned_log_dirs=f"{tmp_path}/a")
     try:
         client = server.connect()
@@ -93,15 +93,15 @@ def test_a_cordoned_directory_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", [CORDONED_DIRECTORIES - 1, CORDONED_DIRECTORIES])
-def test_a_node_alone_with_no_directory_for_them_makes_no_partitions(tmp_path: Path, level: int) -> None:
-    """From the level on that can say so (KIP-1066)."""
+def test_single_node_with_all_directories_cordoned(tmp_path: Path, level: int) -> None:
+    """From the level that supports cordoning (KIP-1066)."""
     server = Server(tmp_path, log_dirs=f"{tmp_path}/a,{tmp_path}/b")
     try:
         client = server.connect()
         update = FeatureUpdateKey(feature="metadata.version", max_version_level=level, upgrade_type=1)
         assert client.ask(UpdateFeaturesRequest(feature_updates=[update], timeout_ms=1000), 1).error_code == 0
 
-        def told() -> bool:
+        def is_reported() -> bool:
             known = server.broker.parts.publisher.image.brokers[1].cordoned_log_dirs
             return level < CORDONED_DIRECTORIES or list(known) == server.broker.parts.logs.cordoned_ids()
 
@@ -110,7 +110,7 @@ def test_a_node_alone_with_no_directory_for_them_makes_no_partitions(tmp_path: P
             resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
             (result,) = server.connect().ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
             assert result.error_code == 0, result.error_message
-            server.run_until(told)
+            server.run_until(is_reported)
 
         def created(name: str) -> int:
             topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
@@ -123,7 +123,7 @@ def test_a_node_alone_with_no_directory_for_them_makes_no_partitions(tmp_path: P
         assert created("u") == expected
         server.restart()
         assert len(server.broker.parts.logs.cordoned_ids()) == 2
-        server.run_until(told)
+        server.run_until(is_reported)
         assert created("v") == expected
         cordon("")
         assert created("w") == 0

@@ -1,4 +1,4 @@
-"""The scrubber of a broker: its setting, its step, and what dashboards are told of it."""
+"""The scrubber of a broker: its settings, its step, and its metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Clock:
         return 5.0
 
 
-def test_it_follows_its_setting_and_tells_what_it_found():
+def test_scrubber_follows_its_settings_and_reports_damage():
     timers: list[tuple[float, Any]] = []
     scheduler: Any = SimpleNamespace(call_later=lambda delay, callback: timers.append((delay, callback)))
     nothing: Any = None

@@ -57,7 +57,7 @@ def test_all_topics_and_none(client: Connection) -> None:
     assert client.ask(by_name(), 9).topics == []
 
 
-def test_internal_topics_are_not_made_on_demand(client: Connection) -> None:
+def test_internal_topics_are_not_auto_created(client: Connection) -> None:
     for name in ("__consumer_offsets", "__transaction_state", "__cluster_metadata"):
         (topic,) = client.ask(by_name(name, create=True), 9).topics
         assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -86,7 +86,7 @@ def test_by_id(client: Connection) -> None:
 
 
 def created(client: Connection, name: str) -> MetadataResponseTopic:
-    """The topic as it is described once it is there; asking creates it."""
+    """The description of the topic once it exists; the request creates it."""
     (topic,) = client.ask(by_name(name, create=True), 12).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     topics = client.server.broker.contexts.topics
@@ -111,23 +111,21 @@ def test_topics_are_created_on_demand_and_unknown_until_then(client: Connection)
     }
 
 
-def test_a_deleted_topic_is_unknown_to_the_first_who_asks(client: Connection) -> None:
+def test_deleted_topic_is_unknown_before_auto_creation(client: Connection) -> None:
     before = created(client, "t").topic_id
     response = client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000), 6)
     assert response.responses[0].error_code == 0
     assert created(client, "t").topic_id != before
 
 
-def test_a_creation_that_is_refused_is_told_in_the_log_and_tried_again(
-    client: Connection, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_refused_auto_creation_is_logged_and_retried(client: Connection, caplog: pytest.LogCaptureFixture) -> None:
     created(client, "a.b")
     for _ in range(2):  # fre.sh and fre_sh would share metric names, so the second is refused
         caplog.clear()
         (topic,) = client.ask(by_name("a_b", create=True), 12).topics
         assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         client.server.run_until(lambda: not client.server.broker.contexts.topics.on_demand)
-        assert "'a_b' can't be created on demand" in caplog.text
+        assert "auto-creation of topic 'a_b' failed" in caplog.text
 
 
 def test_creations_on_demand_are_bounded(server: Server, client: Connection) -> None:
@@ -147,7 +145,7 @@ def test_topics_are_not_created_unless_both_sides_want(make_server: Callable[...
     assert client.ask(by_name("t", create=True), 12).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_authorized_operations_are_told_when_asked(client: Connection) -> None:
+def test_authorized_operations_are_returned_on_request(client: Connection) -> None:
     client.create_topic("t")
     plain = client.ask(by_name("t"), 8)
     assert (plain.topics[0].topic_authorized_operations, plain.cluster_authorized_operations) == (NOT_ASKED, NOT_ASKED)
@@ -228,7 +226,7 @@ def test_producers_that_wait_for_one_block_all_get_an_id(server: Server) -> None
     assert sorted(each.answer().producer_id for each in clients) == list(range(20))
 
 
-def test_who_initializes_a_producer_before_looking_for_its_coordinator_is_sent_looking(client: Connection) -> None:
+def test_init_producer_id_before_lookup_gets_not_coordinator(client: Connection) -> None:
     response = client.ask(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000), 4)
     assert (response.error_code, response.producer_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
     empty = client.ask(InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1000), 4)

@@ -1,4 +1,4 @@
-"""Requests that once left metadata no node could read again: refused, while another client is served."""
+"""Requests that once left unreadable metadata: refused, while another client is served."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A node on another metadata log than KRaft's: one in memory, without quorum, term or file, numbered like ZooKeeper's.
+"""A node on another metadata log than KRaft's: in memory, without quorum, term or file, numbered like ZooKeeper's.
 
-What it has to bring is `MetadataLog`, and the rest of the node must not tell it from the real one.
+It has to implement `MetadataLog`; the rest of the node must not notice the difference.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CONTROLLER_EPOCH = 3
 
 
 class MemoryLog:
-    """Every submission is a delta to all there is; the offset of an image is controller epoch and sequence."""
+    """Every submission is a delta to the image; the offset of an image is controller epoch and sequence."""
 
     def __init__(self, context: MetadataLogContext) -> None:
         self._publisher = context.publisher
@@ -60,7 +60,7 @@ class MemoryLog:
         return False
 
     def check_voters(self) -> None:
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "nobody votes here")
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "this metadata log has no voters")
 
     name_voters = check_voters
 
@@ -119,7 +119,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connecti
     server.loop.close()
 
 
-def test_topics_are_made_written_and_read(client: Connection) -> None:
+def test_topics_are_created_written_and_read(client: Connection) -> None:
     topic_id = client.create_topic("t", 2)
     assert client.produce("t", b"x").error_code == 0
     (partition,) = fetched(client.ask(fetch_request((topic_id, 0, 0)), 13)).values()
@@ -128,7 +128,7 @@ def test_topics_are_made_written_and_read(client: Connection) -> None:
     assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_a_topic_is_made_on_demand(client: Connection) -> None:
+def test_topic_is_auto_created(client: Connection) -> None:
     def asked() -> int:
         (topic,) = client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="new")]), 12).topics
         return int(topic.error_code)
@@ -154,11 +154,11 @@ def test_producers_get_ids(client: Connection) -> None:
     assert second.producer_id == first.producer_id + 1
 
 
-def test_who_leads_it_is_the_controller(client: Connection) -> None:
+def test_leader_of_the_metadata_log_is_the_controller(client: Connection) -> None:
     assert client.ask(DescribeClusterRequest(), 1).controller_id == client.server.broker.contexts.admin.config.node_id
 
 
-def test_without_a_quorum_nobody_is_told_of_one(client: Connection) -> None:
+def test_without_a_quorum_no_quorum_apis_are_served(client: Connection) -> None:
     served = {api.api_key for api in client.ask(ApiVersionsRequest(), 2).api_keys}
     assert ApiKey.CREATE_TOPICS in served
     assert not served & {ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER}

@@ -1,4 +1,4 @@
-"""What would hold the loop goes to the pool: decompression for a lookup by time, cold pages of a read."""
+"""Work that would block the loop runs in the pool: decompression for lookups by time, cold pages of a read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def found(response: object) -> list[tuple[int, int]]:
 
 @pytest.fixture
 def decompressing_threads(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
-    """Where batches were decompressed."""
+    """Threads that decompressed batches."""
     seen: list[threading.Thread] = []
     real = compression.decompress
 
@@ -61,7 +61,7 @@ def test_a_compressed_batch_is_searched_off_the_loop(
     assert found(client.answer()) == [(ErrorCode.INVALID_REQUEST, -1), (0, 2)]
     assert found(client.ask(lookup((0, T0 + 1), (1, -3)), 7)) == [(0, 1), (0, 2)]
     assert threading.main_thread() not in decompressing_threads
-    assert len(decompressing_threads) == 3, "each batch is opened once"
+    assert len(decompressing_threads) == 3, "each batch is decompressed once"
 
 
 def test_a_lookup_in_a_large_batch_waits_for_a_long_turn(server: Server, client: Connection) -> None:
@@ -73,7 +73,7 @@ def test_a_lookup_in_a_large_batch_waits_for_a_long_turn(server: Server, client:
     other = server.connect()
     assert not client.send(lookup((0, T0 + 1)), 7)
     server.run_until(lambda: bool(held.held))
-    assert found(other.ask(lookup((1, T0 + 1)), 7)) == [(0, 1)], "behind it, and not kept up by it"
+    assert found(other.ask(lookup((1, T0 + 1)), 7)) == [(0, 1)], "queued behind it, and not delayed by it"
     assert client.channel.answers == []
     held.run()
     assert found(client.answer()) == [(0, 1)]
@@ -86,8 +86,8 @@ def test_a_plain_batch_is_searched_at_once(client: Connection) -> None:
     assert found(client.answer()) == [(0, 1)]
 
 
-def test_headers_that_lied_are_opened_one_after_the_other(client: Connection) -> None:
-    """The largest timestamp of a compressed batch is the producer's word."""
+def test_batches_with_wrong_headers_are_read_one_by_one(client: Connection) -> None:
+    """The largest timestamp of a compressed batch is set by the producer."""
     client.create_topic("t")
     for _ in range(7):
         batch = build_batch([RecordData(T0, None, b"a")], compression="gzip")
@@ -95,7 +95,7 @@ def test_headers_that_lied_are_opened_one_after_the_other(client: Connection) ->
         client.produce("t", records=with_crc(batch))
     client.produce("t", b"b", timestamp=T0 + 500, compression="gzip")
     assert not client.send(lookup((0, T0 + 400)), 7)
-    assert found(client.answer()) == [(0, 4)], "after four lies the fifth header is believed"
+    assert found(client.answer()) == [(0, 4)], "after four wrong headers the fifth is trusted"
 
 
 def with_crc(batch: bytearray) -> bytes:
@@ -105,7 +105,7 @@ def with_crc(batch: bytearray) -> bytes:
     return bytes(batch)
 
 
-def test_a_body_that_is_no_data_is_an_error_of_its_partition(client: Connection) -> None:
+def test_uncompressible_body_is_an_error_of_its_partition(client: Connection) -> None:
     client.create_topic("t", 2)
     damaged = bytearray(batch_of(b"a" * 100, compression="zstd"))
     damaged[61:70] = bytes(9)
@@ -116,7 +116,7 @@ def test_a_body_that_is_no_data_is_an_error_of_its_partition(client: Connection)
 
 
 class HeldPool:
-    """A pool whose work waits for a word."""
+    """A pool whose work waits for the test's command."""
 
     def __init__(self) -> None:
         self.held: list[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = []
@@ -129,7 +129,7 @@ class HeldPool:
             done(work(), None)
 
 
-def test_what_happens_meanwhile_is_seen(server: Server, client: Connection) -> None:
+def test_changes_during_pool_work_are_seen(server: Server, client: Connection) -> None:
     pool = server.broker.contexts.data.compute_pool = HeldPool()  # type: ignore[assignment]
     client.create_topic("t")
     client.produce("t", b"a", compression="gzip")
@@ -167,7 +167,7 @@ def test_a_stop_waits_for_the_batch_in_work_and_not_for_all(make_server: Callabl
 
 @pytest.fixture
 def cold(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Nothing is in the page cache, not even what was read a moment ago; names of files that the loop's thread read."""
+    """An empty page cache, even for recently read data; returns the names of files that the loop's thread read."""
     blocked: list[str] = []
     real = RealFile.read
 
@@ -205,7 +205,7 @@ def test_a_cold_read_is_found_off_the_loop(server: Server, client: Connection, c
         partition = fetched(client.answer())[("t", 0)]
         assert b"%03d" % offset * 40 in bytes(partition.records)
     assert cold == []
-    assert client.send(fetch_request(("t", 0, 199)), 12), "the newest batches need no look"
+    assert client.send(fetch_request(("t", 0, 199)), 12), "the newest batches need no disk read"
 
 
 def test_many_cold_partitions_are_read_together(server: Server, client: Connection, cold: list[str]) -> None:
@@ -237,7 +237,7 @@ def test_a_cold_fetch_of_a_client_that_went_away(server: Server, client: Connect
     assert server.broker.parts.failures.count == 0
 
 
-def test_file_systems_that_can_not_tell_are_read_as_they_are(
+def test_file_systems_without_cache_information_are_read(
     server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(server, client)

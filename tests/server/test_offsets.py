@@ -51,7 +51,7 @@ def test_special_timestamps(filled: Connection) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 12))
-def test_every_version_and_what_it_knows(filled: Connection, version: int) -> None:
+def test_supported_fields_of_every_version(filled: Connection, version: int) -> None:
     epoch = 0 if version >= 4 else -1
     assert list_offset(filled, -1, version) == (0, 5, -1, epoch)
     for timestamp, first in ((-3, 7), (-4, 8), (-5, 9), (-6, 11)):
@@ -96,7 +96,7 @@ def test_records_are_deleted_from_the_start(filled: Connection) -> None:
     partition = fetched(filled.ask(fetch_request(("t", 0, 1)), 12))[("t", 0)]
     assert partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert fetched(filled.ask(fetch_request(("t", 0, 2)), 12))[("t", 0)].log_start_offset == 2
-    assert delete_records(filled, 1) == (0, 2), "never back"
+    assert delete_records(filled, 1) == (0, 2), "never decreases"
     assert delete_records(filled, 6) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert delete_records(filled, -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert delete_records(filled, -1, version=0) == (0, 5)
@@ -110,7 +110,7 @@ def test_a_compacted_topic_keeps_its_records(client: Connection) -> None:
     assert client.produce("t", b"a").error_code == ErrorCode.INVALID_RECORD
 
 
-def test_where_an_epoch_ended(make_server: Callable[..., Server]) -> None:
+def test_end_offset_of_an_epoch(make_server: Callable[..., Server]) -> None:
     server = make_server()
     client = server.connect()
     client.create_topic("t")

@@ -61,7 +61,7 @@ def receive(client, version, offset=0, **more):
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4])
-def test_what_an_old_producer_sends_a_new_consumer_reads(client, version, codec):
+def test_new_consumer_reads_records_of_an_old_producer(client, version, codec):
     client.create_topic("t")
     magic = 1 if version == 2 else 0
     answer = send(client, version, message_set([b"a", None, b"c"], magic, codec))
@@ -78,7 +78,7 @@ def test_what_an_old_producer_sends_a_new_consumer_reads(client, version, codec)
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
-def test_what_a_new_producer_sends_an_old_consumer_reads(client, version, codec):
+def test_old_consumer_reads_records_of_a_new_producer(client, version, codec):
     client.create_topic("t")
     client.produce("t", b"a", b"b", compression=codec)
     client.produce("t", b"c", compression=codec)
@@ -95,7 +95,7 @@ def test_an_old_consumer_waits_for_records(server, client, version):
     assert [bytes(entry.value) for entry in entries(answer.records)] == [b"a"]
 
 
-def test_zstd_can_not_be_had_by_an_old_consumer(client):
+def test_zstd_is_refused_to_an_old_consumer(client):
     client.create_topic("t")
     client.produce("t", b"a", compression="zstd")
     answer = client.ask(fetch_request(0), 3).responses[0].partitions[0]
@@ -119,7 +119,7 @@ def test_refused_sets_are_answered_and_nothing_is_appended(client):
     assert send(client, 2, good).base_offset == 0
 
 
-def test_what_a_topic_demands_holds_for_old_producers_too(client):
+def test_topic_configs_apply_to_old_producers(client):
     client.create_topic("t", cleanup_policy="compact", max_message_bytes="1000")
     out = bytearray()
     append_message_set(out, [Message(0, 1_700_000_000_000, None, b"v")], 1, NONE)
@@ -128,7 +128,7 @@ def test_what_a_topic_demands_holds_for_old_producers_too(client):
     assert send(client, 2, message_set([b"v"], 1, GZIP)).error_code == 0
 
 
-def test_an_old_producer_without_acks_gets_no_answer_and_keeps_its_order(client):
+def test_old_producer_with_acks_0_keeps_its_order(client):
     client.create_topic("t")
     data = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=message_set([b"a"], 0))])]
     client.send(ProduceRequest(acks=0, timeout_ms=5000, topic_data=data), 0)

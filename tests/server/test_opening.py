@@ -60,7 +60,7 @@ def test_others_are_served_while_partitions_are_opened(server: Server, client: C
     assert [client.produce("many", b"a", partition=index).error_code for index in range(MANY)] == [0] * MANY
 
 
-def test_a_creation_waits_for_those_before_it_and_not_for_those_behind(server: Server, client: Connection) -> None:
+def test_creation_waits_only_for_earlier_creations(server: Server, client: Connection) -> None:
     create_many(client, "first")
     run_until_some_are_open(server, "first")
     second = server.connect()
@@ -73,11 +73,11 @@ def test_a_creation_waits_for_those_before_it_and_not_for_those_behind(server: S
 
 
 @pytest.mark.parametrize(("key_type", "topic"), [(0, "__consumer_offsets"), (1, "__transaction_state")])
-def test_who_asks_for_a_coordinator_waits_until_it_is_there(
+def test_coordinator_lookup_waits_until_it_is_loaded(
     server: Server, client: Connection, key_type: int, topic: str
 ) -> None:
     finding = FindCoordinatorRequest(coordinator_keys=["g"], key_type=key_type)
-    assert not client.send(finding, 6), "the topic is to be made first"
+    assert not client.send(finding, 6), "the topic has to be created first"
     run_until_some_are_open(server, topic)
     second = server.connect()
     assert [coordinator.error_code for coordinator in second.ask(finding, 6).coordinators] == [0]
@@ -86,7 +86,7 @@ def test_who_asks_for_a_coordinator_waits_until_it_is_there(
     assert [coordinator.error_code for coordinator in client.answer().coordinators] == [0]
 
 
-def test_a_group_may_be_asked_for_as_soon_as_its_coordinator_was_named(server: Server, client: Connection) -> None:
+def test_group_is_available_after_the_coordinator_lookup(server: Server, client: Connection) -> None:
     finding = FindCoordinatorRequest(coordinator_keys=["g"])
     client.send(finding, 6)
     run_until_some_are_open(server, "__consumer_offsets")
@@ -138,13 +138,13 @@ def test_settings_that_change_meanwhile_hold_for_all(server: Server, client: Con
 
 
 def left(server: Server, name: str = "many") -> int:
-    """Directories of the topic's logs that are neither renamed nor gone."""
+    """Directories of the topic's logs that are neither renamed nor removed."""
     found = (server.directory / "data").glob(f"{name}-*")
     return sum(not path.name.endswith(("-delete", "-stray")) for path in found)
 
 
 def delete_and_stop_amid(server: Server, client: Connection) -> None:
-    """Turn by turn, until some of the topic's logs are gone and others are not."""
+    """Run turn by turn, until some of the topic's logs are removed and others are not."""
     create_many(client)
     assert client.answer().topics[0].error_code == 0
     assert left(server) == MANY
@@ -164,7 +164,7 @@ def test_others_are_served_while_a_topic_is_removed(server: Server, client: Conn
     server.run_until(lambda: left(server) == 0)
 
 
-def test_a_topic_of_the_same_name_waits_for_the_logs_of_the_one_before(server: Server, client: Connection) -> None:
+def test_recreated_topic_waits_for_the_old_topics_logs(server: Server, client: Connection) -> None:
     delete_and_stop_amid(server, client)
     again = server.connect()
     create_many(again)
@@ -182,7 +182,7 @@ def test_a_stop_amid_a_removal_leaves_nothing_to_the_next_start(server: Server, 
     assert opened(server) == MANY
 
 
-def test_who_waits_at_a_partition_that_is_removed_is_answered(server: Server, client: Connection) -> None:
+def test_requests_parked_at_a_removed_partition_are_answered(server: Server, client: Connection) -> None:
     create_many(client)
     client.answer()
     reader = server.connect()

@@ -9,7 +9,7 @@ from ottla.server.requests.pool_share import COMPUTE_THREADS, PoolShare
 
 
 class ManualPool:
-    """A pool whose work ends when the test says so, oldest first."""
+    """A pool whose work ends on the test's command, oldest first."""
 
     def __init__(self) -> None:
         self.running: list[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = []
@@ -23,7 +23,7 @@ class ManualPool:
 
 
 class Connection:
-    """Has one piece of work in the share at a time, and another one as soon as that is done."""
+    """Has one piece of work in the share at a time, and submits the next as soon as that is done."""
 
     def __init__(self, share: PoolShare, *, long: bool) -> None:
         self.turns = 0
@@ -54,15 +54,15 @@ def test_short_work_never_waits_behind_long_work() -> None:
     share = PoolShare(pool)
     for _ in range(30):
         Connection(share, long=True)
-    assert len(pool.running) == 1, "a thread is left for short work"
+    assert len(pool.running) == 1, "a thread is reserved for short work"
     honest = Connection(share, long=False)
     for turn in range(5):
         assert honest.turns == turn
         assert len(pool.running) == 2
-        pool.end(1)  # the long one goes on
+        pool.end(1)  # the long one continues
 
 
-def test_every_connection_has_its_turn_before_any_has_two_more() -> None:
+def test_connections_take_turns_in_the_pool_share() -> None:
     pool = ManualPool()
     share = PoolShare(pool)
     connections = [Connection(share, long=False) for _ in range(30)]
@@ -73,7 +73,7 @@ def test_every_connection_has_its_turn_before_any_has_two_more() -> None:
             turns = [connection.turns for connection in kind]
             assert max(turns) - min(turns) <= 2
     assert min(connection.turns for connection in connections) >= 5
-    assert min(connection.turns for connection in longer) >= 5, "short work does not keep long work out either"
+    assert min(connection.turns for connection in longer) >= 5, "short work does not starve long work either"
 
 
 def test_an_error_ends_a_turn_like_a_result() -> None:

@@ -1,4 +1,4 @@
-"""Produce as a conversation: acknowledgements, offsets, idempotence, limits, refusals."""
+"""Produce requests: acknowledgements, offsets, idempotence, limits, refusals."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_topics_by_id(client: Connection) -> None:
     assert client.produce(b"\x07" * 16, b"a").error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_bytes_come_back_as_they_were_sent(client: Connection) -> None:
+def test_fetched_bytes_equal_produced_bytes(client: Connection) -> None:
     client.create_topic("t")
     sent = [
         batch_of(b"x" * 10, b"y", compression=codec, key=b"k") for codec in ("none", "gzip", "snappy", "lz4", "zstd")
@@ -108,7 +108,7 @@ def test_too_few_in_sync_replicas_for_acks_all(client: Connection, server: Serve
     assert client.produce("t", b"a", acks=1).base_offset == 1
 
 
-def test_an_idempotent_producer_is_deduplicated_and_gaps_are_refused(client: Connection) -> None:
+def test_idempotent_batches_are_deduplicated_and_gaps_refused(client: Connection) -> None:
     client.create_topic("t")
     ids: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
     assert client.produce("t", b"a", b"b", base_sequence=0, **ids).base_offset == 0
@@ -119,7 +119,7 @@ def test_an_idempotent_producer_is_deduplicated_and_gaps_are_refused(client: Con
     assert client.produce("t", b"d", base_sequence=3, **ids).base_offset == 3
 
 
-def test_too_large_a_batch(server: Server, client: Connection) -> None:
+def test_too_large_batch_is_refused(server: Server, client: Connection) -> None:
     client.create_topic("t", max_message_bytes="200")
     answer = client.produce("t", b"x" * 300)
     assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
@@ -157,7 +157,7 @@ def test_zstd_needs_version_7(client: Connection) -> None:
     assert client.produce("t", b"a", compression="zstd", version=7).error_code == 0
 
 
-def test_log_append_time_is_told_and_stored(client: Connection) -> None:
+def test_log_append_time_is_returned_and_stored(client: Connection) -> None:
     client.create_topic("t", message_timestamp_type="LogAppendTime")
     answer = client.produce("t", b"a", timestamp=5)
     assert answer.log_append_time_ms > 1_700_000_000_000
@@ -166,7 +166,7 @@ def test_log_append_time_is_told_and_stored(client: Connection) -> None:
     assert batch.crc_matches()
 
 
-def test_an_append_that_reaches_flush_messages_waits_for_the_disk(server: Server, client: Connection) -> None:
+def test_append_reaching_flush_messages_waits_for_fsync(server: Server, client: Connection) -> None:
     client.create_topic("t", flush_messages="2")
     log = server.broker.parts.replicas.find("t", 0).log
     assert client.send(produce_request("t", b"a", acks=1), 9), "one record: nothing to wait for"
@@ -184,13 +184,13 @@ def test_a_retry_waits_for_the_disk_like_the_first_attempt(server: Server, clien
     log = server.broker.parts.replicas.find("t", 0).log
     ids: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     retry = server.connect()
-    go_on = threading.Event()
+    gate = threading.Event()
     for _ in range(MAX_THREADS):
-        server.pool.submit(lambda: go_on.wait(30), lambda *_: None)
+        server.pool.submit(lambda: gate.wait(30), lambda *_: None)
     assert not client.send(produce_request("t", b"a", acks=1, **ids), 9)
     assert not retry.send(produce_request("t", b"a", acks=1, **ids), 9), "not yet on disk"
     assert log.recovery_point == 0
-    go_on.set()
+    gate.set()
     for connection in (client, retry):
         answer = connection.answer().responses[0].partition_responses[0]
         assert (answer.error_code, answer.base_offset) == (0, 0)
@@ -211,7 +211,7 @@ def test_everything_survives_a_restart_and_epochs_rise(make_server: Callable[...
     server = make_server()
     client = server.connect()
     topic_id = client.create_topic("t", retention_ms="123456789")
-    # A producer expires by the time of its records, so they are of today.
+    # A producer expires by the time of its records, so they have today's timestamps.
     ids: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "timestamp": int(time.time() * 1000)}
     client.produce("t", b"a", base_sequence=0, **ids)
     before = server.broker.parts.replicas.find("t", 0).leader_epoch
@@ -302,7 +302,7 @@ def test_a_bounded_number_of_refused_records_is_named(client: Connection, compre
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_compressed_batches_of_compacted_topics_are_inspected_off_the_loop(client: Connection, acks: int) -> None:
+def test_batches_of_compacted_topics_are_inspected_in_the_pool(client: Connection, acks: int) -> None:
     client.create_topic("t", cleanup_policy="compact")
     good = batch_of(b"x" * 500, key=b"k", compression="zstd")
     assert not client.send(produce_request("t", records=good, acks=acks), 9), "parked while the pool decompresses"
@@ -337,7 +337,7 @@ def test_large_records_are_refused_behind_compression_alone(
 
 
 def without_max_timestamp(batch: bytes) -> bytes:
-    """As Sarama sends it: -1, under a CRC that is right."""
+    """Sent by Sarama: -1, under a correct CRC."""
     data = bytearray(batch)
     struct.pack_into(">q", data, MAX_TIMESTAMP_POSITION, -1)
     struct.pack_into(">I", data, CRC_POSITION, crc32c(bytes(data[ATTRIBUTES_POSITION:])))
@@ -345,7 +345,7 @@ def without_max_timestamp(batch: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_a_missing_max_timestamp_of_a_compressed_batch_is_mended_off_the_loop(client: Connection, acks: int) -> None:
+def test_missing_max_timestamp_is_repaired_in_the_pool(client: Connection, acks: int) -> None:
     client.create_topic("t", 2)
     batch = batch_of(b"x", b"y", compression="zstd", timestamp=1_700_000_000_000)
     good = PartitionProduceData(index=0, records=batch)
@@ -379,13 +379,13 @@ def test_a_topic_with_its_own_codec_recompresses_off_the_loop(client: Connection
 
 def test_decompression_leaves_threads_for_the_disk(server: Server, client: Connection) -> None:
     client.create_topic("t", flush_messages="1")
-    go_on = threading.Event()
+    gate = threading.Event()
     ended: list[bool | None] = []
     for _ in range(20):
-        server.broker.contexts.data.compute_pool.submit(lambda: go_on.wait(30), lambda result, _: ended.append(result))
-    assert client.produce("t", b"a").error_code == 0, "its fsync found a thread"
+        server.broker.contexts.data.compute_pool.submit(lambda: gate.wait(30), lambda result, _: ended.append(result))
+    assert client.produce("t", b"a").error_code == 0, "its fsync found a free thread"
     assert not ended
-    go_on.set()
+    gate.set()
     server.run_until(lambda: ended == [True] * 20)
 
 
@@ -393,18 +393,18 @@ def test_a_large_request_takes_turns_with_others(server: Server, client: Connect
     client.create_topic("t", cleanup_policy="compact")
     good = batch_of(b"x" * 700_000, key=b"k", compression="zstd")
     row = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=good) for _ in range(20)])
-    go_on = threading.Event()  # one thread is left, so that turns, and not the system's scheduler, make the order
-    server.broker.contexts.data.compute_pool.submit(lambda: go_on.wait(30), lambda *_: None)
+    gate = threading.Event()  # one thread is left, so that turns, and not the system's scheduler, define the order
+    server.broker.contexts.data.compute_pool.submit(lambda: gate.wait(30), lambda *_: None)
     client.send(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[row]), 9)
     other = server.connect()
     other.send(produce_request("t", records=good), 9)
-    assert other.answer().responses[0].partition_responses[0].base_offset == 0, "it came second and was done first"
-    go_on.set()
+    assert other.answer().responses[0].partition_responses[0].base_offset == 0, "sent second, done first"
+    gate.set()
     answers = client.answer().responses[0].partition_responses
     assert [answer.base_offset for answer in answers] == list(range(1, 21))
 
 
-def test_a_producer_of_small_batches_does_not_wait_behind_large_ones(server: Server, client: Connection) -> None:
+def test_small_batches_do_not_wait_behind_large_ones(server: Server, client: Connection) -> None:
     client.create_topic("t", cleanup_policy="compact", max_message_bytes=str(1 << 20))
     large = bytes(build_batch([RecordData(5, b"k", bytes(100 << 20))], compression="zstd"))
     others = [server.connect() for _ in range(12)]
@@ -412,7 +412,7 @@ def test_a_producer_of_small_batches_does_not_wait_behind_large_ones(server: Ser
         other.send(produce_request("t", records=large), 9)
     client.send(produce_request("t", b"v", key=b"k", compression="gzip"), 9)
     assert client.answer().responses[0].partition_responses[0].error_code == 0
-    assert sum(len(other.channel.answers) for other in others) < 4, "it came last, and waited for a turn of each"
+    assert sum(len(other.channel.answers) for other in others) < 4, "sent last, it waited for one turn of each"
     for other in others:
         assert other.answer().responses[0].partition_responses[0].error_code == 0
 
@@ -466,7 +466,7 @@ def test_a_refusal_off_the_loop_closes_acks_0(server: Server, client: Connection
     server.run_until(lambda: other.channel.answers == [b""])
 
 
-def test_settings_decide_what_is_inspected(server: Server, client: Connection) -> None:
+def test_settings_select_the_inspected_batches(server: Server, client: Connection) -> None:
     replicas = server.broker.parts.replicas
     topic_id = client.create_topic("t", cleanup_policy="compact")
     assert list(replicas.inspected_topics) == ["t", topic_id]

@@ -1,4 +1,4 @@
-"""Transactional batches of a Produce: whom the leader asks before it lets them in, and what producers are told."""
+"""Transactional batches of a Produce: verification by the coordinator before the append, and producers' errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ADDS = 12
 
 
 class SlowCoordinators:
-    """The way to the coordinators, on which questions and answers are held back, or answered by the test."""
+    """A fake channel to the coordinators: requests and responses are held back, or answered by the test."""
 
     def __init__(self, server: Server) -> None:
         self.gate = server.broker.contexts.data.transactions
@@ -145,9 +145,7 @@ def codes_of(answer: Any) -> list[int]:
     return [partition.error_code for topic in answer.responses for partition in topic.partition_responses]
 
 
-def test_a_request_adds_all_its_partitions_with_one_question(
-    client: Connection, coordinators: SlowCoordinators
-) -> None:
+def test_request_adds_all_its_partitions_with_one_check(client: Connection, coordinators: SlowCoordinators) -> None:
     client.create_topic("b")
     one = producer(client)
     places = (("a", 0), ("a", 1), ("b", 0))
@@ -160,11 +158,11 @@ def test_a_request_adds_all_its_partitions_with_one_question(
     assert [read(client, *place) for place in places] == [[b"x"]] * 3
 
 
-def test_an_open_transaction_needs_no_question(client: Connection, coordinators: SlowCoordinators) -> None:
+def test_open_transaction_needs_no_check(client: Connection, coordinators: SlowCoordinators) -> None:
     one = producer(client)
     offsets = [one.produce("a", b"x", b"y").base_offset for _ in range(3)]
     assert (offsets, len(coordinators.asked)) == ([0, 2, 4], 1)
-    # Nor does a batch that is sent again.
+    # A retried batch needs no verification either.
     again = one.produce("a", b"x", b"y", base_sequence=2)
     assert (again.error_code, again.base_offset, len(coordinators.asked)) == (0, 2, 1)
 
@@ -191,7 +189,7 @@ def test_verification_can_be_turned_off(client: Connection, coordinators: SlowCo
     one = producer(client, version=1)
     assert codes_of(client.ask(request_of({("a", 0): batch_by(one, b"x")}), 11)) == [0]
     assert not coordinators.asked
-    # What adds the partition does so all the same.
+    # Requests that add the partition still do so.
     two = producer(client)
     assert codes_of(client.ask(request_of({("a", 1): batch_by(two, b"x")}), ADDS)) == [0]
     assert len(coordinators.asked) == 1
@@ -200,10 +198,10 @@ def test_verification_can_be_turned_off(client: Connection, coordinators: SlowCo
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 @pytest.mark.parametrize("version", [11, 12])
-def test_bytes_stay_as_they_were_sent_while_the_coordinator_is_slow(
+def test_request_bytes_are_kept_while_the_coordinator_is_slow(
     client: Connection, coordinators: SlowCoordinators, codec: str, policy: str, version: int
 ) -> None:
-    """The receive buffer is another request's by then; KAFKA-15653."""
+    """The receive buffer is reused by another request meanwhile; KAFKA-15653."""
     client.create_topic("c", cleanup_policy=policy)
     one = producer(client, version=2 if version == ADDS else 1)
     if version < ADDS:
@@ -214,7 +212,7 @@ def test_bytes_stay_as_they_were_sent_while_the_coordinator_is_slow(
     buffer = bytearray(frame)
     assert client.server.broker.dispatcher.handle(client.channel, buffer, 0, len(frame)) is None
     buffer[:] = bytes(len(buffer))
-    # The loop goes on, and others are served.
+    # The loop continues, and other clients are served.
     assert client.server.connect().produce("a", b"other").error_code == 0
     coordinators.release()
     client.server.run_until(lambda: bool(client.channel.answers))
@@ -228,7 +226,7 @@ def test_bytes_stay_as_they_were_sent_while_the_coordinator_is_slow(
 def test_a_check_that_races_the_end_opens_nothing(
     client: Connection, coordinators: SlowCoordinators, version: int
 ) -> None:
-    """The coordinator says yes, the transaction ends, and then the answer comes (KAFKA-18575)."""
+    """The coordinator confirms, the transaction ends, and then the response arrives (KAFKA-18575)."""
     one = producer(client, version=version)
     if version == 1:
         one.begin(("a", 0))
@@ -260,15 +258,15 @@ def test_a_check_of_the_last_transaction_does_not_open_the_next(
     one.begin(("a", 0))
     assert one.produce("a", b"next", base_sequence=0).error_code == 0
     late()
-    # Of the same epoch and sequence as the first batch of the next transaction: the one that is there already.
+    # With the epoch and sequence of the next transaction's first batch, which is already there.
     assert codes_of(waiting.answer()) == [0]
     assert one.end() is ErrorCode.NONE
     completed(one)
     assert read(client, "a") == [b"next"]
 
 
-def test_an_end_that_is_replayed_does_not_end_the_next_transaction(client: Connection) -> None:
-    """KAFKA-17754: the epoch that rose in between tells them apart."""
+def test_replayed_end_does_not_end_the_next_transaction(client: Connection) -> None:
+    """KAFKA-17754: the epoch that increased in between distinguishes them."""
     one = producer(client)
     one.produce("a", b"first")
     replayed = EndTxnRequest(
@@ -284,9 +282,7 @@ def test_an_end_that_is_replayed_does_not_end_the_next_transaction(client: Conne
     assert read(client, "a") == [b"first"]
 
 
-def test_while_the_last_transaction_ends_the_next_is_added_again_and_again(
-    client: Connection, coordinators: SlowCoordinators
-) -> None:
+def test_add_is_retried_while_the_last_transaction_ends(client: Connection, coordinators: SlowCoordinators) -> None:
     one = producer(client)
     coordinators.scripted = lambda partitions: (
         dict.fromkeys(partitions, ErrorCode.CONCURRENT_TRANSACTIONS) if len(coordinators.asked) < 4 else {}
@@ -295,7 +291,7 @@ def test_while_the_last_transaction_ends_the_next_is_added_again_and_again(
     assert len(coordinators.asked) == 4
 
 
-def test_and_in_the_end_the_producer_is_told_to_try_again(make_server: Callable[..., Server]) -> None:
+def test_producer_gets_a_retriable_error_after_all_tries(make_server: Callable[..., Server]) -> None:
     server = make_server(
         add_partitions_to_txn_retry_backoff_ms="1",
         add_partitions_to_txn_retry_backoff_max_ms="3",
@@ -313,7 +309,7 @@ def test_and_in_the_end_the_producer_is_told_to_try_again(make_server: Callable[
 
 
 class HeldMarkers:
-    """Markers of this broker's own partitions are not written before the test says so."""
+    """Markers of this broker's own partitions are not written before the test's command."""
 
     def __init__(self, server: Server) -> None:
         self.channel = server.broker.parts.transaction_markers
@@ -332,7 +328,7 @@ class HeldMarkers:
 
 
 def patient(make_server: Callable[..., Server], **settings: str) -> Connection:
-    """A client of a broker that asks again by the clock after a minute: too late for any test."""
+    """A client of a broker with a retry delay of a minute: too late for any test."""
     server = make_server(
         add_partitions_to_txn_retry_backoff_ms="60000", transaction_state_log_num_partitions="1", **settings
     )
@@ -362,7 +358,7 @@ def test_the_next_transaction_begins_when_the_last_one_has_ended(make_server: Ca
     assert read(client, "a") == [b"first", b"second"]
 
 
-def test_who_waits_for_an_end_that_does_not_come_is_told_to_try_again(make_server: Callable[..., Server]) -> None:
+def test_wait_for_a_missing_end_returns_a_retriable_error(make_server: Callable[..., Server]) -> None:
     client = patient(make_server, add_partitions_to_txn_retry_backoff_max_ms="100")
     one = producer(client)
     coordinators, markers = SlowCoordinators(client.server), HeldMarkers(client.server)
@@ -370,15 +366,15 @@ def test_who_waits_for_an_end_that_does_not_come_is_told_to_try_again(make_serve
     assert one.end() is ErrorCode.NONE
     request = request_of({("a", 0): batch_by(one, b"second")})
     assert codes_of(client.ask(request, ADDS)) == [ErrorCode.CONCURRENT_TRANSACTIONS]
-    assert len(coordinators.asked) == 3, "at first, and when the time was up"
+    assert len(coordinators.asked) == 3, "at first, and at the timeout"
     markers.release()
     completed(one)
-    assert len(coordinators.asked) == 3, "nobody waits any more"
+    assert len(coordinators.asked) == 3, "no request waits any more"
     assert codes_of(client.ask(request, ADDS)) == [0]
 
 
 @pytest.mark.parametrize(
-    ("error", "version", "told"),
+    ("error", "version", "expected"),
     [
         (ErrorCode.NETWORK_EXCEPTION, 12, ErrorCode.NOT_ENOUGH_REPLICAS),
         (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 12, ErrorCode.NOT_ENOUGH_REPLICAS),
@@ -391,17 +387,17 @@ def test_who_waits_for_an_end_that_does_not_come_is_told_to_try_again(make_serve
         (ErrorCode.INVALID_PRODUCER_ID_MAPPING, 12, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
     ],
 )
-def test_what_a_producer_is_told_of_its_coordinator(
-    client: Connection, coordinators: SlowCoordinators, error: ErrorCode, version: int, told: ErrorCode
+def test_coordinator_errors_are_translated_for_producers(
+    client: Connection, coordinators: SlowCoordinators, error: ErrorCode, version: int, expected: ErrorCode
 ) -> None:
     one = producer(client)
     coordinators.scripted = lambda partitions: {partitions[0]: error}
     request = request_of({("a", 0): batch_by(one, b"x"), ("a", 1): batch_by(one, b"y")})
     answer = client.ask(request, version)
-    assert codes_of(answer) == [told, 0]
+    assert codes_of(answer) == [expected, 0]
     refused = answer.responses[0].partition_responses[0]
     assert refused.log_start_offset == -1
-    if told is ErrorCode.NOT_ENOUGH_REPLICAS:
+    if expected is ErrorCode.NOT_ENOUGH_REPLICAS:
         assert refused.error_message == (
             f"Unable to verify the partition has been added to the transaction. Underlying error: {error.name}"
         )
@@ -428,22 +424,22 @@ def test_a_transactional_batch_needs_a_transactional_id(client: Connection, coor
     batches = {("a", 0): batch_of(b"plain"), ("a", 1): batch_by(one, b"x")}
     answer = client.ask(request_of(batches, transactional_id=None), ADDS)
     assert codes_of(answer) == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
-    # One that is empty names nobody to ask.
+    # An empty id has no coordinator.
     answer = client.ask(request_of(batches, transactional_id=""), ADDS)
     assert codes_of(answer) == [0, ErrorCode.INVALID_TXN_STATE]
     assert not coordinators.asked
     assert [latest(client, "a", index, committed=False) for index in (0, 1)] == [1, 0]
 
 
-def test_a_transactional_id_without_transactional_batches_means_nothing(
-    client: Connection, coordinators: SlowCoordinators
-) -> None:
+def test_transactional_id_without_transactional_batches(client: Connection, coordinators: SlowCoordinators) -> None:
     assert codes_of(client.ask(request_of({("a", 0): batch_of(b"plain")}), ADDS)) == [0]
     assert not coordinators.asked
 
 
 @pytest.mark.parametrize("difference", [{"producer_id": 4711}, {"producer_epoch": 3}])
-def test_one_producer_a_request(client: Connection, coordinators: SlowCoordinators, difference: dict[str, int]) -> None:
+def test_request_with_several_producers_is_refused(
+    client: Connection, coordinators: SlowCoordinators, difference: dict[str, int]
+) -> None:
     one = producer(client)
     batches = {("a", 0): batch_by(one, b"x"), ("a", 1): batch_by(one, b"x", **difference)}
     answer = client.ask(request_of(batches), ADDS)
@@ -451,7 +447,7 @@ def test_one_producer_a_request(client: Connection, coordinators: SlowCoordinato
     assert not coordinators.asked
 
 
-def test_a_foreign_producer_and_an_old_epoch_get_nothing_in(client: Connection) -> None:
+def test_foreign_producer_and_old_epoch_append_nothing(client: Connection) -> None:
     one = producer(client)
     foreign = request_of({("a", 0): batch_by(one, b"x", producer_id=one.producer_id + 1)})
     assert codes_of(client.ask(foreign, ADDS)) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
@@ -461,14 +457,14 @@ def test_a_foreign_producer_and_an_old_epoch_get_nothing_in(client: Connection) 
     assert latest(client, "a", committed=False) == 0
 
 
-def test_batches_without_a_producer_are_no_transaction_s(client: Connection, coordinators: SlowCoordinators) -> None:
+def test_batches_without_a_producer_are_not_transactional(client: Connection, coordinators: SlowCoordinators) -> None:
     batch = batch_of(b"x", is_transactional=True)
     (code,) = codes_of(client.ask(request_of({("a", 0): batch}), ADDS))
     assert code in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TXN_STATE)
     assert not coordinators.asked
 
 
-def test_what_the_leader_refuses_is_not_asked(client: Connection, coordinators: SlowCoordinators) -> None:
+def test_partitions_refused_by_the_leader_are_not_verified(client: Connection, coordinators: SlowCoordinators) -> None:
     one = producer(client)
     answer = client.ask(request_of({("nope", 0): batch_by(one, b"x"), ("a", 0): batch_by(one, b"x")}), ADDS)
     assert codes_of(answer) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
@@ -476,7 +472,7 @@ def test_what_the_leader_refuses_is_not_asked(client: Connection, coordinators: 
 
 
 class Denies:
-    """An authorizer that lets nobody use a transactional id."""
+    """An authorizer that denies every transactional id."""
 
     def allows(
         self,

@@ -1,4 +1,4 @@
-"""What a consumer under read_committed is told: last stable offset, aborted transactions, and when it is woken."""
+"""Responses to a read_committed consumer: last stable offset, aborted transactions, and wake-ups."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def fetch(client: Connection, offset: int = 0, isolation_level: int = COMMITTED,
 
 
 def values(found: Any) -> list[bytes | None]:
-    """What a client makes of an answer."""
+    """The records that a client accepts from a response."""
     passes = TransactionFilter(found.aborted_transactions or ()).passes
     return [record.value for batch in iter_batches(found.records) if passes(batch) for record in batch.records()]
 
@@ -115,10 +115,10 @@ def test_offsets_end_at_the_last_stable_one(client: Connection, partition: Parti
 
 @pytest.mark.parametrize("in_session", [False, True])
 @pytest.mark.parametrize("min_bytes", [1, 200])
-def test_a_waiting_fetch_hears_of_the_end_of_a_transaction(
+def test_waiting_fetch_is_answered_at_the_end_of_a_transaction(
     client: Connection, partition: Partition, min_bytes: int, in_session: bool
 ) -> None:
-    """All of it was appended before the marker, which is smaller than what the fetch waits for."""
+    """All of it was appended before the marker, which is smaller than the fetch's min_bytes."""
     session = (0, -1)
     if in_session:
         session_id = client.ask(fetch_request(("t", 0, 0), isolation_level=COMMITTED, session=(0, 0)), 12).session_id
@@ -139,7 +139,7 @@ def test_a_waiting_fetch_hears_of_the_end_of_a_transaction(
     assert values(only(client.answer())) == [b"a" * 500, b"b0", b"b1", b"b2"]
 
 
-def test_a_restart_keeps_what_is_open_and_what_is_aborted(make_server: Any) -> None:
+def test_open_and_aborted_transactions_survive_a_restart(make_server: Any) -> None:
     server = make_server()
     client = server.connect()
     client.create_topic("t", message_timestamp_type="LogAppendTime")

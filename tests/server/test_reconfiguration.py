@@ -1,4 +1,4 @@
-"""Settings that the broker itself refuses before the controller hears of them, here or elsewhere."""
+"""Configs that the broker itself refuses before the controller gets them, local or remote."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ NAME = "background.threads"
 
 def check(config: BrokerConfig) -> None:
     if config.get_int(NAME) == 7:
-        raise OperatorError("seven is not to be had here")
+        raise OperatorError("seven is not available here")
 
 
 class Elsewhere:
-    """A controller behind a connection: what is forwarded is served by another dispatcher, as it comes."""
+    """A controller behind a connection: another dispatcher serves the forwarded requests, in order."""
 
     local = False
 
@@ -71,10 +71,10 @@ def described(response: Any) -> dict[str, tuple[int, str | None]]:
     return {each.resource_name: (each.error_code, each.error_message) for each in response.responses}
 
 
-REFUSED = (ErrorCode.INVALID_REQUEST, "seven is not to be had here")
+REFUSED = (ErrorCode.INVALID_REQUEST, "seven is not available here")
 
 
-def test_what_the_broker_refuses_is_not_written_and_the_rest_is(server, client):
+def test_configs_refused_by_the_broker_are_not_written(server, client):
     response = client.ask(
         IncrementalAlterConfigsRequest(
             resources=[row(BROKER, "1", NAME, "7"), row(TOPIC, "t", "retention.ms", "5"), row(BROKER, "", NAME, "7")]
@@ -87,7 +87,7 @@ def test_what_the_broker_refuses_is_not_written_and_the_rest_is(server, client):
     assert image.topic_configs("t") == {"retention.ms": "5"}
 
 
-def test_nothing_is_forwarded_of_what_is_refused_as_a_whole(server, client):
+def test_entirely_refused_request_is_not_forwarded(server, client):
     replacing = alter_configs.AlterConfigsRequest(
         resources=[
             alter_configs.AlterConfigsResource(
@@ -109,7 +109,7 @@ def test_nothing_is_forwarded_of_what_is_refused_as_a_whole(server, client):
     assert server.broker.image.broker_configs(1) == {NAME: "8"}
 
 
-def test_what_the_controller_refuses_has_its_words(client):
+def test_controller_refusals_keep_their_message(client):
     code, text = described(
         client.ask(IncrementalAlterConfigsRequest(resources=[row(BROKER, "1", "listener.security.x", "many")]), 1)
     )["1"]
@@ -140,7 +140,7 @@ def test_threads_double_and_halve_at_most(server, client, name, resource):
 
     assert change(2 * now())[0] == 0
     assert change(2 * now())[0] == 0
-    for value, way in ((2 * now() + 1, "at once"), (now() // 2 - 1, "at once"), (0, "")):
+    for value, way in ((2 * now() + 1, "several steps"), (now() // 2 - 1, "several steps"), (0, "")):
         code, text = change(value)
         assert (code, str(text).startswith(name) or value == 0) == (ErrorCode.INVALID_REQUEST, True), text
         assert way in str(text)

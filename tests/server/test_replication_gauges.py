@@ -1,4 +1,4 @@
-"""What dashboards are told of the replicas of a broker, from states that are made here."""
+"""Gauges of a broker's replicas, from states that the test creates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.storage.log.producer_state import LATE_TRANSACTION_BUFFER_MS, Produce
 
 
 class Clock:
-    """Stands still until it is set."""
+    """Does not advance until it is set."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -33,7 +33,7 @@ def replica(
     failed: bool = False,
     producers: ProducerState | None = None,
 ) -> Any:
-    """A replica with so many in sync of so many, and min.insync.replicas 2."""
+    """A replica with given numbers of in-sync and all replicas, and min.insync.replicas 2."""
     config = SimpleNamespace(min_insync_replicas=2)
     log = SimpleNamespace(failed=failed, config=config, producers=producers or ProducerState(0))
     state = SimpleNamespace(isr=tuple(range(isr)), replicas=tuple(range(replicas)))
@@ -69,9 +69,9 @@ class TestReplicas:
         clock.now_s += TALLY_LIFETIME_S
         assert (tally.refreshed().leaders, len(passes)) == (1, 2)
 
-    def test_transactions_that_should_have_ended_and_producers_are_counted(self) -> None:
+    def test_late_transactions_and_producer_ids_are_counted(self) -> None:
         def producers(*last_timestamps: int, attributes: int = TRANSACTIONAL_MASK) -> ProducerState:
-            """Producers with a batch of that time each, the first of whom began first."""
+            """Producers with a batch of that time each, the first with the oldest transaction."""
             state = ProducerState(0)
             for offset, timestamp in enumerate(last_timestamps):
                 header = (offset, 0, 0, 2, 0, attributes, 0, timestamp, timestamp, 100 + offset, 0, 0, 1)
@@ -93,7 +93,7 @@ class TestReplicas:
         assert (tally.late_transactions, tally.producer_ids) == (1, 7)
 
 
-def test_what_is_damaged_is_counted() -> None:
+def test_damaged_replicas_are_counted() -> None:
     registry = MetricsRegistry()
     moves = SimpleNamespace(max_lag=lambda: 0, failed_count=lambda: 0)
     replicas: Any = SimpleNamespace(partitions=list, max_follower_lag=lambda: 0, mending=[None, None], moves=moves)

@@ -1,4 +1,4 @@
-"""Clients with limits: answered at once with the time to wait, their connections muted, others untouched."""
+"""Clients with quotas: answered at once with the throttle time, their connections muted, others unaffected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VALUE = bytes(1000)
 
 
 class MovedClock(SystemClock):
-    """Its monotonic part goes on when the test says so."""
+    """A clock whose monotonic part advances on the test's command."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -39,7 +39,7 @@ class MovedClock(SystemClock):
 
 
 class LimitedServer:
-    """A server whose clients may be held to limits."""
+    """A server whose clients may have quotas."""
 
     def __init__(self, server: Server, clock: MovedClock) -> None:
         self.server = server
@@ -56,7 +56,7 @@ class LimitedServer:
         return connection
 
     def limit(self, entity=CLIENT, **values: float | None) -> None:
-        """Set limits; None removes one."""
+        """Set quotas; None removes one."""
         ops = [AlterQuotaOperation(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()]
         named = [AlteredEntity(entity_type=kind, entity_name=name) for kind, name in entity]
         request = AlterClientQuotasRequest(entries=[AlterQuotasEntry(entity=named, ops=ops)])
@@ -74,7 +74,7 @@ def produced(client: Connection, topic: bytes, count: int = 1, acks: int = -1):
     return client.ask(produce_request(topic, *[VALUE] * count, acks=acks), 13)
 
 
-def test_without_limits_nothing_stands_before_the_dispatcher(limited):
+def test_dispatcher_is_not_wrapped_without_quotas(limited):
     plain = limited.server.broker.dispatcher
     assert limited.dispatcher is plain
     limited.limit(producer_byte_rate=1000)
@@ -82,7 +82,7 @@ def test_without_limits_nothing_stands_before_the_dispatcher(limited):
     limited.limit(producer_byte_rate=None)
     assert limited.dispatcher is plain
     limited.limit((("ip", None),), connection_creation_rate=5)
-    assert limited.dispatcher is plain, "addresses are the listener's matter"
+    assert limited.dispatcher is plain, "address quotas are applied by the listener"
 
 
 class TestProduce:
@@ -94,17 +94,17 @@ class TestProduce:
         assert client.channel.muted_s is None
         response = produced(client, topic, 8)
         assert response.responses[0].partition_responses[0].error_code == 0
-        assert response.throttle_time_ms == 11_000, "until the first ones count no more"
+        assert response.throttle_time_ms == 11_000, "until the first ones expire"
         assert client.channel.muted_s == response.throttle_time_ms / 1000
 
-    def test_without_an_answer_it_is_muted_all_the_same(self, limited):
+    def test_produce_without_response_is_muted(self, limited):
         client = limited.connect()
         topic = client.create_topic("t")
         limited.limit(producer_byte_rate=1000)
         client.send(produce_request(topic, *[VALUE] * 20, acks=0), 13)
         assert client.channel.muted_s > 10
 
-    def test_what_waits_for_the_disk_is_counted_when_it_is_answered(self, limited):
+    def test_parked_produce_is_counted_when_it_is_answered(self, limited):
         client = limited.connect()
         topic = client.create_topic("t", flush_messages="1")
         limited.limit(producer_byte_rate=1000)
@@ -113,7 +113,7 @@ class TestProduce:
         assert client.answer().throttle_time_ms > 10_000
         assert (client.channel.muted_s or 0) > 10
 
-    def test_a_group_shares_its_limit_and_others_go_on(self, limited):
+    def test_group_shares_its_limit_and_others_are_unaffected(self, limited):
         first, second, other = limited.connect(), limited.connect(), limited.connect()
         topic = first.create_topic("t")
         other.client_id = "other"
@@ -125,7 +125,7 @@ class TestProduce:
         assert other.channel.muted_s is None
 
     @pytest.mark.parametrize("connections", [1, 10])
-    def test_a_group_that_heeds_nothing_is_held_over_half_a_minute(self, limited, connections):
+    def test_group_ignoring_throttle_times_stays_within_quota(self, limited, connections):
         """Each connection has its next request in its socket when its mute is over."""
         clients = [limited.connect() for _ in range(connections)]
         topic = clients[0].create_topic("t")
@@ -150,24 +150,24 @@ class TestProduce:
         quota = 30 * rate
         assert quota <= sent <= 1.10 * quota, "a tenth of the windows"
 
-    def test_a_mute_goes_on_while_others_use_what_it_waited_for_but_not_for_ever(self, limited):
+    def test_mute_is_extended_by_other_usage_up_to_a_bound(self, limited):
         first, second = limited.connect(), limited.connect()
         topic = first.create_topic("t")
         limited.limit(producer_byte_rate=1000)
         produced(first, topic, 12)
-        begin_s, told_s = limited.clock.now_s, first.channel.muted_s
-        limited.clock.now_s += told_s
+        begin_s, announced_s = limited.clock.now_s, first.channel.muted_s
+        limited.clock.now_s += announced_s
         assert first.channel.more() == 0
         produced(second, topic, 12)
         assert first.channel.more() == 11.0
-        limited.clock.now_s = begin_s + told_s + 10
+        limited.clock.now_s = begin_s + announced_s + 10
         produced(second, topic, 30)
-        assert first.channel.more() == pytest.approx(1.0), "a client gives up on an answer some time"
+        assert first.channel.more() == pytest.approx(1.0), "bounded, since clients time out"
         limited.clock.now_s += 1
         assert first.channel.more() <= 0
 
     @pytest.mark.parametrize("version", [3, 8, 9, 12])
-    def test_each_version_tells_the_time(self, limited, version):
+    def test_throttle_time_is_in_each_version(self, limited, version):
         client = limited.connect()
         client.create_topic("t")
         limited.limit(producer_byte_rate=1000)
@@ -187,11 +187,11 @@ class TestFetch:
     def ask(self, client, offset, session=(0, -1), **fields):
         return client.ask(fetch_request((client.topic, 0, offset), session=session, **fields), 13)
 
-    def test_a_consumer_above_its_rate_gets_an_empty_answer_and_is_muted(self, limited, client):
+    def test_consumer_above_its_rate_gets_an_empty_response(self, limited, client):
         first = self.ask(client, 0)
         records = fetched(first)[client.topic, 0].records
         assert first.throttle_time_ms == 0
-        assert 8000 < len(records) <= 10_000, "what all windows allow, and no more"
+        assert 8000 < len(records) <= 10_000, "the amount of all windows, and no more"
         second = self.ask(client, 9)
         assert second.responses == []
         assert second.error_code == 0
@@ -199,7 +199,7 @@ class TestFetch:
         limited.clock.now_s += client.channel.muted_s + 4
         assert fetched(self.ask(client, 9))[client.topic, 0].records
 
-    def test_what_was_not_sent_is_not_counted(self, limited, client):
+    def test_unsent_bytes_are_not_counted(self, limited, client):
         self.ask(client, 0)
         waits = {self.ask(client, 9).throttle_time_ms for _ in range(10)}
         assert len(waits) == 1
@@ -210,7 +210,7 @@ class TestFetch:
         assert (response.session_id, response.responses) == (0, [])
         assert len(limited.server.broker.parts.sessions) == 0
 
-    def test_an_incremental_fetch_that_waits_loses_nothing_of_its_session(self, limited, client):
+    def test_throttled_incremental_fetch_keeps_its_session(self, limited, client):
         opened = self.ask(client, 0, session=(0, 0))
         session_id = opened.session_id
         assert session_id
@@ -220,14 +220,14 @@ class TestFetch:
         request = fetch_request(session=(session_id, 2))
         assert fetched(client.ask(request, 13))[client.topic, 0].records
 
-    def test_a_batch_above_the_limit_is_sent_once_nothing_else_counts(self, limited, client):
+    def test_batch_above_the_limit_is_sent_after_other_usage_expired(self, limited, client):
         limited.limit(consumer_byte_rate=10)
         response = self.ask(client, 0)
         assert fetched(response)[client.topic, 0].records
         assert client.channel.muted_s > 90
         assert self.ask(client, 1).responses == []
 
-    def test_a_fetch_that_parked_asks_when_it_is_answered(self, limited, client):
+    def test_parked_fetch_checks_the_quota_when_answered(self, limited, client):
         self.ask(client, 0)
         assert not client.send(fetch_request((client.topic, 0, 20), max_wait_ms=20_000, session=(0, -1)), 13)
         other = limited.connect()
@@ -237,7 +237,7 @@ class TestFetch:
         assert response.responses == []
         assert response.throttle_time_ms > 0
 
-    def test_an_old_version_is_held_too(self, limited, client):
+    def test_old_version_is_throttled(self, limited, client):
         request = fetch_request(("t", 0, 0), max_bytes=1 << 20)
         first = client.ask(request, 3)
         assert fetched(first)["t", 0].records
@@ -246,7 +246,7 @@ class TestFetch:
 
 
 class TestRequestTime:
-    def test_who_takes_the_loop_for_too_long_waits_a_window_at_most(self, limited, monkeypatch):
+    def test_request_time_quota_throttles_a_window_at_most(self, limited, monkeypatch):
         client = limited.connect()
         handle = limited.server.broker.dispatcher.handle
 
@@ -261,7 +261,7 @@ class TestRequestTime:
         assert waits[-1] == 1000
         assert client.channel.muted_s == 1.0
 
-    def test_an_answer_of_any_api_tells_the_time(self, limited):
+    def test_throttle_time_is_in_the_response_of_any_api(self, limited):
         client = limited.connect()
         limited.limit(request_percentage=1)
         client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
@@ -276,7 +276,7 @@ class TestRequestTime:
 
 
 class TestChanges:
-    def test_a_mute_that_runs_is_computed_anew(self, limited):
+    def test_current_mute_is_recomputed_on_quota_changes(self, limited):
         client = limited.connect()
         topic = client.create_topic("t")
         limited.limit(producer_byte_rate=1000)
@@ -288,9 +288,9 @@ class TestChanges:
         assert client.channel.muted_s == 0
         produced(client, topic, 30)
         limited.limit(producer_byte_rate=500)
-        assert client.channel.muted_s == 0, "who is not muted is judged at his next request"
+        assert client.channel.muted_s == 0, "an unmuted client is checked at its next request"
 
-    def test_without_its_limit_nobody_waits(self, limited):
+    def test_removed_quota_ends_the_mute(self, limited):
         client = limited.connect()
         topic = client.create_topic("t")
         limited.limit(producer_byte_rate=1000)
@@ -308,7 +308,7 @@ class TestChanges:
         assert client.channel.muted_s == 0
         assert produced(client, topic, 30).throttle_time_ms == 0
 
-    def test_limits_are_there_after_a_restart(self, limited):
+    def test_quotas_survive_a_restart(self, limited):
         limited.limit(producer_byte_rate=1000)
         limited.server.restart()
         again = LimitedServer(limited.server, limited.clock)
@@ -318,7 +318,7 @@ class TestChanges:
 
 
 class TestMutations:
-    def test_who_may_make_no_more_partitions_is_refused_and_muted(self, limited):
+    def test_client_above_its_mutation_quota_is_refused_and_muted(self, limited):
         client = limited.connect()
         limited.limit(controller_mutation_rate=1)
 
@@ -345,7 +345,7 @@ class TestMutations:
         other.client_id = "other"
         assert other.ask(DeleteTopicsRequest(topic_names=["b"]), 5).responses[0].error_code == 0
 
-    def test_topics_that_a_client_asks_for_are_charged_to_it(self, limited):
+    def test_auto_created_topics_are_charged_to_the_client(self, limited):
         limited.limit(controller_mutation_rate=1)
         image = lambda: limited.server.broker.image  # noqa: E731
         under_way = limited.server.broker.contexts.topics.on_demand
@@ -360,7 +360,7 @@ class TestMutations:
         names = [f"t{number}" for number in range(30)]
         ask_for(client, *names)
         made = [name for name in names if name in image().topics]
-        assert len(made) == 12, "what comes in all windows at once, and who has any left may take one more"
+        assert len(made) == 12, "the tokens of all windows at once, and the last may overdraw"
         ask_for(client, names[-1])
         assert names[-1] not in image().topics
         ask_for(other, names[-1])

@@ -1,4 +1,4 @@
-"""What a client does that is broken or hostile, in transactions: Kafka's error, no change of state, no growth."""
+"""Broken and hostile clients in transactions: Kafka's error, no change of state, no growth."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def client(make_server: Callable[..., Server]) -> Connection:
 
 
 def asked(client: Connection, other: TransactionalProducer, **changed: Any) -> dict[str, int]:
-    """The codes of AddPartitionsToTxn, EndTxn and Produce that say to be of `other`, but for what is changed."""
+    """The codes of AddPartitionsToTxn, EndTxn and Produce with the identity of `other`, except for the changes."""
     of: dict[str, Any] = {
         "transactional_id": other.transactional_id,
         "producer_id": other.producer_id,
@@ -96,14 +96,14 @@ def test_a_wrong_epoch_changes_nothing(client: Connection, version: int) -> None
 
 @contextmanager
 def disk_that_stands_still(server: Server) -> Iterator[None]:
-    """Nothing gets through the pool, and so no fsync ends."""
-    go_on = threading.Event()
+    """The pool completes nothing, so no fsync ends."""
+    release = threading.Event()
     for _ in range(MAX_THREADS):
-        server.pool.submit(go_on.wait, lambda result, error: None)
+        server.pool.submit(release.wait, lambda result, error: None)
     try:
         yield
     finally:
-        go_on.set()
+        release.set()
 
 
 @BOTH
@@ -118,7 +118,7 @@ def test_nothing_is_added_while_a_transaction_ends(client: Connection, version: 
     with disk_that_stands_still(client.server):
         assert ending.end() is ErrorCode.NONE
         assert ending.state().transaction_state == "PrepareCommit"
-        assert latest(client, "slow") == 0, "a decided transaction holds consumers back until its marker is there"
+        assert latest(client, "slow") == 0, "a decided transaction blocks consumers until its marker is written"
         add = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id="t",
             v3_and_below_producer_id=ending.producer_id,
@@ -139,7 +139,7 @@ def test_nothing_is_added_while_a_transaction_ends(client: Connection, version: 
     assert latest(client, "a", committed=False) == 0
 
 
-def test_one_that_is_added_after_the_end_is_ended_by_the_timeout(client: Connection) -> None:
+def test_late_added_transaction_is_aborted_by_the_timeout(client: Connection) -> None:
     late = TransactionalProducer(client, version=1)
     assert late.init(timeout_ms=60) is ErrorCode.NONE
     late.begin(("a", 0))
@@ -197,7 +197,7 @@ def test_markers_of_a_fenced_coordinator_end_nothing(client: Connection, version
     assert read(client, "a") == [b"mine"]
 
 
-def test_thousands_of_ids_of_one_client_are_bounded_by_their_expiry(make_server: Callable[..., Server]) -> None:
+def test_many_transactional_ids_are_bounded_by_expiry(make_server: Callable[..., Server]) -> None:
     client = make_server(
         transaction_state_log_num_partitions="1",
         transactional_id_expiration_ms="1",

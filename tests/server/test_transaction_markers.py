@@ -1,4 +1,4 @@
-"""Markers reach the leaders of their partitions: in batches, one request a broker, tried again until all have them."""
+"""Markers reach the leaders of their partitions: in batches, one request per broker, retried until all have them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ A_WHILE_S = 2 * RETRY_S * LONGEST_PAUSE
 
 
 class Connection:
-    """To one broker; the test answers. Implements `PeerConnection`."""
+    """A connection to one broker; the test answers. Implements `PeerConnection`."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address
@@ -65,7 +65,7 @@ class Connection:
             done(None, ConnectionError("lost"))
 
     def named(self) -> list[tuple[int, list[TopicPartition]]]:
-        """Producer ids and partitions of the request under way."""
+        """Producer ids and partitions of the request in flight."""
         ((request, _),) = self.asked
         return [
             (marker.producer_id, [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes])
@@ -102,7 +102,7 @@ class Connection:
 
 
 class World:
-    """One broker with its channel, the leaders that its image has, and other brokers behind connections."""
+    """One broker with its channel, the leaders in its image, and other brokers behind connections."""
 
     def __init__(self, leaders: Mapping[TopicPartition, int]) -> None:
         self.time = VirtualTime()
@@ -111,7 +111,7 @@ class World:
         self.connections: list[Connection] = []
         self.written: list[tuple[TopicPartition, EndMarker]] = []
         self.local: list[tuple[TopicPartition, MarkerDone]] = []
-        """What is not answered yet, where `answers_at_once` is off."""
+        """Pending responses, if `answers_at_once` is off."""
         self.writes: list[int] = []
         """Markers of each write to a partition."""
         self.answers_at_once = True
@@ -163,7 +163,7 @@ class World:
         self.time.run()
 
     def written_in_turns(self) -> list[int]:
-        """How many markers were written between one look of the loop for news and the next, until none is left."""
+        """Number of markers written between two polls of the loop, until none is left."""
         counts: list[int] = []
 
         def look() -> None:
@@ -177,7 +177,7 @@ class World:
         return counts
 
 
-def test_partitions_of_this_broker_are_written_without_a_connection() -> None:
+def test_local_partitions_are_written_without_a_connection() -> None:
     world = World({A0: HERE, B0: HERE})
     world.send(5, A0, B0, committed=False)
     assert world.ended == [], "never within the call"
@@ -205,13 +205,13 @@ def test_each_leader_gets_its_partitions_and_all_must_answer() -> None:
     assert world.ended == [(5, NONE)]
 
 
-def test_what_comes_while_a_request_is_under_way_goes_in_the_next() -> None:
+def test_markers_during_a_request_go_into_the_next_one() -> None:
     world = World({A0: THERE, A1: THERE})
     world.send(1, A0)
     world.send(2, A0)
     world.turn()
     (there,) = world.connections
-    assert there.named() == [(1, [A0]), (2, [A0])], "what one turn brings goes together"
+    assert there.named() == [(1, [A0]), (2, [A0])], "markers of one turn are sent together"
     for producer_id in (3, 4):
         world.send(producer_id, A1)
         world.turn()
@@ -248,7 +248,7 @@ def test_a_request_is_bounded_and_names_a_producer_once() -> None:
         ErrorCode.UNKNOWN_SERVER_ERROR,
     ],
 )
-def test_a_partition_that_refuses_is_asked_again_at_whoever_leads_then(code: ErrorCode) -> None:
+def test_refused_marker_is_retried_at_the_current_leader(code: ErrorCode) -> None:
     world = World({A0: THERE, B0: THERE})
     world.send(5, A0, B0)
     world.turn()
@@ -257,12 +257,12 @@ def test_a_partition_that_refuses_is_asked_again_at_whoever_leads_then(code: Err
     assert world.connections[0].asked == [], "not at once"
     world.leaders[A0] = ELSEWHERE
     world.time.run(A_WHILE_S)
-    assert world.connections[1].named() == [(5, [A0])], "only what lacks it"
+    assert world.connections[1].named() == [(5, [A0])], "only the partition that lacks it"
     world.connections[1].answer()
     assert world.ended == [(5, NONE)]
 
 
-def test_silence_about_a_partition_is_no_yes() -> None:
+def test_partition_missing_in_the_response_is_not_a_success() -> None:
     world = World({A0: THERE, A1: THERE})
     world.send(5, A0, A1)
     world.turn()
@@ -273,7 +273,7 @@ def test_silence_about_a_partition_is_no_yes() -> None:
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
 @pytest.mark.parametrize("leader", [HERE, THERE])
-def test_a_newer_coordinator_or_producer_ends_it_for_good(code: ErrorCode, leader: int) -> None:
+def test_newer_coordinator_or_producer_stops_the_retries(code: ErrorCode, leader: int) -> None:
     world = World({A0: leader, B0: ELSEWHERE})
     world.answers_at_once = False
     world.send(5, A0, B0)
@@ -289,7 +289,7 @@ def test_a_newer_coordinator_or_producer_ends_it_for_good(code: ErrorCode, leade
     assert not any(connection.asked for connection in world.connections)
 
 
-def test_a_broker_that_can_not_be_reached_is_tried_again_with_growing_pauses() -> None:
+def test_unreachable_broker_is_retried_with_growing_delays() -> None:
     world = World({A0: THERE})
     world.send(5, A0)
     world.turn()
@@ -301,7 +301,7 @@ def test_a_broker_that_can_not_be_reached_is_tried_again_with_growing_pauses() -
             world.connections[-1].fail()
             world.send(len(tries) + 100, A0)
     pauses = [later - earlier for earlier, later in pairwise(tries)]
-    assert len(tries) < 20, "whatever comes meanwhile"
+    assert len(tries) < 20, "not one per new marker"
     assert all(later > earlier - RETRY_S for earlier, later in pairwise(pauses))
     assert pauses[-1] == pytest.approx(RETRY_S * LONGEST_PAUSE, abs=RETRY_S)
     world.time.run(A_WHILE_S)
@@ -310,7 +310,7 @@ def test_a_broker_that_can_not_be_reached_is_tried_again_with_growing_pauses() -
     assert len(world.ended) == len(tries) + 1
 
 
-def test_a_leader_that_is_gone_is_left_for_the_next() -> None:
+def test_markers_move_to_the_next_leader() -> None:
     world = World({A0: THERE})
     world.send(5, A0)
     world.turn()
@@ -381,7 +381,7 @@ def test_markers_of_a_shard_that_moves_are_forgotten() -> None:
     assert (world.channel.pending_count, world.channel.leaderless_count) == (0, 0)
 
 
-def test_nothing_happens_after_the_end() -> None:
+def test_no_marker_is_sent_after_close() -> None:
     world = World({A0: THERE, A1: NO_LEADER, B0: HERE})
     world.send(1, A0, A1)
     world.turn()
@@ -401,7 +401,7 @@ def test_many_partitions_of_one_transaction_take_several_turns() -> None:
     assert world.ended == [(2, NONE), (1, NONE)]
 
 
-def test_what_transactions_of_a_turn_end_in_a_partition_is_one_write() -> None:
+def test_markers_of_a_turn_are_one_write_per_partition() -> None:
     world = World({A0: HERE, A1: HERE})
     for producer_id in range(MARKERS_PER_WRITE + 1):
         world.send(producer_id, A0)

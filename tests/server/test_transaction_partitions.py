@@ -1,4 +1,4 @@
-"""A leader asks coordinators for the partitions of transactions: in batches, one request a broker, each told once."""
+"""A leader verifies partitions of transactions: in batches, one request per broker, each with one result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
 
 
 class Connection:
-    """To one broker; the test answers. Implements `PeerConnection`."""
+    """A connection to one broker; the test answers. Implements `PeerConnection`."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address
@@ -138,12 +138,12 @@ class World:
     def ask(
         self, transactional_id: str, *partitions: TopicPartition, epoch: int = 0, verify_only: bool = True
     ) -> list[PartitionErrors]:
-        """What is told comes into the list."""
-        told: list[PartitionErrors] = []
+        """Returns a list that gets the results."""
+        results: list[PartitionErrors] = []
         self.manager.add_or_verify(
-            transactional_id, 7, epoch, partitions or (A0,), verify_only=verify_only, done=told.append
+            transactional_id, 7, epoch, partitions or (A0,), verify_only=verify_only, done=results.append
         )
-        return told
+        return results
 
     @property
     def failures(self) -> int:
@@ -159,7 +159,7 @@ def ids(connection: Connection) -> list[str]:
     return [transaction.transactional_id for transaction in connection.asked[0][0].transactions]
 
 
-def test_one_request_is_under_way_and_the_next_has_all_that_came_meanwhile(world: World) -> None:
+def test_checks_during_a_request_go_into_the_next_one(world: World) -> None:
     first = world.ask("x", A0, A1, B0)
     second, third = world.ask("y", verify_only=False), world.ask("z")
     (connection,) = world.connections
@@ -177,35 +177,35 @@ def test_one_request_is_under_way_and_the_next_has_all_that_came_meanwhile(world
     assert world.failures == 1
 
 
-def test_a_request_is_bounded_and_the_rest_goes_in_the_next(world: World) -> None:
+def test_request_is_bounded_and_the_rest_goes_into_the_next(world: World) -> None:
     many = [("a", index) for index in range(PARTITIONS_PER_REQUEST)]
-    told = [world.ask("first"), world.ask("many", *many), world.ask("last"), world.ask("very last")]
+    results = [world.ask("first"), world.ask("many", *many), world.ask("last"), world.ask("very last")]
     (connection,) = world.connections
     for expected in (["first"], ["many"], ["last", "very last"]):
         assert ids(connection) == expected
         connection.answer()
-    assert told == [[{}]] * 4
+    assert results == [[{}]] * 4
 
 
-def test_each_partition_is_told_its_own_error(world: World) -> None:
-    told = world.ask("x", A0, A1, B0)
+def test_each_partition_gets_its_own_error(world: World) -> None:
+    results = world.ask("x", A0, A1, B0)
     world.connections[0].answer(
         code_of=lambda name, index: {A0: 0, A1: ErrorCode.PRODUCER_FENCED, B0: 9999}[name, index]
     )
-    assert told == [{A1: ErrorCode.INVALID_PRODUCER_EPOCH, B0: ErrorCode.UNKNOWN_SERVER_ERROR}]
+    assert results == [{A1: ErrorCode.INVALID_PRODUCER_EPOCH, B0: ErrorCode.UNKNOWN_SERVER_ERROR}]
 
 
 def test_a_coordinator_in_this_process_is_called(world: World) -> None:
     world.coordinator_id = HERE
-    told = world.ask("x", A0, A1, verify_only=False)
+    results = world.ask("x", A0, A1, verify_only=False)
     ((transactional_id, verify_only, done),) = world.local
     assert (transactional_id, verify_only) == ("x", False)
     done({A0: ErrorCode.NONE, A1: ErrorCode.PRODUCER_FENCED})
-    assert told == [{A1: ErrorCode.INVALID_PRODUCER_EPOCH}]
+    assert results == [{A1: ErrorCode.INVALID_PRODUCER_EPOCH}]
     assert not world.connections
 
 
-def test_nobody_coordinates_the_id(world: World) -> None:
+def test_id_without_a_coordinator_fails(world: World) -> None:
     world.coordinator_id = None
     assert world.ask("x") == [{A0: ErrorCode.COORDINATOR_NOT_AVAILABLE}]
     world.coordinator_id = THERE
@@ -214,15 +214,15 @@ def test_nobody_coordinates_the_id(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "told_before", "told_after"),
+    ("epoch", "expected_before", "expected_after"),
     [
         (5, [{A0: ErrorCode.NETWORK_EXCEPTION}], [{}]),
         (6, [{A0: ErrorCode.INVALID_PRODUCER_EPOCH}], [{}]),
         (4, [{}], [{A0: ErrorCode.INVALID_PRODUCER_EPOCH}]),
     ],
 )
-def test_of_one_id_the_newest_question_waits(
-    world: World, epoch: int, told_before: list[PartitionErrors], told_after: list[PartitionErrors]
+def test_newest_check_of_an_id_replaces_the_queued_one(
+    world: World, epoch: int, expected_before: list[PartitionErrors], expected_after: list[PartitionErrors]
 ) -> None:
     world.ask("busy")
     before = world.ask("x", epoch=5)
@@ -231,10 +231,10 @@ def test_of_one_id_the_newest_question_waits(
     connection.answer()
     assert ids(connection) == ["x"]
     connection.answer()
-    assert (before, after) == (told_before, told_after)
+    assert (before, after) == (expected_before, expected_after)
 
 
-def test_a_question_under_way_is_not_displaced_by_the_next(world: World) -> None:
+def test_check_in_flight_is_not_replaced(world: World) -> None:
     before, after = world.ask("x", epoch=5), world.ask("x", epoch=6)
     (connection,) = world.connections
     connection.answer()
@@ -242,7 +242,7 @@ def test_a_question_under_way_is_not_displaced_by_the_next(world: World) -> None
     assert (before, after) == ([{}], [{}])
 
 
-def test_a_lost_connection_fails_what_was_under_way_and_the_rest_takes_a_new_one(world: World) -> None:
+def test_lost_connection_fails_only_checks_in_flight(world: World) -> None:
     before, after = world.ask("x"), world.ask("y")
     world.connections[0].fail(TimeoutError("silent"))
     assert before == [{A0: ErrorCode.NETWORK_EXCEPTION}]
@@ -251,46 +251,46 @@ def test_a_lost_connection_fails_what_was_under_way_and_the_rest_takes_a_new_one
     assert after == [{}]
 
 
-def test_a_coordinator_at_another_address_is_asked_there(world: World) -> None:
+def test_moved_coordinator_is_reached_at_its_new_address(world: World) -> None:
     world.ask("x")
     world.connections[0].answer()
     world.addresses[THERE] = ("b2", 9093)
-    told = world.ask("x")
+    results = world.ask("x")
     assert world.connections[0].failed
     assert world.connections[1].address == ("b2", 9093)
     world.connections[1].answer()
-    assert told == [{}]
+    assert results == [{}]
 
 
 def test_errors_of_a_request_as_a_whole(world: World) -> None:
-    told = world.ask("x"), world.ask("y")
+    results = world.ask("x"), world.ask("y")
     (connection,) = world.connections
     connection.answer(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     connection.answer(ErrorCode.NOT_COORDINATOR)
-    assert told == ([{A0: ErrorCode.INVALID_TXN_STATE}], [{A0: ErrorCode.NOT_COORDINATOR}])
+    assert results == ([{A0: ErrorCode.INVALID_TXN_STATE}], [{A0: ErrorCode.NOT_COORDINATOR}])
 
 
-def test_silence_about_a_partition_is_no_yes(world: World) -> None:
-    told = world.ask("x")
+def test_partition_missing_in_the_response_is_not_a_success(world: World) -> None:
+    results = world.ask("x")
     _, done = world.connections[0].asked.pop()
     body = bytearray()
     write_message(AddPartitionsToTxnResponse(), 5, body)
     done(memoryview(body), None)
-    assert told == [{A0: ErrorCode.NETWORK_EXCEPTION}]
+    assert results == [{A0: ErrorCode.NETWORK_EXCEPTION}]
 
 
-def test_an_answer_that_can_not_be_read_fails_those_who_wait(world: World) -> None:
-    told = world.ask("x")
+def test_unparsable_response_fails_the_pending_checks(world: World) -> None:
+    results = world.ask("x")
     _, done = world.connections[0].asked.pop()
     done(memoryview(b"\x00"), None)
-    assert told == [{A0: ErrorCode.NETWORK_EXCEPTION}]
+    assert results == [{A0: ErrorCode.NETWORK_EXCEPTION}]
     assert world.connections[0].failed
 
 
-def test_closing_tells_everybody_once(world: World) -> None:
-    told: list[Any] = [world.ask("x"), world.ask("y")]
+def test_close_fails_all_checks_once(world: World) -> None:
+    results: list[Any] = [world.ask("x"), world.ask("y")]
     world.manager.close()
-    assert told == [[{A0: ErrorCode.NETWORK_EXCEPTION}]] * 2
+    assert results == [[{A0: ErrorCode.NETWORK_EXCEPTION}]] * 2
     assert world.ask("z") == [{A0: ErrorCode.COORDINATOR_NOT_AVAILABLE}]
 
 
@@ -302,7 +302,7 @@ def test_the_time_to_an_answer_is_counted(world: World) -> None:
     assert (histogram.total, histogram.sum) == (1, 250.0)
 
 
-def test_an_end_is_waited_for_where_the_coordinator_is_in_this_process(world: World) -> None:
+def test_ending_is_awaited_with_a_local_coordinator(world: World) -> None:
     ended: list[str] = []
 
     def then() -> None:

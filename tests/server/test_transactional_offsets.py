@@ -1,4 +1,4 @@
-"""Offsets of transactions in a whole broker: asked and added, pending in the log, committed by a marker beside them."""
+"""Transactional offsets in a whole broker: verified and added, pending in the log, committed by a marker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .transactional import TransactionalProducer, completed, find_coordinator, u
 
 
 def offset(client: Connection, topic: str = "t", group: str = "g", *, stable: bool = True) -> tuple[ErrorCode, int]:
-    """(error, offset) of partition 0 for a consumer that reads committed, or for any."""
+    """(error, offset) of partition 0 for a read_committed consumer, or for any."""
     asked = OffsetFetchRequestGroup(
         group_id=group, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
     )
@@ -38,7 +38,7 @@ UNSTABLE = (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
 
 @pytest.fixture
 def coordinated(client: Connection) -> Connection:
-    """A topic, and a coordinator of groups that is loaded."""
+    """A topic, and a loaded group coordinator."""
     client.create_topic("t")
     coordinate(client)
     return client
@@ -77,7 +77,7 @@ def test_the_group_may_be_added_before_its_topic_is_there(client: Connection, co
     assert offset(client) == (ErrorCode.NONE, 5 if committed else -1)
 
 
-def test_a_group_that_was_added_and_never_asked_for_holds_up_nothing(client: Connection) -> None:
+def test_added_but_unused_group_blocks_nothing(client: Connection) -> None:
     sender = producer(client, 1)
     assert sender.add_offsets("g") == ErrorCode.NONE
     assert sender.end(commit=True) == ErrorCode.NONE
@@ -130,7 +130,7 @@ def test_transactions_follow_each_other(coordinated: Connection) -> None:
 
 
 def test_a_late_marker_ends_nothing_of_the_next_transaction(coordinated: Connection) -> None:
-    """Sent again since its answer was lost, it comes when the next transaction has begun with the marker's epoch."""
+    """Retried after a lost response, it arrives when the next transaction has begun with the marker's epoch."""
     client = coordinated
     sender = producer(client)
     sender.commit_offset("g", "t", 5)
@@ -156,7 +156,7 @@ def test_a_late_marker_ends_nothing_of_the_next_transaction(coordinated: Connect
 def asked(
     client: Connection, sender: TransactionalProducer, version: int = 5, *, member: str = "", generation: int = -1
 ) -> ErrorCode:
-    """The answer to one TxnOffsetCommit, whatever it is."""
+    """The response to one TxnOffsetCommit."""
     request = TxnOffsetCommitRequest(
         transactional_id=sender.transactional_id,
         group_id="g",
@@ -182,7 +182,7 @@ def test_an_older_client_has_to_add_the_group_before(coordinated: Connection, ve
     assert offset(coordinated) == (ErrorCode.NONE, -1)
 
 
-def test_a_stranger_commits_nothing(coordinated: Connection) -> None:
+def test_foreign_producer_cannot_commit_offsets(coordinated: Connection) -> None:
     sender = producer(coordinated)
     assert sender.commit_offset("g", "t", 5) == ErrorCode.NONE
     sender.end()
@@ -213,7 +213,7 @@ def test_the_generation_fences(make_server: Callable[..., Server]) -> None:
     assert offset(client) == (ErrorCode.NONE, 9)
 
 
-def test_nothing_is_verified_where_that_is_off(make_server: Callable[..., Server]) -> None:
+def test_disabled_verification_verifies_nothing(make_server: Callable[..., Server]) -> None:
     client = make_server(transaction_partition_verification_enable="false").connect()
     client.create_topic("t")
     coordinate(client)

@@ -37,7 +37,7 @@ def producer(client: Connection, transactional_id: str = "t", *, version: int = 
     return made
 
 
-def test_the_coordinator_s_topic_is_made_as_the_settings_say(client: Connection) -> None:
+def test_coordinator_topic_is_created_with_the_settings(client: Connection) -> None:
     image = client.server.broker.contexts.groups.metadata.image
     topic = image.topic("__transaction_state")
     assert topic is not None
@@ -69,7 +69,7 @@ def test_a_timeout_above_the_longest_is_refused(make_server: Callable[..., Serve
     assert made.init(5000) is ErrorCode.NONE
 
 
-def test_a_transaction_has_ended_before_its_producer_is_heard_again(client: Connection) -> None:
+def test_transaction_ends_before_the_producers_next_request(client: Connection) -> None:
     client.create_topic("a")
     made = producer(client)
     assert made.produce("a", b"1").error_code == 0
@@ -85,11 +85,11 @@ def test_a_transaction_has_ended_before_its_producer_is_heard_again(client: Conn
     client.send(request, 5)
     client.server.loop.call_soon(look)
     assert client.answer().error_code == 0
-    assert states == [TransactionState.COMPLETE_ABORT], "whatever the loop reads next comes behind that"
+    assert states == [TransactionState.COMPLETE_ABORT], "before the next request that the loop reads"
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_nobody_ends_is_aborted(make_server: Callable[..., Server], version: int) -> None:
+def test_abandoned_transaction_is_aborted(make_server: Callable[..., Server], version: int) -> None:
     client = make_server(transaction_abort_timed_out_transaction_cleanup_interval_ms="20").connect()
     client.create_topic("a")
     find_coordinator(client, "t")
@@ -101,7 +101,7 @@ def test_what_nobody_ends_is_aborted(make_server: Callable[..., Server], version
     assert abandoned.end() in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
-def test_an_id_that_nobody_uses_is_forgotten(make_server: Callable[..., Server]) -> None:
+def test_unused_transactional_id_expires(make_server: Callable[..., Server]) -> None:
     client = make_server(
         transactional_id_expiration_ms="30", transaction_remove_expired_transaction_cleanup_interval_ms="20"
     ).connect()
@@ -113,7 +113,7 @@ def test_an_id_that_nobody_uses_is_forgotten(make_server: Callable[..., Server])
     assert busy.state().transaction_state == "Ongoing"
 
 
-def test_dashboards_see_the_coordinator(client: Connection) -> None:
+def test_coordinator_gauges_are_rendered(client: Connection) -> None:
     client.create_topic("a")
     one, _ = producer(client, "one", version=1), producer(client, "two")
     one.begin(("a", 0))
@@ -131,7 +131,7 @@ def test_dashboards_see_the_coordinator(client: Connection) -> None:
     assert gauge("ottla_transactions_open") == 0
 
 
-def test_an_ended_transaction_has_a_marker_in_each_of_its_partitions(client: Connection) -> None:
+def test_ended_transaction_has_a_marker_in_each_partition(client: Connection) -> None:
     client.create_topic("a", 2)
     client.create_topic("b")
     one = producer(client, version=1)
@@ -154,7 +154,7 @@ def test_a_transactional_id_is_listed_and_survives_a_restart(client: Connection)
     assert (again.producer_id, again.producer_epoch) == (first.producer_id, first.producer_epoch + 1)
 
 
-def test_nothing_is_added_where_a_client_names_what_is_not_there_or_not_its(client: Connection) -> None:
+def test_adding_missing_or_unauthorized_partitions_adds_nothing(client: Connection) -> None:
     client.create_topic("t")
     one = producer(client, version=1)
     unknown, skipped = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
@@ -196,7 +196,7 @@ def use_level(client: Connection, level: int) -> None:
 @pytest.mark.parametrize("after", [0, 1, 2])
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_level_changes_while_a_transaction_runs(client: Connection, before: int, after: int, version: int) -> None:
-    """Whatever the client takes the level for: it learns of a change only with its next connection."""
+    """With any level assumed by the client: it learns of a change only with its next connection."""
     client.create_topic("a")
     use_level(client, before)
     one = producer(client, version=version)

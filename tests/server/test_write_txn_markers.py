@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: markers of coordinators elsewhere, and of whoever says that he is one."""
+"""WriteTxnMarkers: markers of coordinators elsewhere, and of clients that pose as one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def marker(producer_id: int, *topics: tuple[str, list[int]], epoch: int = 0, **f
 
 
 def codes(client: Connection, *markers: WritableTxnMarker, version: int = 2) -> dict[int, dict[tuple[str, int], int]]:
-    """What the answer says, by producer id."""
+    """The results, by producer id."""
     response = client.ask(WriteTxnMarkersRequest(markers=list(markers)), version)
     assert len({each.producer_id for each in response.markers}) == len(response.markers)
     return {
@@ -54,12 +54,12 @@ def test_each_partition_is_answered_for_itself(client: Connection, version: int)
     assert [latest(client, "a", index) for index in (0, 1)] == [1, 2]
 
 
-def test_of_several_markers_for_one_partition_each_is_answered_for_itself(client: Connection) -> None:
+def test_markers_for_one_partition_are_answered_separately(client: Connection) -> None:
     client.create_topic("a")
     codes(client, marker(5, ("a", [0]), epoch=7, coordinator_epoch=3))
     heard: list[tuple[int, ErrorCode]] = []
     ends = [
-        (EndMarker(producer_id, epoch, coordinator_epoch, True, 2), partial(lambda *told: heard.append(told), number))
+        (EndMarker(producer_id, epoch, coordinator_epoch, True, 2), partial(lambda *codes: heard.append(codes), number))
         for number, (producer_id, epoch, coordinator_epoch) in enumerate(
             [(6, 0, 0), (5, 6, 3), (8, 0, 0), (-1, 0, 0), (9, -1, 0)]
         )
@@ -80,7 +80,7 @@ def test_a_partition_that_is_named_twice_gets_one_marker(client: Connection) -> 
     assert latest(client, "a") == 1
 
 
-def test_markers_of_nothing_are_answered_with_nothing(client: Connection) -> None:
+def test_markers_without_partitions_get_empty_results(client: Connection) -> None:
     assert codes(client) == {}
     assert codes(client, marker(5)) == {}
     assert codes(client, marker(5, ("a", []))) == {}
@@ -115,7 +115,7 @@ def test_markers_of_no_producer_are_refused(client: Connection) -> None:
     assert latest(client, "a") == 0
 
 
-def test_offsets_without_their_coordinator_are_a_partition_without_a_leader(client: Connection) -> None:
+def test_marker_without_the_group_coordinator_is_leaderless(client: Connection) -> None:
     place = ("__consumer_offsets", 0)
     assert codes(client, marker(5, ("__consumer_offsets", [0]))) == {5: {place: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}}
     client.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
@@ -125,7 +125,7 @@ def test_offsets_without_their_coordinator_are_a_partition_without_a_leader(clie
     assert answer == {5: {place: ErrorCode.NOT_LEADER_OR_FOLLOWER}}
 
 
-def test_a_marker_in_the_log_of_transactions_harms_nobody(client: Connection) -> None:
+def test_marker_in_the_transaction_log_is_harmless(client: Connection) -> None:
     find_coordinator(client, "t")
     everywhere = marker(5, ("__transaction_state", list(range(50))))
     until(client, lambda: set(codes(client, everywhere)[5].values()) == {0})  # once every partition is loaded
@@ -155,7 +155,7 @@ def test_markers_need_a_broker_or_an_administrator(
     assert server.broker.parts.replicas.find("a", 0).log.log_end_offset == int(allowed)
 
 
-def test_a_marker_is_no_record(client: Connection) -> None:
+def test_marker_is_not_counted_as_a_record(client: Connection) -> None:
     client.create_topic("a")
     codes(client, marker(5, ("a", [0])))
     assert client.produce("a", b"v").base_offset == 1

@@ -1,7 +1,7 @@
-"""A transactional producer in messages: what a client of Apache Kafka sends, one request at a time.
+"""A transactional producer in messages: the requests of an Apache Kafka client, one at a time.
 
-With `version` 2 as a client of transactions v2 does it: Produce and TxnOffsetCommit add their partitions, and EndTxn
-brings the epoch of the next transaction. With 1 as clients did before.
+`version` 2 behaves like a client of transactions v2: Produce and TxnOffsetCommit add their partitions, and EndTxn
+returns the epoch of the next transaction. 1 behaves like older clients.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RETRIABLE = frozenset(
 
 
 def again(client: Connection, ask: Callable[[], Any], code_of: Callable[[Any], int]) -> Any:
-    """Ask until the answer is not one that a client asks again after, or time is up."""
+    """Retry until the response is not retriable, or time is up."""
     deadline = time.monotonic() + ANSWER_TIMEOUT_S
     while True:
         response = ask()
@@ -57,13 +57,13 @@ def again(client: Connection, ask: Callable[[], Any], code_of: Callable[[Any], i
 
 
 def find_coordinator(client: Connection, *transactional_ids: str) -> list[Any]:
-    """Who coordinates these ids; makes the coordinator's topic."""
+    """The coordinator of these ids; creates the coordinator's topic."""
     request = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=list(transactional_ids))
     return list(client.ask(request, 6).coordinators)
 
 
 class TransactionalProducer:
-    """One transactional id, and what it was told."""
+    """One transactional id, and its current producer id and epoch."""
 
     def __init__(self, client: Connection, transactional_id: str = "t", *, version: int = 2) -> None:
         self.client = client
@@ -74,7 +74,7 @@ class TransactionalProducer:
         self.sequences: dict[tuple[str, int], int] = {}
 
     def init(self, timeout_ms: int = 60_000, *, keep: bool = False) -> ErrorCode:
-        """InitProducerId; `keep`: as a producer that goes on after an error (KIP-360)."""
+        """InitProducerId; `keep`: like a producer that continues after an error (KIP-360)."""
         request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms)
         if keep:
             request.producer_id, request.producer_epoch = self.producer_id, self.producer_epoch
@@ -85,7 +85,7 @@ class TransactionalProducer:
         return ErrorCode(response.error_code)
 
     def begin(self, *partitions: tuple[str, int]) -> list[ErrorCode]:
-        """AddPartitionsToTxn, which a client of transactions v2 sends no more."""
+        """AddPartitionsToTxn, which a client of transactions v2 no longer sends."""
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.producer_id,
@@ -106,7 +106,7 @@ class TransactionalProducer:
         return [ErrorCode(codes(response)[place]) for place in partitions]
 
     def produce(self, topic: str, *values: bytes, partition: int = 0, **batch: Any) -> Any:
-        """One batch of the open transaction; begins it under v2. The answer of its partition."""
+        """One batch of the open transaction; begins it under v2. Returns the partition's response."""
         sequence = self.sequences.get((topic, partition), 0)
         fields = {
             "producer_id": self.producer_id,
@@ -178,14 +178,14 @@ class TransactionalProducer:
         return ErrorCode(response.error_code)
 
     def state(self) -> Any:
-        """What DescribeTransactions says."""
+        """The response of DescribeTransactions."""
         request = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
         (state,) = self.client.ask(request, 0).transaction_states
         return state
 
 
 def until(client: Connection, condition: Callable[[], bool]) -> None:
-    """Let the broker go on until the answers to a client say so."""
+    """Run the broker until the responses to a client meet a condition."""
     deadline_s = time.monotonic() + ANSWER_TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline_s
@@ -193,7 +193,7 @@ def until(client: Connection, condition: Callable[[], bool]) -> None:
 
 
 def completed(producer: TransactionalProducer) -> None:
-    """Wait until the markers of what the producer ended are written."""
+    """Wait until the markers of the producer's ended transactions are written."""
     until(producer.client, lambda: producer.state().transaction_state.startswith("Complete"))
 
 
@@ -212,7 +212,7 @@ def latest(client: Connection, topic: str, partition: int = 0, *, committed: boo
 
 
 def read(client: Connection, topic: str, partition: int = 0, *, committed: bool = True) -> list[bytes]:
-    """The values that a consumer sees from the beginning; one answer is of one segment."""
+    """The values that a consumer sees from the beginning; one response is of one segment."""
     values: list[bytes] = []
     offset, end = 0, latest(client, topic, partition, committed=committed)
     while offset < end:

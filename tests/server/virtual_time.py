@@ -1,4 +1,4 @@
-"""A clock and a scheduler that stand still until the test moves them."""
+"""A clock and a scheduler that advance on the test's command."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class VirtualTime:
         return timer
 
     def run(self, seconds: float = 0.0) -> None:
-        """Everything that is due within so many seconds, in order."""
+        """Run everything that is due within so many seconds, in order."""
         until = self.now + seconds
         while self._timers and self._timers[0][0] <= until:
             due, _, timer = heapq.heappop(self._timers)

@@ -370,7 +370,7 @@ def test_a_broker_does_not_start_in_a_quorum_that_has_not_taken_over(
     in_quorum(cluster)
     cluster.settings["initial_broker_registration_timeout_ms"] = "5000"
     cluster.begin(1)
-    assert "ZooKeeper keeps the cluster" in cluster.lives.pop(1).refusal()
+    assert "ZooKeeper stores the cluster" in cluster.lives.pop(1).refusal()
 
 
 def test_no_quorum_is_needed_before_it_rules(world: World, cluster: Cluster) -> None:

@@ -1,12 +1,12 @@
-"""Connections within this machine do not pace what they send.
+"""Congestion control: disables BBR pacing for connections within this machine.
 
-BBR, the default of some systems (`net.ipv4.tcp_congestion_control`), spreads the packets of a connection by a timer. On
-loopback there is no bottleneck to spare, and the timers cost more than the sending: readers of 10 KiB records got
-2.6 GB/s for 0.33 CPU s/GB, and 3.3 GB/s for 0.21 without. What BBR has begun keeps pacing under any other algorithm, so
-the listening socket begins with another one, and connections from elsewhere get the system's back before the broker
-sends a byte.
+BBR, the default of some systems (`net.ipv4.tcp_congestion_control`), paces the packets of a connection with a timer.
+Loopback has no bottleneck to protect, and the timers cost more than the sending: readers of 10 KiB records got
+2.6 GB/s for 0.33 CPU s/GB, and 3.3 GB/s for 0.21 without. Once BBR has started, it keeps pacing under any other
+algorithm. The listening socket therefore starts with another algorithm, and remote connections get the system's
+algorithm back before the broker sends a byte.
 
-Left out: connections that the broker makes, which carry requests only.
+Not covered: connections that the broker opens, which carry requests only.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import socket
 from ottla.common.platform.endpoint import peer_host
 
 PACING = b"bbr"
-"""How the names of the algorithms begin that pace by themselves."""
+"""Name prefixes of the algorithms that pace."""
 UNPACED = b"reno"
-"""Every Linux has it and lets everyone choose it; without loss it is as good as any."""
+"""Available on every Linux without privileges; without loss it performs as well as any other."""
 _OPTION: int = getattr(socket, "TCP_CONGESTION", -1)
 _NAME_BYTES = 16
 
 
 def algorithm(connection: socket.socket) -> bytes:
-    """The name of the connection's congestion control; empty where the system does not tell."""
+    """The name of the connection's congestion control; empty where the system does not report it."""
     try:
         return connection.getsockopt(socket.IPPROTO_TCP, _OPTION, _NAME_BYTES).rstrip(b"\0")
     except OSError:
@@ -32,9 +32,9 @@ def algorithm(connection: socket.socket) -> bytes:
 
 
 def begin_unpaced(listening: socket.socket) -> bytes | None:
-    """Connections that this socket will accept begin without pacing.
+    """Disable pacing for the connections that this socket will accept.
 
-    Returns the system's algorithm, for `restore_congestion_control`; None when that one does not pace or can't be left.
+    Returns the system's algorithm, for `restore_congestion_control`; None if it does not pace or can't be replaced.
     """
     pacing = algorithm(listening)
     if not pacing.startswith(PACING):
@@ -52,6 +52,6 @@ def is_local(accepted: socket.socket, host: str) -> bool:
 
 
 def restore_congestion_control(accepted: socket.socket, host: str, pacing: bytes) -> None:
-    """Give an accepted connection the system's `pacing` back, unless its peer is on this machine. Raises OSError."""
+    """Restore the system's `pacing` algorithm of an accepted connection unless its peer is local. Raises OSError."""
     if not is_local(accepted, host):
         accepted.setsockopt(socket.IPPROTO_TCP, _OPTION, pacing)

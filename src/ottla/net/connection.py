@@ -1,22 +1,22 @@
 """One client connection: frames in, responses out, in order.
 
-Reading goes into a buffer that all connections of the loop share; a frame that is complete there is served from it, and
-only an incomplete frame, or one that must wait, is copied into a buffer of the connection's own. The rest of a large
-frame is read into the own buffer; a small one goes back to the front of the shared buffer for the next read, so that
-the reads of a busy connection stay large.
+All connections of the loop read into a shared buffer. A frame that is complete there is served from it; only an
+incomplete frame, or one that must wait, is copied into a buffer of the connection's own. The rest of a large frame is
+read into that own buffer. A small one moves back to the front of the shared buffer for the next read, so that the
+reads of a busy connection stay large.
 
 Invariants:
-- A connection that always has more to read gives the others their turn after each read that filled its buffer and
-  completed a frame: libuv would read 32 times in a row, which is a tenth of a second of produced records.
-- A connection that has used `TURN_S` of the loop in one turn reads and serves no more, and goes behind all others that
-  have (`LoopShares`). So a pipeline costs other clients one turn, however expensive its requests are.
-- One request is in work at a time. Frames behind it wait, unparsed, and as soon as any wait, reading pauses: so a
-  connection holds at most one socket read beyond the frame that it collects, and responses leave in order.
-- No request is served while output waits: a reader that doesn't read stops being served.
+- A connection that always has more to read yields after each read that filled its buffer and completed a frame: libuv
+  would read 32 times in a row, which is a tenth of a second of produced records.
+- A connection that has used `TURN_S` of the loop in one turn reads and serves no more, and queues behind all others
+  that have (`LoopShares`). A pipeline therefore costs other clients one turn, however expensive its requests are.
+- One request is in progress at a time. Frames behind it wait, unparsed, and reading pauses while any frame waits. A
+  connection therefore holds at most one socket read beyond the frame that it collects, and responses leave in order.
+- No request is served while output waits: a client that doesn't read its responses is not served.
 - The own buffer grows with the bytes that arrived, not with the length that a peer announced.
 - `Dispatcher.connection_closed` is called exactly once, from `connection_lost`, not from inside `handle` or `respond`.
-- What the connection may do is asked of its state, whose transitions `ottla.net.connection_state` has.
-- A connection with a gate hands nothing to the dispatcher before the gate does.
+- The state (`ottla.net.connection_state`) decides which operations are allowed.
+- A connection with a gate passes no request to the dispatcher before the gate opens.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ from ottla.protocol.framing import SIZE, frame_length
 logger = logging.getLogger(__name__)
 
 LARGE_FRAME_BYTES = RECEIVE_BYTES // 2
-"""Once so much of a frame has arrived, and it is not complete, the rest is read into the own buffer."""
+"""Once this much of an incomplete frame has arrived, the rest is read into the own buffer."""
 INITIAL_OWN_BYTES = 256 * 1024
-"""First size of the own buffer, if the frame is that large; it doubles as bytes arrive."""
+"""Initial size of the own buffer for larger frames; it doubles as bytes arrive."""
 MAX_RETAINED_BYTES = 2 * 1024 * 1024
-"""A larger own buffer is given back as soon as it is empty."""
+"""A larger own buffer is freed as soon as it is empty."""
 COALESCED_BYTES = 256 * 1024
 """Responses of one read are sent together up to this size."""
 MAX_REQUESTS_PER_TURN = 32
-"""Then others get their turn, also where the time is not over: so many answers are held at most."""
+"""Responses after which other connections are served even if the turn has time left: bounds the held responses."""
 HALF_CLOSED_GRACE_S = 30.0
-"""How long a parked request of a peer that has shut down its sending side may take."""
+"""Time limit of a parked request whose peer has shut down its sending side."""
 CLOSING_GRACE_S = 30.0
-"""How long a peer may take to read what was sent before the close."""
+"""Time limit for a peer to read the output that was sent before the close."""
 
 
 class Connection(ConnectionHandler):
@@ -123,7 +123,7 @@ class Connection(ConnectionHandler):
         wire: Wire,
         gate: Gate | None = None,
     ) -> None:
-        """`wire` is the connection's alone from now on, and `gate` stands before the dispatcher until it is open."""
+        """Own `wire` exclusively; `gate` filters requests before the dispatcher until it is open."""
         self._owner = owner
         self._wire = wire
         self.id = owner.next_id()
@@ -143,29 +143,29 @@ class Connection(ConnectionHandler):
         self._reading_own = False
         self._prefix = 0
         self._room = 0
-        """Bytes that the read under way may bring."""
+        """Bytes that the current read may deliver."""
         self._has_asked = False
         self._unmuting: TimerHandle | None = None
-        """What ends the mute."""
+        """Timer that ends the mute."""
         self._muted_until = 0.0
-        """By the loop's clock; 0 while it is not muted, or for a turn of the loop only."""
+        """End of the mute by the loop's clock; 0 if not muted, or muted for one turn of the loop only."""
         self._more: Callable[[], float] | None = None
-        """How much longer it is muted when that is over."""
+        """Returns the additional seconds to stay muted when the mute ends."""
 
     @property
     def made(self) -> bool:
-        """Whether there was a transport; from then on `connection_lost` will be called."""
+        """Whether a transport was created; if so, `connection_lost` will be called."""
         return self._transport is not None
 
     @property
     def closed(self) -> bool:
-        """Whether no more is served and sent, see `Channel`."""
+        """Whether requests and responses are ignored, see `Channel`."""
         return self.state.phase in OVER
 
     def __repr__(self) -> str:
         return f"connection {self.id} of {self.client_host}"
 
-    # The event loop's side.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The transport is ready."""
@@ -187,11 +187,11 @@ class Connection(ConnectionHandler):
         owner.add(self)
 
     def identified(self, principal: str) -> None:
-        """See `ConnectionHandler`, for TLS, and `IdentifiedChannel`, for SASL, which has the last word."""
+        """See `ConnectionHandler`, for TLS, and `IdentifiedChannel`, for SASL, which overrides TLS."""
         self.principal = principal
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport is gone, for whatever reason."""
+        """The transport has ended, for any reason."""
         self.state.phase = LOSE[self.state.phase]
         self._stop_muting()
         self._drop_own()
@@ -203,7 +203,7 @@ class Connection(ConnectionHandler):
         self._owner.dispatcher.connection_closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the loop reads to, at once and before it asks any other connection."""
+        """The buffer for the next read; the loop reads before it calls any other connection."""
         own = self._own
         shared = self._owner.receive_view
         if own is None:
@@ -226,19 +226,19 @@ class Connection(ConnectionHandler):
         if self._own_start + frame > len(own) or self._own_end == len(own):
             view = self._make_room(view, have, frame)
         end = self._own_end
-        # Not the whole capacity: many small frames in one read would keep the other connections waiting.
+        # Not the whole capacity: many small frames in one read would delay the other connections.
         room = view[end : end + max(frame - have, RECEIVE_BYTES)]
         self._room = len(room)
         return room
 
     def buffer_updated(self, nbytes: int) -> None:
-        """The loop has read `nbytes` into what `get_buffer` returned."""
+        """The loop has read `nbytes` into the buffer that `get_buffer` returned."""
         owner = self._owner
         owner.metrics.bytes_in.value += nbytes
         state = self.state
         serves = state.may_serve()
         if not serves and state.phase in OVER:
-            return  # output still leaves; what arrives meanwhile is dropped
+            return  # output still leaves; input that arrives meanwhile is dropped
         self.idle_sweeps = 0
         served = 0
         if self._reading_own:
@@ -259,13 +259,13 @@ class Connection(ConnectionHandler):
             self._hold()
 
     def eof_received(self) -> bool:
-        """The peer sends no more. What it asked for before is still answered, if the wire can; True keeps it open."""
+        """The peer sends no more. Its earlier requests are still answered if the wire can; True keeps it open."""
         if not self._wire.half_closes:
             return False
         state = self.state
         state.phase = END_INPUT[state.phase]
         if state.phase is HALF_CLOSED and state.may_serve():
-            # An incomplete frame can't become complete any more.
+            # An incomplete frame will never be completed.
             self.close("end of input")
         elif state.request is PARKED and state.phase not in OVER:
             self._owner.loop.call_later(HALF_CLOSED_GRACE_S, self._end_half_closed)
@@ -277,19 +277,19 @@ class Connection(ConnectionHandler):
             self.outbound.transport_full()
 
     def resume_writing(self) -> None:
-        """The transport holds nothing."""
+        """The transport is empty."""
         self.idle_sweeps = 0
         if self.outbound is not None:
-            # Not at once: asyncio ends a transport twice when it is closed from inside this call.
+            # Deferred: asyncio ends a transport twice when it is closed from inside this call.
             self._owner.loop.call_soon(self.outbound.transport_empty)
 
-    # The dispatcher's side.
+    # Called by the dispatcher.
 
     def respond(self, parts: list[Part]) -> None:
-        """Finish the parked request. Raises InvariantError when none is."""
+        """Complete the parked request. Raises InvariantError when none is parked."""
         state = self.state
         if state.request in SENDS_LATER:
-            # Answered before `handle` has returned None: sent when it has, behind the responses before it.
+            # Called before `handle` has returned None: sent after it returns, behind the earlier responses.
             state.request = ANSWER[state.request]
             self._early_response = parts
             return
@@ -301,11 +301,11 @@ class Connection(ConnectionHandler):
         if parts:
             self.outbound.send(parts)
         if state.phase is HELD or state.phase is HALF_CLOSED:
-            # Not at once: this may be called from inside the request of another connection.
+            # Deferred: this may be called from inside the request of another connection.
             self._go_behind_others()
 
     def close(self, reason: str) -> None:
-        """Close once what was sent has left; idempotent. Frames that wait are not served."""
+        """Close once the pending output has left; idempotent. Waiting frames are not served."""
         state = self.state
         if state.phase in OVER:
             return
@@ -315,7 +315,7 @@ class Connection(ConnectionHandler):
             self._finish_close()
 
     def abort(self, reason: str) -> None:
-        """Close at once and drop what is queued; idempotent."""
+        """Close at once and drop the queued output; idempotent."""
         self.state.phase = LOSE[self.state.phase]
         self._stop_muting()
         logger.debug("aborting %r: %s", self, reason)
@@ -325,7 +325,7 @@ class Connection(ConnectionHandler):
             self._transport.abort()
 
     def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
-        """See `Channel`; a mute of a connection that serves nothing more anyway is none."""
+        """See `Channel`; no effect on a connection that serves no more requests."""
         until = self._owner.loop.time() + duration_s
         if self.state.phase not in MUTE or (not self._muted_until if anew else until <= self._muted_until):
             return
@@ -333,13 +333,13 @@ class Connection(ConnectionHandler):
         self._muted_until = until
         self._more = more
 
-    # The owner's side.
+    # Called by the owner.
 
     def sweep(self) -> int:
-        """Count a sweep without activity; gives back an unused buffer. Returns the number of sweeps in a row.
+        """Count a sweep without activity and free an unused buffer. Returns the number of such sweeps in a row.
 
-        A connection whose request is parked is not idle: the dispatcher bounds how long that takes. Nor is one that is
-        muted: it may not be active.
+        A connection with a parked request is not idle: the dispatcher bounds its duration. A muted connection is not
+        idle either: it may not be active.
         """
         state = self.state
         if state.request is PARKED or state.phase in RESTING:
@@ -359,9 +359,9 @@ class Connection(ConnectionHandler):
     # Frames.
 
     def _serve(self, buffer: bytearray, start: int, end: int) -> int:
-        """Serve the complete frames in `buffer[start:end]`, so many as one turn has.
+        """Serve the complete frames in `buffer[start:end]` until the turn is used up.
 
-        Returns where the first unserved byte is.
+        Returns the position of the first unserved byte.
         """
         outbound = cast(Outbound, self.outbound)
         state = self.state
@@ -391,7 +391,7 @@ class Connection(ConnectionHandler):
             parts = self._handle(buffer, frame_start, start)
             if parts is None:
                 break
-            if state.phase is not phase:  # muted, or over: nothing behind this request is served now
+            if state.phase is not phase:  # muted or closed: nothing behind this request is served now
                 if state.phase in OVER:
                     release_parts(parts)
                 else:
@@ -424,7 +424,7 @@ class Connection(ConnectionHandler):
         return start
 
     def _handle(self, buffer: bytearray, start: int, end: int) -> list[Part] | None:
-        """One request through the dispatcher. None: parked, or the connection closes; no frame may follow then."""
+        """Pass one request to the dispatcher. None: it is parked or the connection closes, and no frame may follow."""
         try:
             gate = self._gate
             if gate is None:
@@ -459,7 +459,7 @@ class Connection(ConnectionHandler):
             self._early_response = None
 
     def _refuse(self, reason: str) -> None:
-        """Close because of what the peer sent; the responses before it still leave."""
+        """Close because of invalid input; the earlier responses still leave."""
         self._owner.metrics.protocol_errors.value += 1
         logger.warning("closing %r: %s", self, reason, extra=RATE_LIMITED)
         self._begin_to_close()
@@ -469,7 +469,7 @@ class Connection(ConnectionHandler):
         self._stop_muting()
 
     def _finish_close(self) -> None:
-        """Close the transport when the output has left; a peer that doesn't read has a while for it. Idempotent."""
+        """Close the transport once the output has left, or after a timeout for a peer that doesn't read. Idempotent."""
         state = self.state
         if state.phase is not CLOSING or self._transport is None:
             return
@@ -481,7 +481,7 @@ class Connection(ConnectionHandler):
 
     def _end_closing(self) -> None:
         if self.state.phase is CLOSING:
-            self.abort("the peer doesn't read what was sent before the close")
+            self.abort("the peer did not read its responses before the close timeout")
 
     def _serve_own(self) -> int:
         """Serve the complete frames in the own buffer; returns their length."""
@@ -497,10 +497,10 @@ class Connection(ConnectionHandler):
                 self._drop_own()
         return served
 
-    # Waiting, and going on.
+    # Waiting and resuming.
 
     def _hold(self) -> None:
-        """Frames wait: read no more until they are served."""
+        """Frames wait: pause reading until they are served."""
         state = self.state
         if state.phase is READING:
             self._stop_reading()
@@ -513,7 +513,7 @@ class Connection(ConnectionHandler):
         self._mute(self._owner.shares.add(self._unmute))
 
     def _mute(self, unmuting: TimerHandle) -> None:
-        """Neither read nor serve until `unmuting` runs, in place of what would have ended a mute before."""
+        """Neither read nor serve until `unmuting` runs; it replaces the timer of an earlier mute."""
         state = self.state
         self._stop_muting()
         self._stop_reading()
@@ -549,7 +549,7 @@ class Connection(ConnectionHandler):
             self._resume()
 
     def _resume(self) -> None:
-        """Serve the frames that waited, then read again, or close after the peer's end of input."""
+        """Serve the waiting frames, then resume reading, or close after the peer's end of input."""
         state = self.state
         if not state.may_serve():
             return
@@ -570,11 +570,11 @@ class Connection(ConnectionHandler):
     # The own buffer.
 
     def _keep(self, start: int, end: int) -> None:
-        """Copy what is left in the shared buffer; there is no own buffer then."""
+        """Copy the unserved rest of the shared buffer; no own buffer exists yet."""
         have = end - start
         frame = self._frame_bytes(self._owner.receive_buffer, start, end)
         capacity = have
-        if min(frame, have) >= LARGE_FRAME_BYTES:  # a length that was only announced costs nothing (CVE-2022-34917)
+        if min(frame, have) >= LARGE_FRAME_BYTES:  # a length that was only announced allocates nothing (CVE-2022-34917)
             capacity = max(have, RECEIVE_BYTES, min(frame, INITIAL_OWN_BYTES))
         self._own = bytearray(capacity)
         self._own_view = memoryview(self._own)
@@ -583,9 +583,9 @@ class Connection(ConnectionHandler):
         self._own_end = have
 
     def _make_room(self, view: memoryview, have: int, frame: int) -> memoryview:
-        """Move the incomplete frame to the front, of a larger buffer where it needs one; returns the buffer's view.
+        """Move the incomplete frame to the front, in a larger buffer if needed; returns the buffer's view.
 
-        A new one, since the loop may still hold a view of the old one, which forbids resizing.
+        Allocates a new buffer, since the loop may still hold a view of the old one, which forbids resizing.
         """
         pending = view[self._own_start : self._own_end]
         capacity = max(RECEIVE_BYTES, min(frame, max(2 * have, INITIAL_OWN_BYTES)))
@@ -610,7 +610,7 @@ class Connection(ConnectionHandler):
         return 4 + max(0, min(size, self._max_request_bytes()))
 
     def _max_request_bytes(self) -> int:
-        """How large the next request may be."""
+        """Maximum size of the next request in bytes."""
         limit = None if self._gate is None else self._gate.max_request_bytes
         return self._owner.limits.socket_request_max_bytes if limit is None else limit
 

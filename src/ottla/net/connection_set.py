@@ -1,7 +1,7 @@
-"""What the connections of one event loop share: limits, buffers, counters, and the list of who is connected.
+"""Shared state of the connections of one event loop: limits, buffers, counters and the list of open connections.
 
-At a limit new clients wait. Then a connection of which no request was served yet only holds its place: the oldest such
-one is closed, after a moment in which it could have asked, so that connecting alone keeps nobody out.
+At a limit new clients wait, and the oldest connection without a served request is closed to make room for them. It
+first gets a moment to send its request. Connecting alone therefore keeps no client out.
 
 Invariants: a connection is in the set from `connection_made` to `connection_lost`; it counts against the limits from
 `admit`, right after the accept, to its end; the sweep is the only timer, so that idle connections cost nothing between
@@ -29,23 +29,23 @@ from ottla.quota.windows import Windows
 logger = logging.getLogger(__name__)
 
 RECEIVE_BYTES = 64 * 1024
-"""One read from a socket; larger buffers were measured to bring nothing."""
+"""One read from a socket; larger buffers measured no faster."""
 SWEEPS_PER_IDLE_TIME = 8
 MIN_SWEEP_INTERVAL_S = 0.02
 MAX_SWEEP_INTERVAL_S = 30.0
 NEWCOMER_S = 0.05
-"""How long a connection has for its first request while others wait for its place: what a client sends with its first
-packet is there already, and a crowd that connects again and again gets one place in so long."""
+"""Time for the first request of a connection while other clients wait. A client's first packet has already arrived by
+then, and a reconnecting flood gets only one place in this time."""
 
 
 class ConnectionLimits(NamedTuple):
-    """Bounds on connections, by the names of Kafka's broker configs."""
+    """Connection limits, named after Kafka's broker configs."""
 
     socket_request_max_bytes: int = 100 * 1024 * 1024
     max_connections: int = 2**31 - 1
     max_connections_per_ip: int = 2**31 - 1
     per_ip_overrides: Mapping[str, int] = MappingProxyType({})
-    """By address, other limits than `max_connections_per_ip`."""
+    """Limits by address that override `max_connections_per_ip`."""
     connections_max_idle_ms: int = 600_000
     """Negative: never."""
 
@@ -74,27 +74,27 @@ class NetworkMetrics:
         self.closed_idle = registry.counter(prefix + "expired_connections_killed_count", "Idle connections closed")
         self.closed_silent = registry.counter(
             "ottla_network_silent_connections_closed_total",
-            "Connections without a request, closed for others at a limit",
+            "Connections without a request, closed at a limit to admit others",
         )
         self.failed_authentications = registry.counter(
-            prefix + "failed_authentication_total", "Connections whose peer did not show who it is, or speak TLS"
+            prefix + "failed_authentication_total", "Connections that failed authentication or the TLS handshake"
         )
         self.rejected = registry.counter(
             "ottla_network_connections_rejected_total", "Connections closed by max.connections.per.ip"
         )
         self.throttled = registry.counter(
-            "ottla_network_connections_throttled_total", "Connections let go by connection_creation_rate of an address"
+            "ottla_network_connections_throttled_total", "Connections closed by connection_creation_rate of an address"
         )
         self.accept_failures = registry.counter(
             "ottla_network_accept_failures_total", "Failed accepts, for example without free descriptors"
         )
         self.protocol_errors = registry.counter(
-            "ottla_network_protocol_errors_total", "Connections closed because of their bytes"
+            "ottla_network_protocol_errors_total", "Connections closed because of invalid input"
         )
 
 
 class Member(Protocol):
-    """What the set asks of a connection."""
+    """A connection as the set needs it."""
 
     @property
     def id(self) -> int: ...
@@ -103,7 +103,7 @@ class Member(Protocol):
     def client_host(self) -> str: ...
 
     def sweep(self) -> int:
-        """Count a sweep without activity, and give back what is not used. Returns the number of sweeps in a row."""
+        """Count a sweep without activity and free unused buffers. Returns the number of such sweeps in a row."""
         ...
 
     def quiesce(self) -> None:
@@ -111,7 +111,7 @@ class Member(Protocol):
         ...
 
     def close(self, reason: str) -> None:
-        """Close once what was sent has left; idempotent."""
+        """Close once the pending output has left; idempotent."""
         ...
 
     def abort(self, reason: str) -> None:
@@ -159,13 +159,13 @@ class ConnectionSet:
         self.limits = limits
         self.metrics = NetworkMetrics(registry)
         self.rates = ConnectionRates(Windows())
-        """Of new connections; those that are set here."""
+        """Limits of new connections that this process overrides."""
         self.receive_buffer = bytearray(RECEIVE_BYTES)
         self.receive_view = memoryview(self.receive_buffer)
         self.scratch = Scratch()
         self.senders = Senders(pool)
         self.shares = LoopShares(loop.time, loop)
-        """Where a connection waits that has used its share of the loop."""
+        """Queue of the connections that have used their share of the loop."""
         self.connections: dict[int, Member] = {}
         self._per_host: dict[str, int] = {}
         self._admitted = 0
@@ -173,7 +173,7 @@ class ConnectionSet:
         self._on_fatal = on_fatal
         self._on_room: list[Callable[[], None]] = []
         self._newcomers: dict[Member, float] = {}
-        """Those of which no request was served yet, the oldest first, and when each was made."""
+        """Connections without a served request, oldest first, with their creation times."""
         self._eviction: TimerHandle | None = None
         self._sweep_handle: TimerHandle | None = None
         self._quiet: asyncio.Future[None] | None = None
@@ -184,27 +184,27 @@ class ConnectionSet:
         )
 
     def next_id(self) -> int:
-        """An id that no other connection of this process has."""
+        """An id that is unique among the connections of this process."""
         return next(self._ids)
 
     def use_dispatcher(self, dispatcher: Dispatcher) -> None:
-        """Hand requests to another one from now on; what is parked is answered by the one that parked it."""
+        """Send new requests to another dispatcher; parked ones are answered by the one that parked them."""
         self.dispatcher = dispatcher
 
     @property
     def room(self) -> int:
-        """How many more `max.connections` allows."""
+        """Number of further connections that `max.connections` allows."""
         return self.limits.max_connections - self._admitted
 
     def use_limits(self, limits: ConnectionLimits) -> None:
-        """Hold connections to other limits from now on; those that are there stay."""
+        """Apply other limits from now on; open connections stay."""
         self.limits = limits
-        self._tell_room()
+        self._notify_room()
 
     def admit(self, host: str) -> bool:
         """Count one more connection of this address; False when `max.connections.per.ip` is reached.
 
-        Each admission ends with `dismiss`, or with `remove` once there was a connection.
+        Each admission ends with `dismiss`, or with `remove` once the connection was added.
         """
         count = self._per_host.get(host, 0)
         limits = self.limits
@@ -222,26 +222,26 @@ class ConnectionSet:
             self._per_host[host] = left
         else:
             del self._per_host[host]
-        self._tell_room()
+        self._notify_room()
 
-    def _tell_room(self) -> None:
+    def _notify_room(self) -> None:
         if self._on_room:
             waiting, self._on_room = self._on_room, []
             for callback in waiting:
                 callback()
 
     def when_room(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once when a connection has ended; one that holds its place without a request is closed."""
+        """Call `callback` once when a connection has ended; the oldest one without a request is closed for it."""
         if callback not in self._on_room:
             self._on_room.append(callback)
         self._evict()
 
     def asked(self, connection: Member) -> None:
-        """Its first request is served: from now on it keeps its place."""
+        """Its first request is served: it can no longer be evicted."""
         self._newcomers.pop(connection, None)
 
     def _evict(self) -> None:
-        """Close the oldest newcomer for somebody who waits, as soon as it had its moment."""
+        """Close the oldest connection without a request for a waiting client, once its grace period is over."""
         if self._eviction is not None or not self._on_room or not self._newcomers:
             return
         connection, made_s = next(iter(self._newcomers.items()))
@@ -251,14 +251,14 @@ class ConnectionSet:
             return
         del self._newcomers[connection]
         self.metrics.closed_silent.value += 1
-        connection.abort("others wait for its place, and it has asked for nothing")
+        connection.abort("it sent no request, and other clients wait at the connection limit")
 
     def _evict_now(self) -> None:
         self._eviction = None
         self._evict()
 
     def add(self, connection: Member) -> None:
-        """A connection was made."""
+        """Add a new connection."""
         self.connections[connection.id] = connection
         self._newcomers[connection] = self.loop.time()
         self._evict()
@@ -267,7 +267,7 @@ class ConnectionSet:
             self._schedule_sweep()
 
     def remove(self, connection: Member) -> None:
-        """A connection ended; idempotent."""
+        """Remove an ended connection; idempotent."""
         if self.connections.pop(connection.id, None) is None:
             return
         self._newcomers.pop(connection, None)
@@ -276,7 +276,7 @@ class ConnectionSet:
             self._quiet.set_result(None)
 
     def fatal(self, error: BaseException) -> None:
-        """A broken invariant: the owner stops the broker."""
+        """Report a broken invariant: the owner stops the broker."""
         self._on_fatal(error)
 
     def quiesce(self) -> None:
@@ -285,7 +285,7 @@ class ConnectionSet:
             connection.quiesce()
 
     async def close(self, timeout_s: float) -> None:
-        """Close all connections once their output has left; after `timeout_s` without waiting for that."""
+        """Close all connections once their output has left; after `timeout_s` drop the output."""
         for timer in (self._sweep_handle, self._eviction):
             if timer is not None:
                 timer.cancel()
@@ -309,7 +309,7 @@ class ConnectionSet:
         self._sweep_handle = self.loop.call_later(interval, self._sweep, interval)
 
     def _sweep(self, interval: float) -> None:
-        """Give back large receive buffers that are no longer used, and close what was idle for too long."""
+        """Free large receive buffers that are no longer used, and close connections that were idle for too long."""
         idle_ms = self.limits.connections_max_idle_ms
         for connection in list(self.connections.values()):
             idle_sweeps = connection.sweep()

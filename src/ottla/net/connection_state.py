@@ -1,19 +1,19 @@
-"""The life of a connection: its states, what may happen in each, and what follows. All transitions are here.
+"""State machine of a connection: states, allowed events and all transitions.
 
-Three things go on beside one another, so there are three small tables instead of one of the product:
+Three aspects change independently, so there are three small tables instead of one product table:
 
-- **Phase**, the input side and the life. It says whether the transport reads, and whether frames may be served.
-- **Request**: at most one is in work.
-- **Output**: whether bytes that were handed over still wait.
+- **Phase**: the input side and the lifecycle. Decides whether the transport reads and whether frames may be served.
+- **Request**: at most one is in progress.
+- **Output**: whether sent bytes still wait.
 
-An event is a row of a table: the states in which it may come, and the state that follows each. `phase = MUTE[phase]` is
-a transition; one that is not in the table is a defect of this program and raises InvariantError. What a peer or the
-event loop can cause at any time is in its row for every state.
+An event is a row of a table: the states in which it may occur, and the next state of each. `phase = MUTE[phase]` is
+a transition; one that is not in the table is a defect of this program and raises InvariantError. Events that a peer or
+the event loop can cause at any time have an entry for every state.
 
-The tables meet in two rules: a frame is served only where all three allow it (`ConnectionState.may_serve`), and a
-connection is held only while request or output are in the way.
+Two rules combine the tables: a frame is served only where all three allow it (`ConnectionState.may_serve`), and a
+connection is held only while its request or output blocks it.
 
-Not here: timers, buffers, the transport; what output waits for (`ottla.net.outbound` knows).
+Not here: timers, buffers, the transport, and the reason why output waits (`ottla.net.outbound`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ottla.common.errors import InvariantError
 
 
 class State:
-    """A state is compared by identity; its name is for messages and tests."""
+    """A state, compared by identity; its name is for messages and tests."""
 
     __slots__ = ("name",)
 
@@ -40,7 +40,7 @@ S = TypeVar("S", bound=State)
 
 
 class Event(dict[S, S]):
-    """A row: from each state in which the event may come to the one that follows. Any other: InvariantError."""
+    """A row: maps each state in which the event may occur to the next state. Any other raises InvariantError."""
 
     __slots__ = ("name",)
 
@@ -49,35 +49,35 @@ class Event(dict[S, S]):
         self.name = name
 
     def __missing__(self, state: S) -> NoReturn:
-        raise InvariantError(f"a connection was {state} when it came to: {self.name}")
+        raise InvariantError(f"invalid connection event in state {state}: {self.name}")
 
 
 # Phase.
 
 
 class Phase(State):
-    """The input side of a connection, and its life."""
+    """The input side and the lifecycle of a connection."""
 
     __slots__ = ()
 
 
 CONNECTING: Final = Phase("connecting")
-"""There is no transport yet."""
+"""The transport does not exist yet."""
 READING: Final = Phase("reading")
-"""The transport reads, also while a request is parked, until something comes that must wait."""
+"""The transport reads, also while a request is parked, until a frame must wait."""
 HELD: Final = Phase("held")
-"""Frames wait for the request before them, or for the output, so nothing is read."""
+"""Frames wait for the request before them, or for the output, so reading is paused."""
 MUTED: Final = Phase("muted")
-"""Until a time nothing is read and nothing is served: a throttled client, or one whose turn is over."""
+"""Nothing is read or served until a deadline: a throttled client, or one that has used its turn."""
 HALF_CLOSED: Final = Phase("half-closed")
-"""The peer's end of input has come while something is owed to it: what it asked for is still served."""
+"""The peer's end of input has arrived while responses are outstanding: its earlier requests are still served."""
 HALF_CLOSED_MUTED: Final = Phase("half-closed and muted")
 QUIESCED: Final = Phase("quiesced")
 """The broker stops: nothing more is read or served, a parked request may still be answered."""
 CLOSING: Final = Phase("closing")
-"""What was sent before still leaves; what arrives is dropped."""
+"""Pending output still leaves; input is dropped."""
 CLOSED: Final = Phase("closed")
-"""The transport has ended, or was told to."""
+"""The transport has ended or is being closed."""
 
 PHASES: Final = (
     CONNECTING,
@@ -104,7 +104,7 @@ MUTE: Final = Event(
         HALF_CLOSED_MUTED: HALF_CLOSED_MUTED,
     },
 )
-"""Where nothing will be served any more there is nothing to mute."""
+"""No effect in states that serve no more requests."""
 UNMUTE: Final = Event("unmute", {MUTED: HELD, HALF_CLOSED_MUTED: HALF_CLOSED})
 END_INPUT: Final = Event(
     "end of input",
@@ -117,7 +117,7 @@ END_INPUT: Final = Event(
         CLOSED: CLOSED,
     },
 )
-"""Comes once, and after `CONNECT`."""
+"""Occurs once, after `CONNECT`."""
 QUIESCE: Final = Event(
     "quiesce",
     {
@@ -147,65 +147,65 @@ CLOSE: Final = Event(
 FINISH: Final = Event("finish", {CLOSING: CLOSED})
 """The output of a closing connection has left."""
 LOSE: Final = Event("lose", dict.fromkeys(PHASES, CLOSED))
-"""The transport is gone, or is cut off."""
+"""The transport has ended or is aborted."""
 
 SERVING: Final = frozenset({READING, HELD, HALF_CLOSED})
-"""Frames may be served here, as far as the phase is concerned."""
+"""Frames may be served, as far as the phase is concerned."""
 RESTING: Final = frozenset({MUTED, HALF_CLOSED_MUTED})
-"""It ends by itself."""
+"""States that end on their own."""
 OVER: Final = frozenset({CLOSING, CLOSED})
-"""No request is served and no answer is sent any more."""
+"""Requests are not served and responses not sent."""
 
 
 # Request.
 
 
 class RequestState(State):
-    """The request in work."""
+    """The request in progress."""
 
     __slots__ = ()
 
 
 IDLE: Final = RequestState("idle")
-"""None is in work."""
+"""No request is in progress."""
 HANDLING: Final = RequestState("handling")
-"""One frame after another is handed to `Dispatcher.handle`, and the answers that it returned wait to be sent."""
+"""Frames are passed to `Dispatcher.handle` one by one, and the responses that it returned wait to be sent."""
 ANSWERED: Final = RequestState("answered")
 """The request was answered from inside `Dispatcher.handle`, which has not returned yet."""
 PARKED: Final = RequestState("parked")
-"""`Dispatcher.handle` has left the answer for later."""
+"""`Dispatcher.handle` has deferred the response."""
 
 REQUEST_STATES: Final = (IDLE, HANDLING, ANSWERED, PARKED)
 
 BEGIN: Final = Event("begin to serve", {IDLE: HANDLING})
 ANSWER: Final = Event("answer", {HANDLING: ANSWERED, PARKED: IDLE})
-"""`Channel.respond`; what comes for a connection that is over is let go, and is no event."""
+"""`Channel.respond`; a response for a closed connection is dropped, and is not an event."""
 PARK: Final = Event("park", {HANDLING: PARKED, ANSWERED: HANDLING})
-"""`Dispatcher.handle` returned no answer."""
+"""`Dispatcher.handle` returned no response."""
 FAIL: Final = Event("fail", {HANDLING: HANDLING, ANSWERED: HANDLING})
 """`Dispatcher.handle` raised; the connection closes."""
 END: Final = Event("end to serve", {HANDLING: IDLE, PARKED: PARKED})
-"""The answers of this turn were sent."""
+"""The responses of this turn were sent."""
 
 SENDS_LATER: Final = frozenset({HANDLING, ANSWERED})
-"""There may be answers that were not sent yet, behind which an answer of now, and a close, must wait."""
+"""Unsent responses may exist; a new response or a close must wait behind them."""
 
 
 # Output.
 
 
 class OutputState(State):
-    """The bytes on their way out."""
+    """The output side."""
 
     __slots__ = ()
 
 
 FREE: Final = OutputState("free")
-"""Nothing waits: what is sent now goes to the socket at once."""
+"""The queue is empty: output goes to the socket at once."""
 DRAINING: Final = OutputState("draining")
-"""Something waits for room in the socket, for the disk, or for the next turn of the loop."""
+"""Output waits for room in the socket, for the disk, or for the next turn of the loop."""
 ABANDONED: Final = OutputState("abandoned")
-"""What waited was dropped, and nothing is taken any more."""
+"""The waiting output was dropped, and no more is accepted."""
 
 OUTPUT_STATES: Final = (FREE, DRAINING, ABANDONED)
 
@@ -215,7 +215,7 @@ ABANDON: Final = Event("abandon", dict.fromkeys(OUTPUT_STATES, ABANDONED))
 
 
 class ConnectionState:
-    """Where one connection stands. Phase and request belong to `Connection`, the output to `Outbound`."""
+    """State of one connection. Phase and request belong to `Connection`, the output to `Outbound`."""
 
     __slots__ = ("output", "phase", "request")
 
@@ -225,9 +225,9 @@ class ConnectionState:
         self.output: OutputState = FREE
 
     def may_serve(self) -> bool:
-        """Whether the next frame may be handed to the dispatcher.
+        """Whether the next frame may be passed to the dispatcher.
 
-        Not while a request is in work, since answers leave in order, nor while output waits: who doesn't read its
-        answers is not served.
+        Not while a request is in progress, since responses leave in order. Not while output waits: a client that
+        doesn't read its responses is not served.
         """
         return self.phase in SERVING and self.request is IDLE and self.output is FREE

@@ -1,11 +1,12 @@
-"""Listening sockets: bind, accept within the limits, hand each connection to the loop.
+"""Listening sockets: bind, accept within the limits, pass each connection to the loop.
 
-Accepting is done here rather than by the loop's own server, since what happens at the limits is ours to decide:
-at `max.connections` nobody is accepted until a connection ends, as in Apache Kafka, and one that asked for nothing is
-ended for that; an address above `max.connections.per.ip` is closed at once; without free descriptors (EMFILE) accepting
-rests likewise, for a moment at least, while open connections go on.
+The broker accepts connections itself instead of using the loop's server, to control what happens at the limits:
+- At `max.connections` accepting pauses until a connection ends, as in Apache Kafka, and a connection without a request
+  is closed to make room.
+- A connection above `max.connections.per.ip` of its address is closed at once.
+- Without free descriptors (EMFILE) accepting pauses in the same way, at least for a moment; open connections continue.
 
-Invariants: an accepted socket is either in the `ConnectionSet` soon or closed; a failed accept never ends the listener.
+Invariants: an accepted socket is soon either in the `ConnectionSet` or closed; a failed accept never ends the listener.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from ottla.net.wire import MAX_HANDSHAKES_PER_TURN, PlainWire, Wire
 logger = logging.getLogger(__name__)
 
 MAX_ACCEPTS_PER_TURN = 64
-"""Of a listener without TLS; of one with it as many as may shake hands."""
+"""For a listener without TLS; one with TLS accepts as many as may handshake in a turn."""
 ACCEPT_RETRY_S = 0.5
-"""How long accepting rests when descriptors or memory ran out."""
+"""Pause of accepting when descriptors or memory ran out, in seconds."""
 MAX_LEAVING = 256
-"""Connections above the rate of their address that are kept for a while; more are closed at once."""
+"""Maximum of connections above the rate of their address that are delayed; more are closed at once."""
 DEFAULT_BACKLOG = 1024
 _NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 """Errors of an address that this machine does not have, or of a machine without IPv6."""
@@ -43,10 +44,10 @@ _FamilyAddress = tuple[socket.AddressFamily, _SocketAddress]
 
 
 def bind_socket(host: str, port: int, backlog: int = DEFAULT_BACKLOG) -> socket.socket:
-    """A bound and listening TCP socket; port 0 means a free one.
+    """Bind a TCP socket and listen on it; port 0 means a free one.
 
     `host` "" or "::" means all addresses of IPv4 and IPv6, as in Apache Kafka, or of IPv4 alone where the machine has
-    no IPv6; "0.0.0.0" means all of IPv4. A name means the first of its addresses that is one of this machine, those
+    no IPv6; "0.0.0.0" means all of IPv4. A name means the first of its addresses that this machine has, those
     of IPv4 before those of IPv6, as in Java. Nothing is accepted yet, but clients that connect wait instead of being
     refused. Raises OSError.
     """
@@ -66,7 +67,7 @@ def _addresses(host: str, port: int) -> list[_FamilyAddress]:
     if host in ("", "::"):
         return [(socket.AF_INET6, ("::", port)), (socket.AF_INET, ("0.0.0.0", port))]
     if ":" in host and "%" not in host:
-        host = canonical_host(host)  # an IPv4-mapped address needs a socket of IPv4
+        host = canonical_host(host)  # an IPv4-mapped address needs an IPv4 socket
     # Bytes, where the name allows it: text loads the IDNA codec, which costs the start milliseconds.
     name = host.encode("ascii") if host.isascii() else host
     found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE, proto=socket.IPPROTO_TCP)
@@ -122,8 +123,8 @@ class Listener:
     ) -> None:
         """Take over `listening`, for which `congestion.begin_unpaced` returned `pacing`.
 
-        `make_wire` puts what is accepted on a wire; bytes are as they are without it.
-        `make_gate` makes what stands before the dispatcher of each connection.
+        `make_wire` creates the wire of an accepted socket; without it bytes are unencrypted.
+        `make_gate` creates the filter before the dispatcher of each connection.
         Buffer sizes of -1 leave them to the system, which adapts them to the path.
         """
         self._socket = listening
@@ -139,17 +140,17 @@ class Listener:
         self._closed = False
         self._retry: TimerHandle | None = None
         self._leaving: dict[socket.socket, TimerHandle] = {}
-        """Above the rate of their address, until they are let go."""
+        """Delayed connections above the rate of their address."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start_accepting(self) -> None:
-        """Accept from now on, also those who connected before; does nothing when closed or accepting."""
+        """Accept connections from now on, including waiting ones; does nothing when closed or accepting."""
         if not self._accepting and not self._closed:
             self._accepting = True
             self._connections.loop.add_reader(self._socket.fileno(), self._accept)
 
     def close(self) -> None:
-        """Stop accepting and free the address; connections stay. Idempotent."""
+        """Stop accepting and free the address; open connections stay. Idempotent."""
         self._rest()
         self._closed = True
         if self._retry is not None:
@@ -171,13 +172,13 @@ class Listener:
             self._rest()
             connections.when_room(self.start_accepting)
             logger.warning(
-                "%d connections are open: new clients wait, and those that asked for nothing are closed for them; "
+                "%d connections are open: new clients wait, and connections without a request are closed for them; "
                 "raise max.connections or the limit on open files (ulimit -n), whichever is lower",
                 connections.limits.max_connections,
                 extra=RATE_LIMITED,
             )
             return
-        for _ in range(min(room, self._accepts_per_turn)):  # should anybody else wait, the loop says so
+        for _ in range(min(room, self._accepts_per_turn)):  # the loop reports further waiting clients
             try:
                 accepted, address = self._socket.accept()
             except (BlockingIOError, InterruptedError):
@@ -195,7 +196,7 @@ class Listener:
                     connections.when_room(self.start_accepting)
                     self._retry = connections.loop.call_later(ACCEPT_RETRY_S, self.start_accepting)
                     return
-                continue  # that one client is gone already (ECONNABORTED and the like)
+                continue  # this client is gone already (ECONNABORTED and the like)
             self._admit(accepted, peer_host(str(address[0])))
             rest_s = connections.rates.accepted(self.endpoint.listener_name, connections.loop.time())
             if rest_s > 0:
@@ -225,7 +226,7 @@ class Listener:
         task.add_done_callback(self._tasks.discard)
 
     def _turn_away(self, accepted: socket.socket, host: str, leave_s: float) -> None:
-        """Let a connection go that is above the rate of its address, after a while, in which it keeps its place."""
+        """Close a connection above the rate of its address after a delay, during which it counts against the limits."""
         connections = self._connections
         connections.metrics.throttled.value += 1
         if len(self._leaving) < MAX_LEAVING:

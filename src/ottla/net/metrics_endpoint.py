@@ -1,13 +1,13 @@
-"""A small HTTP server on the broker's loop: `GET /metrics` for Prometheus, `GET /healthz` for a load balancer.
+"""HTTP server on the broker's loop: `GET /metrics` for Prometheus, `GET /healthz` for a load balancer.
 
-The text is rendered slice by slice, the loop serving clients in between, and waits for a scraper that reads slowly.
-Who may ask is not decided here: each request is put before a function that knows (`ottla.server.requests.http_access`),
-with the name in the client's certificate, where the endpoint speaks TLS, and the `Authorization` that it sent.
+The text is rendered slice by slice, so that the loop serves clients in between, and waits for a slow scraper.
+Authorization is delegated: each request is passed to a function (`ottla.server.requests.http_access`) with the name in
+the client's certificate, where the endpoint uses TLS, and the `Authorization` header.
 
-Invariants: a request is at most `MAX_REQUEST_BYTES`, a connection serves one request and lives at most `MAX_LIFE_S`,
-and at most `MAX_CONNECTIONS` exist: then the oldest that has not asked makes room, or else nobody new is served.
+Invariants: a request is at most `MAX_REQUEST_BYTES`; a connection serves one request and lives at most `MAX_LIFE_S`;
+at most `MAX_CONNECTIONS` exist: then the oldest one without a request is closed, or else the new one is refused.
 
-Left out: keep-alive, compression.
+Not supported: keep-alive, compression.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ MAX_LIFE_S = 30.0
 READ_BYTES = 2 * 1024
 
 Refusal = Callable[[str, str, str, str], str | None]
-"""Of path, principal, value of the header `Authorization` ("" without one) and address: the status of a refusal."""
+"""Maps path, principal, value of the `Authorization` header ("" without one) and address to the status of a refusal."""
 _STATUSES = {"401": "401 Unauthorized", "403": "403 Forbidden"}
 
 
-def _nobody_refused(path: str, principal: str, authorization: str, host: str) -> str | None:
+def _refuse_none(path: str, principal: str, authorization: str, host: str) -> str | None:
     return None
 
 
 class MetricsEndpoint:
-    """Serves one registry on one listening socket. `is_healthy` decides the answer of `/healthz`."""
+    """Serves one registry on one listening socket. `is_healthy` decides the response of `/healthz`."""
 
     __slots__ = ("_connections", "_encrypt", "_server", "is_healthy", "loop", "refusal", "registry")
 
@@ -52,10 +52,10 @@ class MetricsEndpoint:
         registry: MetricsRegistry,
         is_healthy: Callable[[], bool],
         *,
-        refusal: Refusal = _nobody_refused,
+        refusal: Refusal = _refuse_none,
         encrypt: Callable[[ConnectionHandler], asyncio.BaseProtocol] | None = None,
     ) -> None:
-        """`refusal` says who is not served; `encrypt` puts TLS below a connection."""
+        """`refusal` authorizes each request; `encrypt` adds TLS to a connection."""
         self.loop = loop
         self.registry = registry
         self.is_healthy = is_healthy
@@ -63,7 +63,7 @@ class MetricsEndpoint:
         self._encrypt = encrypt
         self._server: asyncio.Server | None = None
         self._connections: dict[_ScrapeConnection, None] = {}
-        """The oldest first."""
+        """Oldest first."""
 
     async def start(self, listening: socket.socket) -> None:
         """Take over a listening socket and serve on it."""
@@ -81,7 +81,7 @@ class MetricsEndpoint:
             connection.abort()
 
     def admit(self, connection: _ScrapeConnection) -> bool:
-        """Whether there is room for one more connection, or is made; remembers it if so."""
+        """Register one more connection; False if the limit leaves no room for it."""
         if len(self._connections) >= MAX_CONNECTIONS:
             silent = next((other for other in self._connections if not other.has_asked), None)
             if silent is None:
@@ -113,7 +113,7 @@ class _ScrapeConnection(ConnectionHandler):
 
     @property
     def has_asked(self) -> bool:
-        """Whether its request is here."""
+        """Whether its request has arrived."""
         return self._slices is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -144,7 +144,7 @@ class _ScrapeConnection(ConnectionHandler):
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._slices is not None:
-            return  # the response is on its way; what follows the request is not ours
+            return  # the response is being sent; bytes after the request are ignored
         self._request += self._buffer[:nbytes]
         if b"\r\n\r\n" in self._request:
             line, *headers = self._request.partition(b"\r\n\r\n")[0].split(b"\r\n")

@@ -1,23 +1,23 @@
-"""Responses on their way out of one connection.
+"""Output side of one connection: sends its responses.
 
-Bytes go straight to the wire with one `writev` as long as nothing waits. What it doesn't take is copied, at most
-`MAX_COPIED_BYTES`, into the transport; everything later waits for `resume_writing` as the parts that the broker handed
-over, not as bytes. Large file regions of committed records leave from the page cache by reference
-(`Wire.send_region`), in one packet with the few bytes before them; others are read into a scratch buffer that all
-connections share; what the page cache can't serve is sent from the pool (`net.sender`).
+Bytes go straight to the wire with one `writev` as long as nothing waits. When the wire takes only a part, the rest is
+copied, at most `MAX_COPIED_BYTES`, into the transport. Everything later waits for `resume_writing` as the parts that
+the broker passed, not as bytes. Large file regions of committed records leave from the page cache by reference
+(`Wire.send_region`), in one packet with the few bytes before them. Others are read into a scratch buffer that all
+connections share. Regions that the page cache can't serve are sent from the pool (`net.sender`).
 
-By reference a socket holds the pages of the file instead of a copy, so bytes that the peer has not received yet change
-when the file is cut and written anew. Committed records are cut only by an unclean election, which gives what consumers
-read up anyway, and whose mixed bytes fail the CRC of their batch; records above the high watermark, which followers
-fetch and elections cut as a rule, are copied. Deleting a file leaves its pages to whoever holds them.
+By reference a socket holds the pages of the file instead of a copy, so unsent bytes change when the file is truncated
+and rewritten. Committed records are truncated only by an unclean election, which already loses records for consumers,
+and mixed bytes fail the CRC of their batch. Records above the high watermark, which followers fetch and elections
+regularly truncate, are copied. A deleted file's pages stay with the sockets that reference them.
 
 Invariants:
 - The scratch buffer goes only to an immediate non-blocking write, never to `transport.write`: the transport keeps a
   reference, and the next user of the scratch would change the bytes under it.
-- The wire is written only while the transport holds nothing and no job runs, so that bytes never overtake each other,
+- The wire is written only while the transport is empty and no job runs, so that bytes never overtake each other,
   and never after `abandon`.
-- Every region is released exactly once: when its last byte was taken over, or by `abandon`; those of a job that still
-  runs are released when it is back.
+- Every region is released exactly once: when its last byte was sent, or by `abandon`; the regions of a running job are
+  released when it returns.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from ottla.net.wire import Wire
 logger = logging.getLogger(__name__)
 
 SCRATCH_BYTES = 1024 * 1024
-"""Reading many small regions in one go and sending them in one call; smaller was no better."""
+"""Maximum read of small regions that is sent in one call; a smaller one was not faster."""
 LARGE_REGION_BYTES = 64 * 1024
-"""From here on a region may leave by reference, and it is asked first whether it is cold; a smaller one is tried, and
-brings little from the disk."""
+"""From this size on a region may leave by reference, after a check whether it is cold. A smaller one is read without
+the check, which costs few disk reads."""
 MAX_BYTES_PER_TURN = 1024 * 1024
-"""After that many bytes the other connections get their turn of the loop."""
+"""Bytes after which the other connections get their turn of the loop."""
 MAX_BYTES_PER_JOB = 4 * 1024 * 1024
-"""After that many bytes the other connections get their turn of the pool."""
+"""Bytes after which the other connections get their turn of the pool."""
 WAITING_BYTES = 4096
-"""Copied behind what left by reference when the socket is full: the transport waits for room; more costs more."""
+"""Copied after a region sent by reference when the socket is full: the transport waits for room; more costs more."""
 MAX_PIECES = 512
 """Buffers in one writev; below the system's limit of 1024."""
 
@@ -64,17 +64,17 @@ class Scratch:
 
 
 def release_parts(parts: list[Part]) -> None:
-    """Give back the regions of a response that will not be sent."""
+    """Release the regions of a response that will not be sent."""
     for part in parts:
         if not isinstance(part, BUFFER_TYPES):
             part.release()
 
 
 class Outbound:
-    """The output side of one connection; owned and driven by it. Moves `state.output`.
+    """The output side of one connection, driven by it. Updates `state.output`.
 
-    `on_idle` is called when the last byte has been taken over after a wait (never from inside `send`), `on_failure`
-    with a reason when the connection can't go on.
+    `on_idle` is called when the last byte has been sent after a wait (never from inside `send`), `on_failure`
+    with a reason when the connection fails.
     """
 
     __slots__ = (
@@ -118,13 +118,13 @@ class Outbound:
         self._on_failure = on_failure
         self._queue: deque[Part] = deque()
         self._offset = 0
-        """Bytes of the first part in the queue that were taken over already."""
+        """Bytes of the first part in the queue that were already sent."""
         self._transport_full = False
         self._job: SendJob | None = None
-        """What the pool sends or is to send: the head of the queue."""
+        """The job that sends, or will send, the head of the queue."""
 
     def send(self, parts: list[Part]) -> None:
-        """Send a response, or several of them in order. Takes over the regions in every case."""
+        """Send one or more responses in order. Takes ownership of the regions in every case."""
         output = self._state.output
         if output is FREE:
             if len(parts) == 1 and isinstance(part := parts[0], BUFFER_TYPES) and self._descriptor >= 0:
@@ -156,13 +156,13 @@ class Outbound:
         self._continue()
 
     def abandon(self) -> None:
-        """The connection is gone: drop the queue, release the regions, touch the wire never again. Idempotent."""
+        """The connection has ended: drop the queue, release the regions, never touch the wire again. Idempotent."""
         self._state.output = ABANDON[self._state.output]
         parts, self._queue = list(self._queue), deque()
         self._offset = 0
         if self._job is not None:
             if self._job.runs:
-                parts = parts[len(self._job.parts) :]  # the others are released when it is back
+                parts = parts[len(self._job.parts) :]  # the others are released when the job returns
             else:
                 self._job.cancelled = True
                 self._job = None
@@ -170,23 +170,23 @@ class Outbound:
 
     @property
     def busy(self) -> bool:
-        """Whether something waits; for tests and diagnosis, as `queued_parts`."""
+        """Whether output waits; for tests and diagnosis, like `queued_parts`."""
         return self._state.output is DRAINING
 
     @property
     def queued_parts(self) -> int:
-        """Parts that wait."""
+        """Number of waiting parts."""
         return len(self._queue)
 
     def _continue(self) -> None:
-        """Go on after a wait, and tell the owner when nothing waits any more."""
+        """Continue after a wait, and notify the owner once the queue is empty."""
         if self._state.output is not DRAINING or self._job is not None or self._transport_full:
             return
         if self._pump():
             self._on_idle()
 
     def _pump(self) -> bool:
-        """Write until the queue is empty, or something must be waited for; whether it is empty."""
+        """Write until the queue is empty or must wait; returns whether it is empty."""
         state = self._state
         wire = self._wire
         budget = MAX_BYTES_PER_TURN
@@ -225,10 +225,10 @@ class Outbound:
         return True
 
     def _gather(self) -> tuple[list[Buffer], int, bool]:
-        """What can be written now from the head of the queue, its length, and whether a region follows that can't be.
+        """The writable buffers at the head of the queue, their length, and whether a blocked region follows.
 
-        That one is cold or may leave by reference. Pops parts of length zero, so that an empty answer means progress
-        too.
+        Such a region is cold or may leave by reference. Pops parts of length zero, so that an empty result means
+        progress too.
         """
         self._advance(0)
         pieces: list[Buffer] = []
@@ -265,7 +265,7 @@ class Outbound:
         return pieces, total, False
 
     def _send_cached(self) -> int:
-        """Send from the region at the head by reference; returns how much went, -1 when a job has to read it.
+        """Send from the region at the head by reference; returns the bytes sent, or -1 when a job has to read it.
 
         Raises OSError.
         """
@@ -277,7 +277,7 @@ class Outbound:
             return -1
         scratch = self._scratch.view
         try:
-            # Pages that reading ahead has not filled yet count as cached; it fills the last one last.
+            # Pages that readahead has not filled yet count as cached; it fills the last page last.
             part.try_read_into(scratch[:1], start + want - 1)
         except BlockingIOError:
             return -1
@@ -295,13 +295,13 @@ class Outbound:
         return sent
 
     def _hand_to_transport(self, pieces: list[Buffer], written: int) -> None:
-        """The socket is full: copy what follows, up to the bound, so that the transport waits for room."""
+        """The socket is full: copy the following bytes, up to the bound, so that the transport waits for room."""
         rest = copy_pieces(pieces, written, MAX_COPIED_BYTES)
         self._advance(len(rest))
         self._transport.write(rest)
 
     def _advance(self, count: int) -> None:
-        """Take `count` bytes off the queue, releasing the regions that are done."""
+        """Take `count` bytes off the queue, releasing the completed regions."""
         self._bytes_out.value += count
         queue = self._queue
         count += self._offset
@@ -322,7 +322,7 @@ class Outbound:
         self._offset = count
 
     def _submit_job(self) -> None:
-        """Leave the region at the head to a thread, and what follows: cold, too, most likely. Raises OSError."""
+        """Submit the region at the head and those behind it, most likely cold too, to a pool thread. Raises OSError."""
         parts: list[Part] = []
         skip = self._offset
         total = -skip
@@ -346,7 +346,7 @@ class Outbound:
         sent, rest = outcome
         self._advance(sent)
         if rest:
-            # Nobody writes to this buffer any more, so the transport may keep it.
+            # The buffer has no writer any more, so the transport may keep it.
             self._transport.write(rest)
             self._advance(len(rest))
         self._continue()
@@ -354,6 +354,6 @@ class Outbound:
     def _fail(self, error: OSError) -> None:
         reason = f"{type(error).__name__}: {error.strerror or error}"
         if not isinstance(error, ConnectionError):
-            # Not the peer's doing: the disk, or the network of this machine.
-            logger.warning("a connection closes: %s", reason, extra=RATE_LIMITED)
+            # Not the peer's fault: the disk, or the network of this machine.
+            logger.warning("closing a connection: %s", reason, extra=RATE_LIMITED)
         self._on_failure(reason)

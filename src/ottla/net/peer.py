@@ -2,12 +2,12 @@
 
 Invariants:
 - `done` of every request is called exactly once, and never from inside `request` or `close`.
-- A response's body is read where it arrived, and its owner keeps nothing of it: the next one comes to the same place.
-- A request that was not answered in time fails the whole connection: what would arrive later could not be told from
-  the answer to the next request's delay, and a peer that stopped answering is better left.
+- A response's body is read in place and its owner keeps no reference: the next response reuses the buffer.
+- A request that times out fails the whole connection: its late response would be taken for that of the next request,
+  and a reconnect is better than a peer that stopped answering.
 
-Left out: negotiation of versions (nodes of one cluster send their newest, see `ottla.net.peer_messages`),
-and a bound on what waits to be sent, which is the owner's: each has few requests under way.
+Not here: version negotiation (nodes of one cluster send their newest, see `ottla.net.peer_messages`), and a bound on
+queued requests: each owner has few in flight.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from ottla.security.sasl.exchange import SaslExchange
 from ottla.security.sasl.mechanism import ClientMechanism
 
 if TYPE_CHECKING:
-    from ottla.security.listener_tls import ListenerTls  # only for types, since most nodes speak no TLS
+    from ottla.security.listener_tls import ListenerTls  # only for types: most nodes use no TLS
 
 logger = logging.getLogger(__name__)
 
 INITIAL_BYTES = 16 * 1024
 MAX_RETAINED_BYTES = 2 * 1024 * 1024
-"""A larger receive buffer is given back by the first response that takes less than a quarter of it."""
+"""A larger receive buffer is freed by the first response that takes less than a quarter of it."""
 HANDSHAKE_TIMEOUT_S = 10.0
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 LOGIN_STEP_TIMEOUT_S = 10.0
@@ -53,16 +53,16 @@ Begun = Callable[[ClientMechanism | None, ConnectionError | None], None]
 
 
 class Login(NamedTuple):
-    """How this node says to others who it is."""
+    """How this node authenticates to other nodes."""
 
     begin: Callable[[str, Begun], None]
-    """Calls with what says so to a host, now or later; with a ConnectionError where there is nothing to say."""
+    """Calls back with a host's mechanism, now or later, or with a ConnectionError if it has no credentials."""
     pool: BlockingPool
-    """Where passwords are hashed."""
+    """The pool that hashes passwords."""
 
 
 def at_once(make: Callable[[], ClientMechanism]) -> Callable[[str, Begun], None]:
-    """For `Login.begin`: says the same to every host. `make` raises ConnectionError where there is nothing to say."""
+    """For `Login.begin`: the same mechanism for every host. `make` raises ConnectionError if it has no credentials."""
 
     def begin(_host: str, begun: Begun) -> None:
         try:
@@ -76,7 +76,7 @@ def at_once(make: Callable[[], ClientMechanism]) -> Callable[[str, Begun], None]
 
 
 class _Waiting(NamedTuple):
-    """A request that was not answered yet."""
+    """A request without a response yet."""
 
     correlation_id: int
     api_key: int
@@ -114,7 +114,7 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
         self._correlation_ids = itertools.count()
         self._transport: asyncio.Transport | None = None
         self._held = True
-        """Requests wait until there is a connection, and the other node knows who this one is."""
+        """Requests wait until the connection is established and authenticated."""
         self._login_timer: TimerHandle | None = None
         self._unsent: list[tuple[_Waiting, bytes]] = []
         self._waiting: deque[_Waiting] = deque()
@@ -138,12 +138,12 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
                 )
         except OSError as error:
             self._fail(ConnectionError(f"{self.address} can't be reached: {error.strerror or error}"))
-            if isinstance(error, SSLError):  # no other way tells an operator why nodes don't find each other
-                logger.warning("%s refuses TLS, or is refused: %s", self.address, error, extra=RATE_LIMITED)
+            if isinstance(error, SSLError):  # without this line an operator can't see why nodes don't connect
+                logger.warning("TLS handshake with %s failed: %s", self.address, error, extra=RATE_LIMITED)
         finally:
             self._task = None
 
-    # -- the owner's side
+    # -- called by the owner
 
     def request(self, api_key: int, api_version: int, body: Buffer, done: PeerDone, timeout_s: float) -> None:
         """See `PeerConnection`."""
@@ -190,38 +190,38 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
         elif self._task is not None:
             self._task.cancel()
 
-    # -- the event loop's side
+    # -- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say who this node is, where it has to, and send what was asked for meanwhile."""
+        """Authenticate if required, then send the requests that waited."""
         self._transport = cast(asyncio.Transport, transport)
         if self.failed:
             self._transport.abort()
             return
         if self._network.login is None:
-            self._go_on()
+            self._resume()
         else:
             self._log_in(self._network.login)
 
-    def _go_on(self) -> None:
-        """Send what was asked for meanwhile."""
+    def _resume(self) -> None:
+        """Send the requests that waited."""
         self._held = False
         unsent, self._unsent = self._unsent, []
         for waiting, frame in unsent:
             self._send(waiting, frame)
 
-    # -- who this node is
+    # -- authentication
 
     def _log_in(self, login: Login) -> None:
-        """Say who this node is, also once more before the session ends; requests of meanwhile wait."""
+        """Authenticate, also again before the session expires; requests wait meanwhile."""
         self._held = True
 
         def begun(mechanism: ClientMechanism | None, error: ConnectionError | None) -> None:
             if self.failed:
                 return
             if mechanism is None:
-                logger.warning("this node can't say to %s who it is: %s", self.address, error, extra=RATE_LIMITED)
-                self._fail(error or ConnectionError(f"there is nothing to say to {self.address}"))
+                logger.warning("this node can't authenticate to %s: %s", self.address, error, extra=RATE_LIMITED)
+                self._fail(error or ConnectionError(f"this node has no credentials for {self.address}"))
                 return
             exchange = SaslExchange(mechanism)
             self._say(exchange, exchange.first(), login)
@@ -238,22 +238,22 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
             if data is not None:
                 response: Any
                 response, _ = read_message(spec.response, version, data, 0, len(data))
-                # Not here: with SCRAM it computes for milliseconds.
+                # Off the loop: SCRAM computes for milliseconds.
                 login.pool.submit(lambda: exchange.answered(response), heard)
 
         def heard(further: object | None, error: BaseException | None) -> None:
             if self.failed:
                 return
             if error is not None:
-                logger.warning("%s does not let this node in: %s", self.address, error, extra=RATE_LIMITED)
-                self._fail(ConnectionError(f"{self.address} does not let this node in"))
+                logger.warning("%s rejected this node's authentication: %s", self.address, error, extra=RATE_LIMITED)
+                self._fail(ConnectionError(f"{self.address} rejected the authentication of this node"))
             elif further is not None:
                 self._say(exchange, further, login)
             else:
                 delay_s = exchange.again_after_s
                 if delay_s is not None:
                     self._login_timer = self._loop.call_later(delay_s, self._log_in, login)
-                self._go_on()
+                self._resume()
 
         correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
         frame = request_frame(spec.key, version, correlation_id, self._network.client_id, body)
@@ -261,26 +261,26 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
         self._send(_Waiting(correlation_id, spec.key, version, answered, timer), frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Whatever the reason, the owner hears of a ConnectionError."""
+        """The requests fail with a ConnectionError, for any reason."""
         self._fail(ConnectionError(f"{self.address} closed the connection" if exc is None else str(exc)))
 
     def eof_received(self) -> bool:
-        """Nothing can be answered any more."""
+        """No further response can arrive."""
         return False
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the loop reads to; there is always room."""
+        """The buffer for the next read; it always has room."""
         if self._end == len(self._buffer):
             self._replace(self._buffer, 2 * len(self._buffer))
         return memoryview(self._buffer)[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand out every response that is complete."""
+        """Deliver every complete response."""
         self._end += nbytes
         try:
             start = self._take_frames()
         except ProtocolError as error:
-            self._fail(ConnectionError(f"{self.address} answered nonsense: {error}"))
+            self._fail(ConnectionError(f"invalid response from {self.address}: {error}"))
             return
         if self.failed or start == 0:
             return
@@ -292,7 +292,7 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
             self._replace(rest, INITIAL_BYTES)
 
     def _take_frames(self) -> int:
-        """Answer the requests whose response is there; returns where the first incomplete frame begins."""
+        """Complete the answered requests; returns the position of the first incomplete frame."""
         start = 0
         while self._end - start >= SIZE_BYTES and not self.failed:
             size = frame_length(self._buffer, start, MAX_RESPONSE_BYTES)
@@ -305,18 +305,18 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
 
     def _answer(self, start: int, end: int) -> None:
         if not self._waiting:
-            raise ProtocolError("a response to no request")
+            raise ProtocolError("a response without a request")
         request = self._waiting[0]
         correlation_id, body_start = response_body(request.api_key, request.api_version, self._buffer, start, end)
         if correlation_id != request.correlation_id:
-            raise ProtocolError(f"response {correlation_id} where {request.correlation_id} was expected")
+            raise ProtocolError(f"response has correlation id {correlation_id}, expected {request.correlation_id}")
         self._waiting.popleft()
         request.timer.cancel()
         with memoryview(self._buffer)[body_start:end] as body:
             request.done(body, None)
 
     def _replace(self, content: bytearray, size: int) -> None:
-        """Never resized: the loop, or an exception's traceback, may hold a view of it."""
+        """Copied, not resized: the loop, or an exception's traceback, may hold a view of it."""
         self._buffer = bytearray(size)
         self._buffer[: len(content)] = content
         self._end = len(content)
@@ -332,8 +332,8 @@ class SocketPeerNetwork:
         tls: ListenerTls | None = None,
         login: Login | None = None,
     ) -> None:
-        """`client_id` is what the peers see, for their logs; `tls` is that of the listener where they are reached, and
-        `login` says to them who this node is.
+        """`client_id` appears in the peers' logs; `tls` is that of the inter-broker listener, and `login` authenticates
+        this node.
         """
         self.loop = loop
         self.login = login
@@ -348,7 +348,7 @@ class SocketPeerNetwork:
         return connection
 
     def forget(self, connection: SocketPeerConnection) -> None:
-        """It failed or was closed."""
+        """The connection failed or was closed."""
         self._connections.discard(connection)
 
     def close(self) -> None:

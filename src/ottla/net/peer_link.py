@@ -1,4 +1,4 @@
-"""The way to one node: its connection, made anew where the last one failed or the node is elsewhere by now."""
+"""Link to one node: its connection, replaced after a failure or a change of address."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ottla.common.platform.peer import Address, PeerConnection, PeerNetwork
 
 
 class PeerLink:
-    """Has at most one connection. Nothing is connected until somebody asks for it."""
+    """Has at most one connection, opened on first use."""
 
     __slots__ = ("_address", "_connection", "_network")
 
@@ -26,12 +26,12 @@ class PeerLink:
         return connection
 
     def leave_unless(self, address: Address | None) -> None:
-        """Close a connection that goes elsewhere; None: the node is nowhere now."""
+        """Close a connection to any other address; None means that the node has no address now."""
         if address != self._address:
             self.close()
 
     def close(self) -> None:
-        """Give the connection up: what is under way fails. The next one who asks gets a new one."""
+        """Close the connection: pending requests fail. The next use opens a new one."""
         connection, self._connection, self._address = self._connection, None, None
         if connection is not None:
             connection.close()

@@ -1,7 +1,7 @@
-"""Declared messages over a `PeerConnection`: one call sends a request and hands its response message over.
+"""Declared messages over a `PeerConnection`: one call sends a request and delivers its response message.
 
-Nodes of one cluster run the same version of this program, so each request goes out in its newest version; a peer that
-doesn't know it closes the connection. Negotiation comes when there are two versions to speak of.
+Nodes of one cluster run the same version of this program, so each request uses its newest version; a peer that
+doesn't know it closes the connection. Versions are not negotiated.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MessageDone = Callable[[Any, BaseException | None], None]
 def send_message(connection: PeerConnection, message: object, done: MessageDone, timeout_s: float) -> None:
     """Send a request in its newest version; `done` is called once, not before this returns.
 
-    An answer that can't be read closes the connection: what follows it can't be trusted either. Raises KafkaError
-    UNSUPPORTED_VERSION when the message holds what its newest version can't carry.
+    A response that can't be parsed closes the connection: the bytes after it can't be trusted either. Raises
+    KafkaError UNSUPPORTED_VERSION when the newest version can't carry the message.
     """
     spec = spec_of_request(message)
     version = spec.max_version

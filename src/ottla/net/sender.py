@@ -1,17 +1,17 @@
-"""Regions that the disk has to bring leave from pool threads, which read and send them.
+"""Pool jobs that read uncached file regions from disk and send them.
 
-On the loop they would delay all other connections, even by a read that is only tried: `RWF_NOWAIT` submits the disk's
-work, and with it what the kernel reads ahead. So a job sends the parts at the head of one connection's queue, until the
+On the loop they would delay all other connections, even by a non-blocking read: `RWF_NOWAIT` submits the disk's
+work, including the kernel's readahead. So a job sends the parts at the head of one connection's queue, until the
 socket is full or the job's limit is reached.
 
 Invariants:
-- A job writes to a duplicate of the socket's descriptor: a connection that ends meanwhile can't leave its number to
-  another one under it. There are as many duplicates as running jobs.
-- At most `MAX_JOBS` run at a time, by order of arrival, so that threads stay free for what producers wait for. Only so
-  many buffers exist; a job that waits holds neither memory nor descriptor, and is dropped with its connection.
+- A job writes to a duplicate of the socket's descriptor: otherwise a connection that ends meanwhile could free its
+  number for another one. There are as many duplicates as running jobs.
+- At most `MAX_JOBS` run at a time, in order of arrival, so that threads stay free for the requests of producers. Only
+  that many buffers exist; a waiting job holds neither memory nor descriptor, and is dropped with its connection.
 
-Left out: sending by reference, as `net.outbound` does: here the disk sets the pace; and reading ahead by
-`posix_fadvise`, since the kernel does it for whoever reads in order.
+Not here: sending by reference, as `net.outbound` does: the disk is the bottleneck here; and `posix_fadvise`, since
+the kernel already reads ahead for sequential readers.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from ottla.common.platform.clock import BlockingPool
 from ottla.common.platform.disk import Buffer
 
 MAX_JOBS = 2
-"""Of the pool's threads (`ottla.app.pool.MAX_THREADS`); four took the processor from producers, and sent no more."""
+"""Of the pool's threads (`ottla.app.pool.MAX_THREADS`); four took CPU from producers, and sent no more."""
 READ_BYTES = 1024 * 1024
-"""One read: a usual fetch response, since each call costs a hand-over of the interpreter; smaller was slower."""
+"""One read: a usual fetch response, since each call costs a hand-over of the GIL; smaller was slower."""
 MAX_COPIED_BYTES = 256 * 1024
-"""The most that one connection has in its transport."""
+"""Maximum bytes of one connection in its transport."""
 
 REFILL_BYTES = 64 * 1024
 """Copied for the transport when the socket is full, so that it waits for room; the next job reads the rest again."""
 
-SHORT_FILE = "stored bytes of a response can't be read: the file is shorter"
+SHORT_FILE = "can't read the stored bytes of a response: the file is shorter"
 
 BUFFER_TYPES: Final = (bytes, bytearray, memoryview)
 """A part that is none of these is a file region."""
 
 Outcome = tuple[int, bytes]
-"""Bytes that the socket took, and those after them, which wait for room in it; empty when it took all."""
+"""Bytes that the socket took, and the remaining bytes, which wait for room; empty when all were sent."""
 Done = Callable[[Outcome | None, BaseException | None], None]
 
 
 class SendJob:
-    """Parts of one connection on their way. Its maker keeps them from being released while it `runs`."""
+    """Parts of one connection being sent. Its creator keeps them from being released while it `runs`."""
 
     __slots__ = ("_duplicate", "_fd", "_limit", "_skip", "cancelled", "parts", "runs")
 
     def __init__(self, fd: int, parts: list[Part], skip: int, limit: int) -> None:
-        """Send `parts` from byte `skip` of the first one on, about `limit` bytes."""
+        """Send about `limit` bytes of `parts`, from byte `skip` of the first one."""
         self._fd = fd
         self._duplicate = -1
         self._skip = skip
@@ -61,15 +61,15 @@ class SendJob:
         self.parts = parts
         self.runs = False
         self.cancelled = False
-        """Set while it does not run yet: it never will, and nobody hears of it again."""
+        """Set before the job runs: it never runs, and `done` is not called."""
 
     def begin(self) -> None:
-        """On the loop, while the connection still has its descriptor. Raises OSError when there is none to spare."""
+        """Runs on the loop, while the connection still has its descriptor. Raises OSError without a free descriptor."""
         self._duplicate = os.dup(self._fd)
         self.runs = True
 
     def run(self, scratch: memoryview) -> Outcome:
-        """In the pool, where `scratch` is the job's alone. Raises OSError when the disk or the peer fails."""
+        """Runs in the pool, with exclusive use of `scratch`. Raises OSError when the disk or the peer fails."""
         try:
             return self._send(scratch)
         finally:
@@ -102,12 +102,12 @@ class SendJob:
 
 
 class ReadJob(SendJob):
-    """Reads only, for a wire whose bytes all go through its transport."""
+    """A job that only reads, for a wire whose bytes all go through its transport."""
 
     __slots__ = ()
 
     def __init__(self, parts: list[Part], skip: int) -> None:
-        """Read from byte `skip` of the first part on, as much as a transport may hold."""
+        """Read from byte `skip` of the first part, as much as a transport may hold."""
         super().__init__(-1, parts, skip, MAX_COPIED_BYTES)
 
     def begin(self) -> None:
@@ -150,11 +150,11 @@ class Senders:
         self._pool = pool
         self._running = 0
         self._scratches: list[memoryview] = []
-        """Those that no job has. Reused, since the first touch of fresh pages costs more than the copying."""
+        """Free buffers. Reused, since the first touch of fresh pages costs more than the copying."""
         self._waiting: deque[tuple[SendJob, Done]] = deque()
 
     def submit(self, job: SendJob, done: Done) -> None:
-        """Run the job once its turn has come, then `done(outcome, error)` on the loop."""
+        """Run the job in its turn, then `done(outcome, error)` on the loop."""
         if self._running >= MAX_JOBS:
             self._waiting.append((job, done))
         else:

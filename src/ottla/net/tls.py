@@ -1,20 +1,20 @@
 """TLS between one connection and its socket: handshake, decryption, encryption, on the loop (TLS 1.2 and 1.3).
 
-The transport that a connection sees is made here around the plain one. What arrives is decrypted into the connection's
-own buffers, and what it writes goes encrypted to the socket itself as long as the plain transport holds nothing: the
-ways of `ottla.net.wire`, but for files by reference, whose bytes have to be read.
+The connection's transport is a wrapper of the plain one. Input is decrypted into the connection's own buffers. Output
+goes encrypted to the socket itself as long as the plain transport is empty, like `ottla.net.wire`, except for files
+by reference, whose bytes have to be read.
 
 Invariants:
-- A connection counts against the limits from its accept on, before a byte of the handshake is looked at; it may be
-  closed for others who wait like any that has asked for nothing.
+- A connection counts against the limits from its accept on, before a byte of the handshake is processed; it may be
+  closed for waiting clients like any connection without a request.
 - A handshake ends within `HANDSHAKE_TIMEOUT_S` and `MAX_HANDSHAKE_BYTES`, and at most `MAX_HANDSHAKES` run at a time:
-  then the oldest one is closed. Before its first byte it holds no memory of OpenSSL's.
-- So many handshakes as `MAX_HANDSHAKES_PER_TURN` go on in one turn of the loop, the others in the next ones, in order;
-  the listener accepts no more in a turn either, so that no crowd overtakes one who waits.
-- No byte reaches the connection before the handshake is done, so none is served in nobody's name.
-- Renegotiation is off (the context's options), so a peer can't ask for the costly part again and again.
+  then the oldest one is closed. Before its first byte it holds no OpenSSL memory.
+- At most `MAX_HANDSHAKES_PER_TURN` handshakes continue in one turn of the loop, the others in the next turns, in order.
+  The listener accepts no more in a turn either, so that a flood can't overtake a waiting client.
+- No byte reaches the connection before the handshake is done, so every request has a principal.
+- Renegotiation is off (the context's options), so a peer can't repeat the expensive part.
 
-Left out: kernel TLS, and encryption in the pool: OpenSSL's object is the loop's alone.
+Not supported: kernel TLS, and encryption in the pool: OpenSSL's object is used by the loop only.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ logger = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 10.0
 MAX_HANDSHAKE_BYTES = 128 * 1024
-"""From the peer: a chain of certificates fits, and OpenSSL takes no longer one."""
+"""Input limit of a handshake: fits a chain of certificates; OpenSSL accepts no longer one."""
 MAX_HANDSHAKES = 1_000
-"""Each that has begun holds some 50 KiB."""
+"""Each handshake in progress takes some 50 KiB."""
 CIPHERTEXT_BYTES = 64 * 1024
-"""One read from a socket, and what OpenSSL is given at a time: it keeps a buffer of the largest piece."""
+"""One read from a socket, and one input of OpenSSL, whose buffer keeps the size of the largest input."""
 LARGE_CIPHERTEXT_BYTES = 256 * 1024
-"""One read while more than the other is still missing of a frame."""
+"""One read while more than that is still missing of a frame."""
 RECORD_BYTES = 16 * 1024
-"""What OpenSSL encrypts in one call."""
+"""Input of one encryption call of OpenSSL."""
 
 _NOTHING = memoryview(b"")
 
 
 class TlsHandshakeLimiter:
-    """What the TLS connections of one loop share: buffers, and the list of handshakes that run."""
+    """Shared state of the TLS connections of one loop: buffers, and the list of running handshakes."""
 
     __slots__ = ("_handshakes", "_left", "_waiting", "failed", "received", "received_at_once", "scratch")
 
     def __init__(self, scratch: memoryview, failed: Counter) -> None:
-        """`scratch` is free between calls; `failed` counts handshakes that came to nothing."""
+        """`scratch` is free between calls; `failed` counts failed handshakes."""
         self.scratch = scratch[:MAX_COPIED_BYTES]
         self.received_at_once = memoryview(bytearray(LARGE_CIPHERTEXT_BYTES))
         """For large frames; `received` is its beginning."""
@@ -68,23 +68,23 @@ class TlsHandshakeLimiter:
         self.failed = failed
         self._handshakes: dict[TlsTransport, None] = {}
         self._waiting: dict[TlsTransport, None] = {}
-        """Of them those that have something to go on with."""
+        """Handshakes that have input to continue with."""
         self._left = MAX_HANDSHAKES_PER_TURN
-        """How many may go on in this turn; while it is fewer than in a new one, `_next_turn` is due."""
+        """Handshakes that may still continue in this turn; if fewer than in a new turn, `_next_turn` is scheduled."""
 
     def begin(self, transport: TlsTransport) -> None:
-        """A handshake is awaited; the oldest one goes when there are too many."""
+        """Add a handshake; the oldest one is closed when there are too many."""
         if len(self._handshakes) >= MAX_HANDSHAKES:
-            next(iter(self._handshakes)).fail("too many handshakes run, and this one is the oldest")
+            next(iter(self._handshakes)).fail("too many concurrent handshakes; this one is the oldest")
         self._handshakes[transport] = None
 
     def end(self, transport: TlsTransport) -> None:
-        """It is done, or will never be; idempotent."""
+        """Remove a completed or failed handshake; idempotent."""
         self._handshakes.pop(transport, None)
         self._waiting.pop(transport, None)
 
-    def may_go_on(self, transport: TlsTransport) -> bool:
-        """Whether a handshake that has something may go on now; `shake_hands` is called later where it may not."""
+    def may_continue(self, transport: TlsTransport) -> bool:
+        """Whether a handshake with input may continue now; if not, `shake_hands` is called later."""
         if self._waiting or not self._left:
             self._waiting[transport] = None
             return False
@@ -108,7 +108,7 @@ class TlsHandshakeLimiter:
 
     @property
     def handshakes(self) -> int:
-        """How many run."""
+        """Number of running handshakes."""
         return len(self._handshakes)
 
 
@@ -116,9 +116,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     """The protocol of a plain transport, and the transport of a connection."""
 
     def __init__(self, tls: ListenerTls, room: TlsHandshakeLimiter, descriptor: int, served: ConnectionHandler) -> None:
-        """`descriptor` is the socket's, written to as long as the plain transport is open and holds nothing.
+        """`descriptor` is the socket's, written to as long as the plain transport is open and empty.
 
-        -1: all goes through the plain transport.
+        -1: all output goes through the plain transport.
         """
         super().__init__()
         self._tls = tls
@@ -128,7 +128,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._raw: asyncio.Transport | None = None
         self._buffer = room.received
         self._ciphertext = _NOTHING
-        """What was read and OpenSSL was not given yet: of the shared buffer, or a copy once reading is paused."""
+        """Input that OpenSSL has not received yet: a view of the shared buffer, or a copy once reading is paused."""
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._object: ssl.SSLObject | None = None
@@ -138,10 +138,10 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._paused = False
         self._closing = False
 
-    # -- the plain transport's side
+    # -- called by the plain transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The peer may begin its handshake."""
+        """Wait for the peer's handshake."""
         raw = self._raw = cast(asyncio.Transport, transport)
         raw.set_write_buffer_limits(high=0, low=0)
         self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, self._timed_out)
@@ -149,7 +149,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._room.begin(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Whoever ended it."""
+        """The plain transport has ended, for any reason."""
         self._closing = True
         self._end_handshake()
         self._object = None
@@ -157,7 +157,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._served.connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the loop reads to, at once."""
+        """The buffer for the next read."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -169,17 +169,17 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             if nbytes > CIPHERTEXT_BYTES:
                 self._ciphertext = self._buffer[CIPHERTEXT_BYTES:nbytes]
             self._decrypt()
-            if self._ciphertext:  # reading is paused, and others read into the buffer
+            if self._ciphertext:  # reading is paused, and others read into the shared buffer
                 self._ciphertext = memoryview(bytes(self._ciphertext))
             return
         self._handshake_bytes += nbytes
         if self._handshake_bytes > MAX_HANDSHAKE_BYTES:
             self.fail("the handshake is too long")
-        elif self._room.may_go_on(self):
+        elif self._room.may_continue(self):
             self.shake_hands()
 
     def eof_received(self) -> bool:
-        """The peer sends no more, be it that it said so in TLS before or not."""
+        """The peer sends no more, whether it sent close_notify before or not."""
         if self._established and not self._closing:
             self._served.eof_received()
         return False
@@ -193,7 +193,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     # -- handshake
 
     def shake_hands(self) -> None:
-        """Go on with the handshake, and where it is done, with what came behind it."""
+        """Continue the handshake; once it is done, process the input behind it."""
         if self._object is None:
             self._object = self._tls.server.wrap_bio(self._incoming, self._outgoing, server_side=True)
         try:
@@ -205,7 +205,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         except ssl.SSLError as error:
             self.fail(error.reason or str(error))
             return
-        except ValueError as error:  # no user can be made of the certificate
+        except ValueError as error:  # the certificate maps to no principal
             self.fail(str(error))
             return
         self._established = True
@@ -218,7 +218,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self.fail(f"the handshake takes longer than {HANDSHAKE_TIMEOUT_S:g} s")
 
     def fail(self, reason: str) -> None:
-        """Close because of what the peer sent, or didn't send. What TLS has to say about it may still leave."""
+        """Close because of invalid or missing input. A TLS alert may still leave."""
         self._end_handshake()
         if self._closing:
             return
@@ -236,14 +236,14 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     # -- input
 
     def _decrypt(self) -> None:
-        """Hand on what can be decrypted, a buffer at a time, until the connection wants no more."""
+        """Decrypt the available input, a buffer at a time, and deliver it until the connection pauses."""
         tls = cast(ssl.SSLObject, self._object)
         served = self._served
         while not self._paused and not self._closing:
             with memoryview(served.get_buffer(-1)) as view:
                 size = len(view)
                 count, ended = self._fill(tls, view)
-            if self._outgoing.pending:  # a new key, as TLS 1.3 has them
+            if self._outgoing.pending:  # a key update, as in TLS 1.3
                 self._flush()
             if count:
                 served.buffer_updated(count)
@@ -260,9 +260,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
                 return
 
     def _fill(self, tls: ssl.SSLObject, view: memoryview) -> tuple[int, str | None]:
-        """Bytes decrypted into `view`, and why there will be no more: "" at the peer's end, else what is wrong.
+        """Bytes decrypted into `view`, and the reason of an end: "" after close_notify, else the error; None if open.
 
-        Fewer than there is room for: all ciphertext that is here is used up.
+        Fewer bytes than there is room for: all available ciphertext is used up.
         """
         read = cast(Callable[[int, memoryview], int], tls.read)
         size = len(view)
@@ -292,12 +292,12 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._raw.pause_reading()
 
     def resume_reading(self) -> None:
-        """Decrypt what is here, then read."""
+        """Decrypt the available input, then read."""
         if self._paused:
             self._paused = False
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._continue)
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         if self._paused or self._closing or self._raw is None:
             return
         if self._established:
@@ -308,7 +308,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     # -- output
 
     def write(self, data: Buffer) -> None:
-        """Encrypt, and send what the socket takes at once; the plain transport holds the rest."""
+        """Encrypt, and send as much as the socket takes at once; the plain transport holds the rest."""
         if self._object is None or self._closing or not self._established:
             return
         view = memoryview(data)
@@ -340,7 +340,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         return 0 if self._raw is None else self._raw.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: object = None) -> object:
-        """What the plain transport knows, as "peername"."""
+        """Information of the plain transport, such as "peername"."""
         return default if self._raw is None else self._raw.get_extra_info(name, default)
 
     # -- the end
@@ -349,11 +349,11 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """Close once what was written has left; the peer is told in TLS."""
+        """Close once the written output has left; sends close_notify."""
         if self._closing or self._raw is None:
             return
         if self._object is not None and self._established:
-            with suppress(ssl.SSLError):  # the peer's answer is not waited for
+            with suppress(ssl.SSLError):  # the peer's close_notify is not awaited
                 self._object.unwrap()
             self._flush()
         self._closing = True
@@ -369,7 +369,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
 
 class TlsWire:
-    """Everything goes encrypted through a `TlsTransport`. Implements `ottla.net.wire.Wire`."""
+    """A wire whose bytes all go encrypted through a `TlsTransport`. Implements `ottla.net.wire.Wire`."""
 
     __slots__ = ("_room", "_socket", "_tls", "_transport")
 
@@ -377,7 +377,7 @@ class TlsWire:
     half_closes = False
 
     def __init__(self, accepted: socket.socket, tls: ListenerTls, room: TlsHandshakeLimiter) -> None:
-        """`accepted` will belong to the transport."""
+        """Take ownership of `accepted`; the transport will close it."""
         self._socket = accepted
         self._tls = tls
         self._room = room
@@ -389,7 +389,7 @@ class TlsWire:
         await loop.connect_accepted_socket(lambda: transport, self._socket)
 
     def use(self, transport: asyncio.WriteTransport) -> None:
-        """See `Wire`. The transport did so itself."""
+        """See `Wire`. The transport is already set up."""
 
     def close(self) -> None:
         """See `Wire`."""
@@ -430,5 +430,5 @@ class TlsWire:
         return sent
 
     def job(self, parts: list[Part], skip: int, limit: int) -> SendJob:
-        """See `Wire`. Only the reading is the pool's."""
+        """See `Wire`. Only the reading runs in the pool."""
         return ReadJob(parts, skip)

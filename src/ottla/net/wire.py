@@ -1,11 +1,11 @@
-"""The way of the bytes between one connection and its peer, below frames and answers.
+"""The wire: transfers bytes between one connection and its peer, below frames and responses.
 
-A connection and its output ask no more than this of what is below them. Input comes from the transport by
-`asyncio.BufferedProtocol`, so the bytes lie in the connections' buffers at once; pausing it, closing and aborting are
-the transport's, too. Output has shorter ways where the wire is the socket itself, and a wire knows which: what is said
-here for the plain one (`PlainWire`) can be said for one that encrypts, whose bytes must all go through its transport.
+This is the complete interface between a connection with its output and the layer below. Input comes from the transport
+by `asyncio.BufferedProtocol`, directly into the connections' buffers; pausing it, closing and aborting are operations
+of the transport, too. Output takes shorter paths where the wire is the socket itself (`PlainWire`); an encrypting wire
+sends all bytes through its transport.
 
-Invariant: the socket is written only while its transport holds nothing (`ottla.net.outbound` sees to that).
+Invariant: the socket is written only while its transport is empty (`ottla.net.outbound` ensures that).
 """
 
 from __future__ import annotations
@@ -20,73 +20,73 @@ from ottla.common.platform.disk import Buffer
 from ottla.net.sender import SendJob
 
 MAX_HANDSHAKES_PER_TURN = 8
-"""Of TLS: a signature and two products of curves each, a millisecond together. Then others get their turn."""
+"""TLS handshakes: each takes a signature and two curve multiplications, a millisecond together."""
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 
 class ConnectionHandler(asyncio.BufferedProtocol):
-    """What stands on a wire."""
+    """A protocol on top of a wire."""
 
     __slots__ = ()
 
     def identified(self, principal: str) -> None:
-        """The wire found out who the peer is, before it delivers a byte of it; of a plain one it never does."""
+        """The wire has authenticated the peer, before it delivers a byte; a plain wire never calls this."""
 
 
 class Wire(Protocol):
-    """What a connection stands on, from the accept on. Belongs to one connection."""
+    """The layer below a connection, from the accept on. Belongs to one connection."""
 
     @property
     def descriptor(self) -> int:
-        """Where bytes may be written that pass the transport by; -1 where none may."""
+        """The descriptor for writes that bypass the transport; -1 if none is allowed."""
         ...
 
     @property
     def half_closes(self) -> bool:
-        """Whether a peer that has ended its input can still be sent to."""
+        """Whether output can still be sent to a peer that has ended its input."""
         ...
 
     async def connect(self, loop: asyncio.AbstractEventLoop, protocol: ConnectionHandler) -> None:
-        """Have the loop make a transport for `protocol`. Raises OSError; then `protocol` was told of none."""
+        """Have the loop create a transport for `protocol`. Raises OSError, with no call of `protocol`."""
         ...
 
     def use(self, transport: asyncio.WriteTransport) -> None:
-        """Set up the transport that was made: any byte that stays in it pauses writing, an empty one resumes it."""
+        """Configure the new transport: any byte that stays in it pauses writing, an empty one resumes it."""
         ...
 
     def close(self) -> None:
-        """Free the socket, of which no transport was made."""
+        """Free the socket if it has no transport."""
         ...
 
     def write_pieces(self, pieces: list[Buffer]) -> int:
-        """One write that does not wait. How many bytes were taken, 0 when there is no room. Raises OSError."""
+        """Write once without blocking. Returns the bytes taken, 0 when the socket is full. Raises OSError."""
         ...
 
     def write_before_region(self, pieces: list[Buffer]) -> int:
-        """The same, where a region follows at once by `send_region`."""
+        """Like `write_pieces`, immediately before a region sent with `send_region`."""
         ...
 
     def send_region(self, region: FileRegion, start: int, length: int) -> int:
-        """Send cached bytes of a region that may leave by reference; how many were taken, never 0.
+        """Send cached bytes of a region that may leave by reference; returns the bytes taken, never 0.
 
-        Raises BlockingIOError when there is no room, OSError.
+        Raises BlockingIOError when the socket is full, OSError.
         """
         ...
 
     def job(self, parts: list[Part], skip: int, limit: int) -> SendJob:
-        """What reads `parts` in the pool, from byte `skip` of the first on, and sends about `limit` bytes."""
+        """A pool job that reads `parts` from byte `skip` of the first one, and sends about `limit` bytes."""
         ...
 
 
 class PlainWire:
-    """Bytes as they are: output goes to the accepted socket itself, files from the page cache by `sendfile`."""
+    """Unencrypted bytes: output goes to the accepted socket itself, files from the page cache by `sendfile`."""
 
     __slots__ = ("_socket", "descriptor")
 
     half_closes = True
 
     def __init__(self, accepted: socket.socket) -> None:
-        """`accepted` will belong to the transport; written to only as long as that is open."""
+        """Take ownership of `accepted` for the transport; written to only while the transport is open."""
         self._socket = accepted
         self.descriptor = accepted.fileno()
 

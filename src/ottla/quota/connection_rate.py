@@ -1,8 +1,8 @@
-"""How many connections may be made a second (KIP-612): to the broker, to a listener, and from an address.
+"""Connection creation rates (KIP-612): of the broker, of a listener and of an address.
 
-A listener above its rate, or above the broker's, accepts nobody for a while; clients wait in its backlog. An address
-above its rate is let go after a while, so that it does not come back at once. Neither waits for longer than a window.
-Left out: the sockets (`net.listener`).
+A listener above its rate, or above the broker's, stops accepting for a while; clients wait in its backlog. A connection
+above the rate of its address is closed after a delay, so that it does not reconnect at once. Neither delay exceeds
+a quota window. Not here: the sockets (`net.listener`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ottla.quota.limits import Quotas, address_limits
 from ottla.quota.windows import WindowedRate, Windows
 
 MAX_ADDRESSES = 10_000
-"""Of which the connections are counted."""
+"""Maximum number of addresses with a connection count."""
 UNLIMITED = (1 << 31) - 1
 """Kafka's default."""
 
 
 class ConnectionRates:
-    """New connections of one broker. Times are seconds of a monotonic clock."""
+    """Connection creation rates of one broker. Times are seconds of a monotonic clock."""
 
     __slots__ = ("_addresses", "_all", "_by_address", "_listeners", "_windows", "exempt", "limit", "of_listeners")
 
@@ -29,22 +29,22 @@ class ConnectionRates:
         self.limit = UNLIMITED
         """`max.connection.creation.rate`."""
         self.exempt: str | None = None
-        """The listener of other brokers, where clients have another one: they must not keep brokers out."""
+        """The inter-broker listener, if clients have another one. Exempt: clients must not block brokers."""
         self.of_listeners: Mapping[str, int] = {}
-        """The same of single listeners, by name."""
+        """Rate limits of single listeners, by name."""
         self._all = WindowedRate(windows)
         self._listeners: dict[str, WindowedRate] = {}
         self._by_address: dict[str | None, float] = {}
         self._addresses: OrderedDict[str, WindowedRate] = OrderedDict()
 
     def use_quotas(self, quotas: Quotas) -> None:
-        """Other limits of addresses hold from now on; what was counted stays."""
+        """Apply other address limits from now on; past connections stay counted."""
         self._by_address = address_limits(quotas)
         if not self._by_address:
             self._addresses.clear()
 
     def accepted(self, listener_name: str, now_s: float) -> float:
-        """Count a connection to a listener; the seconds for which that one had better accept nobody now."""
+        """Count a connection to a listener; returns the seconds for which it should stop accepting."""
         rest_s = 0.0
         if self.limit < UNLIMITED and listener_name != self.exempt:
             rest_s = self._count(self._all, self.limit, now_s)
@@ -59,7 +59,7 @@ class ConnectionRates:
         return min(rate.throttle_ms(limit, now_s) / 1000, self._windows.size_s) if limit else self._windows.size_s
 
     def refused(self, address: str, now_s: float) -> float:
-        """Count a connection from an address; 0, or the seconds after which to let it go, which counts as none."""
+        """Count a connection from an address; returns 0, or the seconds before closing an excess one (not counted)."""
         bound = self._by_address.get(address)
         if bound is None:
             bound = self._by_address.get(None)

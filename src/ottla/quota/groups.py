@@ -1,7 +1,7 @@
-"""The groups that share a limit: what each has used, made on first use, forgotten once that counts no more.
+"""Groups of clients that share a quota: the usage of each, created on first use and dropped once expired.
 
-Bounded: a flood of client ids makes the groups used longest ago give way, which loses what they have used. Whoever
-takes a new name with each request escapes a limit of single names anyway; limits of users hold him.
+Bounded: a flood of client ids evicts the least recently used groups, which loses their usage. Quotas of client ids do
+not limit a client that changes its id with each request; user quotas do.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from ottla.quota.limits import ClientLimits, Group, Limit, Quotas
 from ottla.quota.windows import WindowedMean, WindowedRate, Windows
 
 MAX_GROUPS = 10_000
-"""Of one kind of limit; one costs about a kilobyte."""
+"""Maximum number of groups per quota type; one takes about a kilobyte."""
 
 
 class GroupUse:
-    """What one group has used, and how much it may."""
+    """Usage and limit of one group."""
 
     __slots__ = ("_at_once", "_longest_wait_s", "bound", "group", "rate", "shown", "waits")
 
@@ -26,21 +26,21 @@ class GroupUse:
         self._at_once = self.bound * windows.least_s
         self._longest_wait_s = longest_wait_s
         self.shown = False
-        """Whether there are metrics of it."""
+        """Whether the group has metrics."""
         self.rate = WindowedRate(windows)
         self.waits = WindowedMean(windows)
-        """Milliseconds that connections of the group were made to wait."""
+        """Throttle time of the group's connections, in milliseconds."""
 
     def record(self, value: float, now_s: float, next_value: float = 0.0) -> int:
-        """Count what was used; the milliseconds to wait for it. `next_value`: see `throttle_ms`."""
+        """Count `value`; returns the throttle time in milliseconds. `next_value`: see `throttle_ms`."""
         rate = self.rate
         rate.record(value, now_s)
         return 0 if rate.total <= self._at_once else self.throttle_ms(now_s, next_value)
 
     def throttle_ms(self, now_s: float, next_value: float = 0.0) -> int:
-        """How long to wait for what was used: until the group is within its limit, or so long as anybody has to.
+        """Throttle time in milliseconds until the group is within its limit, at most the longest wait.
 
-        `next_value` is what whoever waits will use at once, and then finds room for.
+        `next_value` is the amount that a waiting client will use next, for which there must be room.
         """
         if self._longest_wait_s is None:
             return self.rate.wait_ms(self.bound, now_s, next_value)
@@ -48,22 +48,22 @@ class GroupUse:
 
     @property
     def largest(self) -> float:
-        """What may be used in one go; nobody waits who used no more in all windows."""
+        """Largest single amount; a client that used no more in all windows is not throttled."""
         return self._at_once
 
     def hold_to(self, bound: float) -> None:
-        """Another limit holds."""
+        """Apply another limit."""
         self.bound = bound
         self._at_once = bound * self.rate.windows.least_s
 
 
 class GroupTable:
-    """All groups of one kind of limit."""
+    """All groups of one quota type."""
 
     __slots__ = ("_key", "_limits", "_longest_wait_s", "_uses", "_windows", "on_forgotten", "on_made")
 
     def __init__(self, key: str, windows: Windows, *, longest_wait_s: float | None = None) -> None:
-        """`key` names the limit, such as `producer_byte_rate`; with `longest_wait_s` nobody waits for longer."""
+        """`key` names the quota, such as `producer_byte_rate`; `longest_wait_s` bounds the throttle time."""
         self._key = key
         self._longest_wait_s = longest_wait_s
         self._windows = windows
@@ -76,18 +76,18 @@ class GroupTable:
         return len(self._uses)
 
     def __bool__(self) -> bool:
-        """Whether anybody is limited."""
+        """Whether any client has a limit."""
         return bool(self._limits)
 
     def use_quotas(self, quotas: Quotas) -> None:
-        """Other limits hold from now on; what was used stays used."""
+        """Apply other quotas from now on; the usage stays."""
         self._limits = ClientLimits(quotas, self._key)
         if not self._limits:
             while self._uses:
                 self.on_forgotten(self._uses.popitem()[1])
 
     def of(self, user: str, client_id: str, now_s: float) -> GroupUse | None:
-        """The group of a client, with the bound that holds now; None where it isn't limited."""
+        """The group of a client, with its current bound; None if it has no limit."""
         limit = self._limits.of(user, client_id)
         if limit is None:
             return None
@@ -102,7 +102,7 @@ class GroupTable:
         return use
 
     def _make_room(self, now_s: float) -> None:
-        """Two go for each that comes, while they are idle: so the table follows those that are in use."""
+        """Drop up to two idle groups for each new one, so that the table follows the active groups."""
         for _ in range(2):
             oldest = next(iter(self._uses.values()), None)
             if oldest is None or not (oldest.rate.is_idle(now_s) or len(self._uses) >= MAX_GROUPS):
@@ -112,4 +112,4 @@ class GroupTable:
 
 
 def _nothing(_use: GroupUse) -> None:
-    """Nobody shows the groups."""
+    """Default callback: no metrics for groups."""

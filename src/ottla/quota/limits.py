@@ -1,8 +1,8 @@
-"""Which limit holds for a client, and with whom it shares it: the eight levels of (user, client id), as Apache Kafka's.
+"""Quota lookup: the limit of a client and its sharing group, by Apache Kafka's eight levels of (user, client id).
 
-The most specific level that has the limit wins, each kind of limit for itself. All connections of one group share it:
-of one user with one client id, of one user whatever its client ids, or of one client id whoever uses it; so a limit
-that is a default makes a group for each that has none of its own.
+The most specific level that has the limit applies, separately for each quota type. All connections of one group share
+it: of one user with one client id, of one user with any client id, or of one client id with any user. A default
+limit therefore creates a group for each user or client id without a limit of its own.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
 
 Entity = tuple[tuple[str, str | None], ...]
-"""Kinds and names, as the metadata has them; a name of None is the default of its kind."""
+"""Kinds and names, as in the metadata; a name of None is the default of its kind."""
 
 Quotas = Mapping[Entity, Mapping[str, float]]
 
 
-class _Anybody:
-    """Stands for a part that an entity doesn't name."""
+class _AnyName:
+    """Placeholder for a part that an entity doesn't name."""
 
 
-_ANYBODY = _Anybody()
-_Part = str | None | _Anybody
+_ANY_NAME = _AnyName()
+_Part = str | None | _AnyName
 
 
 class Group(NamedTuple):
-    """Who shares a limit; None is anybody."""
+    """Clients that share a limit; None matches any name."""
 
     user: str | None
     client_id: str | None
 
     @property
     def labels(self) -> dict[str, str]:
-        """As the tags of Apache Kafka's metrics."""
+        """The tags of Apache Kafka's metrics."""
         return {"user": self.user or "", "client_id": self.client_id or ""}
 
 
 class Limit(NamedTuple):
-    """What holds for a client."""
+    """The limit of a client."""
 
     group: Group
     bound: float
 
 
 class ClientLimits:
-    """One kind of limit, for all clients."""
+    """One quota type, for all clients."""
 
     __slots__ = ("_bounds",)
 
@@ -63,14 +63,14 @@ class ClientLimits:
         for entity, values in quotas.items():
             parts = dict(entity)
             if key in values and IP not in parts:
-                self._bounds[parts.get(USER, _ANYBODY), parts.get(CLIENT_ID, _ANYBODY)] = values[key]
+                self._bounds[parts.get(USER, _ANY_NAME), parts.get(CLIENT_ID, _ANY_NAME)] = values[key]
 
     def __bool__(self) -> bool:
-        """Whether anybody is limited."""
+        """Whether any client has a limit."""
         return bool(self._bounds)
 
     def of(self, user: str, client_id: str) -> Limit | None:
-        """What holds for a client; None where nothing does."""
+        """The limit of a client; None if it has none."""
         bounds = self._bounds
         if not bounds:
             return None
@@ -82,25 +82,25 @@ class ClientLimits:
 
 
 def _levels(user: str, client_id: str) -> Iterable[tuple[_Part, _Part, Group]]:
-    """From the most specific on."""
+    """The levels, most specific first."""
     both, user_alone, client_alone = Group(user, client_id), Group(user, None), Group(None, client_id)
     yield user, client_id, both
     yield user, None, both
-    yield user, _ANYBODY, user_alone
+    yield user, _ANY_NAME, user_alone
     yield None, client_id, both
     yield None, None, both
-    yield None, _ANYBODY, user_alone
-    yield _ANYBODY, client_id, client_alone
-    yield _ANYBODY, None, client_alone
+    yield None, _ANY_NAME, user_alone
+    yield _ANY_NAME, client_id, client_alone
+    yield _ANY_NAME, None, client_alone
 
 
 def user_of(principal: str) -> str:
-    """The name that limits know a principal "User:name" by."""
+    """The quota entity name of a principal "User:name"."""
     return principal.partition(":")[2]
 
 
 def address_limits(quotas: Quotas) -> dict[str | None, float]:
-    """New connections a second by address in canonical form; None is the default of all others."""
+    """Connection creation rates by canonical address; None is the default of all others."""
     limits: dict[str | None, float] = {}
     for entity, values in quotas.items():
         parts = dict(entity)

@@ -1,7 +1,7 @@
-"""How many partitions a client may create and delete (KIP-599), as the controller keeps count of it.
+"""Controller mutation quotas (KIP-599): rates of partition creations and deletions, counted by the controller.
 
-Each topic of a request is charged with its partitions once it has passed every other check. From the versions on that
-know the error a client without tokens is refused; an older one is served and has to wait. Bounded as `quota.groups` is.
+Each topic of a request is charged with its partitions once it has passed every other check. A client without tokens
+is refused if its version knows the error; an older client is served and throttled. Bounded like `quota.groups`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla.quota.windows import Windows
 
 
 class Mutation:
-    """What one request is charged; without a bucket nothing. `throttle_ms` is what its client has to wait."""
+    """The charges of one request; none without a bucket. `throttle_ms` is the throttle time of its client."""
 
     __slots__ = ("_bucket", "_now_s", "_strict", "throttle_ms")
 
@@ -27,7 +27,7 @@ class Mutation:
         self.throttle_ms = 0
 
     def charge(self, partitions: int) -> None:
-        """Count partitions of one topic. Raises KafkaError THROTTLING_QUOTA_EXCEEDED where none may change now."""
+        """Charge the partitions of one topic. Raises KafkaError THROTTLING_QUOTA_EXCEEDED without tokens."""
         bucket = self._bucket
         if bucket is None:
             return
@@ -42,11 +42,11 @@ class Mutation:
 
 
 UNCHARGED = Mutation(None, 0.0, strict=False)
-"""Of requests that come from nobody in particular."""
+"""For requests without a client."""
 
 
 class MutationQuotas:
-    """The buckets of all groups."""
+    """The token buckets of all groups."""
 
     __slots__ = ("_buckets", "_limits", "_quotas", "_windows")
 
@@ -60,7 +60,7 @@ class MutationQuotas:
         return len(self._buckets)
 
     def begin(self, quotas: Quotas, principal: str, client_id: str, now_s: float, *, strict: bool) -> Mutation:
-        """A request of a client begins, under these quotas; they are looked at only where they changed."""
+        """Begin a request of a client; `quotas` is processed only after a change."""
         if quotas is not self._quotas:
             self._quotas = quotas
             self._limits = ClientLimits(quotas, CONTROLLER_MUTATION_RATE)

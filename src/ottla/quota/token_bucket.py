@@ -1,7 +1,7 @@
-"""Tokens that come back at a rate, and may be overdrawn once (KIP-599): for rare and large costs.
+"""Token bucket that may be overdrawn once (KIP-599): for rare and large costs.
 
-A request is admitted while there is anything left, whatever it costs; the next one waits until the debt is paid. So a
-topic of a thousand partitions can be made at a rate of one a second, after which nothing can be made for long.
+A request is admitted while any token is left, at any cost; the next one waits until the debt is paid. So a
+topic of a thousand partitions can be created at a rate of one per second, followed by a long wait.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from ottla.quota.windows import LONGEST_WAIT_MS, Windows
 
 
 class TokenBucket:
-    """As many tokens as come in all windows, full at first."""
+    """A bucket with the tokens of all windows as its capacity; full at first."""
 
     __slots__ = ("_at_s", "_tokens", "rate", "windows")
 
     def __init__(self, windows: Windows, rate: float, now_s: float) -> None:
-        """`rate` is tokens a second."""
+        """`rate` is in tokens per second."""
         self.windows = windows
         self.rate = rate
         self._tokens = rate * windows.span_s
         self._at_s = now_s
 
     def use_rate(self, rate: float, now_s: float) -> None:
-        """Go on at another rate; what was taken stays taken."""
+        """Change the rate; taken tokens stay taken."""
         self._refill(now_s)
         self.rate = rate
 
     def take(self, count: float, now_s: float) -> None:
-        """Take tokens, also those that are not there."""
+        """Take tokens; the balance may become negative."""
         self._refill(now_s)
         self._tokens -= count
 
@@ -39,7 +39,7 @@ class TokenBucket:
         return floor(min(-self._tokens / self.rate * 1000 + 0.5, LONGEST_WAIT_MS)) if self._tokens < 0 else 0
 
     def is_full(self, now_s: float) -> bool:
-        """Whether it is as if it had never been used."""
+        """Whether the bucket equals an unused one."""
         self._refill(now_s)
         return self._tokens >= self.rate * self.windows.span_s
 

@@ -1,1 +1,1 @@
-"""Who speaks, in secret, and what they may do: certificates, contexts of TLS, mechanisms of SASL, principals, ACLs."""
+"""Security: certificates, TLS contexts, SASL mechanisms, principals and ACLs."""

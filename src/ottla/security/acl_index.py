@@ -1,9 +1,11 @@
-"""Which ACLs speak of a resource, a principal, a host and an operation: pure, made once from the ACLs of an image.
+"""Index of ACLs by resource, principal, host and operation. Pure; built once from the ACLs of an image.
 
-The rules are those of Apache Kafka's StandardAuthorizer (KIP-11, KIP-290, KIP-801, KIP-1276): an ACL that denies wins
-over all that allow; to allow an operation may imply another, to deny implies nothing; where no ACL speaks of a resource
-a default decides, and where one does, only what is allowed by one is. Unlike there, addresses are compared as what they
-stand for, so that an ACL for ::1 is good for whichever way a connection writes that.
+The rules are those of Apache Kafka's StandardAuthorizer (KIP-11, KIP-290, KIP-801, KIP-1276):
+- A denying ACL overrides all allowing ones.
+- An allowed operation may imply another; a denied one implies nothing.
+- A resource without matching ACLs gets the default decision; with one, only explicitly allowed operations are allowed.
+
+Unlike Kafka, addresses are compared in canonical form, so an ACL for ::1 matches every spelling of that address.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ MatchesHost = Callable[[str], bool]
 
 
 class Decision(NamedTuple):
-    """What was decided, and by what."""
+    """A decision and the ACL that caused it."""
 
     allowed: bool
     acl: Acl | None
-    """None: no ACL decided, but the default, or that no ACL allows it."""
+    """None: the default decided, or no ACL allows the operation."""
 
 
 class _Rule(NamedTuple):
@@ -46,7 +48,7 @@ class _Rule(NamedTuple):
     matches_host: MatchesHost | None
     """None: every host of its key."""
     operations: frozenset[int] | None
-    """What it is about; None: everything."""
+    """Operations that the rule covers; None: all."""
 
     def speaks_of(self, principal: str, host: str, operation: int) -> bool:
         return (
@@ -57,13 +59,13 @@ class _Rule(NamedTuple):
 
 
 class _Rules:
-    """The rules of one pattern, by whom they speak of: a question looks at those of one principal and of everybody."""
+    """The rules of one pattern by principal: a lookup reads those of one principal and of the wildcard."""
 
     __slots__ = ("by_client",)
 
     def __init__(self) -> None:
         self.by_client: dict[tuple[str, str], list[_Rule]] = {}
-        """By principal and host; all that are not one address are under `WILDCARD`."""
+        """By principal and host; rules for networks or all hosts are under `WILDCARD`."""
 
     def add(self, rule: _Rule) -> None:
         key = rule.principal, _host_key(rule.acl.host)
@@ -81,7 +83,7 @@ class _Rules:
             del self.by_client[key]
 
     def that_speak_of(self, principal: str, host: str) -> Iterator[_Rule]:
-        """Rules that may speak of a principal on a host."""
+        """Rules that may match a principal on a host."""
         find = self.by_client.get
         yield from find((principal, WILDCARD), ())
         yield from find((principal, host), ())
@@ -95,7 +97,7 @@ def _host_key(host: str) -> str:
 
 
 class AclIndex:
-    """The ACLs of one image, found without looking at all of them. Changes with them, one by one."""
+    """The ACLs of one image, indexed for lookup. Updated by adding and removing single ACLs."""
 
     __slots__ = ("_lengths", "_literal", "_of_type", "_prefix_lengths", "_prefixed")
 
@@ -103,9 +105,9 @@ class AclIndex:
         self._literal: dict[tuple[int, str], _Rules] = {}
         self._prefixed: dict[tuple[int, str], _Rules] = {}
         self._prefix_lengths: dict[int, list[int]] = {}
-        """By type of resource: how long prefixes are, each length once."""
+        """Distinct prefix lengths by resource type."""
         self._lengths: dict[int, dict[int, int]] = {}
-        """By type of resource and length: how many patterns have that."""
+        """Number of patterns by resource type and length."""
         self._of_type: dict[int, _Rules] = {}
         for acl in acls:
             self._add(acl)
@@ -113,13 +115,13 @@ class AclIndex:
             self._sort_lengths(resource_type)
 
     def add(self, acl: Acl) -> None:
-        """One more ACL."""
+        """Add an ACL."""
         self._add(acl)
         if acl.pattern_type == PatternType.PREFIXED:
             self._sort_lengths(acl.resource_type)
 
     def remove(self, acl: Acl) -> None:
-        """One that was added is no more."""
+        """Remove an ACL that was added."""
         patterns = self._patterns(acl.pattern_type)
         if patterns is None:
             return
@@ -163,7 +165,7 @@ class AclIndex:
         self._prefix_lengths[resource_type] = sorted(self._lengths[resource_type])
 
     def _matching(self, resource_type: int, name: str) -> Iterator[_Rules]:
-        """The rules of all patterns that a resource matches."""
+        """The rules of all patterns that match a resource."""
         for key in dict.fromkeys(((resource_type, name), (resource_type, WILDCARD))):
             rules = self._literal.get(key)
             if rules is not None:
@@ -178,7 +180,7 @@ class AclIndex:
     def decide(
         self, principal: str, host: str, operation: int, resource_type: int, name: str, *, default: bool
     ) -> Decision:
-        """Whether `principal` may do this; `default` where no ACL speaks of the resource."""
+        """Whether `principal` may do this; `default` if no ACL matches the resource."""
         found = False
         allowing: Acl | None = None
         for rules in self._matching(resource_type, name):
@@ -195,9 +197,9 @@ class AclIndex:
         return Decision(default and not found, None)
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Whether there is a resource of that type with which `principal` may do this, by an ACL that says so.
+        """Whether an ACL allows `principal` the operation on any resource of that type.
 
-        As Apache Kafka has it what is implied does not count, and neither does what is denied altogether.
+        As in Apache Kafka, implied operations do not count, and neither do patterns that are denied entirely.
         """
         of_type = self._of_type.get(resource_type)
         rules = [
@@ -216,7 +218,7 @@ class AclIndex:
 
 
 def _is_dominated(pattern_type: int, name: str, denied: set[tuple[int, str]]) -> bool:
-    """Whether all that a pattern names is denied."""
+    """Whether a denied pattern covers the whole pattern."""
     if pattern_type == PatternType.LITERAL and (PatternType.LITERAL, name) in denied:
         return True
     return any((PatternType.PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1))
@@ -240,10 +242,10 @@ def _operations(operation: int, *, allows: bool) -> frozenset[int] | None:
 
 
 def _host_matcher(host: str) -> MatchesHost | None:
-    """Who compares a host that `canonical_host` gave, for a network; one address is found by its key."""
+    """A matcher of `canonical_host` results, for a network; single addresses are found by their key."""
     if "/" not in host:
         return None
-    from ipaddress import ip_address, ip_network  # here, since a start without ACLs does without it
+    from ipaddress import ip_address, ip_network  # imported here, since a start without ACLs does not need it
 
     try:
         network = ip_network(host, strict=False)

@@ -1,4 +1,4 @@
-"""A certificate authority for those who have none: its certificate, and those that it issues, EC keys on P-256."""
+"""Private certificate authority: its own certificate, and the certificates that it issues, with EC keys on P-256."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 AUTHORITY_DAYS = 3650
 ISSUED_DAYS = 825
-"""The longest that any TLS library takes."""
+"""The longest period that every TLS library accepts."""
 _SLACK = timedelta(days=1)
-"""Before the present: clocks differ."""
+"""Start of validity before the present: clocks differ."""
 
 
 class Authority(NamedTuple):
-    """Who signs."""
+    """A certificate authority: signs certificates."""
 
     certificate: Certificate
     key: EllipticCurvePrivateKey
 
     @classmethod
     def make(cls, name: str, now: datetime) -> Authority:
-        """A new one, trusted by nobody yet; `now` with its time zone."""
+        """Create an authority, not trusted anywhere yet; `now` with its time zone."""
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
 
@@ -60,7 +60,7 @@ class Authority(NamedTuple):
 
     @property
     def pem(self) -> bytes:
-        """The certificate, which others are to trust."""
+        """The CA certificate, for truststores."""
         from cryptography.hazmat.primitives.serialization import Encoding
 
         return self.certificate.public_bytes(Encoding.PEM)

@@ -1,10 +1,10 @@
-"""The authorizer of a node: super users, then the ACLs of the newest metadata; refusals and changes are told.
+"""Authorizer of a node: super users, then the ACLs of the newest metadata; denials and changes are audited.
 
-Named in a configuration as Apache Kafka's `org.apache.kafka.metadata.authorizer.StandardAuthorizer` (KIP-801), with its
-settings, and its audit log by the name of its logger. Decisions are remembered as long as the ACLs stay the same.
+Configured as Apache Kafka's `org.apache.kafka.metadata.authorizer.StandardAuthorizer` (KIP-801), with its settings
+and its logger name for the audit log. Decisions are cached as long as the ACLs stay the same.
 
-Invariant: while the metadata is not known only super users may do anything. A cluster's controllers elect a leader, and
-its brokers register, before they can know ACLs, so their principals have to be super users, as in Apache Kafka.
+Invariant: without metadata only super users are allowed anything. A cluster's controllers elect a leader, and
+its brokers register, before they know the ACLs, so their principals have to be super users, as in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ottla.common.platform.endpoint import canonical_host
 from ottla.security.acl_index import AclIndex, Decision
 
 MAX_REMEMBERED = 16_384
-"""Decisions; when there are more, all are forgotten. One takes about 300 bytes."""
+"""Maximum of cached decisions; above it the cache is cleared. One takes about 300 bytes."""
 MAX_LOGGED_CHANGES = 20
-"""ACLs of one request that the audit log shows; of more it has the number."""
+"""Maximum of ACLs of one request in the audit log; the rest is counted."""
 MAX_SHOWN_CHARACTERS = 256
-"""Of a name in the audit log, which a client chose."""
+"""Maximum length of a client-chosen name in the audit log."""
 MAX_CHANGES = 1024
-"""More differences between two images make a new index."""
+"""With more differences between two images the index is rebuilt."""
 
 _CHANGES = frozenset(
     {
@@ -36,7 +36,7 @@ _CHANGES = frozenset(
         AclOperation.CREATE_TOKENS,
     }
 )
-"""Operations of administrators that change something: told also where they are allowed."""
+"""Operations of administrators that change something: audited also when allowed."""
 
 _SUPER_USER = "SuperUser"
 
@@ -51,9 +51,9 @@ class StandardAuthorizer:
     def __init__(
         self, acls: Callable[[], Mapping[Uuid, Acl] | None], super_users: Collection[str], *, allow_without_acls: bool
     ) -> None:
-        """`acls` gives those of the newest metadata, the same object while they are the same; None before there is any.
+        """`acls` returns those of the newest metadata, the same object while unchanged; None without metadata.
 
-        `allow_without_acls`: what no ACL speaks of is open to everybody.
+        `allow_without_acls`: resources without ACLs are open to all principals.
         """
         self._acls = acls
         self._audit = logging.getLogger(AUDIT_LOGGER)
@@ -75,10 +75,12 @@ class StandardAuthorizer:
         request: str,
         audit: bool = True,
     ) -> bool:
-        """Whether `principal` may do this. `told` is False for a question that asks for nothing by itself."""
+        """Whether `principal` may do this. `audit` is False for a check that is not a request of its own."""
         if principal in self._super_users:
             if audit:
-                self._tell(Decision(True, None), (principal, client_host, operation, resource_type, name), request)
+                self._audit_decision(
+                    Decision(True, None), (principal, client_host, operation, resource_type, name), request
+                )
             return True
         if not self._is_current():
             return False
@@ -91,14 +93,14 @@ class StandardAuthorizer:
                 principal, canonical_host(client_host), operation, resource_type, name, default=self._default
             )
         if audit:
-            self._tell(decision, key, request)
+            self._audit_decision(decision, key, request)
         return decision.allowed
 
     def allows_any(
         self, principal: str, client_host: str, operation: AclOperation, resource_type: ResourceType, *, request: str
     ) -> bool:
         """Whether `principal` may do this with any resource of a type (KIP-679)."""
-        # A name that no ACL has: super users, what everybody may, and what may be done with every resource.
+        # A name without ACLs: allowed to super users, by the default, or by an ACL for every resource.
         if self.allows(principal, client_host, operation, resource_type, "hardcode", request=request, audit=False):
             return True
         if not self._is_current():
@@ -114,7 +116,7 @@ class StandardAuthorizer:
         return allowed
 
     def _is_current(self) -> bool:
-        """Go by the newest ACLs; False where none are known."""
+        """Update the index to the newest ACLs; False without metadata."""
         acls = self._acls()
         if acls is not self._indexed:
             self._follow({} if self._indexed is None else self._indexed, {} if acls is None else acls)
@@ -124,7 +126,7 @@ class StandardAuthorizer:
         return acls is not None
 
     def _follow(self, before: Mapping[Uuid, Acl], acls: Mapping[Uuid, Acl]) -> None:
-        """Have the index of other ACLs; where few differ, by those alone."""
+        """Replace the index's ACLs; few differences are applied one by one."""
         removed = [acl_id for acl_id, acl in before.items() if acls.get(acl_id) is not acl]
         added = [acl_id for acl_id, acl in acls.items() if before.get(acl_id) is not acl]
         if len(removed) + len(added) > MAX_CHANGES:
@@ -135,7 +137,7 @@ class StandardAuthorizer:
         for acl_id in added:
             self._index.add(acls[acl_id])
 
-    def _tell(self, decision: Decision, key: Key, request: str) -> None:
+    def _audit_decision(self, decision: Decision, key: Key, request: str) -> None:
         principal, client_host, operation, resource_type, name = key
         level = logging.INFO if not decision.allowed or operation in _CHANGES else logging.DEBUG
         if self._audit.isEnabledFor(level):
@@ -163,7 +165,7 @@ class StandardAuthorizer:
 
 
 def log_changes(principal: str, client_host: str, verb: str, acls: Sequence[Acl]) -> None:
-    """Write to the audit log that `principal` "adds" or "removes" ACLs: the first ones, and the number of the rest."""
+    """Log to the audit log that `principal` "adds" or "removes" ACLs: the first ones, and the number of the rest."""
     log = logging.getLogger(AUDIT_LOGGER)
     for acl in acls[:MAX_LOGGED_CHANGES]:
         log.info("Principal = %s from host = %s %s %s", _quoted(principal), client_host, verb, shown_acl(acl))
@@ -190,7 +192,7 @@ def _name(kind: type[AclOperation | ResourceType | PatternType | Permission], nu
 
 
 def _quoted(text: str) -> str:
-    """What a client chose, without what would begin a line of its own or hide one."""
+    """A client-chosen text without line breaks, which could forge or hide audit log lines."""
     if len(text) > MAX_SHOWN_CHARACTERS:
         text = text[:MAX_SHOWN_CHARACTERS] + "..."
     return text if text.isprintable() else ascii(text)[1:-1]

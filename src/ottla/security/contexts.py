@@ -1,6 +1,6 @@
-"""Contexts of TLS from settings by Kafka's names, for both sides of a listener and for clients.
+"""TLS contexts from Kafka's `ssl.*` settings, for both sides of a listener and for clients.
 
-A private key is handed to OpenSSL through memory (`memfd_create`), never through a file system.
+A private key is passed to OpenSSL through memory (`memfd_create`), never through a file system.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ottla.common.errors import KafkaError, OperatorError
 from ottla.security.stores import Identity, pem_identity, read_identity, read_revocation_lists, read_trusted
 
 MAX_STORE_BYTES = 16 * 1024 * 1024
-"""No keystore is that large; a wrong file may be."""
+"""Size limit of a file; protects against a wrong path."""
 
 ReadFile = Callable[[str, int], bytes]
-"""A file of at most so many bytes; raises OSError, also for a larger one."""
+"""Reads a file of limited size; raises OSError, also for a larger file."""
 
 _KEYS = {key.name: key for key in TLS_CONFIGS}
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -29,7 +29,7 @@ _VERIFY = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ss
 
 
 class TlsSettings(NamedTuple):
-    """Settings `ssl.*` with their values, by what they say."""
+    """Parsed `ssl.*` settings."""
 
     keystore: str | None
     keystore_password: str | None
@@ -48,7 +48,7 @@ class TlsSettings(NamedTuple):
 
     @classmethod
     def of(cls, get: Callable[[str], ConfigValue]) -> TlsSettings:
-        """From what `get` says of each name. Raises OperatorError for settings that contradict each other."""
+        """Read the settings with `get`. Raises OperatorError for settings that contradict each other."""
 
         def text(name: str) -> str | None:
             value = get(name)
@@ -79,7 +79,7 @@ class TlsSettings(NamedTuple):
 
     @classmethod
     def parse(cls, properties: Mapping[str, str], place: str) -> TlsSettings:
-        """From text; what is not among `properties`, which are in `place`, has its default. Raises OperatorError."""
+        """Parse `properties`, which are in `place`; missing ones get their defaults. Raises OperatorError."""
 
         def get(name: str) -> ConfigValue:
             key, text = _KEYS[name], properties.get(name)
@@ -100,17 +100,17 @@ class TlsSettings(NamedTuple):
 
 
 class TlsFiles(NamedTuple):
-    """What the files of the settings held."""
+    """Contents of the files that the settings name."""
 
     identity: Identity | None
     trusted: str | None
-    """PEM; None where the system says who is trusted."""
+    """PEM; None to use the system's trusted certificates."""
     revoked: bytes | None
-    """Revocation lists as PEM; None where nobody asks for any."""
+    """Revocation lists as PEM; None without `ssl.crl.location`."""
 
 
 def read_material(settings: TlsSettings, read: ReadFile) -> TlsFiles:
-    """The key, chain and trusted certificates. Raises OperatorError, which names setting or file."""
+    """The key, chain and trusted certificates. Raises OperatorError that names setting or file."""
     identity = None
     if settings.keystore:
         data = _read(read, settings.keystore, "ssl.keystore.location")
@@ -135,11 +135,11 @@ def read_material(settings: TlsSettings, read: ReadFile) -> TlsFiles:
 
 
 def server_context(settings: TlsSettings, material: TlsFiles) -> ssl.SSLContext:
-    """For who listens. Raises OperatorError."""
+    """Context of a listener. Raises OperatorError."""
     if material.identity is None:
         raise OperatorError(
-            "a listener speaks TLS and has no key: set ssl.keystore.location, or ssl.keystore.key and "
-            "ssl.keystore.certificate.chain (`ottla security init` makes them)"
+            "a listener uses TLS and has no key: set ssl.keystore.location, or ssl.keystore.key and "
+            "ssl.keystore.certificate.chain (`ottla security init` creates them)"
         )
     context = _context(ssl.PROTOCOL_TLS_SERVER, settings, material)
     context.verify_mode = _VERIFY[settings.client_auth]
@@ -147,7 +147,7 @@ def server_context(settings: TlsSettings, material: TlsFiles) -> ssl.SSLContext:
 
 
 def client_context(settings: TlsSettings, material: TlsFiles) -> ssl.SSLContext:
-    """For who connects; shows its certificate, where it has one, to a server that asks. Raises OperatorError."""
+    """Context of a client; presents its certificate, if it has one, on request. Raises OperatorError."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, settings, material)
     context.check_hostname = settings.checks_names
     context.verify_mode = ssl.CERT_REQUIRED
@@ -157,7 +157,7 @@ def client_context(settings: TlsSettings, material: TlsFiles) -> ssl.SSLContext:
 def _context(protocol: int, settings: TlsSettings, material: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # what is in a truststore is trusted by itself, as in Java
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a truststore entry needs no issuer, as in Java
     _choose_versions(context, settings.protocols, settings.suites)
     if material.identity is not None:
         _load_identity(context, material.identity.pem)
@@ -178,15 +178,15 @@ def _choose_versions(context: ssl.SSLContext, protocols: Sequence[str], suites: 
     unknown = [name for name in protocols if name not in _VERSIONS]
     if unknown or not protocols:
         raise OperatorError(
-            f"ssl.enabled.protocols holds {unknown[0] if unknown else 'nothing'}; choose of {', '.join(_VERSIONS)}"
+            f"ssl.enabled.protocols has {unknown[0] if unknown else 'no value'}; choose from {', '.join(_VERSIONS)}"
         )
     chosen = {_VERSIONS[name] for name in protocols}
     if suites:
         of_13 = _SUITES_OF_13.intersection(suites)
         if of_13 and of_13 != _SUITES_OF_13:
             raise OperatorError(
-                "ssl.cipher.suites names some suites of TLS 1.3, and OpenSSL offers all of them here: name "
-                f"{', '.join(sorted(_SUITES_OF_13))}, or none of them for TLS 1.2 alone"
+                "ssl.cipher.suites names only some suites of TLS 1.3, but OpenSSL always offers all of them: name "
+                f"{', '.join(sorted(_SUITES_OF_13))}, or none of them for TLS 1.2 only"
             )
         older = [name for name in suites if name not in _SUITES_OF_13]
         if not of_13:
@@ -196,7 +196,7 @@ def _choose_versions(context: ssl.SSLContext, protocols: Sequence[str], suites: 
         else:
             chosen.discard(ssl.TLSVersion.TLSv1_2)
         if not chosen:
-            raise OperatorError("ssl.cipher.suites has no suite for any version of ssl.enabled.protocols; name one")
+            raise OperatorError("ssl.cipher.suites has no suite for any version in ssl.enabled.protocols; add one")
     context.minimum_version, context.maximum_version = min(chosen), max(chosen)
 
 
@@ -205,7 +205,7 @@ def _choose_suites(context: ssl.SSLContext, names: Sequence[str]) -> None:
         try:
             context.set_ciphers(_openssl_name(name))
         except ssl.SSLError as error:
-            raise OperatorError(f"ssl.cipher.suites holds {name!r}, which OpenSSL does not know; remove it") from error
+            raise OperatorError(f"ssl.cipher.suites has {name!r}, which OpenSSL does not know; remove it") from error
     context.set_ciphers(":".join(map(_openssl_name, names)))
 
 
@@ -228,12 +228,12 @@ def _load_identity(context: ssl.SSLContext, pem: bytes) -> None:
         with _in_memory(pem) as path:
             context.load_cert_chain(path)
     except ssl.SSLError as error:
-        raise OperatorError(f"OpenSSL refuses the key or the certificates of ssl.keystore: {error.reason}") from error
+        raise OperatorError(f"OpenSSL rejects the key or the certificates of ssl.keystore: {error.reason}") from error
 
 
 @contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
-    """A path where OpenSSL finds this, on no disk."""
+    """A path under which OpenSSL reads `content` from memory."""
     descriptor = os.memfd_create("content", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(descriptor), "wb") as file:

@@ -1,7 +1,7 @@
-"""The subject of a certificate as Java writes it (RFC 2253), and as rules make a user's name of it (KIP-371).
+"""Certificate subjects in Java's form (RFC 2253), and the mapping rules to user names (KIP-371).
 
-Invariant: the name of one subject is always the same text, and that of another one never is: rules and ACLs are written
-against it. So values are escaped, and what is no text is written as the hexadecimal bytes of its encoding.
+Invariant: a subject always has the same text, and no two subjects share one: rules and ACLs are matched against it.
+So values are escaped, and values that are not text are written as the hexadecimal bytes of their encoding.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _KEYWORDS = {
     "0.9.2342.19200300.100.1.1": "UID",
 }
 _TEXTS = {12: "utf-8", 19: "latin-1", 20: "latin-1", 22: "latin-1", 27: "latin-1", 28: "utf-32-be", 30: "utf-16-be"}
-"""Encodings of the string types of ASN.1 by their tags."""
+"""Encodings of the ASN.1 string types by tag."""
 _ESCAPED = frozenset(',=+<>#;"\\')
 
 
 def distinguished_name(subject: bytes) -> str:
-    """The text of a subject in DER, the most specific part first; raises ValueError for what is none."""
+    """The text of a subject in DER, the most specific part first; raises ValueError for invalid DER."""
     _, names, _ = _element(subject, 0)
     parts = []
     for name in _elements(names):
@@ -39,7 +39,7 @@ def distinguished_name(subject: bytes) -> str:
 
 
 def _element(data: bytes, start: int) -> tuple[int, bytes, int]:
-    """Tag and content of the element at `start`, and where the next one begins."""
+    """Tag and content of the element at `start`, and the position of the next one."""
     if len(data) < start + 2:
         raise ValueError("an element of DER is cut off")
     tag, length, begin = data[start], data[start + 1], start + 2
@@ -109,14 +109,14 @@ _RULE = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([
 
 
 class PrincipalMapping:
-    """`ssl.principal.mapping.rules`: `RULE:pattern/replacement/` with L or U behind it, or DEFAULT, by commas."""
+    """`ssl.principal.mapping.rules`: `RULE:pattern/replacement/` with optional L or U, or DEFAULT; comma-separated."""
 
     def __init__(self, rules: str) -> None:
-        """Raises OperatorError for rules that can't be read."""
+        """Raises OperatorError for invalid rules."""
         self._rules: Sequence[_Rule] = _parse(rules)
 
     def name(self, distinguished: str) -> str:
-        """The user's name by the first rule that fits; raises ValueError when none does."""
+        """The user name by the first rule that matches; raises ValueError if none does."""
         for rule in self._rules:
             name = rule.apply(distinguished)
             if name is not None:
@@ -131,8 +131,8 @@ def _parse(text: str) -> list[_Rule]:
         found = _RULE.match(text, position)
         if found is None:
             raise OperatorError(
-                f"ssl.principal.mapping.rules can't be read at {text[position : position + 40]!r}; rules are DEFAULT "
-                "or RULE:pattern/replacement/ with L or U behind it, separated by commas"
+                f"can't parse ssl.principal.mapping.rules at {text[position : position + 40]!r}; rules are DEFAULT or "
+                "RULE:pattern/replacement/ with an optional L or U, separated by commas"
             )
         position = found.end()
         if found.group(1):
@@ -145,7 +145,7 @@ def _parse(text: str) -> list[_Rule]:
         replacement = re.sub(r"\\(.)", r"\1", found.group(3))
         if any(int(group) > pattern.groups for group in _REFERENCE.findall(replacement)):
             raise OperatorError(
-                f"ssl.principal.mapping.rules: {found.group(0).strip()} names a group that is not there"
+                f"ssl.principal.mapping.rules: {found.group(0).strip()} names a group that the pattern lacks"
             )
         rules.append(_Rule(pattern, replacement, found.group(4)))
     return rules or [_Rule(None)]

@@ -1,7 +1,7 @@
-"""TLS of one listener: how it is spoken with who connects, and by this node where it connects to such a listener.
+"""TLS of one listener: its server context, and the client context with which this node connects to such listeners.
 
-The contexts are replaced as a whole when settings or files change (KIP-226): connections go on with those that they
-began with, and new ones get the new ones. What can't be used leaves everything as it was.
+The contexts are replaced as a whole when settings or files change (KIP-226). Open connections continue with their
+contexts; new connections use the new ones. Unusable settings change nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class ListenerTls:
-    """Holds the contexts of one listener, of this node or of others."""
+    """Contexts of one listener, of this node or of others."""
 
     __slots__ = ("_client", "_mapping", "_material", "_read", "_server", "_settings", "name")
 
@@ -32,7 +32,7 @@ class ListenerTls:
         listens: bool,
         read_again: ReadFile | None = None,
     ) -> None:
-        """`listens` is whether this node opens the listener, and so needs a key; `read_again` reads while it serves.
+        """`listens` is whether this node opens the listener, and so needs a key; `read_again` reads files at runtime.
 
         Raises OperatorError.
         """
@@ -46,18 +46,18 @@ class ListenerTls:
 
     @property
     def server(self) -> ssl.SSLContext:
-        """For a connection that comes in now. Raises KeyError on a listener that this node does not open."""
+        """Context for an incoming connection. Raises KeyError on a listener that this node does not open."""
         if self._server is None:
             raise KeyError(self.name)
         return self._server
 
     @property
     def client(self) -> ssl.SSLContext:
-        """For a connection that is made now."""
+        """Context for an outgoing connection."""
         return self._client
 
     def principal(self, certificate: bytes | None) -> str:
-        """Who showed this certificate (DER, checked); nobody in particular without one. Raises ValueError."""
+        """Principal of a verified certificate (DER); anonymous without one. Raises ValueError."""
         if certificate is None:
             return ANONYMOUS
         from cryptography.x509 import load_der_x509_certificate
@@ -66,24 +66,24 @@ class ListenerTls:
         return f"User:{self._mapping.name(distinguished_name(subject))}"
 
     def follow(self, config: BrokerConfig) -> None:
-        """Settings of the broker changed, perhaps not these: files are read again all the same, as in Apache Kafka."""
+        """Apply changed broker settings: files are reloaded even if these settings are the same, as in Apache Kafka."""
         try:
             prepared = self._prepared(config)
         except OperatorError as error:
-            logger.error("listener %s keeps its certificates, since the new ones can't be used: %s", self.name, error)
+            logger.error("listener %s keeps its certificates, because the new ones are invalid: %s", self.name, error)
             return
         if prepared is not None:
             self._settings, self._material, self._client, self._server = prepared
-            logger.info("listener %s has new certificates or settings of TLS", self.name)
+            logger.info("listener %s loaded new certificates or TLS settings", self.name)
 
     def check(self, config: BrokerConfig) -> None:
-        """Whether settings that somebody proposes could be followed. Raises OperatorError."""
+        """Check proposed settings. Raises OperatorError if they can't be applied."""
         self._prepared(config)
 
     def _prepared(
         self, config: BrokerConfig
     ) -> tuple[TlsSettings, TlsFiles, ssl.SSLContext, ssl.SSLContext | None] | None:
-        """All that is made of the settings, and of their files as they are now; None where nothing has changed."""
+        """Contexts from the settings and the current files; None if nothing has changed."""
         settings = self._settings_of(config)
         material = read_material(settings, self._read)
         if settings == self._settings and material == self._material:
@@ -98,10 +98,10 @@ class ListenerTls:
 
 
 def _refuse_another_identity(old: TlsFiles, new: TlsFiles, config: BrokerConfig, name: str) -> None:
-    """A new certificate is for the same subject and at least the same hosts, unless that was allowed (KIP-978)."""
+    """Reject a new certificate with another subject or missing hosts, unless the settings allow it (KIP-978)."""
     if old.identity is None or new.identity is None:
         return
     if new.identity.subject != old.identity.subject and not config.of_listener(name, "ssl.allow.dn.changes"):
-        raise OperatorError("the certificate has another subject; set ssl.allow.dn.changes=true to allow that")
+        raise OperatorError("the new certificate has another subject; set ssl.allow.dn.changes=true to allow that")
     if not new.identity.hosts >= old.identity.hosts and not config.of_listener(name, "ssl.allow.san.changes"):
-        raise OperatorError("the certificate lacks names of hosts; set ssl.allow.san.changes=true to allow that")
+        raise OperatorError("the new certificate lacks host names; set ssl.allow.san.changes=true to allow that")

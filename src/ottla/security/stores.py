@@ -1,7 +1,7 @@
-"""Keystores and truststores by their content: PEM or PKCS12, whatever type was declared.
+"""Keystores and truststores, by their content: PEM or PKCS12, whatever the declared type.
 
-JKS is the type that Kafka declares by default, and Java opens PKCS12 under it, so the name tells nothing. A true JKS
-file is refused with the command that converts it. What is read here stays in memory.
+JKS is the type that Kafka declares by default, and Java opens PKCS12 under it, so the type is not reliable. A real JKS
+file is refused with the command that converts it. The content stays in memory.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ class Identity(NamedTuple):
 
 
 def read_identity(data: bytes, what: str, password: str | None, key_password: str | None) -> Identity:
-    """The key and chain of a keystore's content; `what` names the store where it is refused. Raises OperatorError."""
+    """The key and chain of a keystore's content; `what` names the store in errors. Raises OperatorError."""
     _refuse_jks(data, what)
     if _is_pem(data):
         return pem_identity(data, data, what, key_password)
     from cryptography.hazmat.primitives.serialization import pkcs12
 
     if password is None:
-        raise OperatorError(f"{what} is no PEM file, and PKCS12 needs its password: set ssl.keystore.password")
+        raise OperatorError(f"{what} is not a PEM file, and PKCS12 needs its password: set ssl.keystore.password")
     try:
         key, certificate, others = pkcs12.load_key_and_certificates(data, password.encode())
     except ValueError as error:
         raise OperatorError(f"{what} is neither PEM nor a PKCS12 file that ssl.keystore.password opens") from error
     if key is None or certificate is None:
-        raise OperatorError(f"{what} has no private key with its certificate; put both into it")
+        raise OperatorError(f"{what} lacks a private key with its certificate; add both to it")
     return _identity(key, _chain(certificate, others), what)
 
 
 def pem_identity(key_data: bytes, chain_data: bytes, what: str, key_password: str | None) -> Identity:
-    """The same from PEM blocks. Raises OperatorError."""
+    """The key and chain of PEM blocks. Raises OperatorError."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     found = _KEY.search(key_data)
     if found is None:
-        raise OperatorError(f"{what} has no private key as PEM (-----BEGIN PRIVATE KEY-----); put it there")
+        raise OperatorError(f"{what} has no private key as PEM (-----BEGIN PRIVATE KEY-----); add it")
     encrypted = b"ENCRYPTED" in found.group(0)
     if encrypted and not key_password:
         raise OperatorError(f"the private key of {what} is encrypted: set ssl.key.password")
@@ -70,7 +70,7 @@ def pem_identity(key_data: bytes, chain_data: bytes, what: str, key_password: st
         raise OperatorError(f"the private key of {what} can't be read: {reason}") from error
     certificates = _certificates(chain_data, what)
     if not certificates:
-        raise OperatorError(f"{what} has no certificate as PEM (-----BEGIN CERTIFICATE-----); put it there")
+        raise OperatorError(f"{what} has no certificate as PEM (-----BEGIN CERTIFICATE-----); add it")
     return _identity(key, certificates, what)
 
 
@@ -91,7 +91,7 @@ def read_trusted(data: bytes, what: str, password: str | None) -> str:
         entries = [store.cert, *store.additional_certs]
         certificates = [entry.certificate for entry in entries if entry is not None]
     if not certificates:
-        raise OperatorError(f"{what} has no certificate; put those that are trusted into it")
+        raise OperatorError(f"{what} has no certificate; add the trusted certificates to it")
     return "".join(each.public_bytes(Encoding.PEM).decode() for each in certificates)
 
 
@@ -103,9 +103,9 @@ def read_revocation_lists(data: bytes, what: str) -> bytes:
     try:
         lists = [load_pem_x509_crl(block) for block in _REVOCATIONS.findall(data)]
     except ValueError as error:
-        raise OperatorError(f"a revocation list of {what} is damaged; put it there anew") from error
+        raise OperatorError(f"a revocation list of {what} is damaged; replace it") from error
     if not lists:
-        raise OperatorError(f"{what} has no revocation list as PEM (-----BEGIN X509 CRL-----); put one there")
+        raise OperatorError(f"{what} has no revocation list as PEM (-----BEGIN X509 CRL-----); add one")
     return b"".join(each.public_bytes(Encoding.PEM) for each in lists)
 
 
@@ -128,11 +128,11 @@ def _certificates(data: bytes, what: str) -> list[Certificate]:
     try:
         return [load_pem_x509_certificate(block) for block in _CERTIFICATE.findall(data)]
     except ValueError as error:
-        raise OperatorError(f"a certificate of {what} is damaged; put it there anew") from error
+        raise OperatorError(f"a certificate of {what} is damaged; replace it") from error
 
 
 def _chain(certificate: Certificate, others: Sequence[Certificate]) -> list[Certificate]:
-    """In order from the own one up, which a PKCS12 file need not have them in."""
+    """The chain from the own certificate up; a PKCS12 file may have another order."""
     chain = [certificate]
     left = [each for each in others if each != certificate]
     while (above := next((each for each in left if each.subject == chain[-1].issuer), None)) is not None:
@@ -146,7 +146,7 @@ def _identity(key: Any, chain: Sequence[Certificate], what: str) -> Identity:
 
     own = chain[0]
     if own.public_key() != key.public_key():
-        raise OperatorError(f"the first certificate of {what} is not that of its private key; put them in order")
+        raise OperatorError(f"the first certificate of {what} does not match its private key; put it first")
     pem: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     pem += b"".join(each.public_bytes(Encoding.PEM) for each in chain)
     return Identity(pem, own.subject.public_bytes(), _hosts(own))

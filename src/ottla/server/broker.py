@@ -1,18 +1,19 @@
-"""One node: broker, controller, or both; its parts, wired and in order of start and stop.
+"""One node: broker, controller, or both; its components, wired, started and stopped in order.
 
 Start of a single node: lock the data directory, replay the metadata log, open the logs, register as a new incarnation
-and wait until that is committed; only then is there a dispatcher. Start in a cluster: lock, replay, open the logs by
-what was replayed; from then on the controller's listener may be served (`open`). Then register with the active
-controller, wait for the metadata of that, bring up the partitions, and be unfenced. A controller makes itself known
-too, and is up with that where it is no broker.
+and wait until that is committed; only then is there a dispatcher.
 
-A broker on ZooKeeper learns first which cluster it enters, and then opens its data directory. Once it has the cluster's
-metadata it opens its logs, and registers; only what is published after that it follows.
+Start in a cluster: lock, replay, and open the logs by the replayed metadata; from then on the controller's listener may
+be served (`open`). Then register with the active controller, wait for the metadata of that registration, bring up the
+partitions, and wait to be unfenced. A controller registers too, which completes its start if it is not a broker.
 
-Stop: in a cluster hand the leaderships over first. Refuse new requests, answer what is parked, make everything durable,
-write checkpoints and the clean-shutdown marker; last of all leave the quorum.
+A broker on ZooKeeper first reads the cluster id, and then opens its data directory. Once it has the cluster's metadata
+it opens its logs and registers; it applies only metadata published after that.
 
-Everything real (loop, clock, disk, pool, sockets) comes in as arguments, so a simulator runs the same class. Left out:
+Stop: in a cluster, hand over the leaderships first. Refuse new requests, answer parked ones, make all logs durable,
+write checkpoints and the clean-shutdown marker; finally leave the quorum.
+
+Everything external (loop, clock, disk, pool, sockets) is an argument, so a simulator runs the same class. Not here:
 listeners and signals (`ottla.app.start`).
 """
 
@@ -85,11 +86,11 @@ if TYPE_CHECKING:
     from ottla.zookeeper.migrating import MigratingLog
 
 FLUSH_CHECK_INTERVAL_MS = 1000
-"""Longest time from a roll, or from the end of a log's flush.ms, to its flush."""
+"""Maximum delay from a roll, or from the end of a log's flush.ms, to its flush."""
 PURGE_INTERVAL_MS = 1_000
 REOPEN_INTERVAL_MS = 5_000
 NO_BROKER_EPOCH = -1
-"""A single node is trusted with its logs after whatever end: nobody has more."""
+"""A single node keeps its logs after any kind of end: no other replica has more."""
 
 
 class Broker:
@@ -110,9 +111,9 @@ class Broker:
     ) -> None:
         """`hostname` is advertised for listeners that are bound to all addresses.
 
-        `max_open_files` bounds the descriptors of segments and indexes. `peers` is the way to other nodes; a cluster of
-        one needs none. `cleaner_worker` makes workers of the log cleaner; without it nothing is cleaned. `zookeeper` is
-        given where that keeps the cluster (`config.on_zookeeper`), or did (`config.leads_migration`), and not started.
+        `max_open_files` bounds the descriptors of segments and indexes. `peers` connects to other nodes; a cluster of
+        one needs none. `cleaner_worker` creates workers of the log cleaner; without it nothing is cleaned. `zookeeper`
+        is set, but not started, if it stores the cluster (`config.on_zookeeper`), or did (`config.leads_migration`).
         """
         self._peers = peers if config.clustered or config.on_zookeeper else None
         self._on_fatal = on_fatal if config.clustered or config.on_zookeeper else None
@@ -132,7 +133,7 @@ class Broker:
         self._steps = PeriodicSteps(machine.scheduler, self._failures)
         self._publisher = MetadataPublisher()
         self.authorizer = make_authorizer(config, self._publisher)
-        """Who says what clients may do; None where everybody may do everything."""
+        """Decides about client operations; None allows every operation."""
         self._logs = LogManager(
             machine.disk,
             machine.clock,
@@ -157,67 +158,67 @@ class Broker:
         self._within_quotas: QuotaDispatcher | None = None
         self._controller_dispatcher: RequestDispatcher | None = None
         self.advertised_listeners: list[Endpoint] = []
-        """Of the broker, for clients and for other brokers."""
+        """Endpoints of the broker, for clients and for other brokers."""
         self.advertised_controllers: list[Endpoint] = []
-        """Of the controller, for other nodes and administrators; empty on a node that is alone."""
+        """Endpoints of the controller, for other nodes and administrators; empty on a single node."""
 
     @property
     def controller_dispatcher(self) -> RequestDispatcher:
-        """Where listeners of the controller hand their frames; there after `open`."""
+        """The dispatcher of the controller's listeners; available after `open`."""
         if self._controller_dispatcher is None:
             raise InvariantError("the node was not opened")
         return self._controller_dispatcher
 
     @property
     def dispatcher(self) -> RequestDispatcher:
-        """Where listeners of the broker hand their frames; there after `start`."""
+        """The dispatcher of the broker's listeners; available after `start`."""
         if self._dispatcher is None:
             raise InvariantError("the broker was not started")
         return self._dispatcher
 
     @property
     def parts(self) -> BrokerComponents:
-        """What serves requests; there after `start`, in a cluster after `open`."""
+        """The components that serve requests; available after `start`, in a cluster after `open`."""
         if self._parts is None:
             raise InvariantError("the broker was not started")
         return self._parts
 
     @property
     def contexts(self) -> Contexts:
-        """What handlers and dispatchers are given; there when `parts` are."""
+        """The contexts of handlers and dispatchers; available when `parts` are."""
         if self._contexts is None:
             raise InvariantError("the broker was not started")
         return self._contexts
 
     @property
     def image(self) -> MetadataImage:
-        """The newest that is published; empty at first."""
+        """The newest published image; empty at first."""
         return self._publisher.image
 
     @property
     def salt_key(self) -> Uuid:
-        """See `MetadataImage.salt_key`; where the cluster has none, the id of this node's own directory.
+        """See `MetadataImage.salt_key`; the id of this node's own directory if the cluster has none.
 
-        There once the data directory is open.
+        Available once the data directory is open.
         """
         return self.image.salt_key() or uuid_from_string(self._logs.meta_properties.directory_id)
 
     @property
     def scrubber(self) -> LogScrubber | None:
-        """Who looks for damage; there after `start` of a broker."""
+        """The scrubber of the logs; available after `start` of a broker."""
         return None if self._scrubbing is None else self._scrubbing.scrubber
 
     @property
     def cluster_id(self) -> str:
-        """22 characters, from `meta.properties`; there after `start`."""
+        """22 characters, from `meta.properties`; available after `start`."""
         return self._logs.meta_properties.cluster_id
 
     # --- start -----------------------------------------------------------------------------------------------------
 
     def open(self, listeners: Sequence[Endpoint]) -> None:
-        """Open the data directory and, in a cluster, take part in the metadata quorum; blocks while reading.
+        """Open the data directory and, in a cluster, join the metadata quorum; blocks while reading.
 
-        `listeners` as they were bound, with real ports, the controller's among them. From now on a listener of the
+        `listeners` as they were bound, with real ports, including the controller's. From now on a listener of the
         controller may be served, and has to be before `start` can succeed. On ZooKeeper nothing is opened before
         `start`. Raises OperatorError.
         """
@@ -258,9 +259,9 @@ class Broker:
                 self._controller_lifecycle = self._make_controller_lifecycle(control)
 
     async def start(self, listeners: Sequence[Endpoint] = ()) -> None:
-        """Bring the broker up; after `open`, or with its argument instead.
+        """Bring the broker up, after `open`, or with `listeners` instead of it.
 
-        Raises OperatorError for what the operator can mend; the process is expected to end then, and its lock with it.
+        Raises OperatorError for causes that the operator can fix; the process is expected to end then, with its lock.
         """
         if listeners:
             self.open(listeners)
@@ -296,7 +297,7 @@ class Broker:
             self._cleaning = self._start_cleaning(self._cleaner_worker)
 
     async def _register_controller(self) -> None:
-        """A node without a broker is up when the cluster's metadata is here and names it."""
+        """A node without a broker is up when it has the cluster's metadata, with its own registration."""
         lifecycle = self._controller_lifecycle
         if lifecycle is None:
             raise InvariantError("the node is neither broker nor controller")
@@ -332,7 +333,7 @@ class Broker:
         await self._join(self._make_lifecycle(control.channel, self._publisher))
 
     async def _join(self, life: BrokerLife) -> None:
-        """Into the cluster: registered, caught up, with every partition at work, counted on."""
+        """Join the cluster: register, catch up, open every partition, get unfenced."""
         self._life = life
         await await_callback(life.start)
         if self._migrated:
@@ -341,14 +342,14 @@ class Broker:
         await await_callback(life.serve)
 
     async def _enter(self, zookeeper: ZooKeeperNode) -> None:
-        """Learn from ZooKeeper which cluster this is, then open the data directory."""
+        """Read the cluster id from ZooKeeper, then open the data directory."""
         config = self._static_config
         cluster_id = await zookeeper.enter()
         self._logs.open(node_id=config.node_id, cluster_id=cluster_id, version=ZOOKEEPER)
         self._control = self._make_control(config)
 
     async def _start_on(self, zookeeper: ZooKeeperNode, control: Control) -> None:
-        """Into a cluster that ZooKeeper keeps: its metadata first, which says what there is to open."""
+        """Join a cluster stored in ZooKeeper: read its metadata first, which names the logs to open."""
         migrating = control.metadata.migrating
         images = self._publisher if migrating is None else migrating.tree_images
         tree = zookeeper.take_part(control, self.advertised_listeners, images, self._metadata_log_failed)
@@ -376,7 +377,7 @@ class Broker:
         )
 
         if self._peers is None:
-            raise InvariantError("a broker that migrates reaches other nodes")
+            raise InvariantError("a migrating broker needs connections to other nodes")
         scheduler = self._machine.scheduler
         channel = ControllerChannel(
             None, log.quorum.leader_endpoint, self._peers.controllers, clock=self._machine.clock, scheduler=scheduler
@@ -386,7 +387,7 @@ class Broker:
         return ZkMigrationLifecycle(tree, lifecycle, channel, log, self._publisher, scheduler, self._end_of_disk)
 
     async def _bring_up(self, broker_epoch: int) -> None:
-        """Follow the metadata from here on, with every partition at work."""
+        """Follow the metadata from here on, with every partition open."""
         parts = self.parts
         self._logs.note_running(broker_epoch)
         image = self._publisher.image
@@ -398,7 +399,7 @@ class Broker:
         await await_callback(lambda done: parts.replicas.when_opened(lambda: done(None)))
 
     def _open_logs(self, image: MetadataImage) -> dict[tuple[Uuid, int], int]:
-        """Open every log with its topic's settings; the newest leader epoch of each. Raises OperatorError."""
+        """Open every log with its topic's configs; returns the newest leader epoch of each. Raises OperatorError."""
         config = self._config.under(image)
         self._logs.load_logs(
             lambda topic: LogConfig.from_properties(config.topic_properties(image.topic_configs(topic)))
@@ -408,7 +409,7 @@ class Broker:
         }
 
     def _open_logs_alone(self, image: MetadataImage) -> dict[tuple[Uuid, int], int]:
-        """The same where `image` is all that there is to know of topics."""
+        """Like `_open_logs`, where `image` has all topics."""
         if not image.features:
             refuse_partitions(self._machine.disk, self._static_config)
         return self._open_logs(image)
@@ -488,7 +489,7 @@ class Broker:
     def _make_lifecycle(
         self, controller: ControllerRequests, publisher: MetadataPublisher, *, migrating_for_ms: int = 0
     ) -> BrokerLifecycle:
-        """In the quorum that `controller` leads to; of a broker that is on ZooKeeper too, as long as that may take."""
+        """Registration with the quorum that `controller` leads to; also of a ZooKeeper broker during a migration."""
         from ottla.server.lifecycle.lifecycle import (  # here, since a single node needs none
             BrokerIdentity,
             BrokerLifecycle,
@@ -505,7 +506,7 @@ class Broker:
             cordoned=self._logs.cordoned_ids,
             endpoints=self.advertised_listeners,
             rack=config.rack,
-            # What a broker on ZooKeeper stopped with is none of the quorum's epochs.
+            # The ZooKeeper broker's last broker epoch is not one of the quorum's.
             previous_broker_epoch=UNKNOWN_BROKER_EPOCH if migrating_for_ms else self._logs.last_broker_epoch,
             migrating=migrating_for_ms > 0,
         )
@@ -532,12 +533,12 @@ class Broker:
             self._end_of_disk(error)
 
     def _metadata_log_failed(self, error: BaseException) -> None:
-        """A single node goes on serving reads; in a cluster a node that hears of no change must not stay in it."""
-        self._failures.warn("metadata log", f"no change is possible any more: {error}")
+        """A single node continues to serve reads; a cluster's node must stop: it no longer follows the metadata."""
+        self._failures.warn("metadata log", f"metadata changes are no longer possible: {error}")
         self._end_of_disk(error)
 
     def _directory_failed(self, directory: LogDirectory, error: OSError) -> None:
-        """In a cluster the partitions of the directory go to others; a node alone reads what it can read of them."""
+        """In a cluster other brokers take over the directory's partitions; a single node serves the readable ones."""
         if self._on_fatal is not None:
             if directory is self._logs.metadata_directory or not self._logs.directory_ids():
                 self._end_of_disk(error)
@@ -545,7 +546,7 @@ class Broker:
                 self._machine.scheduler.call_soon(self._give_up, directory)
 
     def _give_up(self, directory: LogDirectory) -> None:
-        """After the turn in which it failed: what was about to read or write there has heard of the error."""
+        """After the turn in which it failed: pending reads and writes there have got the error."""
         if self._parts is not None:
             self._parts.replicas.give_up(directory)
         directory.abandon()
@@ -553,18 +554,18 @@ class Broker:
             self._life.directory_failed(directory.directory_id)
 
     def _end_of_disk(self, error: BaseException) -> None:
-        """A single node goes on serving reads; in a cluster others can lead what this one can't append to."""
+        """A single node continues to serve reads; in a cluster other brokers can lead its partitions."""
         if self._on_fatal is not None:
             self._machine.scheduler.call_soon(self._on_fatal, error)
 
     def broker_epoch(self) -> int:
-        """Of the registration that holds; -1 before."""
+        """Epoch of the current registration; -1 before it."""
         if self._life is not None:
             return self._life.broker_epoch
         return UNKNOWN_BROKER_EPOCH if self._control is None else self._control.controller.broker_epoch
 
     def _make_parts(self, control: Control, image: MetadataImage) -> None:
-        """The parts of this node, with the settings that `image` has, and what handlers are given of them."""
+        """Create the components of this node, with the configs in `image`, and the contexts of handlers."""
         static = self._static_config
         if self._peers is None:
             membership = alone(static.node_id, self.broker_epoch)
@@ -593,15 +594,15 @@ class Broker:
         self._config.follow(parts.use_config)
 
     def check_config(self, check: ConfigFollower) -> None:
-        """Ask `check` before settings of this broker are written; it raises OperatorError for those to be refused."""
+        """Call `check` before configs of this broker are written; it raises OperatorError to refuse them."""
         self.contexts.admin.config_checks.append(check)
 
     def follow_config(self, follower: ConfigFollower) -> None:
-        """Call `follower` with the effective settings now and after each change of a dynamic one."""
+        """Call `follower` with the effective configs now and after each change of a dynamic one."""
         self._config.follow(follower)
 
     def follow_dispatcher(self, follower: Callable[[Dispatcher], None]) -> None:
-        """Call `follower` with who serves clients, now and whenever their limits change; there after `start`."""
+        """Call `follower` with the clients' dispatcher, now and when their quotas change; available after `start`."""
 
         def choose() -> None:
             within = self._within_quotas
@@ -679,12 +680,12 @@ class Broker:
     # --- stop ------------------------------------------------------------------------------------------------------
 
     async def hand_over(self) -> None:
-        """Before `stop`, while everything is served: let other brokers lead what this one leads."""
+        """Before `stop`, while everything is served: hand over this broker's leaderships to other brokers."""
         if self._life is not None:
             await await_callback(self._life.shut_down)
 
     async def stop(self) -> None:
-        """Answer what is parked, make everything durable, write checkpoints and the clean-shutdown marker."""
+        """Answer parked requests, make all logs durable, write checkpoints and the clean-shutdown marker."""
         self._steps.stop()
         if self._scrubbing is not None:
             self._scrubbing.scrubber.stop()
@@ -703,7 +704,7 @@ class Broker:
             parts.transaction_partitions.close()
             parts.replicas.stop()
             parts.topic_arrivals.stop()
-            # What comes back from the pool may park again: an append that waits for its fsync.
+            # Results of pool jobs may park again: an append that waits for its fsync.
             await parts.in_flight.drained()
         await flush_all(self._logs.all_logs(), self._machine.pool)
         if parts is not None:
@@ -713,7 +714,7 @@ class Broker:
         self._logs.shutdown(NO_BROKER_EPOCH if self._life is None else self._life.broker_epoch)
 
     async def _leave(self, control: Control) -> None:
-        """The metadata log, last of all."""
+        """Close the metadata log, last of all."""
         control.channel.close()
         migration = self._migration
         if migration is not None:
@@ -721,7 +722,7 @@ class Broker:
         try:
             await await_callback(control.controller.stop)
         except KafkaError as error:
-            self._failures.warn("metadata log", f"it could not be closed cleanly: {error.message}")
+            self._failures.warn("metadata log", f"the clean close failed: {error.message}")
         if migration is not None:
             await await_callback(lambda done: migration.stop(lambda: done(None)))
         if self._controller_dispatcher is not None:
@@ -734,4 +735,4 @@ def _write_due(writers: Sequence[PoolWriter[Any]]) -> None:
 
 
 def _nothing() -> None:
-    """Nobody waits for the controller's registration where a broker's is waited for."""
+    """Default callback: no waiter for the controller's registration."""

@@ -1,4 +1,4 @@
-"""GSSAPI as RFC 4752 has it, over a context that stands in for a ticket's: `compat/java/test_kerberos.py` has a KDC."""
+"""GSSAPI by RFC 4752, with a fake ticket context: `compat/java/test_kerberos.py` has a KDC."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OFFER = b"\x01\0\0\0"
 
 
 class Known:
-    """A context that is complete after so many tokens, and has an answer to each; what it wraps is marked."""
+    """A context that is complete after a number of tokens, and answers each; wrapped messages are marked."""
 
     def __init__(self, tokens: int = 1, answer: bytes = b"to the client", principal: str = "ann@R") -> None:
         self.complete = False
@@ -43,7 +43,7 @@ class Known:
 
 
 def offered(context: Known) -> GssapiServer:
-    """A server that told its layers."""
+    """A server that has offered its layers."""
     server = GssapiServer(context, RULES)
     assert server.evaluate(b"ticket") == b"to the client"
     assert server.evaluate(b"") == b"w" + OFFER
@@ -52,20 +52,20 @@ def offered(context: Known) -> GssapiServer:
 
 
 @pytest.mark.parametrize("authorization", [b"", b"ann@R", b"ann"])
-def test_a_client_comes_in_as_who_its_ticket_says(authorization: bytes) -> None:
+def test_client_authenticates_as_its_tickets_principal(authorization: bytes) -> None:
     server = offered(Known())
     assert server.evaluate(b"w" + OFFER + authorization) == b""
     assert (server.name, server.complete, server.expires_ms, server.by_token) == ("ann", True, None, False)
 
 
-def test_a_size_that_goes_with_other_layers_means_nothing() -> None:
-    """Java's client sends the one of its settings."""
+def test_buffer_size_without_a_layer_is_ignored() -> None:
+    """Java's client sends the size in its settings."""
     server = offered(Known())
     server.evaluate(b"w\x01\x01\x00\x00ann@R")
     assert server.name == "ann"
 
 
-def test_the_offer_comes_at_once_where_there_is_nothing_else_to_say() -> None:
+def test_layer_offer_follows_at_once_without_a_server_token() -> None:
     server = GssapiServer(Known(answer=b""), RULES)
     assert server.evaluate(b"ticket") == b"w" + OFFER
     assert server.evaluate(b"w" + OFFER) == b""
@@ -102,14 +102,14 @@ def test_a_context_may_take_more_tokens_but_not_many() -> None:
         b"w" + OFFER + b"x" * 5000,
     ],
 )
-def test_any_other_choice_fails(choice: bytes) -> None:
+def test_other_layer_choices_fail(choice: bytes) -> None:
     server = offered(Known())
     with pytest.raises(AuthenticationFailed):
         server.evaluate(choice)
     assert (server.name, server.complete) == ("", False)
 
 
-def test_a_choice_does_not_come_before_the_offer() -> None:
+def test_layer_choice_before_the_offer_fails() -> None:
     server = GssapiServer(Known(), RULES)
     with pytest.raises(AuthenticationFailed):
         server.evaluate(b"w" + OFFER)
@@ -121,7 +121,7 @@ def test_a_choice_does_not_come_before_the_offer() -> None:
 
 
 @pytest.mark.parametrize("principal", ["ann@OTHER", "a/b/c@R", "ann"])
-def test_a_ticket_of_somebody_whom_no_rule_knows_is_no_use(principal: str) -> None:
+def test_ticket_without_a_matching_rule_is_rejected(principal: str) -> None:
     server = offered(Known(principal=principal))
     with pytest.raises(AuthenticationFailed, match=r"rule|form"):
         server.evaluate(b"w" + OFFER)
@@ -129,7 +129,7 @@ def test_a_ticket_of_somebody_whom_no_rule_knows_is_no_use(principal: str) -> No
 
 
 class Coming:
-    """A context that comes to one of `Known`, and is complete after so many tokens of it."""
+    """The initiator for a `Known` acceptor, complete after a number of tokens."""
 
     def __init__(self, tokens: int = 1, last: bytes = b"") -> None:
         self.complete = False
@@ -161,7 +161,7 @@ class Coming:
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 3])
-def test_both_sides_come_to_an_end_with_each_other(tokens: int) -> None:
+def test_client_and_server_complete_the_exchange(tokens: int) -> None:
     server, client = GssapiServer(Known(tokens), RULES), GssapiClient(Coming(tokens))
     message: bytes | None = client.first()
     while message is not None:
@@ -177,7 +177,7 @@ def at_the_offer() -> GssapiClient:
 
 
 @pytest.mark.parametrize("offer", [b"\x01\0\0\0", b"\x07\0\xff\xff", b"\x03\xff\xff\xff"])
-def test_a_client_takes_no_layer_and_says_no_name(offer: bytes) -> None:
+def test_client_chooses_no_layer_and_no_authorization_id(offer: bytes) -> None:
     client = at_the_offer()
     assert client.evaluate(b"w" + offer) == b"w" + OFFER
     assert client.evaluate(b"") is None
@@ -203,14 +203,14 @@ def test_a_client_refuses_any_other_offer(offer: bytes) -> None:
 
 
 @pytest.mark.parametrize("token", [b"", b"w" + OFFER, b"something", bytes(MAX_CHALLENGE_BYTES + 1)])
-def test_a_client_believes_no_offer_of_who_could_not_read_its_ticket(token: bytes) -> None:
+def test_client_rejects_an_offer_without_mutual_authentication(token: bytes) -> None:
     client = GssapiClient(Coming())
     client.first()
     with pytest.raises(AuthenticationFailed):
         client.evaluate(token)
 
 
-def test_a_server_that_goes_on_for_ever_is_left() -> None:
+def test_endless_server_exchange_is_aborted() -> None:
     client = GssapiClient(Coming(tokens=100))
     client.first()
     for _ in range(MAX_STEPS - 1):

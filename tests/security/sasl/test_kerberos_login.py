@@ -1,4 +1,4 @@
-"""The options of a login module of Kerberos: what counts, and one sentence for each mistake."""
+"""Options of a Kerberos login module: effective values, and one sentence for each mistake."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def without(name: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("options", "service", "words"),
     [
-        (BY_KEYTAB, "", "the service in F is not set: set it to the service that brokers are"),
+        (BY_KEYTAB, "", "the service in F is not set: set it to the service name of the brokers"),
         (BY_KEYTAB, "kafka/host", "the service in F is kafka/host: set it"),
         (BY_KEYTAB, "two words", "the service in F is two words: set it"),
-        (BY_KEYTAB | {"serviceName": "other"}, "kafka", "but JAAS says serviceName=other: make them one"),
-        ({}, "kafka", "JAAS has to have useKeyTab=true with keyTab="),
-        ({}, "kafka", "useTicketCache=true, since nobody is asked for a password"),
-        (BY_KEYTAB | {"useKeyTab": "false"}, "kafka", "JAAS has to have useKeyTab=true with keyTab="),
-        (without("keyTab"), "kafka", 'JAAS has useKeyTab=true and no keytab: add keyTab="'),
-        (without("principal"), "kafka", 'does not say whose keys to take: add principal="'),
+        (BY_KEYTAB | {"serviceName": "other"}, "kafka", "but JAAS has serviceName=other: set both to the same"),
+        ({}, "kafka", "JAAS has no ticket source: set useKeyTab=true with keyTab="),
+        ({}, "kafka", "useTicketCache=true; password prompts are not supported"),
+        (BY_KEYTAB | {"useKeyTab": "false"}, "kafka", "JAAS has no ticket source: set useKeyTab=true with keyTab="),
+        (without("keyTab"), "kafka", 'JAAS has useKeyTab=true but no keytab: add keyTab="'),
+        (without("principal"), "kafka", 'has a keytab but no principal: add principal="'),
         (BY_KEYTAB | {"keyTab": "/not/there"}, "kafka", "the keytab /not/there, which can't be read: No such file"),
     ],
 )
-def test_each_mistake_is_told_in_one_sentence(
+def test_each_mistake_is_reported_in_one_sentence(
     keytab: str, options: Mapping[str, str], service: str, words: str
 ) -> None:
     given = {name: keytab if text == "KEYTAB" else text for name, text in options.items()}
@@ -50,7 +50,7 @@ def test_each_mistake_is_told_in_one_sentence(
 
 
 @pytest.mark.parametrize(("given", "named"), [("kafka", ""), ("", "kafka"), ("kafka", "kafka")])
-def test_the_service_stands_in_the_setting_or_the_login_module(keytab: str, given: str, named: str) -> None:
+def test_service_name_comes_from_setting_or_login_module(keytab: str, given: str, named: str) -> None:
     options = BY_KEYTAB | {"keyTab": keytab} | ({"serviceName": named} if named else {})
     assert login_of("JAAS", options, given, "the service").service == "kafka"
     assert keys_of_service("JAAS", options | {"principal": "kafka/h@R"}, given) == ("kafka/h@R", keytab)
@@ -59,7 +59,7 @@ def test_the_service_stands_in_the_setting_or_the_login_module(keytab: str, give
 def test_a_keytab_counts_before_a_cache(keytab: str) -> None:
     login = login_of("JAAS", BY_KEYTAB | {"keyTab": keytab, "useTicketCache": "true"}, "kafka", "the service")
     assert (login.principal, login.keytab, login.ticket_cache) == ("ann@R", keytab, "")
-    assert login.source == f"ann@R by the keytab {keytab}"
+    assert login.source == f"ann@R with the keytab {keytab}"
 
 
 @pytest.mark.parametrize(

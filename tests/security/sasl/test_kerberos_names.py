@@ -1,4 +1,4 @@
-"""Names of users out of principals, by the rules of Apache Kafka."""
+"""Mapping of principals to user names, by the rules of Apache Kafka."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_first_rule_that_fits_names_the_user(rules: list[str], principal: st
         (["RULE:[1:$1]s/.*//g"], "ann@MY.REALM"),
     ],
 )
-def test_who_no_rule_knows_is_nobody(rules: list[str], principal: str) -> None:
+def test_principal_without_a_matching_rule_is_rejected(rules: list[str], principal: str) -> None:
     with pytest.raises(ValueError, match=r"rule|principal"):
         PrincipalRules(rules, REALM).name(principal)
 
@@ -86,13 +86,15 @@ def test_who_no_rule_knows_is_nobody(rules: list[str], principal: str) -> None:
         "RULE:[1:$1]/X",
     ],
 )
-def test_a_rule_that_can_not_be_is_told_at_the_start(rule: str) -> None:
-    with pytest.raises(OperatorError, match=r"sasl\.kerberos\.principal\.to\.local\.rules has the rule") as caught:
+def test_invalid_rule_is_rejected_at_the_start(rule: str) -> None:
+    with pytest.raises(
+        OperatorError, match=r"sasl\.kerberos\.principal\.to\.local\.rules has an invalid rule"
+    ) as caught:
         PrincipalRules([rule, "DEFAULT"], REALM)
     assert repr(rule) in str(caught.value)
 
 
-def test_what_would_let_nobody_in_is_told_at_the_start() -> None:
+def test_rules_that_reject_every_client_are_rejected() -> None:
     with pytest.raises(OperatorError, match="is empty"):
         PrincipalRules([], REALM)
     with pytest.raises(OperatorError, match="default_realm"):

@@ -1,4 +1,4 @@
-"""PLAIN: name and password, and JAAS, where both are written down."""
+"""PLAIN: name and password, and their JAAS configuration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ USERS = {"ann": "secret", "bob": "sécret"}
 
 
 @pytest.mark.parametrize("name", USERS)
-def test_who_knows_the_password_gets_in(name: str) -> None:
+def test_correct_password_authenticates(name: str) -> None:
     served = PlainServer(USERS)
     client = PlainClient(name, USERS[name])
     assert served.evaluate(client.first()) == b""
@@ -39,7 +39,7 @@ def test_who_knows_the_password_gets_in(name: str) -> None:
         b"\0" * 5000,
     ],
 )
-def test_nobody_else(message: bytes) -> None:
+def test_wrong_credentials_are_rejected(message: bytes) -> None:
     served = PlainServer(USERS)
     with pytest.raises(AuthenticationFailed) as caught:
         served.evaluate(message)
@@ -74,6 +74,6 @@ def test_a_login_module_is_read_as_kafka_writes_it() -> None:
     ],
 )
 def test_another_text_is_refused_without_being_quoted(text: str) -> None:
-    with pytest.raises(OperatorError, match=r"^listener\.name\.x\.plain\.sasl\.jaas\.config is no login") as caught:
+    with pytest.raises(OperatorError, match=r"^listener\.name\.x\.plain\.sasl\.jaas\.config is not a login") as caught:
         parse_jaas("listener.name.x.plain.sasl.jaas.config", text)
     assert "secret" not in str(caught.value)

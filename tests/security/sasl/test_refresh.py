@@ -1,4 +1,4 @@
-"""When that by which a node says who it is, and which ends, is asked for anew."""
+"""Refresh times of expiring credentials."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla.security.sasl.refresh import RefreshWindow
 
 
 class Chance:
-    """The same share of all there is, each time."""
+    """The same share of any range, each time."""
 
     def __init__(self, share: float) -> None:
         self._share = share
@@ -37,7 +37,7 @@ class Chance:
         (RefreshWindow(0.8, 0.0, 60, 300), 359, 0.0, 287.2),
     ],
 )
-def test_it_is_a_share_of_the_life_but_not_too_soon_and_never_after_the_end(
+def test_refresh_time_is_a_bounded_share_of_the_lifetime(
     window: RefreshWindow, life_s: float, share: float, wait_s: float
 ) -> None:
     assert window.wait_s(life_s, Chance(share)) == pytest.approx(wait_s)

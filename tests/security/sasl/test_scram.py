@@ -1,4 +1,4 @@
-"""SCRAM between our two sides, against the example of its RFC, and against those who cheat."""
+"""SCRAM between our two sides, against the RFC's example, and against cheating peers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def no_token(_token_id: str) -> TokenLogin | None:
 
 
 class Bytes:
-    """Random bytes as the test says, else ones that count up."""
+    """Random bytes given by the test, else counting up."""
 
     def __init__(self, *given: bytes) -> None:
         self._given = list(given)
@@ -54,7 +54,7 @@ def server(mechanism: ScramMechanism, **users: ScramCredential) -> ScramServer:
 
 
 def converse(client: ScramClient, served: ScramServer) -> None:
-    """The whole exchange; whoever finds something wrong raises."""
+    """The whole exchange; either side raises on an error."""
     message: bytes | None = client.first()
     while message is not None:
         message = client.evaluate(served.evaluate(message))
@@ -83,14 +83,14 @@ def test_the_example_of_the_rfc() -> None:
 
 @MECHANISMS
 @pytest.mark.parametrize("name", ["ann", "a,b=c", "ännä,=2C"])
-def test_who_knows_the_password_gets_in(mechanism: ScramMechanism, name: str) -> None:
+def test_correct_password_authenticates(mechanism: ScramMechanism, name: str) -> None:
     served = ScramServer(mechanism, {name: credential(mechanism, "sécret=,")}.get, no_token, Bytes(), SECRET)
     converse(ScramClient(mechanism, name, "sécret=,", Bytes()), served)
     assert (served.name, served.complete) == (name, True)
 
 
 @MECHANISMS
-def test_a_wrong_password_does_not(mechanism: ScramMechanism) -> None:
+def test_wrong_password_is_rejected(mechanism: ScramMechanism) -> None:
     served = server(mechanism, ann=credential(mechanism, "right"))
     with pytest.raises(AuthenticationFailed, match="unknown name or wrong password"):
         converse(ScramClient(mechanism, "ann", "wrong", Bytes()), served)
@@ -106,7 +106,7 @@ def test_an_unknown_user_is_answered_as_a_known_one(mechanism: ScramMechanism) -
         )
         return served.evaluate(f"n,,n={name},r=abc".encode()).split(b",")
 
-    assert answer("nobody")[1] == answer("nobody")[1] != answer("somebody")[1], "a salt stays the same for a name"
+    assert answer("nobody")[1] == answer("nobody")[1] != answer("somebody")[1], "the salt is constant for a name"
     assert answer("nobody")[0] == answer("ann", "ann")[0]
     assert answer("nobody")[2] == answer("ann", "ann")[2] == b"i=4096"
     served = server(mechanism, ann=credential(mechanism, "p"))
@@ -142,7 +142,7 @@ def test_absurd_iterations_are_not_computed(iterations: int) -> None:
 
 
 @pytest.mark.parametrize("iterations", [4095, 16385])
-def test_a_credential_out_of_bounds_lets_nobody_in(iterations: int) -> None:
+def test_credential_with_iterations_out_of_bounds_is_rejected(iterations: int) -> None:
     mechanism = ScramMechanism.SHA_256
     served = server(mechanism, ann=credential(mechanism, "p", iterations))
     with pytest.raises(AuthenticationFailed):
@@ -166,7 +166,7 @@ def test_a_credential_out_of_bounds_lets_nobody_in(iterations: int) -> None:
         b"n,,n=ann,r=" + b"a" * 10 + b",=",
     ],
 )
-def test_a_first_message_that_is_none(message: bytes) -> None:
+def test_invalid_first_message_is_rejected(message: bytes) -> None:
     with pytest.raises(AuthenticationFailed):
         server(ScramMechanism.SHA_256, ann=credential(ScramMechanism.SHA_256, "p")).evaluate(message)
 
@@ -190,7 +190,7 @@ def final_message(served: ScramServer, mechanism: ScramMechanism) -> str:
         ("c=biws,", ""),
     ],
 )
-def test_a_last_message_that_was_changed(wanted: str, instead: str) -> None:
+def test_modified_last_message_is_rejected(wanted: str, instead: str) -> None:
     mechanism = ScramMechanism.SHA_256
     served = server(mechanism, ann=credential(mechanism, "p"))
     changed = final_message(served, mechanism).replace(wanted, instead, 1)
@@ -201,7 +201,7 @@ def test_a_last_message_that_was_changed(wanted: str, instead: str) -> None:
 
 @pytest.mark.parametrize("header", ["y,,", "n,a=eve,", "p=tls-unique,,"])
 def test_proof_over_another_channel_header_is_refused(header: str) -> None:
-    """The client signs what it says of the channel, so a right proof alone does not show that nothing was changed."""
+    """The client signs its channel binding, so a correct proof alone does not show that nothing was changed."""
     mechanism = ScramMechanism.SHA_256
     served = server(mechanism, ann=credential(mechanism, "p"))
     client = ScramClient(mechanism, "ann", "p", Bytes())
@@ -236,7 +236,7 @@ def test_a_last_message_is_taken_once() -> None:
     "challenge",
     [b"", b"e=unknown-user", b"r=other,s=c2FsdA==,i=4096", b"r=NONCE,s=c2FsdA==,i=4096", b"r=NONCEx,s=!,i=4096"],
 )
-def test_a_server_that_cheats_at_first(challenge: bytes) -> None:
+def test_invalid_first_server_message_is_rejected(challenge: bytes) -> None:
     client = ScramClient(ScramMechanism.SHA_256, "ann", "p", Bytes())
     nonce = client.first().rpartition(b"r=")[2]
     with pytest.raises(AuthenticationFailed):
@@ -244,7 +244,7 @@ def test_a_server_that_cheats_at_first(challenge: bytes) -> None:
 
 
 @pytest.mark.parametrize("last", [b"", b"e=other-error", b"v=AAAA", b"v=" + b64encode(bytes(32))])
-def test_a_server_that_does_not_know_the_user(last: bytes) -> None:
+def test_server_without_the_credential_is_rejected(last: bytes) -> None:
     client = ScramClient(ScramMechanism.SHA_256, "ann", "p", Bytes())
     nonce = client.first().rpartition(b"r=")[2]
     assert client.evaluate(b"r=" + nonce + b"x,s=c2FsdA==,i=4096")

@@ -1,4 +1,4 @@
-"""The order of SASL on one connection: what may come, what may not, and for how long it counts."""
+"""SASL server session of one connection: message order and session lifetime."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAILED = "Authentication failed during {} due to invalid credentials with SASL m
 
 
 class Now:
-    """A clock that the test moves."""
+    """A clock moved by the test."""
 
     def __init__(self) -> None:
         self.s = 1000.0
@@ -30,7 +30,7 @@ class Now:
 
 
 class Expiring(PlainServer):
-    """A mechanism whose proof ends by itself, as a token does."""
+    """A mechanism with an expiring credential, like a token."""
 
     def evaluate(self, response: bytes) -> bytes:
         answer = super().evaluate(response)
@@ -57,7 +57,7 @@ def logged_in(now: Now, max_reauth_ms: int = 0) -> SaslSession:
 
 def test_a_client_logs_in(now: Now) -> None:
     made = session(now)
-    made.versions_told()
+    made.versions_requested()
     made.versions_known()
     assert made.handshake(1, "PLAIN").mechanisms == ["PLAIN"]
     assert made.authenticating
@@ -86,7 +86,7 @@ def test_another_mechanism_is_answered_with_those_there_are(now: Now) -> None:
     assert made.phase is Phase.FAILED
 
 
-def test_a_failure_says_nothing_of_the_user_and_is_final(now: Now) -> None:
+def test_failure_is_final_and_reveals_nothing_about_the_user(now: Now) -> None:
     for token in (WRONG, PlainClient("nobody", "x").first(), b"\xff"):
         made = session(now)
         made.handshake(1, "PLAIN")
@@ -100,22 +100,22 @@ def test_a_failure_says_nothing_of_the_user_and_is_final(now: Now) -> None:
             made.handshake(1, "PLAIN")
 
 
-def test_what_comes_out_of_order(now: Now) -> None:
+def test_requests_out_of_order_are_rejected(now: Now) -> None:
     made = session(now)
     with pytest.raises(ProtocolError):
         made.authenticate(ANN)
-    made.versions_told()
+    made.versions_requested()
     made.versions_known()
     with pytest.raises(ProtocolError):
-        made.versions_told()
+        made.versions_requested()
     made.handshake(1, "PLAIN")
     with pytest.raises(ProtocolError):
         made.handshake(1, "PLAIN")
     with pytest.raises(ProtocolError):
-        made.versions_told()
+        made.versions_requested()
 
 
-def test_a_session_ends_unless_the_client_says_again_who_it_is(now: Now) -> None:
+def test_session_expires_without_reauthentication(now: Now) -> None:
     made = session(now, 10_000)
     made.handshake(1, "PLAIN")
     assert made.authenticate(ANN).session_lifetime_ms == 10_000
@@ -129,10 +129,10 @@ def test_a_session_ends_unless_the_client_says_again_who_it_is(now: Now) -> None
     assert not made.expired
     now.s += 0.1
     assert made.expired
-    assert made.begin_again(), "also a late client may say it"
+    assert made.begin_again(), "allowed for a late client, too"
 
 
-def test_it_may_not_be_said_all_the_time(now: Now) -> None:
+def test_reauthentication_is_limited_to_once_a_second(now: Now) -> None:
     made = logged_in(now, 10_000)
     assert made.begin_again()
     made.handshake(1, "PLAIN")
@@ -141,7 +141,7 @@ def test_it_may_not_be_said_all_the_time(now: Now) -> None:
     assert not made.begin_again()
     now.s += 0.1
     assert made.begin_again()
-    assert not logged_in(now).begin_again(), "where sessions have no end there is no need"
+    assert not logged_in(now).begin_again(), "not needed for sessions without expiry"
 
 
 def test_neither_user_nor_mechanism_changes(now: Now) -> None:
@@ -162,7 +162,7 @@ def test_neither_user_nor_mechanism_changes(now: Now) -> None:
 
 
 @pytest.mark.parametrize(("max_reauth_ms", "lifetime_ms"), [(0, 5_000), (10_000, 5_000), (2_000, 2_000)])
-def test_what_was_shown_may_end_earlier(now: Now, max_reauth_ms: int, lifetime_ms: int) -> None:
+def test_credential_expiry_shortens_the_session(now: Now, max_reauth_ms: int, lifetime_ms: int) -> None:
     offer = MechanismOffer(lambda: Expiring({"ann": "a-secret"}), max_reauth_ms)
     made = SaslSession({"PLAIN": offer}, now)
     made.handshake(1, "PLAIN")
@@ -171,7 +171,7 @@ def test_what_was_shown_may_end_earlier(now: Now, max_reauth_ms: int, lifetime_m
     assert made.expired
 
 
-def test_a_proof_that_is_over_already(now: Now) -> None:
+def test_expired_credential_is_rejected(now: Now) -> None:
     now.s = 1006.0
     made = SaslSession({"PLAIN": MechanismOffer(lambda: Expiring({"ann": "a-secret"}), 0)}, now)
     made.handshake(1, "PLAIN")
@@ -189,7 +189,7 @@ def test_no_failure_is_an_exception_of_a_mechanism(now: Now) -> None:
 
 
 @pytest.mark.parametrize("lifetime_ms", [0, 1, 900, 1100, 10_000])
-def test_a_client_authenticates_again_in_time_but_no_sooner_than_it_is_taken(lifetime_ms: int) -> None:
+def test_client_reauthenticates_in_time_but_not_too_early(lifetime_ms: int) -> None:
     exchange = SaslExchange(PlainClient("ann", "a-secret"))
     assert exchange.answered(SaslAuthenticateResponse(session_lifetime_ms=lifetime_ms)) is None
     if not lifetime_ms:

@@ -1,4 +1,4 @@
-"""When a token ends, as it says itself."""
+"""Expiry of a token, as stated in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW_S = 1_800_000_000.0
     ("end", "expected"),
     [
         (NOW_S + 60, NOW_S + 60),
-        (0, 0.0),  # it is over, as one whose end is 1
+        (0, 0.0),  # expired, like one that ends at 1
         (-5, 0.0),
         (1, 1.0),
         (None, NOW_S + LIFE_S),
@@ -26,6 +26,6 @@ NOW_S = 1_800_000_000.0
         (float("nan"), NOW_S + LIFE_S),
     ],
 )
-def test_end_of_a_token_is_what_it_says(end: object, expected: float) -> None:
+def test_token_expiry_is_read_from_the_token(end: object, expected: float) -> None:
     payload = base64.urlsafe_b64encode(json.dumps({"exp": end}).encode()).decode().rstrip("=")
     assert ends_of(f"e30.{payload}.c2ln", NOW_S) == expected

@@ -1,4 +1,4 @@
-"""Delegation tokens by SCRAM (KIP-48): who shows one is its owner while it lasts, and nothing else lets in by it."""
+"""Delegation tokens by SCRAM (KIP-48): a token authenticates as its owner until expiry, and nothing else does."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def login(
 
 
 @pytest.mark.parametrize("mechanism", ScramMechanism, ids=BY_NAME)
-def test_who_shows_a_token_is_its_owner_while_it_lasts(mechanism: ScramMechanism) -> None:
+def test_token_authenticates_as_its_owner_until_expiry(mechanism: ScramMechanism) -> None:
     served = login(mechanism, 5000)
     assert (served.name, served.by_token, served.expires_ms) == ("ann", True, 5000)
     with pytest.raises(AuthenticationFailed):
@@ -55,12 +55,12 @@ def test_who_shows_a_token_is_its_owner_while_it_lasts(mechanism: ScramMechanism
         {"secret": ""},
     ],
 )
-def test_nothing_else_lets_in(wrong: dict[str, Any]) -> None:
+def test_other_token_credentials_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(AuthenticationFailed, match="unknown name or wrong password"):
         login(ScramMechanism.SHA_256, 2000, **wrong)
 
 
-def test_token_has_the_salt_of_an_unknown_name_when_the_key_changes() -> None:
+def test_token_salt_follows_a_changed_salt_key() -> None:
     key = [b"first"]
     logins = TokenLogins(SECRET, {"t1": TOKEN}.get, lambda: key[0])
 

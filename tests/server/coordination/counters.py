@@ -1,4 +1,4 @@
-"""A coordinator that is no group coordinator: counters by name, each in the partition that its name hashes to."""
+"""A coordinator other than the group coordinator: counters by name, partitioned by the hash of the name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESET_AFTER_MS = 60_000
 
 
 class Count(NamedTuple):
-    """A record: how far a counter got; None: it was reset."""
+    """A record: the value of a counter; None: it was reset."""
 
     name: str
     value: int | None
@@ -57,7 +57,7 @@ class CounterShard:
             self.counts[record.name] = record.value
 
     def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
-        """Nobody counts in transactions."""
+        """Counters do not use transactions."""
 
     def loaded(self) -> None:
         self.life = "loaded"
@@ -70,7 +70,7 @@ class CounterShard:
 
     def add(self, name: str, amount: int) -> CoordinatorResult[Count, int]:
         if amount < 0:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "counters only rise")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "counters only increase")
         value = self.counts.get(name, 0) + amount
         self.timer.schedule(name, RESET_AFTER_MS, lambda: self._reset(name))
         return CoordinatorResult((Count(name, value),), value)
@@ -83,7 +83,7 @@ class CounterShard:
 
 
 class Asked(NamedTuple):
-    """A request to the coordinator: which counter, and how much it is to rise."""
+    """A request to the coordinator: the counter, and its increment."""
 
     name: str
     amount: int = 0
@@ -115,7 +115,7 @@ COUNTERS_TOPIC = InternalTopic(
 
 
 class CounterCoordination(CoordinatorHost[CounterShard]):
-    """All that a further coordinator needs in the server."""
+    """Everything that a further coordinator needs in the server."""
 
     def __init__(self, host: BrokerServices) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Coordination on an internal topic, by a coordinator of counters in a whole broker: nothing of it is about groups."""
+"""Coordination on an internal topic, with a coordinator of counters in a whole broker, independent of groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTITIONS = 4
 
 
 class Counting:
-    """A broker that coordinates counters, too."""
+    """A broker that also coordinates counters."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -41,7 +41,7 @@ class Counting:
         return self.parts.publisher.image
 
     def find(self, *names: str) -> list[Coordinator]:
-        """What a client is told, which has the topic made if there is none."""
+        """The coordinator lookup of a client, which creates a missing topic."""
         request = FindCoordinatorRequest(key_type=KEY_TYPE, coordinator_keys=list(names))
         return self.client.ask(request, 6).coordinators
 
@@ -51,7 +51,7 @@ class Counting:
         self.settle()
 
     def settle(self) -> None:
-        """Until everything that this broker leads is loaded."""
+        """Wait until all partitions that this broker leads are loaded."""
         runtime = self.coordinator_host.runtime
         self.server.run_until(lambda: runtime.state_counts()[CoordinatorState.LOADING] == 0)
 
@@ -72,7 +72,7 @@ class Counting:
         return answer
 
     def led_by(self, broker_id: int, name: str, image: MetadataImage) -> tuple[MetadataImage, MetadataChanges]:
-        """The image after `image`, in which the partition of a counter has another leader, and in a new epoch."""
+        """The image after `image`, with another leader and a new epoch of a counter's partition."""
         topic = image.topics[COUNTERS_TOPIC.name]
         index = partition_for(name, PARTITIONS)
         delta = MetadataDelta(image)
@@ -85,14 +85,14 @@ def counting(make_server: Callable[..., Server]) -> Counting:
     return Counting(make_server(offsets_topic_num_partitions=str(PARTITIONS)))
 
 
-def test_the_topic_is_made_by_the_settings_it_names(counting: Counting) -> None:
+def test_topic_is_created_with_its_configured_settings(counting: Counting) -> None:
     counting.create()
     assert len(counting.image.topics["__counters"].partitions) == PARTITIONS
     assert counting.image.topic_configs("__counters") == {"cleanup.policy": "compact"}
     assert counting.coordinator_host.runtime.state_counts()[CoordinatorState.ACTIVE] == PARTITIONS
 
 
-def test_clients_are_told_where_a_counter_is(counting: Counting) -> None:
+def test_clients_find_the_coordinator_of_a_counter(counting: Counting) -> None:
     names = ["a", "b", "c"]
     assert [(found.key, found.error_code, found.node_id, found.port) for found in counting.find(*names)] == [
         (name, ErrorCode.NONE, 1, 9092) for name in names
@@ -114,7 +114,7 @@ def test_a_type_without_a_coordinator(counting: Counting, key_type: int, version
     assert (found.error_code, found.node_id) == (code, -1)
 
 
-def test_before_there_is_a_topic_nobody_coordinates(counting: Counting) -> None:
+def test_without_the_topic_there_is_no_coordinator(counting: Counting) -> None:
     assert counting.add("a", 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert counting.coordinator_host.leader("a", counting.image) is None
     assert counting.coordinator_host.partition_in(counting.image, "a") == NO_PARTITION
@@ -192,7 +192,7 @@ def test_another_broker_leads_and_this_one_again(counting: Counting) -> None:
     assert counting.add("a", 1) == 6
 
 
-def test_a_topic_that_is_deleted_takes_its_state_along(counting: Counting) -> None:
+def test_deleted_topic_removes_its_state(counting: Counting) -> None:
     counting.create()
     assert counting.add("a", 5) == 5
     counting.client.ask(DeleteTopicsRequest(topic_names=["__counters"]), 5)
@@ -201,10 +201,10 @@ def test_a_topic_that_is_deleted_takes_its_state_along(counting: Counting) -> No
     assert counting.value("a") == 0
 
 
-def test_a_broker_that_stops_answers_who_waits(counting: Counting) -> None:
+def test_stopping_broker_answers_waiting_requests(counting: Counting) -> None:
     counting.create()
     waiting = counting.send("a", 1)
     counting.server.stop()
-    assert waiting == [1], "what is pending is written"
+    assert waiting == [1], "pending records are written"
     assert counting.coordinator_host.runtime.state_counts()[CoordinatorState.ACTIVE] == 0
     counting.server.start()

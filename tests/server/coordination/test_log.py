@@ -41,7 +41,7 @@ def read(server: Server, log: ReplicaCoordinatorLog, offset: int, max_bytes: int
     return outcomes[0]
 
 
-def test_what_is_appended_is_read(server: Server, log: ReplicaCoordinatorLog) -> None:
+def test_appended_records_are_read(server: Server, log: ReplicaCoordinatorLog) -> None:
     assert log.offsets(0) == LogOffsets(0, 0, 0)
     assert read(server, log, 0) == (b"", None)
     assert log.append(0, 0, batch(b"a", b"b")) == 2
@@ -59,7 +59,7 @@ def test_what_is_appended_is_read(server: Server, log: ReplicaCoordinatorLog) ->
     assert [one.partition_leader_epoch for one in iter_batches(records)] == [0, 0]
     records, _ = read(server, log, 1, max_bytes=1)
     assert records is not None
-    assert [one.base_offset for one in iter_batches(records)] == [0], "one batch whole, the one that holds the offset"
+    assert [one.base_offset for one in iter_batches(records)] == [0], "the whole batch that contains the offset"
 
 
 def test_another_leader_epoch_is_refused(log: ReplicaCoordinatorLog) -> None:
@@ -97,7 +97,7 @@ def test_too_few_in_sync_replicas(client: Connection) -> None:
     assert refused.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-def test_rises_of_the_high_watermark_are_told(server: Server, log: ReplicaCoordinatorLog) -> None:
+def test_high_watermark_advances_are_reported(server: Server, log: ReplicaCoordinatorLog) -> None:
     heard: list[tuple[int, int]] = []
     server.broker.parts.replicas.listen(TOPIC, lambda partition, offset: heard.append((partition, offset)))
     log.append(1, 0, batch(b"a", b"b"))
@@ -119,7 +119,7 @@ def test_the_high_watermark_waits_for_a_flush_that_is_owed(make_server: Callable
 
 
 class Transactions:
-    """Whoever is asked for transactions: answers as told, when `answer` is called."""
+    """A fake verifier of transactions: answers as set up, when `answer` is called."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int, int, list[tuple[str, int]], bool]] = []
@@ -143,7 +143,7 @@ class Transactions:
 
 
 class TestTransactions:
-    """KIP-890: a partition is verified, or added, before the first batch of a transaction is let in."""
+    """KIP-890: a partition is verified, or added, before the first batch of a transaction."""
 
     @pytest.fixture
     def transactions(self) -> Transactions:
@@ -167,7 +167,9 @@ class TestTransactions:
     def batch(self, epoch: int = 0) -> bytearray:
         return build_batch([RecordData(1, b"k", b"v")], producer_id=7, producer_epoch=epoch, is_transactional=True)
 
-    def test_from_the_question_to_the_marker(self, log: ReplicaCoordinatorLog, transactions: Transactions) -> None:
+    def test_transaction_from_verification_to_marker(
+        self, log: ReplicaCoordinatorLog, transactions: Transactions
+    ) -> None:
         with pytest.raises(KafkaError) as refused:
             log.append(0, 0, self.batch())
         assert refused.value.code == ErrorCode.INVALID_TXN_STATE
@@ -178,7 +180,7 @@ class TestTransactions:
         ((guard, error),) = outcomes
         assert error is None
         assert log.append(0, 0, self.batch(), guard) == 1
-        assert self.verify(log) == [(None, None)], "it is open: nobody is asked"
+        assert self.verify(log) == [(None, None)], "it is open: no verification is sent"
         assert log.append(0, 0, self.batch()) == 2
         assert log.append_end_marker(0, 0, EndMarker(7, 1, 5, committed=True, transaction_version=2)) == 3
         assert log.offsets(0) == LogOffsets(0, 3, 3)
@@ -193,7 +195,7 @@ class TestTransactions:
         assert error is not None
         assert error.code == ErrorCode.INVALID_TXN_STATE
 
-    def test_without_verification_only_adding_asks(
+    def test_disabled_verification_only_adds_partitions(
         self, log: ReplicaCoordinatorLog, transactions: Transactions, client: Connection
     ) -> None:
         client.server.broker.parts.replicas.find(TOPIC, 0).log.producers.verification_enabled = False
@@ -223,7 +225,7 @@ class TestTransactions:
         assert error is not None
         assert error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def test_where_nobody_can_be_asked(self, client: Connection) -> None:
+    def test_verification_without_a_coordinator_client(self, client: Connection) -> None:
         client.create_topic(TOPIC, 1)
         parts = client.server.broker.parts
         log = ReplicaCoordinatorLog(TOPIC, parts.replicas, client.server.pool, parts.in_flight)

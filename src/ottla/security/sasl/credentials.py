@@ -1,7 +1,7 @@
-"""What a server keeps of a password for SCRAM, and how it is made (RFC 5802, KIP-84).
+"""SCRAM credentials that a server stores instead of passwords, and their derivation (RFC 5802, KIP-84).
 
-As in Apache Kafka names and passwords are taken as UTF-8 without SASLprep, and iterations are bounded on both sides:
-few would make a stolen credential cheap to guess, many would let a server keep its clients computing.
+As in Apache Kafka names and passwords are used as UTF-8 without SASLprep. Iterations are bounded on both sides:
+with too few a stolen credential would be cheap to guess, with too many a server could exhaust its clients' CPU.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class ScramMechanism(Enum):
 
     @property
     def mechanism_name(self) -> str:
-        """As clients name it."""
+        """The name in the SASL handshake."""
         return f"SCRAM-SHA-{self.value[3:]}"
 
     @property
     def number(self) -> int:
-        """In requests and records."""
+        """The number in requests and records."""
         return 1 if self is ScramMechanism.SHA_256 else 2
 
 
@@ -38,7 +38,7 @@ BY_NUMBER = {mechanism.number: mechanism for mechanism in ScramMechanism}
 
 
 class ScramCredential(NamedTuple):
-    """What the server keeps: neither the password nor what a client needs in its place can be computed from it."""
+    """The stored credential: reveals neither the password nor the client's key."""
 
     salt: bytes
     stored_key: bytes
@@ -51,7 +51,7 @@ class ScramCredential(NamedTuple):
 
 def salted_password(mechanism: ScramMechanism, password: str, salt: Buffer, iterations: int) -> bytes:
     """The slow hash of RFC 5802 (`Hi`): some milliseconds for thousands of iterations. Blocks."""
-    from hashlib import pbkdf2_hmac  # here and below, since it loads OpenSSL's digests and each import delays the start
+    from hashlib import pbkdf2_hmac  # imported here and below: it loads OpenSSL's digests, which delays the start
 
     return pbkdf2_hmac(mechanism.value, password.encode(), salt, iterations)
 
@@ -64,7 +64,7 @@ def keyed(mechanism: ScramMechanism, key: Buffer, text: Buffer) -> bytes:
 
 
 def credential_of(mechanism: ScramMechanism, salted: Buffer, salt: Buffer, iterations: int) -> ScramCredential:
-    """The credential of a password that was salted already."""
+    """The credential of a salted password."""
     from hashlib import new
 
     client_key = keyed(mechanism, salted, b"Client Key")

@@ -1,4 +1,4 @@
-"""The client's side of SASL on one connection, as requests and responses, without the connection (KIP-152, KIP-368)."""
+"""SASL client exchange of one connection: requests and responses, without I/O (KIP-152, KIP-368)."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHan
 from ottla.security.sasl.mechanism import AuthenticationFailed, ClientMechanism
 
 REFRESH_SHARE = 0.85
-"""Of a session's time: after so much of it a client authenticates again."""
+"""Share of a session's lifetime after which a client authenticates again."""
 SOONEST_S = 1.1
-"""But not before: a broker refuses what comes within a second of the last time (KIP-368), as where a token is nearly
-over. A session that ends sooner is closed, and another begins."""
+"""Minimum wait before re-authentication: a broker refuses it within a second of the last one (KIP-368), for example
+near the end of a token. A shorter session is closed, and a new connection replaces it."""
 
 
 class SaslExchange:
-    """From the handshake to the end: each response gives the next request, until there is none."""
+    """The exchange from the handshake to its end: each response returns the next request, None at the end."""
 
     __slots__ = ("_mechanism", "lifetime_ms")
 
     def __init__(self, mechanism: ClientMechanism) -> None:
         self._mechanism = mechanism
         self.lifetime_ms = 0
-        """How long the session counts; 0 for ever."""
+        """Lifetime of the session; 0 for unlimited."""
 
     @property
     def again_after_s(self) -> float | None:
-        """In how many seconds to authenticate again, once authenticated; None: never."""
+        """Seconds until re-authentication, once authenticated; None: never."""
         return max(self.lifetime_ms / 1000 * REFRESH_SHARE, SOONEST_S) if self.lifetime_ms else None
 
     def first(self) -> SaslHandshakeRequest:
-        """The handshake, for version 1."""
+        """The handshake request, for version 1."""
         return SaslHandshakeRequest(mechanism=self._mechanism.mechanism)
 
     def answered(self, response: SaslHandshakeResponse | SaslAuthenticateResponse) -> SaslAuthenticateRequest | None:

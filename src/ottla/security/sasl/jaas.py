@@ -1,7 +1,7 @@
-"""The one login module of a `sasl.jaas.config`: Kafka's form of JAAS (KIP-85), `Module required name="value" ...;`.
+"""Parser of `sasl.jaas.config`: one login module in Kafka's JAAS form (KIP-85), `Module required name="value" ...;`.
 
-Values keep Kafka's quoting: in double or single quotes a backslash escapes, as Java's StreamTokenizer has it; without
-quotes they end at white space or a semicolon. No message quotes any of it, since what stands there is secret.
+Values have Kafka's quoting: in double or single quotes a backslash escapes, as in Java's StreamTokenizer; without
+quotes they end at white space or a semicolon. Messages never quote the text, since it contains secrets.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LoginModule(NamedTuple):
 
 
 def parse_jaas(setting: str, text: str) -> LoginModule:
-    """The module of `text`, the value of `setting`. Raises OperatorError that names the setting alone."""
+    """The module in `text`, the value of `setting`. Raises OperatorError that names only the setting."""
     head = _HEAD.match(text)
     if head is None or head.group(2).lower() not in _FLAGS:
         raise _malformed(setting)
@@ -71,17 +71,17 @@ def parse_jaas(setting: str, text: str) -> LoginModule:
 
 
 def parse_jaas_file(what: str, text: str, section: str) -> LoginModule | None:
-    """The module of the section of that name, of a file as Java's ConfigFile reads it; None without the section.
+    """The module of a section in a file as Java's ConfigFile reads it; None without the section.
 
-    Raises OperatorError that names `what` and the section alone.
+    Raises OperatorError that names only `what` and the section.
     """
     rest, position = _COMMENT.sub(lambda found: found.group(1) or " ", text), 0
     while rest[position:].strip():
         found = _SECTION.match(rest, position)
         if found is None:
             raise OperatorError(
-                f'{what} is no JAAS file, whose sections have the form NAME {{ MODULE required name="value"; }}; '
-                "(what it holds is not shown, since that may be passwords)"
+                f'{what} is not a JAAS file; write sections as NAME {{ MODULE required name="value"; }}; '
+                "(its content is not shown, since it may contain passwords)"
             )
         if found.group(1) == section:
             return parse_jaas(f"the section {section} of {what}", found.group(2))
@@ -96,6 +96,6 @@ def _plain(match: re.Match[str]) -> str:
 
 def _malformed(setting: str) -> OperatorError:
     return OperatorError(
-        f'{setting} is no login module of the form MODULE required name="value" ...; with one module and a semicolon '
-        "at its end (its value is not shown, since it may hold a password)"
+        f'{setting} is not a login module; write MODULE required name="value" ...; with one module and a semicolon '
+        "at its end (its value is not shown, since it may contain a password)"
     )

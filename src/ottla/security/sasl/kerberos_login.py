@@ -1,9 +1,9 @@
-"""Who a node or a tool is in Kerberos, and where its tickets come from: the options of `Krb5LoginModule`, checked.
+"""Kerberos login of a node or tool: its identity and ticket source, from the options of `Krb5LoginModule`.
 
-A keytab gives tickets for as long as it has the keys; those of a ticket cache are renewed by whoever keeps it. Where
-both are named the keytab counts: whose tickets they are is the same.
+Tickets from a keytab can be renewed as long as it has the keys; those of a ticket cache are renewed outside of this
+program. If both are configured the keytab is used: the principal is the same.
 
-Left out: passwords, which nobody is there to type, and the machine's own keytab where none is named.
+Not supported: passwords, since logins are not interactive, and the machine's default keytab.
 """
 
 from __future__ import annotations
@@ -21,67 +21,67 @@ _CACHE_TYPE = re.compile(r"[A-Z]+:")
 
 
 class KerberosLogin(NamedTuple):
-    """Checked, but for what the KDC thinks of it."""
+    """A login with checked options; the KDC may still reject it."""
 
     setting: str
-    """That of the login module, for messages."""
+    """The setting of the login module, for messages."""
     service: str
-    """What the nodes that are come to are called: theirs are the principals service/host."""
+    """Service name of the target nodes: their principals are service/host."""
     principal: str
-    """Empty: that of the ticket cache."""
+    """Empty: the principal of the ticket cache."""
     keytab: str
-    """Its path; empty where there is a ticket cache in its place."""
+    """Path of the keytab; empty to use a ticket cache."""
     ticket_cache: str
-    """As MIT Kerberos names it; empty: the one of this user."""
+    """Name of the ticket cache in MIT Kerberos' form; empty: the cache of this user."""
 
     @property
     def source(self) -> str:
-        """Where tickets come from, for messages."""
+        """Description of the ticket source, for messages."""
         if self.keytab:
-            return f"{self.principal} by the keytab {self.keytab}"
+            return f"{self.principal} with the keytab {self.keytab}"
         return f"the ticket cache {self.ticket_cache or 'of this user'}"
 
 
 def keys_of_service(setting: str, options: Mapping[str, str], service: str) -> tuple[str, str]:
-    """Principal and keytab of who is come to; `service` is what `SERVICE_NAME` says. Raises OperatorError."""
+    """Principal and keytab of an accepting node; `service` is the value of `SERVICE_NAME`. Raises OperatorError."""
     if not _is_true(options, "useKeyTab") or not options.get("principal") or not options.get("keyTab"):
         raise OperatorError(
-            f'{setting} has to have useKeyTab=true, keyTab="/path/of/a/keytab" and principal="service/host@REALM", '
-            "whose keys clients' tickets are for"
+            f'{setting} lacks options of the service keys: set useKeyTab=true, keyTab="/path/of/a/keytab" and '
+            'principal="service/host@REALM"'
         )
     principal = options["principal"]
     service = _service(setting, options, service)
     if service and service != principal.partition("/")[0]:
         raise OperatorError(
-            f"{SERVICE_NAME} is {service}, but the principal in {setting} is {principal}: clients that follow it would "
-            f"ask for tickets of {service}, so make them one"
+            f"{SERVICE_NAME} is {service}, but the principal in {setting} is {principal}: clients would request "
+            f"tickets of {service}, so set both to the same service"
         )
     return principal, options["keyTab"]
 
 
 def login_of(setting: str, options: Mapping[str, str], service: str, what: str) -> KerberosLogin:
-    """Who comes to others; `service` is what the setting `what` says of these. Raises OperatorError."""
+    """Login of a connecting node; `service` is the value of the setting `what`. Raises OperatorError."""
     found = _service(setting, options, service)
     if not _SERVICE.fullmatch(found):
         raise OperatorError(
-            f"{what} is {found or 'not set'}: set it to the service that brokers are, as kafka where their principals "
-            "are kafka/host@REALM"
+            f"{what} is {found or 'not set'}: set it to the service name of the brokers, such as kafka for principals "
+            "kafka/host@REALM"
         )
     principal, keytab = options.get("principal", ""), options.get("keyTab", "")
     if not _is_true(options, "useKeyTab"):
         if not _is_true(options, "useTicketCache"):
             raise OperatorError(
-                f'{setting} has to have useKeyTab=true with keyTab="/path/of/a/keytab" and principal="name@REALM", or '
-                "useTicketCache=true, since nobody is asked for a password"
+                f'{setting} has no ticket source: set useKeyTab=true with keyTab="/path/of/a/keytab" and '
+                'principal="name@REALM", or useTicketCache=true; password prompts are not supported'
             )
         cache = options.get("ticketCache", "")
         return KerberosLogin(
             setting, found, principal, "", f"FILE:{cache}" if cache and not _CACHE_TYPE.match(cache) else cache
         )
     if not keytab:
-        raise OperatorError(f'{setting} has useKeyTab=true and no keytab: add keyTab="/path/of/a/keytab"')
+        raise OperatorError(f'{setting} has useKeyTab=true but no keytab: add keyTab="/path/of/a/keytab"')
     if not principal:
-        raise OperatorError(f'{setting} has a keytab and does not say whose keys to take: add principal="name@REALM"')
+        raise OperatorError(f'{setting} has a keytab but no principal: add principal="name@REALM"')
     try:
         read_start(keytab, 1)
     except OSError as error:
@@ -90,10 +90,10 @@ def login_of(setting: str, options: Mapping[str, str], service: str, what: str) 
 
 
 def _service(setting: str, options: Mapping[str, str], service: str) -> str:
-    """As the login module says it, or the setting; Apache Kafka takes either."""
+    """The service name of the login module, or of the setting, as in Apache Kafka."""
     named = options.get("serviceName", "")
     if named and service and named != service:
-        raise OperatorError(f"{SERVICE_NAME} is {service}, but {setting} says serviceName={named}: make them one")
+        raise OperatorError(f"{SERVICE_NAME} is {service}, but {setting} has serviceName={named}: set both to the same")
     return named or service
 
 

@@ -1,12 +1,13 @@
-"""Users' names out of Kerberos principals: `sasl.kerberos.principal.to.local.rules`, in Apache Kafka's language.
+"""Mapping of Kerberos principals to user names: `sasl.kerberos.principal.to.local.rules`, in Apache Kafka's language.
 
-A principal is `first@REALM` or `first/second@REALM`. Rules are tried in order, and the first that fits names the user:
-DEFAULT takes `first` in the default realm, `RULE:[n:format](pattern)s/from/to/gL` principals of n components. `format`
-makes a text of them ($0 is the realm, $1 and $2 the components), which has to match `pattern` as a whole; `from` is
-replaced by `to`, at every place with g; /L and /U make lower and upper case of what comes of it.
+A principal is `first@REALM` or `first/second@REALM`. Rules are tried in order, and the first match gives the name:
+- DEFAULT maps principals of the default realm to `first`.
+- `RULE:[n:format](pattern)s/from/to/gL` maps principals of n components. `format` builds a text from them ($0 is the
+  realm, $1 and $2 the components), which `pattern` has to match as a whole; `from` is replaced by `to`, at every place
+  with g; /L and /U convert the result to lower or upper case.
 
-Invariant: a name has neither / nor @ and is not empty, so that no principal is taken for the user of another one by
-what is left of its realm. What Java would find wrong when somebody comes in is refused at the start.
+Invariant: a name contains neither / nor @ and is not empty, so that the rest of a realm can't turn a principal into
+another user. Errors that Java would find at a login are reported at the start.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SETTING = "sasl.kerberos.principal.to.local.rules"
 DEFAULT = "DEFAULT"
 
 _PRINCIPAL = re.compile(r"([^/@\\]+)(?:/([^/@\\]*))?@([^/@\\]+)")
-"""A backslash is how the library writes a character that would be read as a separator: no rule could tell them."""
+"""The library writes a backslash before a character that would be read as a separator; rules can't distinguish it."""
 _RULE = re.compile(
     r"RULE:\[(?P<count>[0-9]{1,9}):(?P<format>[^\]]*)\](?:\((?P<fits>[^)]*)\))?"
     r"(?:s/(?P<wanted>[^/]*)/(?P<replacement>[^/]*)/(?P<everywhere>g)?)?/?(?P<case>[LU])?"
@@ -30,7 +31,7 @@ _PARAMETER = re.compile(r"\$([0-9]*)")
 _REPLACEMENT = re.compile(r"\\(?P<literal>.)|\$(?P<group>[0-9]+)|(?P<text>[^\\$]+)", re.DOTALL)
 
 _Template = Sequence[str | int]
-"""Text, and numbers of what stands between."""
+"""Alternating texts and numbers of components or groups."""
 
 
 class _Substitution(NamedTuple):
@@ -48,17 +49,17 @@ class _Substitution(NamedTuple):
 
 
 class _Rule(NamedTuple):
-    """One that is not DEFAULT."""
+    """A rule other than DEFAULT."""
 
     size: int
-    """How many components a principal has that it may fit."""
+    """Number of components of a matching principal."""
     format: _Template
     fits: re.Pattern[str] | None
     substitution: _Substitution | None
     case: str | None
 
     def apply(self, realm: str, components: Sequence[str]) -> str | None:
-        """The name, None where the rule does not fit."""
+        """The name; None if the rule does not match."""
         if len(components) != self.size:
             return None
         values = (realm, *components)
@@ -74,19 +75,19 @@ class PrincipalRules:
     """The rules of one listener."""
 
     def __init__(self, rules: Sequence[str], default_realm: str) -> None:
-        """`default_realm` is that of krb5.conf, empty where there is none. Raises OperatorError for what can't be."""
+        """`default_realm` is that of krb5.conf, empty without one. Raises OperatorError for invalid rules."""
         if not rules:
-            raise OperatorError(f"{SETTING} is empty, so that nobody could come in: set it to {DEFAULT} or to rules")
+            raise OperatorError(f"{SETTING} is empty and would reject every client: set it to {DEFAULT} or to rules")
         if DEFAULT in rules and not default_realm:
             raise OperatorError(
-                f"{SETTING} has {DEFAULT}, which is for users of the default realm, but Kerberos has none: set "
-                "default_realm in krb5.conf"
+                f"{SETTING} has {DEFAULT}, which maps users of the default realm, but Kerberos has no default realm: "
+                "set default_realm in krb5.conf"
             )
         self._default_realm = default_realm
         self._rules = [None if rule == DEFAULT else _parse(rule) for rule in rules]
 
     def name(self, principal: str) -> str:
-        """The user that `principal` is. Raises ValueError where it is nobody."""
+        """The user name of `principal`. Raises ValueError if no rule matches."""
         found = _PRINCIPAL.fullmatch(principal)
         if found is None:
             raise ValueError("the principal is not of the form first@REALM or first/second@REALM")
@@ -99,15 +100,15 @@ class PrincipalRules:
                 name = rule.apply(realm, components)
             if name is not None:
                 if not name or "/" in name or "@" in name:
-                    raise ValueError(f"a rule of {SETTING} leaves no simple name of the principal")
+                    raise ValueError(f"a rule of {SETTING} does not produce a simple name from the principal")
                 return name
-        raise ValueError(f"no rule of {SETTING} fits the principal")
+        raise ValueError(f"no rule of {SETTING} matches the principal")
 
 
 def _parse(rule: str) -> _Rule:
     found = _RULE.fullmatch(rule)
     if found is None:
-        raise _bad(rule, f"it is neither {DEFAULT} nor of the form RULE:[n:format](pattern)s/from/to/g/L")
+        raise _bad(rule, f"expected {DEFAULT} or the form RULE:[n:format](pattern)s/from/to/g/L")
     count = int(found["count"])
     substitution = None
     if found["wanted"] is not None:
@@ -121,9 +122,9 @@ def _parse(rule: str) -> _Rule:
 
 def _pattern(rule: str, text: str) -> re.Pattern[str]:
     try:
-        return re.compile(text, re.ASCII)  # as Java's classes of characters are
+        return re.compile(text, re.ASCII)  # like Java's character classes
     except re.error as error:
-        raise _bad(rule, f"the pattern {text!r} can't be read ({error})") from error
+        raise _bad(rule, f"invalid pattern {text!r} ({error})") from error
 
 
 def _format(rule: str, text: str, count: int) -> _Template:
@@ -131,14 +132,14 @@ def _format(rule: str, text: str, count: int) -> _Template:
     position = 0
     for found in _PARAMETER.finditer(text):
         if not found.group(1) or int(found.group(1)) > count:
-            raise _bad(rule, f"{found.group()} is none of $0 to ${count}")
+            raise _bad(rule, f"{found.group()} is not one of $0 to ${count}")
         parts += [text[position : found.start()], int(found.group(1))]
         position = found.end()
     return [*parts, text[position:]]
 
 
 def _replacement(rule: str, text: str, groups: int) -> _Template:
-    """As Java reads it: a number behind $ takes as many digits as make the number of a group that is there."""
+    """Parse as Java does: a number after $ takes as many digits as form the number of an existing group."""
     parts: list[str | int] = []
     position = 0
     while position < len(text):
@@ -147,7 +148,7 @@ def _replacement(rule: str, text: str, groups: int) -> _Template:
         while digits and len(digits) > 1 and int(digits) > groups:
             digits = digits[:-1]
         if found is None or (digits and int(digits) > groups):
-            raise _bad(rule, f"{text!r} names a group that is not there; write \\$ for the character")
+            raise _bad(rule, f"{text!r} names a missing group; write \\$ for the character")
         position = found.end()
         if digits:
             parts += [int(digits), found["group"][len(digits) :]]
@@ -157,4 +158,4 @@ def _replacement(rule: str, text: str, groups: int) -> _Template:
 
 
 def _bad(rule: str, why: str) -> OperatorError:
-    return OperatorError(f"{SETTING} has the rule {rule!r}, which can't be: {why}")
+    return OperatorError(f"{SETTING} has an invalid rule {rule!r}: {why}")

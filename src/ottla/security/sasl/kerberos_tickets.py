@@ -1,11 +1,11 @@
-"""Tickets of Kerberos by the library `gssapi`, the extra of that name: read with the keys of a keytab, and taken.
+"""Kerberos tickets through the library `gssapi` (extra `gssapi`): requested, and read with the keys of a keytab.
 
-krb5.conf is that of the machine, or the one that KRB5_CONFIG names. Who reads a ticket asks no KDC: the ticket says who
-the client is. The keytab is read again for each client, so that new keys need no restart. Who comes to others has a
-ticket for each host of theirs out of one that the KDC gave first; both stay in memory.
+krb5.conf is that of the machine, or the one in KRB5_CONFIG. An acceptor needs no KDC: the ticket names the client. The
+keytab is read for each client, so that new keys need no restart. An initiator requests a ticket for each target host
+with its initial ticket; both stay in memory.
 
-Invariants: only `Initiator.take` and `Tickets.fetch` ask a KDC, and may wait as long as MIT Kerberos does; a context
-for a host whose ticket lasts does not. The library writes no file.
+Invariants: only `Initiator.take` and `Tickets.fetch` contact a KDC, and may block as long as MIT Kerberos does; a
+context for a host with a valid ticket does not. The library writes no file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.security.sasl.mechanism import AuthenticationFailed
 
 _STATUS = re.compile(r"Major \(\d+\): (.*), Minor \(\d+\): (.*)", re.DOTALL)
 _MARGIN_S = 1.0
-"""A ticket that ends so soon is none: it has to arrive."""
+"""A ticket that ends this soon is treated as expired: it has to arrive in time."""
 
 
 def _library() -> Any:
@@ -28,7 +28,7 @@ def _library() -> Any:
         import gssapi
     except ImportError as error:
         raise OperatorError(
-            "GSSAPI needs a library that is not there: pip install 'ottla[gssapi]', which needs gcc and the headers of "
+            "GSSAPI needs the library gssapi: run pip install 'ottla[gssapi]', which needs gcc and the headers of "
             "MIT Kerberos (libkrb5-dev)"
         ) from error
     return gssapi
@@ -36,7 +36,7 @@ def _library() -> Any:
 
 def _keys(gssapi: Any, setting: str, principal: str, keytab: str) -> Any:
     try:
-        # A ticket is all that counts: with other mechanisms to choose from the client would negotiate.
+        # Kerberos only: with other mechanisms to choose from the client would negotiate.
         return gssapi.Credentials(
             name=gssapi.Name(principal, gssapi.NameType.kerberos_principal),
             usage="accept",
@@ -45,22 +45,22 @@ def _keys(gssapi: Any, setting: str, principal: str, keytab: str) -> Any:
         )
     except gssapi.exceptions.GSSError as error:
         raise OperatorError(
-            f"{setting}: the keytab {keytab} has no keys of {principal} that can be read ({_words(error)}); make it by "
-            "ktadd -k of kadmin"
+            f"{setting}: the keytab {keytab} has no keys of {principal} that can be read ({_words(error)}); create it "
+            "with ktadd -k of kadmin"
         ) from error
 
 
 class Acceptor:
-    """Makes contexts for clients of one service."""
+    """Creates contexts for clients of one service."""
 
     def __init__(self, setting: str, principal: str, keytab: str) -> None:
-        """With the keys of `principal` in the file `keytab`, both of `setting`. Raises OperatorError."""
+        """Use the keys of `principal` in the file `keytab`, both from `setting`. Raises OperatorError."""
         self._gssapi = gssapi = _library()
         self._credentials = _keys(gssapi, setting, principal, keytab)
 
     @property
     def default_realm(self) -> str:
-        """That of krb5.conf, empty where there is none."""
+        """The default realm of krb5.conf, empty without one."""
         gssapi = self._gssapi
         try:
             name = gssapi.Name("x", gssapi.NameType.kerberos_principal).canonicalize(gssapi.MechType.kerberos)
@@ -69,15 +69,15 @@ class Acceptor:
         return str(name).partition("@")[2]
 
     def context(self) -> AcceptedContext:
-        """For one client."""
+        """A context for one client."""
         return AcceptedContext(self._gssapi, self._credentials)
 
 
 class Initiator:
-    """Takes tickets for one login."""
+    """Requests tickets for one login."""
 
     def __init__(self, login: KerberosLogin, now_s: Callable[[], float]) -> None:
-        """`now_s` gives seconds since the Unix epoch. Asks nobody. Raises OperatorError."""
+        """`now_s` returns seconds since the Unix epoch. Does not contact the KDC. Raises OperatorError."""
         self._gssapi = gssapi = _library()
         if login.keytab:
             _keys(gssapi, login.setting, login.principal, login.keytab)
@@ -87,10 +87,10 @@ class Initiator:
         if login.principal:
             self._name = gssapi.Name(login.principal, gssapi.NameType.kerberos_principal)
         self._caches: dict[str, float] = {}
-        """In memory, with the end of the ticket in each. The library frees none, so that they are used again."""
+        """In memory, with the end of each initial ticket. The library frees none, so caches are reused."""
 
     def take(self) -> Tickets:
-        """The first of all tickets anew, by the keytab, or as the cache has it now. Raises OperatorError."""
+        """Request an initial ticket by the keytab, or read the ticket cache. Raises OperatorError."""
         if not self._login.keytab:
             return self._taken({"ccache": self._login.ticket_cache} if self._login.ticket_cache else {})
         now_s = self._now_s()
@@ -99,13 +99,13 @@ class Initiator:
             try:
                 return self._by_keytab(used)
             except OperatorError:
-                pass  # of a cache with an old ticket the library says only that it is old
+                pass  # for a cache with an expired ticket the library reports only that it is expired
         login = self._login
         return self._by_keytab(f"MEMORY:{login.principal} {login.setting} {len(self._caches)}")
 
     def _by_keytab(self, cache: str) -> Tickets:
         self._taken({"client_keytab": f"FILE:{self._login.keytab}", "ccache": cache})
-        # Without the keytab: with it the library would ask the KDC by itself, in the midst of a login.
+        # Without the keytab: with it the library would contact the KDC on its own, during a login.
         tickets = self._taken({"ccache": cache})
         self._caches[cache] = tickets.ends_s
         return tickets
@@ -116,18 +116,18 @@ class Initiator:
             credentials = gssapi.Credentials(
                 name=self._name, usage="initiate", mechs=[gssapi.MechType.kerberos], store=store or None
             )
-            # Which also asks the KDC, where there is no ticket yet.
+            # Also contacts the KDC without a ticket.
             ends_s = self._now_s() + credentials.lifetime
         except gssapi.exceptions.GSSError as error:
-            way_out = "its keys, krb5.conf and the KDC" if self._login.keytab else "it with klist, and make it by kinit"
+            way_out = "its keys, krb5.conf and the KDC" if self._login.keytab else "klist, or create one with kinit"
             raise OperatorError(
-                f"{self._login.setting}: there is no ticket of {self._login.source} ({_words(error)}); check {way_out}"
+                f"{self._login.setting}: no ticket of {self._login.source} ({_words(error)}); check {way_out}"
             ) from error
         return Tickets(gssapi, self._login, credentials, ends_s, self._now_s)
 
 
 class Tickets:
-    """Those of one user, out of one that ends at `ends_s`, in seconds since the Unix epoch."""
+    """Tickets of one user, based on an initial one that ends at `ends_s`, in seconds since the Unix epoch."""
 
     def __init__(
         self, gssapi: Any, login: KerberosLogin, credentials: Any, ends_s: float, now_s: Callable[[], float]
@@ -140,12 +140,12 @@ class Tickets:
         self.ends_s = ends_s
 
     def last(self, host: str) -> bool:
-        """Whether there is a ticket for the service on `host`."""
+        """Whether there is a valid ticket for the service on `host`."""
         known = self._hosts.get(host)
         return known is not None and self._now_s() < known.ends_s - _MARGIN_S
 
     def fetch(self, host: str) -> None:
-        """Have one. Raises OperatorError."""
+        """Request a ticket for the service on `host`. Raises OperatorError."""
         service = self._login.service
         gssapi = self._gssapi
         try:
@@ -153,13 +153,13 @@ class Tickets:
             lifetime_s = self._begin(name, None, None).lifetime
         except gssapi.exceptions.GSSError as error:
             raise OperatorError(
-                f"{self._login.setting}: the KDC gives {self._login.source} no ticket for {service}/{host} "
+                f"{self._login.setting}: the KDC issued {self._login.source} no ticket for {service}/{host} "
                 f"({_words(error)})"
             ) from error
         self._hosts[host] = _Host(name, self._now_s() + lifetime_s)
 
     def context(self, host: str) -> InitiatedContext:
-        """To the service on `host`, for which there is a ticket."""
+        """A context for the service on `host`, for which there is a ticket."""
         name = self._hosts[host].name
         return InitiatedContext(self._gssapi, lambda context, token: self._begin(name, context, token))
 
@@ -177,7 +177,7 @@ class _Host(NamedTuple):
 
 
 class _Context:
-    """What both sides of a context have in common."""
+    """Common part of both sides of a context."""
 
     __slots__ = ("_context", "_gssapi", "complete")
 
@@ -228,7 +228,7 @@ class AcceptedContext(_Context):
         try:
             return shown.decode()
         except UnicodeDecodeError:
-            raise AuthenticationFailed("the client's principal is no UTF-8") from None
+            raise AuthenticationFailed("the client's principal is not valid UTF-8") from None
 
 
 class InitiatedContext(_Context):
@@ -251,11 +251,11 @@ class InitiatedContext(_Context):
 
 
 def _failed(error: Exception) -> AuthenticationFailed:
-    return AuthenticationFailed(f"the ticket, or what came with it, does not count: {_words(error)}")
+    return AuthenticationFailed(f"the ticket or its token is invalid: {_words(error)}")
 
 
 def _words(error: Exception) -> str:
-    """What the library says, in which names of others may stand: printable, and bounded."""
+    """The library's error text, which may contain foreign names: printable and bounded."""
     text = str(error)
     status = _STATUS.fullmatch(text)
     if status is not None:

@@ -1,4 +1,4 @@
-"""What mechanisms have in common: a server's side and a client's side, each a few steps of bytes in and bytes out."""
+"""Interfaces of SASL mechanisms: a server side and a client side, each a few steps of bytes in and bytes out."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ GSSAPI = "GSSAPI"
 
 
 class AuthenticationFailed(Exception):
-    """The other side did not prove who it is; the words are for this side's log and hold nothing secret."""
+    """The peer failed to prove its identity; the message is for the local log and contains no secret."""
 
 
 class ServerMechanism(Protocol):
     """The server's side of one exchange."""
 
     name: str
-    """Of the user, once `complete`."""
+    """Name of the user, once `complete`."""
     complete: bool
     expires_ms: int | None
-    """When what the client showed ends, in milliseconds since the Unix epoch; None where it doesn't."""
+    """Expiry of the client's credential, in milliseconds since the Unix epoch; None without one."""
 
     by_token: bool
-    """Whether that was a delegation token (KIP-48)."""
+    """Whether the client used a delegation token (KIP-48)."""
 
     def evaluate(self, response: bytes) -> bytes:
-        """The answer to what the client sent; raises AuthenticationFailed, and nothing may follow then."""
+        """The response to the client's bytes; raises AuthenticationFailed, after which no call may follow."""
         ...
 
 
 class ClientMechanism(Protocol):
-    """The client's side of one exchange; a new one for each."""
+    """The client's side of one exchange; not reusable."""
 
     mechanism: str
     """Its name in the handshake."""
 
     def first(self) -> bytes:
-        """What the client sends first."""
+        """The client's first message."""
         ...
 
     def evaluate(self, challenge: bytes) -> bytes | None:
-        """What to send next, None at the end; may compute for milliseconds.
+        """The next message, None at the end; may compute for milliseconds.
 
-        Raises AuthenticationFailed where the server does not prove that it knows the user, or asks for what it may not.
+        Raises AuthenticationFailed if the server does not prove that it knows the user, or makes an invalid request.
         """
         ...

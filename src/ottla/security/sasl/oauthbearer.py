@@ -1,10 +1,10 @@
-"""OAUTHBEARER (RFC 7628, KIP-255, KIP-768): a client shows a token that somebody else has signed.
+"""OAUTHBEARER (RFC 7628, KIP-255, KIP-768): a client presents a token signed by an issuer.
 
-A token is a signed JWT (RFC 7519). It is taken when one of our keys signed it by an asymmetric algorithm of
-`ALGORITHMS`, it is for our audience, from our issuer, and of now, give or take the clock skew. There is no validator
-without keys, issuer and audience: a token of anybody for anybody would get in.
+A token is a signed JWT (RFC 7519). It is accepted when one of the configured keys signed it with an asymmetric
+algorithm of `ALGORITHMS`, its audience and issuer are the expected ones, and it is valid now, allowing for clock skew.
+Keys, issuer and audience are mandatory: without them any token for any service would be accepted.
 
-Left out: tokens that are encrypted, and asking the issuer about opaque ones.
+Not supported: encrypted tokens, and introspection of opaque ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MECHANISM = "OAUTHBEARER"
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""By name, and none that is symmetric: a public key would be its secret."""
+"""By name, asymmetric only: with a symmetric one the public key would be the secret."""
 MAX_KEYS = 64
 MAX_TOKEN_CHARS = 16 * 1024
 
@@ -34,7 +34,7 @@ _INVALID = b'{"status":"invalid_token"}'
 
 
 class TokenRules(NamedTuple):
-    """What a token has to say, by the names of Kafka's settings `sasl.oauthbearer.*`."""
+    """Required claims of a token, named after Kafka's settings `sasl.oauthbearer.*`."""
 
     expected_issuer: str
     expected_audience: tuple[str, ...]
@@ -43,7 +43,7 @@ class TokenRules(NamedTuple):
 
 
 class Token(NamedTuple):
-    """Whose a valid token is, and until when it is valid, in milliseconds since the Unix epoch."""
+    """User of a valid token, and its expiry in milliseconds since the Unix epoch."""
 
     name: str
     expires_ms: int
@@ -53,44 +53,44 @@ class TokenValidator:
     """Checks tokens against a set of keys, which `use_keys` may replace."""
 
     def __init__(self, rules: TokenRules, key_set: bytes) -> None:
-        """`key_set` is a JWKS document (RFC 7517). Raises OperatorError, also where issuer or audience are missing."""
+        """`key_set` is a JWKS document (RFC 7517). Raises OperatorError, also without issuer or audience."""
         if not rules.expected_issuer or not any(rules.expected_audience):
             raise OperatorError(
-                "OAUTHBEARER needs to know whose tokens it takes, and for whom they have to be: set "
+                "OAUTHBEARER needs the expected issuer and audience of tokens: set "
                 "sasl.oauthbearer.expected.issuer and sasl.oauthbearer.expected.audience"
             )
         self._rules = rules
         self.unknown_key: Callable[[], object] = _nothing
-        """Called where a token names a key that is not there: the issuer may have a new one."""
+        """Called when a token names a missing key: the issuer may have a new one."""
         self._keys: Sequence[PyJWK] = ()
         self.use_keys(key_set)
 
     def use_keys(self, key_set: bytes) -> None:
-        """Go on with these keys. Raises OperatorError where there is none in them that can be used."""
+        """Replace the keys. Raises OperatorError if none of them is usable."""
         self._keys = _public_keys(key_set)
 
     def check(self, token: str, now_ms: int) -> Token:
-        """Raises AuthenticationFailed."""
+        """Validate a token. Raises AuthenticationFailed."""
         claims = self._signed_claims(token)
         rules = self._rules
         if claims.get("iss") != rules.expected_issuer:
-            raise AuthenticationFailed("the token is from another issuer")
+            raise AuthenticationFailed("the token has another issuer")
         audience = claims.get("aud")
         audiences = audience if isinstance(audience, list) else [audience]
         if not any(each in rules.expected_audience for each in audiences if isinstance(each, str)):
-            raise AuthenticationFailed("the token is for another audience")
+            raise AuthenticationFailed("the token has another audience")
         expires_ms = _time_ms(claims, "exp")
         if expires_ms is None:
-            raise AuthenticationFailed("the token never ends")
+            raise AuthenticationFailed("the token has no expiry")
         if now_ms >= expires_ms + rules.clock_skew_ms:
-            raise AuthenticationFailed("the token is over")
+            raise AuthenticationFailed("the token has expired")
         for claim in ("nbf", "iat"):
             begins_ms = _time_ms(claims, claim)
             if begins_ms is not None and begins_ms > now_ms + rules.clock_skew_ms:
                 raise AuthenticationFailed("the token is not valid yet")
         name = claims.get(rules.sub_claim_name)
         if not isinstance(name, str) or not name.strip():
-            raise AuthenticationFailed(f"the token names nobody ({rules.sub_claim_name})")
+            raise AuthenticationFailed(f"the token has no user (claim {rules.sub_claim_name})")
         return Token(name.strip(), expires_ms)
 
     def _signed_claims(self, token: str) -> Mapping[str, Any]:
@@ -101,26 +101,26 @@ class TokenValidator:
         try:
             header = jwt.get_unverified_header(token)
         except jwt.PyJWTError:
-            raise AuthenticationFailed("the token is no signed JWT") from None
+            raise AuthenticationFailed("the token is not a signed JWT") from None
         algorithm, key_id = header.get("alg"), header.get("kid")
         if algorithm not in ALGORITHMS:
-            raise AuthenticationFailed("the token is not signed by an algorithm that is taken")
+            raise AuthenticationFailed("the token's signature algorithm is not supported")
         for key in self._keys:
             if key.algorithm_name != algorithm or (key_id is not None and key.key_id not in (None, key_id)):
                 continue
             try:
-                # Times are checked by our own clock, and the rest beside them.
+                # Times are checked with this node's clock, and the other claims with them.
                 claims: Mapping[str, Any] = jwt.decode(token, key.key, algorithms=[algorithm], options=_SIGNATURE_ALONE)
                 return claims
             except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
                 continue
         if key_id is not None and all(key.key_id != key_id for key in self._keys):
             self.unknown_key()
-        raise AuthenticationFailed("the token is signed by none of our keys")
+        raise AuthenticationFailed("the token's signature matches none of the configured keys")
 
 
 def _nothing() -> None:
-    """Nobody has other keys."""
+    """Default callback: no other keys to load."""
 
 
 _SIGNATURE_ALONE: Options = {
@@ -145,7 +145,7 @@ def _public_keys(key_set: bytes) -> list[PyJWK]:
             raise TypeError
     except (ValueError, TypeError, KeyError, RecursionError):
         raise OperatorError(
-            "sasl.oauthbearer.jwks.endpoint.url leads to no set of keys: it has to be a JSON object with a list `keys`"
+            "sasl.oauthbearer.jwks.endpoint.url is not a key set: it has to return a JSON object with a list `keys`"
         ) from None
     keys: list[PyJWK] = []
     for row in rows[:MAX_KEYS]:
@@ -154,10 +154,10 @@ def _public_keys(key_set: bytes) -> list[PyJWK]:
         try:
             keys += [jwt.PyJWK({**row, "alg": algorithm}) for algorithm in _algorithms(row)]
         except (jwt.PyJWTError, ValueError, TypeError):
-            continue  # of a kind that this program does not know: others may do
+            continue  # of an unsupported kind: other keys may be usable
     if not keys:
         raise OperatorError(
-            f"sasl.oauthbearer.jwks.endpoint.url has no public key that can be used: it takes {', '.join(ALGORITHMS)}"
+            f"sasl.oauthbearer.jwks.endpoint.url has no usable public key: supported are {', '.join(ALGORITHMS)}"
         )
     return keys
 
@@ -166,7 +166,7 @@ _CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 
 
 def _algorithms(row: Mapping[str, Any]) -> Sequence[str]:
-    """What this key may have signed: what it says, else what its kind can."""
+    """Algorithms of signatures by this key: its `alg`, else those of its kind."""
     said = row.get("alg")
     if said is not None:
         return [said] if said in ALGORITHMS else []
@@ -183,7 +183,7 @@ def _time_ms(claims: Mapping[str, Any], name: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 2**40:
-        raise AuthenticationFailed(f"{name} of the token is no time")
+        raise AuthenticationFailed(f"{name} of the token is not a time")
     return int(value * 1000)
 
 
@@ -200,7 +200,7 @@ class OAuthBearerServer:
         self.by_token = False
 
     def evaluate(self, response: bytes) -> bytes:
-        """See `ServerMechanism`; a bad token is answered first, as RFC 7628 has it, and refused in the next step."""
+        """See `ServerMechanism`; as in RFC 7628 a bad token is answered first, and rejected in the next step."""
         if self._failure is not None:
             raise self._failure
         authorization, token = _parse_first(response)
@@ -210,7 +210,7 @@ class OAuthBearerServer:
             self._failure = error
             return _INVALID
         if authorization not in ("", valid.name):
-            raise AuthenticationFailed("the client wants to act for another user")
+            raise AuthenticationFailed("the client requested another user's authorization id")
         self.name, self.expires_ms, self.complete = valid.name, valid.expires_ms, True
         return b""
 
@@ -222,16 +222,16 @@ def _parse_first(response: bytes) -> tuple[str, str]:
     except UnicodeDecodeError:
         match = None
     if match is None:
-        raise AuthenticationFailed("the first message is none of OAUTHBEARER")
+        raise AuthenticationFailed("the first message is not an OAUTHBEARER message")
     pairs = dict(pair.split("=", 1) for pair in match.group(2).split("\x01") if pair)
     kind, _, token = pairs.get("auth", "").partition(" ")
     if kind.lower() != "bearer" or not token.strip():
-        raise AuthenticationFailed("the first message brings no token")
+        raise AuthenticationFailed("the first message has no token")
     return match.group(1) or "", token.strip()
 
 
 class OAuthBearerClient:
-    """One exchange on the client, with a token that was made elsewhere. Implements `ClientMechanism`."""
+    """One exchange on the client, with an existing token. Implements `ClientMechanism`."""
 
     mechanism = MECHANISM
 
@@ -243,5 +243,5 @@ class OAuthBearerClient:
         return f"n,,\x01auth=Bearer {self._token}\x01\x01".encode()
 
     def evaluate(self, challenge: bytes) -> bytes | None:
-        """See `ClientMechanism`; an answer with words is a refusal, which the server ends after this."""
+        """See `ClientMechanism`; a challenge with text is a rejection, which the server completes after this."""
         return _ABORT if challenge else None

@@ -1,4 +1,4 @@
-"""PLAIN (RFC 4616): name and password as they are, so for listeners with TLS or networks that are trusted."""
+"""PLAIN (RFC 4616): name and password in clear text, for listeners with TLS or trusted networks."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ class PlainServer:
         try:
             parts = response.decode().split("\0")
         except UnicodeDecodeError:
-            raise AuthenticationFailed("name or password is no UTF-8") from None
+            raise AuthenticationFailed("name or password is not valid UTF-8") from None
         if len(parts) != 3:
-            raise AuthenticationFailed(f"{len(parts)} parts where three were expected")
+            raise AuthenticationFailed(f"the message has {len(parts)} parts, expected 3")
         authorization, name, password = parts
         if not name or not password:
             raise AuthenticationFailed("name or password is empty")
         if not _equal(self._users.get(name), password):
             raise AuthenticationFailed("unknown name or wrong password")
         if authorization not in ("", name):
-            raise AuthenticationFailed("the client wants to act for another user")
+            raise AuthenticationFailed("the client requested another user's authorization id")
         self.name, self.complete = name, True
         return b""
 
 
 def _equal(expected: str | None, given: str) -> bool:
-    """In a time that depends neither on where they differ, nor on whether there is such a user."""
+    """Compare in constant time, whether or not the user exists."""
     wanted = hashlib.sha256((expected or "").encode()).digest()
     same = hmac.compare_digest(wanted, hashlib.sha256(given.encode()).digest())
     return same and expected is not None

@@ -1,4 +1,4 @@
-"""When that by which a node says who it is, and which ends, is asked for anew: after a share of its life."""
+"""Refresh times of expiring credentials: after a share of their lifetime."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from ottla.common.platform.clock import Rng
 
 _STEPS = 2**32
 USED_SHARE = 0.8
-"""Of the life of what a tool shows, after which it is asked for again."""
+"""Share of a credential's lifetime after which a tool refreshes it."""
 
 
 def renewal_s(now_s: float, ends_s: float) -> float:
-    """When a tool asks for the next of what came at `now_s` and ends at `ends_s`, on the same clock."""
+    """Refresh time of a credential received at `now_s` that expires at `ends_s`, on the same clock."""
     return now_s + USED_SHARE * (ends_s - now_s)
 
 
 class RefreshWindow(NamedTuple):
-    """`factor` of a life, and up to `jitter` of it more, so that not all nodes ask at once."""
+    """Refresh after `factor` of the lifetime plus up to `jitter` of it, so that nodes spread their requests."""
 
     factor: float
     jitter: float
     min_period_s: float
-    """But not sooner."""
+    """Minimum wait."""
     buffer_s: float = 0.0
-    """And not later than so long before the end. Where there is no time for both, neither counts."""
+    """Minimum time before the expiry. If the lifetime is too short for both bounds, neither applies."""
 
     def wait_s(self, life_s: float, rng: Rng) -> float:
-        """In how many seconds to ask for the next of what lives for so long; never after its end."""
+        """Seconds until the refresh of a credential with lifetime `life_s`; never after its expiry."""
         wait_s = life_s * (self.factor + self.jitter * rng.randrange(_STEPS) / _STEPS)
         if self.min_period_s + self.buffer_s <= life_s:
             wait_s = max(min(wait_s, life_s - self.buffer_s), self.min_period_s)

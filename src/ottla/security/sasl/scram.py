@@ -1,16 +1,16 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677, KIP-84): neither side tells the other a password.
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677, KIP-84): authentication without sending the password.
 
 Invariants:
-- An unknown user is answered as a known one until the last step, with a salt that stays the same for a name: after a
-  restart, and on each node that has the same `salt_key`.
-- The client computes for no more iterations than `MAX_ITERATIONS`, and for no fewer than `MIN_ITERATIONS`, whatever the
-  server asks for; the server keeps no credential outside of them either.
-- Comparisons take the same time wherever the two differ.
+- An unknown user gets the same responses as a known one until the last step, with a salt that is constant for a name:
+  after a restart, and on each node with the same `salt_key`.
+- The client computes at most `MAX_ITERATIONS` and at least `MIN_ITERATIONS`, whatever the server requests; the server
+  stores no credential outside of these bounds either.
+- Comparisons take constant time.
 
-A client that sends the extension `tokenauth=true` shows a delegation token (KIP-48): its name is the token's id, and in
-the end it is the owner of the token.
+A client that sends the extension `tokenauth=true` presents a delegation token (KIP-48): its name is the token's id,
+and it authenticates as the owner of the token.
 
-Left out: channel binding, which no client of Kafka's has.
+Not supported: channel binding, which Kafka clients lack.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ScramServer:
     def __init__(
         self, mechanism: ScramMechanism, find: FindCredential, find_token: FindToken, rng: Rng, salt_key: bytes
     ) -> None:
-        """`find` gives the credential of a name, `find_token` the login of a token's id; `salt_key` is the
+        """`find` returns the credential of a name, `find_token` the login of a token's id; `salt_key` is the
         key of the HMAC that is the salt of an unknown name."""
         self._mechanism = mechanism
         self._find = find
@@ -80,19 +80,19 @@ class ScramServer:
     def _first(self, text: str) -> str:
         match = _CLIENT_FIRST.fullmatch(text)
         if match is None:
-            raise AuthenticationFailed("the first message is none of SCRAM")
+            raise AuthenticationFailed("the first message is not a SCRAM message")
         self._header, authorization, bare, name, nonce, extensions = match.groups()
         self._asked = _unescaped(name)
         if authorization not in (None, name):
-            raise AuthenticationFailed("the client wants to act for another user")
+            raise AuthenticationFailed("the client requested another user's authorization id")
         self.by_token = _shows_token(extensions)
-        made_up = self._made_up()  # also for a known user, so that the time of the answer does not depend on the name
+        made_up = self._made_up()  # also for a known user, so that the response time does not depend on the name
         if self.by_token:
             self._token = self._find_token(self._asked)
             found = None if self._token is None else self._token.credential
         else:
             found = self._find(self._asked)
-        # A user that some other program wrote with other bounds is none: its clients would refuse, or compute for long.
+        # A credential with other bounds, written by another program, is treated as missing: clients would reject it.
         self._known = found is not None and MIN_ITERATIONS <= found.iterations <= MAX_ITERATIONS
         credential = found if found is not None and self._known else made_up
         self._credential = credential
@@ -110,10 +110,10 @@ class ScramServer:
         match = _CLIENT_FINAL.fullmatch(text)
         credential = self._credential
         if match is None or credential is None or self.complete:
-            raise AuthenticationFailed("the last message is none of SCRAM")
+            raise AuthenticationFailed("the last message is not a SCRAM message")
         without_proof, header, nonce, proof_text = match.groups()
         if _decoded(header) != self._header.encode():
-            raise AuthenticationFailed("the last message is bound to another channel")
+            raise AuthenticationFailed("the last message has another channel binding")
         if not hmac.compare_digest(nonce.encode(), self._nonce.encode()):
             raise AuthenticationFailed("the last message has another nonce")
         messages = f"{self._messages},{without_proof}".encode()
@@ -155,19 +155,19 @@ class ScramClient:
             return self._final(text)
         match = _SERVER_FINAL.fullmatch(text)
         if match is None or not hmac.compare_digest(_decoded(match.group(1)), self._server_signature):
-            raise AuthenticationFailed("the server does not know this user, it only says so")
+            raise AuthenticationFailed("the server's signature is wrong: it does not know this user's credential")
         return None
 
     def _final(self, text: str) -> bytes:
         match = _SERVER_FIRST.fullmatch(text)
         if match is None:
-            raise AuthenticationFailed("the server's first message is none of SCRAM")
+            raise AuthenticationFailed("the server's first message is not a SCRAM message")
         nonce, salt, iterations = match.group(1), _decoded(match.group(2)), int(match.group(3))
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
-            raise AuthenticationFailed("the server answers another client's message")
+            raise AuthenticationFailed("the server's nonce does not extend the client's")
         if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
             raise AuthenticationFailed(
-                f"the server asks for {iterations} iterations, outside of {MIN_ITERATIONS} to {MAX_ITERATIONS}"
+                f"the server requests {iterations} iterations, outside of {MIN_ITERATIONS} to {MAX_ITERATIONS}"
             )
         salted = salted_password(self._hash, self._password, salt, iterations)
         without_proof = f"c=biws,r={nonce}"
@@ -180,7 +180,7 @@ class ScramClient:
 
 
 def _shows_token(extensions: str) -> bool:
-    """Whether the extensions of the first message, each behind a comma, say that the client has a token."""
+    """Whether the extensions of the first message, each after a comma, announce a delegation token."""
     named = dict(each.split("=", 1) for each in extensions.split(",")[1:])
     return named.get(TOKEN_EXTENSION, "").lower() == "true"
 
@@ -189,14 +189,14 @@ def _text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise AuthenticationFailed("a message of SCRAM is no UTF-8") from None
+        raise AuthenticationFailed("a SCRAM message is not valid UTF-8") from None
 
 
 def _decoded(text: str) -> bytes:
     try:
         return b64decode(text, validate=True)
     except ValueError:
-        raise AuthenticationFailed("a message of SCRAM has bytes that are no base64") from None
+        raise AuthenticationFailed("a SCRAM message contains invalid base64") from None
 
 
 def _unescaped(name: str) -> str:
@@ -205,5 +205,5 @@ def _unescaped(name: str) -> str:
 
 def _xor(left: bytes, right: bytes) -> bytes:
     if len(left) != len(right):
-        raise AuthenticationFailed("a proof of another length")
+        raise AuthenticationFailed("the proof has the wrong length")
     return bytes(a ^ b for a, b in zip(left, right, strict=True))

@@ -1,14 +1,14 @@
-"""The server's side of SASL on one connection: what may come when, and for how long it counts (KIP-152, KIP-368).
+"""SASL server session of one connection: message order and session lifetime (KIP-152, KIP-368).
 
     begin -> (ApiVersions) -> SaslHandshake -> tokens -> authenticated -> SaslHandshake -> ...
 
-Tokens come in SaslAuthenticate requests, or, behind a handshake of version 0, as bare frames. Whatever else comes
-before the end of it, or out of this order, ends the connection.
+Tokens arrive in SaslAuthenticate requests or, after a handshake of version 0, as bare frames. Any other request before
+the end of the exchange, or out of this order, closes the connection.
 
 Invariants:
-- A session that failed is never authenticated.
-- Who authenticates again does so with the same mechanism and as the same user, at most once a second.
-- The client is told of no failure but that it was one, and for which mechanism.
+- A failed session is never authenticated.
+- Re-authentication uses the same mechanism and the same user, at most once a second.
+- The client learns only that authentication failed, and for which mechanism, not the reason.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ottla.security.sasl.mechanism import AuthenticationFailed, ServerMechanism
 MIN_SECONDS_BETWEEN = 1.0
 
 Step = Callable[[], bytes]
-"""The answer to a token; raises AuthenticationFailed."""
+"""The response to a token; raises AuthenticationFailed."""
 
 
 class Phase(Enum):
-    """Where a session stands."""
+    """Phase of a session."""
 
     BEGIN = auto()
     VERSIONS_KNOWN = auto()
@@ -43,17 +43,17 @@ class Phase(Enum):
 
 
 class MechanismOffer(NamedTuple):
-    """A mechanism that a listener has."""
+    """A mechanism that a listener offers."""
 
     begin: Callable[[], ServerMechanism]
     max_reauth_ms: int
-    """How long it counts, `connections.max.reauth.ms`; 0 for ever."""
+    """Maximum session lifetime, `connections.max.reauth.ms`; 0 for unlimited."""
     blocks: bool = False
-    """Whether a step of it may wait for files."""
+    """Whether one of its steps may block on files."""
 
 
 class SaslSession:
-    """The state of one connection."""
+    """SASL state of one connection."""
 
     __slots__ = (
         "_began_s",
@@ -71,7 +71,7 @@ class SaslSession:
     )
 
     def __init__(self, offers: Mapping[str, MechanismOffer], clock: Clock) -> None:
-        """`offers` by the names of the mechanisms."""
+        """`offers`: by mechanism name."""
         self._offers = offers
         self._clock = clock
         self._mechanism = ""
@@ -79,42 +79,42 @@ class SaslSession:
         self._expires_s: float | None = None
         self._began_s: float | None = None
         self.again = False
-        """Whether the client is, or was last, authenticating again."""
+        """Whether the current or last exchange is a re-authentication."""
         self._wrong_mechanism = False
         self.phase = Phase.BEGIN
         self.name = ""
-        """Of the user, once there is one."""
+        """Name of the user, once authenticated."""
         self.by_token = False
-        """Whether he came by a delegation token."""
+        """Whether the user authenticated with a delegation token."""
         self.failure = ""
-        """Why it failed, for the log of this side."""
+        """Reason of the failure, for the local log."""
 
     @property
     def authenticating(self) -> bool:
-        """Whether nothing but the next step may come."""
+        """Whether only the next step of the exchange is allowed."""
         return self.phase is not Phase.AUTHENTICATED
 
     @property
     def expires(self) -> bool:
-        """Whether the session has an end, unless the client authenticates again."""
+        """Whether the session expires without re-authentication."""
         return self._expires_s is not None
 
     @property
     def expired(self) -> bool:
-        """Whether that end has come."""
+        """Whether the session has expired."""
         return self._expires_s is not None and self._clock.monotonic() >= self._expires_s
 
-    def versions_told(self) -> None:
-        """ApiVersions was asked, and answered. Raises ProtocolError where it may not be asked."""
+    def versions_requested(self) -> None:
+        """ApiVersions was requested and answered. Raises ProtocolError if it is not allowed now."""
         if self.phase is not Phase.BEGIN:
-            raise ProtocolError("ApiVersions may be asked once before authentication")
+            raise ProtocolError("ApiVersions is allowed once before authentication")
 
     def versions_known(self) -> None:
-        """The answer had the versions, so that the client will not ask again."""
+        """The response contained the versions, so that the client will not send another request."""
         self.phase = Phase.VERSIONS_KNOWN
 
     def begin_again(self) -> bool:
-        """Whether a handshake of an authenticated client begins a new exchange; else it is one too many."""
+        """Whether a handshake of an authenticated client starts a re-authentication; if not, it is not allowed."""
         now_s = self._clock.monotonic()
         if not self.expires or (self._began_s is not None and now_s - self._began_s < MIN_SECONDS_BETWEEN):
             return False
@@ -124,13 +124,13 @@ class SaslSession:
         return True
 
     def handshake(self, version: int, mechanism: str) -> SaslHandshakeResponse:
-        """Take the client's choice. Raises ProtocolError where none may come."""
+        """Process the client's choice. Raises ProtocolError if a handshake is not allowed now."""
         if self.phase not in (Phase.BEGIN, Phase.VERSIONS_KNOWN):
-            raise ProtocolError("SaslHandshake came in the middle of an authentication")
+            raise ProtocolError("SaslHandshake during an authentication")
         names = list(self._offers)
         offer = self._offers.get(mechanism)
         if offer is None:
-            self._fail("the client asked for a mechanism that is not enabled")
+            self._fail("the client chose a mechanism that is not enabled")
             return SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=names)
         self._wrong_mechanism = self.again and mechanism != self._mechanism
         if not self._wrong_mechanism:
@@ -140,9 +140,9 @@ class SaslSession:
         return SaslHandshakeResponse(mechanisms=names)
 
     def blocking_step(self, token: bytes) -> Step | None:
-        """What takes `token` and may wait for files, for another thread; None where nothing waits.
+        """A step that processes `token` and may block on files, to run in another thread; None if it doesn't block.
 
-        What comes of it, an answer or AuthenticationFailed, is given to `authenticate` or `bare_token` as `taken`.
+        Pass its result, a response or AuthenticationFailed, to `authenticate` or `bare_token` as `taken`.
         """
         exchange = self._exchange
         if exchange is None or self._wrong_mechanism or not self._offers[self._mechanism].blocks:
@@ -150,9 +150,9 @@ class SaslSession:
         return partial(exchange.evaluate, token)
 
     def authenticate(self, token: bytes, taken: Step | None = None) -> SaslAuthenticateResponse:
-        """Take a token of a SaslAuthenticate request. Raises ProtocolError where none may come."""
+        """Process the token of a SaslAuthenticate request. Raises ProtocolError if it is not allowed now."""
         if self.phase is not Phase.TOKENS:
-            raise ProtocolError("SaslAuthenticate came without a handshake")
+            raise ProtocolError("SaslAuthenticate without a handshake")
         answer = self._step(token, taken)
         if answer is None:
             again = "re-authentication" if self.again else "authentication"
@@ -164,13 +164,13 @@ class SaslSession:
         return SaslAuthenticateResponse(error_message=None, auth_bytes=answer, session_lifetime_ms=self._lifetime_ms())
 
     def bare_token(self, token: bytes, taken: Step | None = None) -> bytes | None:
-        """Take a token that is a frame by itself; the answer is one too, None after a failure."""
+        """Process a token in a bare frame; the response is a bare frame too, None after a failure."""
         return self._step(token, taken)
 
     def _step(self, token: bytes, taken: Step | None) -> bytes | None:
         exchange = self._exchange
         if exchange is None or self._wrong_mechanism:
-            self._fail("the client wants to authenticate again by another mechanism")
+            self._fail("the client requested re-authentication with another mechanism")
             return None
         try:
             answer = exchange.evaluate(token) if taken is None else taken()
@@ -179,7 +179,7 @@ class SaslSession:
             return None
         if exchange.complete:
             if self.again and exchange.name != self.name:
-                self._fail("the client wants to authenticate again as another user")
+                self._fail("the client requested re-authentication as another user")
                 return None
             self.name, self.by_token = exchange.name, exchange.by_token
             self.phase = Phase.AUTHENTICATED

@@ -1,10 +1,10 @@
-"""Where a client's tokens come from: text that stands in a file, or the answer of an issuer (KIP-768, KIP-1139).
+"""Sources of a client's tokens: a file, or the response of an issuer (KIP-768, KIP-1139).
 
-An issuer is asked as OAuth's client credentials grant has it (RFC 6749, 4.4). This module says what to ask and reads
-the answer; who reads files and connects brings that. Whom a connection to an issuer trusts stands in the login module,
-as `ssl.truststore.location` and its like, where Apache Kafka has it.
+Requests to an issuer follow OAuth's client credentials grant (RFC 6749, 4.4). This module builds requests and parses
+responses; its caller reads files and connects. The truststore for the issuer is an option of the login module, such as
+`ssl.truststore.location`, as in Apache Kafka.
 
-Left out: other grants, with assertions (`sasl.oauthbearer.assertion.*`), and `sasl.oauthbearer.header.urlencode`.
+Not supported: other grants, with assertions (`sasl.oauthbearer.assertion.*`), and `sasl.oauthbearer.header.urlencode`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ CLIENT_SECRET = "sasl.oauthbearer.client.credentials.client.secret"
 SCOPE = "sasl.oauthbearer.scope"
 
 LIFE_S = 300.0
-"""Of a token that does not say when it ends, until it is asked for again."""
+"""Refresh interval of a token without an expiry."""
 MAX_ANSWER_BYTES = 4 * MAX_TOKEN_CHARS
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
-"""As a header of HTTP may have it (RFC 6750); a control character would begin a field of its own in the exchange."""
+"""As allowed in an HTTP header (RFC 6750); a control character would begin a field of its own in the exchange."""
 
 
 class Credentials(NamedTuple):
-    """Who asks an issuer."""
+    """Client credentials for an issuer."""
 
     client_id: str
     client_secret: str
@@ -46,17 +46,17 @@ class Credentials(NamedTuple):
 
 
 def credentials(get: Callable[[str], str | None], options: Mapping[str, str], what: str) -> Credentials:
-    """Of settings, else of a login module's options, as before KIP-1139. Raises OperatorError."""
+    """Credentials from settings, else from a login module's options, as before KIP-1139. Raises OperatorError."""
     client_id = get(CLIENT_ID) or options.get("clientId")
     client_secret = get(CLIENT_SECRET) or options.get("clientSecret")
     if not client_id or not client_secret:
-        raise OperatorError(f"{what} names an issuer, who has to be told who asks: set {CLIENT_ID} and {CLIENT_SECRET}")
+        raise OperatorError(f"{what} names an issuer that needs credentials: set {CLIENT_ID} and {CLIENT_SECRET}")
     return Credentials(client_id, client_secret, get(SCOPE) or options.get("scope") or "")
 
 
 def issuer_tls(options: Mapping[str, str], place: str, read: ReadFile) -> ssl.SSLContext | None:
-    """TLS to an issuer by the options `ssl.*` of the login module in `place`; None, for whom the system trusts, where
-    there are none. Raises OperatorError."""
+    """TLS context for an issuer by the options `ssl.*` of the login module in `place`; None, for the system's trusted
+    certificates, without such options. Raises OperatorError."""
     given = {name: text for name, text in options.items() if name.startswith("ssl.")}
     if not given:
         return None
@@ -65,21 +65,21 @@ def issuer_tls(options: Mapping[str, str], place: str, read: ReadFile) -> ssl.SS
 
 
 def checked_token(text: str, what: str) -> str:
-    """A token that may be sent; `what` names where it comes from. Raises OperatorError, which does not show it."""
+    """A valid token; `what` names its source. Raises OperatorError, which does not show the token."""
     token = text.strip()
     if len(token) > MAX_TOKEN_CHARS or not _TOKEN.fullmatch(token):
-        raise OperatorError(f"{what} holds no token: it has to be one, of at most {MAX_TOKEN_CHARS} characters")
+        raise OperatorError(f"{what} does not contain a token of at most {MAX_TOKEN_CHARS} characters")
     return token
 
 
 def path_of(url: str) -> str | None:
-    """The path of a file: URL; None of another."""
+    """The path of a file: URL; None for other URLs."""
     parts = urlsplit(url)
     return unquote(parts.path) if parts.scheme == "file" else None
 
 
 def token_in_file(path: str, what: str, read: Callable[[str, int], bytes]) -> str:
-    """The token in a file, as it is now; `read` gives a file of so many bytes at most. Raises OperatorError."""
+    """Read the token in a file; `read` returns a file of limited size. Raises OperatorError."""
     try:
         data = read(path, MAX_TOKEN_CHARS + 1024)
     except OSError as error:
@@ -102,26 +102,24 @@ def grant_request(credentials: Credentials) -> tuple[dict[str, str], bytes]:
 
 
 def granted_token(answer: bytes, what: str) -> str:
-    """The token in an issuer's answer. Raises OperatorError."""
+    """The token in an issuer's response. Raises OperatorError."""
     try:
         token = json.loads(answer)["access_token"]
     except (ValueError, TypeError, KeyError, RecursionError):
         token = None
     if not isinstance(token, str):
-        raise OperatorError(
-            f"{what} answers without an access_token; name the endpoint of the issuer that gives tokens"
-        )
+        raise OperatorError(f"{what} returned no access_token; set it to the issuer's token endpoint")
     return checked_token(token, what)
 
 
 def ends_of(token: str, now_s: float) -> float:
-    """When a token that came at `now_s` ends, in seconds since the Unix epoch."""
+    """Expiry of a token received at `now_s`, in seconds since the Unix epoch."""
     end_s = expires_s(token)
     return now_s + LIFE_S if end_s is None else end_s
 
 
 def expires_s(token: str) -> float | None:
-    """When a JWT says that it ends, in seconds since the Unix epoch; None where it says nothing that we can read."""
+    """Expiry of a JWT, in seconds since the Unix epoch; None if it has none that can be parsed."""
     try:
         payload = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))

@@ -1,8 +1,8 @@
-"""Delegation tokens (KIP-48): what a user gives to a program in place of his password, for a while.
+"""Delegation tokens (KIP-48): credentials with a limited lifetime that a user gives to a program.
 
-A token is a line in the metadata log, and its password is not in it: that is the HMAC of the token's id by a secret
-that all nodes have (`delegation.token.secret.key`). Whoever shows it by SCRAM, with the extension `tokenauth=true` and
-the token's id as the name, comes in as the owner of the token.
+A token is a record in the metadata log, without its password: that is the HMAC of the token's id with a secret
+shared by all nodes (`delegation.token.secret.key`). A client that presents it by SCRAM, with the extension
+`tokenauth=true` and the token's id as the name, authenticates as the owner of the token.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ottla.security.sasl.credentials import (
 )
 
 MAX_CREDENTIALS = 1000
-"""How many are kept: each takes milliseconds to make."""
+"""Maximum of cached credentials: each takes milliseconds to compute."""
 
 
 def hmac_of(secret: str, token_id: str) -> bytes:
-    """What a token's password is in base64, and what its requests name it by."""
+    """The token's HMAC: its password in base64, and its identifier in requests."""
     return keyed(ScramMechanism.SHA_512, secret.encode(), token_id.encode())
 
 
 class TokenIndex:
-    """Tokens by their HMAC, which requests name them by: that of each is computed once."""
+    """Tokens by their HMAC, which identifies them in requests; each HMAC is computed once."""
 
     __slots__ = ("_hmacs", "_ids", "_secret", "_tokens")
 
@@ -46,7 +46,7 @@ class TokenIndex:
 
     @property
     def enabled(self) -> bool:
-        """Whether there is a secret to make tokens with."""
+        """Whether a secret for tokens is configured."""
         return bool(self._secret)
 
     def hmac_of(self, token_id: str) -> bytes:
@@ -54,7 +54,7 @@ class TokenIndex:
         return hmac_of(self._secret, token_id)
 
     def find(self, tokens: Mapping[str, DelegationToken], token_hmac: Buffer) -> DelegationToken | None:
-        """The token among `tokens`, of an image, that has this HMAC."""
+        """The token with this HMAC among `tokens`, those of an image."""
         if tokens is not self._tokens:
             self._hmacs = {token_id: self._hmacs.get(token_id) or self.hmac_of(token_id) for token_id in tokens}
             self._ids = {known: token_id for token_id, known in self._hmacs.items()}
@@ -64,7 +64,7 @@ class TokenIndex:
 
 
 class TokenLogin(NamedTuple):
-    """What the server's side of SCRAM needs of a token."""
+    """A delegation token as the SCRAM server needs it."""
 
     credential: ScramCredential
     owner: str
@@ -73,10 +73,10 @@ class TokenLogin(NamedTuple):
 
 
 class TokenLogins:
-    """Logins by tokens: credentials as if their passwords had been set, made when somebody comes with one.
+    """Logins by tokens: credentials as if their passwords had been set, created on the first login.
 
-    To make one takes the loop some milliseconds, once for a token and mechanism; only who knows the id of a token that
-    there is can cause it.
+    Creating one takes the loop some milliseconds, once per token and mechanism; a client needs the id of an existing
+    token to cause it.
     """
 
     __slots__ = ("_credentials", "_find", "_get_salt_key", "_salt_key", "_secret")
@@ -92,12 +92,12 @@ class TokenLogins:
         self._credentials: dict[tuple[str, ScramMechanism], ScramCredential] = {}
 
     def find(self, token_id: str, mechanism: ScramMechanism, now_ms: int) -> TokenLogin | None:
-        """The login of a token that is not over; None where there is none."""
+        """The login of an unexpired token; None if there is none."""
         token = self._find(token_id) if self._secret else None
         if token is None or token.is_over(now_ms):
             return None
         salt_key = self._get_salt_key()
-        if salt_key != self._salt_key:  # what has another salt than an unknown name would be known by it
+        if salt_key != self._salt_key:  # another salt than that of unknown names would reveal the token
             self._salt_key = salt_key
             self._credentials.clear()
         credential = self._credentials.get((token_id, mechanism))

@@ -1,1 +1,1 @@
-"""Coordinators on internal topics: loaded as leadership comes, found by key, given up as it goes."""
+"""Coordinators on internal topics: loaded on becoming leader, found by key, unloaded on losing leadership."""

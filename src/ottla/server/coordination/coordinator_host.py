@@ -1,8 +1,8 @@
-"""A coordinator in this broker: its runtime on an internal topic, kept in step with the metadata image.
+"""Host of a coordinator in this broker: its runtime on an internal topic, kept in step with the metadata image.
 
-A partition that this broker leads is loaded, one that it no longer leads is given up, in the order of the images. The
-replicas have followed an image before it comes here, so that the log of a new partition is there. Which topic, which
-records and which shards: that is all that tells one coordinator from another (`groups`).
+A partition is loaded when this broker becomes its leader, and unloaded when it loses leadership, in the order of the
+images. The replicas apply an image first, so that the log of a new partition exists. Coordinators differ only in
+topic, records and shards (`groups`).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ S = TypeVar("S", bound=CoordinatorShard[Any])
 
 
 NO_PARTITION = -1
-"""Where a key lies while the topic does not exist: nobody leads it, nothing loads it."""
+"""Partition of a key while the topic does not exist: it has no leader and is never loaded."""
 
 
 class CoordinatorType(IntEnum):
-    """What clients ask FindCoordinator for (KIP-98, KIP-932)."""
+    """Key types of FindCoordinator (KIP-98, KIP-932)."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -48,12 +48,12 @@ class CoordinatorType(IntEnum):
 
 
 class BrokerServices(NamedTuple):
-    """What every coordinator needs of its broker."""
+    """Services of the broker that every coordinator uses."""
 
     node_id: int
     machine: NodeRuntime
     scheduler: EndOfTickScheduler
-    """Whose ends of a turn all coordinators share with what carries out their decisions."""
+    """Runs at the end of a turn; shared by all coordinators and the controller's queue."""
     replicas: ReplicaManager
     in_flight: InFlight
     failures: Failures
@@ -75,8 +75,8 @@ class CoordinatorHost(Generic[S]):
         write_timeout_ms: int,
         transactions: TransactionPartitions | None = None,
     ) -> None:
-        """`compression` is a codec's name, for what is written to the topic; `transactions` is who is asked for those
-        that have records in it."""
+        """`compression` names the codec of records written to the topic; `transactions` verifies transactions that
+        write to it."""
         self.topic = topic
         self._node_id = host.node_id
         self._replicas = host.replicas
@@ -91,7 +91,7 @@ class CoordinatorHost(Generic[S]):
             failures=host.failures,
             compression=compression,
             write_timeout_ms=write_timeout_ms,
-            # What was loaded stays until leadership goes: the collector need not look at it again and again.
+            # Loaded state stays until leadership is lost: exempt it from repeated garbage collection.
             after_large_load=gc.freeze,
         )
         host.replicas.listen(topic.name, self.runtime.high_watermark_updated)
@@ -99,10 +99,10 @@ class CoordinatorHost(Generic[S]):
     # --- life ------------------------------------------------------------------------------------------------------
 
     def use_config(self, config: BrokerConfig) -> None:
-        """Go on with these settings of the broker."""
+        """Apply changed broker settings."""
 
     def follow(self, image: MetadataImage, changes: MetadataChanges) -> None:
-        """Load what this broker leads now, give up the rest."""
+        """Load the partitions that this broker leads now, unload the others."""
         name = self.topic.name
         if any(topic.name == name for topic in changes.deleted_topics):
             self.runtime.stop()
@@ -118,46 +118,46 @@ class CoordinatorHost(Generic[S]):
                     self.runtime.resign(index, partition.leader_epoch)
 
     def stop(self) -> None:
-        """Write what is pending and answer whoever waits: the coordinator moves."""
+        """Write pending records and answer waiting requests: the coordinator moves."""
         self.runtime.stop()
 
-    # --- who coordinates a key -------------------------------------------------------------------------------------
+    # --- location of a key ---------------------------------------------------------------------------------------
 
     def partition_of(self, key: str, partition_count: int) -> int:
-        """The partition of `key` where the topic has so many; the runtime may not know of the topic yet."""
+        """The partition of `key` in a topic of that many partitions; the runtime may not know the topic yet."""
         runtime = self.runtime
         if runtime.partition_count == partition_count:
-            return runtime.partition_for(key)  # which remembers what it hashed
+            return runtime.partition_for(key)  # caches the hash
         return partition_for(key, partition_count)
 
     def partition_in(self, image: MetadataImage, key: str) -> int:
-        """The partition of `key` as `image` has the topic, else NO_PARTITION.
+        """The partition of `key` in `image`'s topic, else NO_PARTITION.
 
-        Hashes the key, which may be long: who wants to know several things of a key asks once.
+        Hashes the key, which may be long: callers with several lookups call it once.
         """
         topic = image.topic(self.topic.name)
         return NO_PARTITION if topic is None else self.partition_of(key, len(topic.partitions))
 
     def leader(self, key: str, image: MetadataImage) -> int | None:
-        """The broker that coordinates `key` as `image` has it; None while nobody does."""
+        """The broker that coordinates `key` according to `image`; None without a leader."""
         return self.leader_of(self.partition_in(image, key), image)
 
     def leader_of(self, partition: int, image: MetadataImage) -> int | None:
-        """The broker that coordinates the keys of a partition as `image` has it; None while nobody does."""
+        """The broker that coordinates the keys of a partition according to `image`; None without a leader."""
         topic = image.topic(self.topic.name)
         known = None if topic is None else topic.partitions.get(partition)
         return None if known is None or known.leader == NO_LEADER else known.leader
 
     def is_loading(self, partition: int) -> bool:
-        """Whether requests for keys of `partition` would be answered COORDINATOR_LOAD_IN_PROGRESS here."""
+        """Whether requests for keys of `partition` would get COORDINATOR_LOAD_IN_PROGRESS here."""
         return self.runtime.state(partition) is CoordinatorState.LOADING
 
     def is_coming(self, partition: int, image: MetadataImage) -> bool:
-        """Whether this broker leads `partition` by `image`, and its shard is not there yet: logs are opened first."""
+        """Whether this broker leads `partition` in `image` but has no shard yet: logs are opened first."""
         return self.runtime.state(partition) is None and self.leader_of(partition, image) == self._node_id
 
     def after_loading(self, partitions: Iterable[int], then: Callable[[], None]) -> None:
-        """Call `then()` when all of the partitions that come here came, and none is being loaded, or after a while."""
+        """Call `then()` when all partitions that are moving here are open and loaded, or after a timeout."""
         self._replicas.when_opened(lambda: self._after_loads(partitions, then))
 
     def _after_loads(self, partitions: Iterable[int], then: Callable[[], None]) -> None:

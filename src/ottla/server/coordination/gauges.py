@@ -1,4 +1,4 @@
-"""What every coordinator shows of its runtime; names as on Kafka's dashboards, where Kafka has such a thing."""
+"""Gauges of a coordinator's runtime; named after Kafka's metrics where Kafka has the metric."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.metrics.registry import MetricsRegistry
 def register_coordinator_gauges(
     registry: MetricsRegistry, runtime: CoordinatorRuntime[Any], kind: str, operations: Iterable[str]
 ) -> None:
-    """Make the gauges of one coordinator; `kind` as in "group", `operations` are the names that it counts by."""
+    """Register the gauges of one coordinator; `kind` such as "group"; `operations` are the names of its counters."""
     statistics = runtime.statistics
     gauge = registry.gauge
     kafkas, ours = f"kafka_server_{kind}_coordinator_metrics_", f"ottla_{kind}_coordinator_"

@@ -1,6 +1,6 @@
-"""What the group coordinator shows of its state; names as on Kafka's dashboards.
+"""Gauges of the group coordinator's state; named after Kafka's metrics.
 
-Groups are counted by type and state in one pass over them, which serves all gauges of a scrape.
+Groups are counted by type and state in one pass, which serves all gauges of a scrape.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Tally:
 def register_group_gauges(
     registry: MetricsRegistry, runtime: CoordinatorRuntime[GroupCoordinatorShard], clock: Clock
 ) -> None:
-    """Make the gauges of one broker's group coordinator."""
+    """Register the gauges of one broker's group coordinator."""
     tally = _Tally(runtime, clock)
     gauge = registry.gauge
     gauge(f"{_MANAGER}numgroups", "Groups of every type.", read=tally.groups)

@@ -1,4 +1,4 @@
-"""The group coordinator in this broker: what it adds to a coordination on `__consumer_offsets`."""
+"""The group coordinator in this broker: a coordinator host on `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MINUTE_MS = 60_000
 
 
 def group_coordinator_config(config: BrokerConfig) -> GroupCoordinatorConfig:
-    """The broker's settings `group.*` and `offsets.*`."""
+    """The broker's `group.*` and `offsets.*` settings."""
     return GroupCoordinatorConfig(
         group_min_session_timeout_ms=config.get_int("group.min.session.timeout.ms"),
         group_max_session_timeout_ms=config.get_int("group.max.session.timeout.ms"),
@@ -75,7 +75,7 @@ class GroupCoordination(CoordinatorHost[GroupCoordinatorShard]):
         publisher: MetadataPublisher,
         transactions: TransactionPartitions | None = None,
     ) -> None:
-        """`transactions` is who is asked for those that commit offsets."""
+        """`transactions` verifies transactions that commit offsets."""
         self._config = group_coordinator_config(config)
         self._new_partitions = config.get_int(OFFSETS_TOPIC.partitions)
         self._host = host
@@ -108,9 +108,9 @@ class GroupCoordination(CoordinatorHost[GroupCoordinatorShard]):
         )
 
     def partition_for(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that a group lies in, or will when the topic is made.
+        """The partition of `__consumer_offsets` of a group, even before the topic exists.
 
-        A transaction may get it before anybody has asked who coordinates the group.
+        A transaction may need it before any client has looked up the group's coordinator.
         """
         return self.partition_of(group_id, self.runtime.partition_count or self._new_partitions)
 
@@ -118,11 +118,11 @@ class GroupCoordination(CoordinatorHost[GroupCoordinatorShard]):
         return sum(shard.context.groups.held_bytes() for _, shard in self.runtime.active_shards())
 
     def use_config(self, config: BrokerConfig) -> None:
-        """Shards ask for their settings at each use."""
+        """Nothing to do: shards read their settings at each use."""
         self._config = group_coordinator_config(config)
 
     def follow(self, image: MetadataImage, changes: MetadataChanges) -> None:
-        """Tell the shards of topics that came, grew or went, too."""
+        """Notify the shards of created, extended and deleted topics, too."""
         super().follow(image, changes)
         changed = frozenset(
             [*(topic.name for topic, _ in changes.changed_partitions), *(t.name for t in changes.deleted_topics)]

@@ -1,4 +1,4 @@
-"""The topic that a coordinator keeps its state in, and how it is made when the coordinator is first asked for."""
+"""Internal topic of a coordinator's state, created when the coordinator is first used."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopic
 
 
 class InternalTopic(NamedTuple):
-    """One of them, as Apache Kafka makes it."""
+    """An internal topic with Apache Kafka's settings."""
 
     name: str
     partitions: str
-    """The broker's setting of how many it gets."""
+    """The broker's setting of the partition count."""
     replication_factor: str
-    """The broker's setting; a value that is set is enforced, else it is min(3, live brokers)."""
+    """The broker's setting of the replication factor; enforced if set, else min(3, live brokers)."""
     configs: Callable[[BrokerConfig], Mapping[str, str]]
-    """Settings of the topic."""
+    """Configs of the topic."""
 
     def creation(self, image: MetadataImage, config: BrokerConfig) -> CreatableTopic:
-        """What the controller is asked for."""
+        """The topic of a CreateTopics request."""
         replicas = max(1, min(MAX_DEFAULT_REPLICAS, len(image.active_brokers())))
         if config.is_set(self.replication_factor):
             replicas = config.get_int(self.replication_factor)

@@ -1,8 +1,8 @@
-"""Partitions of an internal topic as the log of a coordinator: `CoordinatorLog` on this broker's replicas.
+"""Log of a coordinator on an internal topic's partitions: `CoordinatorLog` on this broker's replicas.
 
-Appends are as for acks=all in the leader epoch in which the coordinator was loaded; in any other the coordinator is
-told that it no longer leads. Transactions are verified as for a Produce (KIP-890). Reads go to the pool. Rises of the
-high watermark reach the runtime through `ReplicaManager.listen`, which whoever builds both arranges.
+Appends use acks=all in the leader epoch in which the coordinator was loaded; in any other epoch they fail because the
+broker is no longer leader. Transactions are verified as for a Produce (KIP-890). Reads run in the pool. Advances of the
+high watermark reach the runtime through `ReplicaManager.listen`, set up by the caller that builds both.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ReplicaCoordinatorLog:
         in_flight: InFlight,
         transactions: TransactionPartitions | None = None,
     ) -> None:
-        """Without `transactions` nobody can be asked: no transaction has a partition of this topic."""
+        """Without `transactions` nothing is verified: no transaction has a partition of this topic."""
         self._topic = topic
         self._transactions = transactions
         self._replicas = replicas
@@ -63,7 +63,7 @@ class ReplicaCoordinatorLog:
         return result.last_offset + 1
 
     def verify_transaction(self, partition: int, transaction: Transaction, done: VerificationDone) -> None:
-        """See `CoordinatorLog`. Where `transaction.partition.verification.enable` is off there is nothing to verify."""
+        """See `CoordinatorLog`. Without `transaction.partition.verification.enable` nothing is verified."""
         if self._transactions is None:
             done(None, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
@@ -82,7 +82,7 @@ class ReplicaCoordinatorLog:
             done(None, error)
             return
         if guard is None:
-            done(None, None)  # the transaction is open here already
+            done(None, None)  # the transaction is already open here
             return
         place = (self._topic, partition)
 
@@ -147,7 +147,7 @@ def _offline(replica: Partition, error: OSError) -> KafkaError:
 
 
 def _copy(result: ReadResult) -> bytearray:
-    """In the pool: the bytes of a region."""
+    """Runs in the pool: the bytes of a region."""
     region = result.records
     if region is None:
         return bytearray()

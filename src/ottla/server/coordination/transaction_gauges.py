@@ -1,4 +1,4 @@
-"""What the transaction coordinator shows of its state; names as on Kafka's dashboards."""
+"""Gauges of the transaction coordinator's state; named after Kafka's metrics."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _MARKERS = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
 def register_transaction_gauges(
     registry: MetricsRegistry, runtime: CoordinatorRuntime[TransactionShard], markers: TransactionMarkers
 ) -> None:
-    """Make the gauges of one broker's transaction coordinator and of its markers."""
+    """Register the gauges of one broker's transaction coordinator and of its markers."""
     gauge = registry.gauge
     gauge(
         f"{_MARKERS}unknowndestinationqueuesize",
-        "Markers that wait for a partition to get a leader.",
+        "Transaction markers that wait for a partition's leader election.",
         read=lambda: markers.leaderless_count,
     )
     gauge(
         f"{_MARKERS}logappendretryqueuesize",
-        "Transactions that have all markers and whose end is to be written again.",
+        "Transactions with all markers written, waiting for a retry of their completion record.",
         read=lambda: sum(shard.endings.unwritten_count for _, shard in runtime.active_shards()),
     )
     gauge(
         "ottla_transaction_markers_pending",
-        "Markers that are written here, are under way to other brokers, or wait for that.",
+        "Transaction markers being written here, in flight to other brokers, or queued.",
         read=lambda: markers.pending_count,
     )
     gauge(

@@ -1,4 +1,4 @@
-"""The transaction coordinator in this broker: what it adds to a coordination on `__transaction_state`."""
+"""The transaction coordinator in this broker: a coordinator host on `__transaction_state`."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ TRANSACTION_TOPIC = InternalTopic(
 )
 
 WRITE_TIMEOUT_MS = 5_000
-"""How long a request waits for the replicas of its record; what was decided stays, and its client asks again."""
+"""Maximum wait for the replication of a request's record; a decision stays, and the client retries."""
 
 
 def transaction_coordinator_config(config: BrokerConfig) -> TransactionCoordinatorConfig:
-    """The broker's settings `transaction.*` and `transactional.id.*`."""
+    """The broker's `transaction.*` and `transactional.id.*` settings."""
     return TransactionCoordinatorConfig(
         transaction_max_timeout_ms=config.get_int("transaction.max.timeout.ms"),
         transactional_id_expiration_ms=config.get_int("transactional.id.expiration.ms"),

@@ -1,1 +1,1 @@
-"""One module per API: key, versions, and the function that serves it."""
+"""Request handlers, one module per API: key, versions, and the function that serves it."""

@@ -1,7 +1,7 @@
 """Periodic steps of a running broker: retention, flushing, checkpoints, removal of deleted files.
 
-Each step runs on the loop and hands its system calls to the pool where they may block. A step that fails is reported
-and runs again at its next time: the broker goes on serving. Only a broken invariant goes on to the loop, which ends it.
+Each step runs on the loop and submits blocking system calls to the pool. A failing step is reported and runs again at
+its next time: the broker continues to serve. Only a broken invariant is raised to the loop, which ends it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla.server.requests.failures import Failures
 from ottla.server.requests.in_flight import InFlight
 
 MIN_INTERVAL_MS = 100
-"""Settings may say 0, or less where Apache Kafka has no lower bound; the loop is not to spend itself on that."""
+"""Lower bound of intervals: settings may be 0, or negative where Apache Kafka has no bound."""
 
 _END = object()
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class PoolWriter(Generic[T]):
-    """Writes what is due in the pool, so that no request waits for the disk; nothing while it still writes."""
+    """Writes due data in the pool, so that no request waits for the disk; one write at a time."""
 
     __slots__ = ("_due", "_in_flight", "_pool", "_write", "_writing", "_written")
 
@@ -36,9 +36,9 @@ class PoolWriter(Generic[T]):
         pool: BlockingPool,
         in_flight: InFlight,
     ) -> None:
-        """`due` says on the loop what there is to write, nothing when it is false; `write` runs in the pool.
+        """`due` returns on the loop the data to write, falsy for none; `write` runs in the pool.
 
-        `written` hears on the loop how that ended.
+        `written` is called on the loop with the result.
         """
         self._due = due
         self._write = write
@@ -48,7 +48,7 @@ class PoolWriter(Generic[T]):
         self._writing = False
 
     def write_due(self) -> None:
-        """Begin to write, if there is something; a step for `PeriodicSteps`."""
+        """Start writing, if data is due; a step for `PeriodicSteps`."""
         if self._writing:
             return
         due = self._due()
@@ -78,10 +78,10 @@ class PeriodicSteps:
     def add(
         self, name: str, interval_ms: int, step: Callable[[], object], *, initial_delay_ms: int | None = None
     ) -> None:
-        """Run `step` every `interval_ms`, `MIN_INTERVAL_MS` at least, for the first time after that long.
+        """Run `step` every `interval_ms`, `MIN_INTERVAL_MS` at least, for the first time after that interval.
 
-        With `initial_delay_ms`, where that is shorter, for the first time after it. `name` shows in the log; the step
-        that had it before runs no more.
+        With a shorter `initial_delay_ms`, for the first time after it. `name` appears in the log; it replaces an
+        earlier step of that name.
         """
         interval_s = max(interval_ms, MIN_INTERVAL_MS) / 1000
         first_s = interval_s if initial_delay_ms is None else min(interval_s, initial_delay_ms / 1000)
@@ -111,9 +111,9 @@ class PeriodicSteps:
         *,
         initial_delay_ms: int | None = None,
     ) -> None:
-        """As `add`, for what may be long: `begin` gives its short steps, which `work` does in slices of turns.
+        """Like `add`, for long work: `begin` returns its short steps, which `work` runs in slices of turns.
 
-        It begins anew only when it is through.
+        It starts again only after its completion.
         """
         under_way = False
 
@@ -121,7 +121,7 @@ class PeriodicSteps:
             nonlocal under_way
             try:
                 work_steps = begin()
-                while name in self._timers and next(work_steps, _END) is not _END:  # none is done after a stop
+                while name in self._timers and next(work_steps, _END) is not _END:  # none runs after a stop
                     yield
             except (KafkaError, OSError) as error:
                 self._failures.warn(name, str(error))
@@ -141,7 +141,7 @@ class PeriodicSteps:
         self.add(name, interval_ms, step, initial_delay_ms=initial_delay_ms)
 
     def stop(self) -> None:
-        """Nothing runs any more."""
+        """Cancel all timers."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -1,4 +1,4 @@
-"""The last flush of all logs, before a node that stops writes its checkpoints."""
+"""The final flush of all logs, before a stopping node writes its checkpoints."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ottla.server.requests.outcome import await_callback
 from ottla.storage.log.log import Log
 
 CLOSING_FLUSHES = 64
-"""Logs that a stop flushes at once."""
+"""Number of logs that a stop flushes concurrently."""
 
 
 async def flush_all(logs: Iterable[Log], pool: BlockingPool) -> None:
-    """Wait until no flush is under way and everything is durable; a failed one is the log manager's to report.
+    """Wait until no flush runs and all logs are durable; the log manager reports failed flushes.
 
-    Some logs at once, since concurrent syncs share the journal's commits; not all, since each holds files open.
+    Some logs at once, since concurrent syncs share the journal's commits; not all, since each keeps files open.
     """
     changed = [log for log in logs if log.changed and not log.failed]
     for start in range(0, len(changed), CLOSING_FLUSHES):

@@ -1,7 +1,7 @@
-"""A broker that stops asks to be let go by heartbeats, so that the controller moves its leaderships first (KIP-143).
+"""Controlled shutdown: a stopping broker requests it by heartbeats, and the controller moves its leaderships (KIP-143).
 
 The controller moves them only to brokers known to be alive. A dead broker delays the shutdown until its session ends.
-A broker stops without that where the controller does not know it any more, or does not answer for a while.
+A broker stops without the move if the controller no longer knows it, or does not answer for a while.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 logger = logging.getLogger(__name__)
 
 SILENCE_S = 5.0
-"""A broker that hears from no controller for so long goes: perhaps all stop together."""
+"""A broker without a controller's response for this long stops: possibly all nodes stop together."""
 TIMEOUT_S = 60.0
 
 
 class ControlledShutdown:
-    """From its beginning on."""
+    """State of a controlled shutdown."""
 
     __slots__ = ("_clock", "_deadline_s", "_heard_s")
 
@@ -30,7 +30,7 @@ class ControlledShutdown:
         self._deadline_s = self._heard_s + TIMEOUT_S
 
     def is_over(self, response: BrokerHeartbeatResponse | None, error: BaseException | None) -> bool:
-        """Whether the broker goes now that a heartbeat was answered, or failed; else it asks again."""
+        """Whether the broker stops now, after a heartbeat's response or failure; otherwise it sends another."""
         now_s = self._clock.monotonic()
         if response is not None:
             self._heard_s = now_s
@@ -39,5 +39,5 @@ class ControlledShutdown:
             return True
         if now_s - self._heard_s < SILENCE_S and now_s < self._deadline_s:
             return False
-        logger.warning("no controller is there to move the leaderships of this broker, which stops without that")
+        logger.warning("controlled shutdown failed: no controller answers; stopping without moving leaderships")
         return True

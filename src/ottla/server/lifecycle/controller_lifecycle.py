@@ -1,7 +1,7 @@
-"""A controller makes itself known: where it listens and what it supports (KIP-919).
+"""Registration of a controller: its listeners and supported features (KIP-919).
 
-Nothing is decided by that: administrators find controllers by it, and features are finalized only where all support
-them. Each start is a new incarnation, which is asked for until the metadata has it, and again whenever it has not.
+It has no influence on elections: administrators find controllers by it, and a feature is finalized only if all of them
+support it. Each start is a new incarnation, which is registered until the metadata has it, and again if it is lost.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LAST_RETRY_S = 10.0
 
 
 class ControllerLifecycle:
-    """The registration of this node's controller; all methods belong to the loop."""
+    """The registration of this node's controller; all methods run on the loop."""
 
     __slots__ = (
         "_busy",
@@ -77,33 +77,33 @@ class ControllerLifecycle:
         self._timer: TimerHandle | None = None
 
     def start(self, registered: Callable[[], None]) -> None:
-        """Register, and call `registered` once the metadata that is published here says so."""
+        """Register, and call `registered` once the metadata published here has the registration."""
         self._registered = registered
         self._publisher.register(lambda _image, _changes: self._act())
         self._act()
 
     def end(self) -> None:
-        """Ask for nothing any more."""
+        """Stop sending requests."""
         self._ended = True
         if self._timer is not None:
             self._timer.cancel()
 
     def _act(self) -> None:
-        """Send what is due, unless an answer or a pause is waited for."""
+        """Send a due request, unless a response or a pause is pending."""
         image = self._publisher.image
         if self._ended or image.offset < 0:
             return
         if self._is_known(image):
             registered, self._registered = self._registered, None
             if registered is not None:
-                # Not within the publication: whoever waits may register listeners of its own.
+                # Not within the publication: the callback may register listeners of its own.
                 self._scheduler.call_soon(registered)
         elif not self._busy and self._timer is None:
             self._busy = True
             self._controller.send(self._request, self._answered, TIMEOUT_S)
 
     def _is_known(self, image: MetadataImage) -> bool:
-        """As far as the level can say: an old one knows no controllers, and the first image of a higher one asks."""
+        """Whether the metadata has the registration; an old level has no controllers, and a raised one triggers it."""
         known = image.controllers.get(self._request.controller_id)
         if known is None:
             return metadata_level(image) < CONTROLLER_REGISTRATION
@@ -116,8 +116,8 @@ class ControllerLifecycle:
         if response is not None:
             self._retry_s = FIRST_RETRY_S
         else:
-            logger.debug("this controller is not registered yet: %s", error, extra=RATE_LIMITED)
-        # Also after a success: the metadata with it may be on its way, or lost with the controller that answered.
+            logger.debug("controller registration failed, retrying: %s", error, extra=RATE_LIMITED)
+        # Also after a success: the metadata may still be in flight, or lost with the controller that answered.
         self._timer = self._scheduler.call_later(self._retry_s, self._rested)
         self._retry_s = min(2 * self._retry_s, LAST_RETRY_S)
 

@@ -1,10 +1,10 @@
-"""Whether a node may begin, or go on, in the data directory that it was given.
+"""Safety checks of a node's data directory before the start.
 
-A directory that is not mounted, was copied in part or belongs to somebody else looks like a new one. Invariant: a start
-that would hide data, or take part in a quorum as if it had forgotten nothing, is refused and leaves all as it was.
+A directory that is not mounted, incompletely copied or owned by another node looks like a new one. Invariant: a start
+that would hide data, or join a quorum with lost state, is refused without changes.
 
-Left out: whether `meta.properties` fits (`storage.files.meta_properties`), the directories of a cluster on one machine
-(`app.local_cluster`).
+Not here: the check of `meta.properties` (`storage.files.meta_properties`), and the directories of a cluster on one
+machine (`app.local_cluster`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ logger = logging.getLogger(__name__)
 
 
 def format_or_refuse(disk: Disk, clock: Clock, rng: Rng, config: BrokerConfig, controllers: Sequence[Endpoint]) -> None:
-    """For a node of a cluster: the only controller that is named may make up one; any other can't know its id.
+    """Format a new node's directory: only a sole named controller may create a cluster id; other nodes can't know it.
 
-    `controllers` are this node's listeners of the controller, as advertised. Raises OperatorError, also where a
-    formatted directory lost its metadata log, and OSError.
+    `controllers` are this node's listeners of the controller, as advertised. Raises OperatorError, also for a
+    formatted directory without its metadata log, and OSError.
     """
     directory = config.metadata_log_dir
     if disk.exists(f"{directory}/{META_PROPERTIES}"):
@@ -47,7 +47,7 @@ def format_or_refuse(disk: Disk, clock: Clock, rng: Rng, config: BrokerConfig, c
             f"the data directory {directory} is not formatted; mount its disk, format it with the cluster's id by "
             "`ottla format`, or remove controller.quorum.bootstrap.servers for a single node"
         )
-    from ottla.quorum.format import format_directory  # here, as everything that only a node of a cluster needs
+    from ottla.quorum.format import format_directory  # imported here, like everything that only a cluster's node needs
 
     directory_id = random_id(rng)
     own = Voter.at(ReplicaKey(config.node_id, uuid_from_string(directory_id)), controllers)
@@ -64,9 +64,9 @@ def format_or_refuse(disk: Disk, clock: Clock, rng: Rng, config: BrokerConfig, c
 
 
 def _refuse_lost_metadata(disk: Disk, directory: str) -> None:
-    """A voter that forgot its votes and its log could elect a leader without what is committed.
+    """Refuse a missing metadata log: a voter without it could elect a leader that lacks committed records.
 
-    Formatting makes the directory of the metadata log, and a clean stop leaves a segment in it.
+    Formatting creates the directory of the metadata log, and a clean stop leaves a segment in it.
     """
     metadata = f"{directory}/{METADATA_DIR}"
     if disk.exists(metadata):
@@ -74,23 +74,23 @@ def _refuse_lost_metadata(disk: Disk, directory: str) -> None:
         if began or not disk.exists(f"{directory}/{CLEAN_SHUTDOWN_FILE}"):
             return
     raise OperatorError(
-        f"the metadata log {metadata} is gone, though the data directory is formatted: restore it from a copy, or set "
+        f"the metadata log {metadata} is missing, but the data directory is formatted: restore it from a copy, or set "
         "log.dirs (--data-dir) to an empty directory and format that with `ottla format --no-initial-controllers`"
     )
 
 
 def version_of_migrated(disk: Disk, config: BrokerConfig) -> int:
-    """The version of `meta.properties` with which a node of a quorum starts: 0 for a broker that came from ZooKeeper.
+    """The version of `meta.properties` with which a quorum's node starts: 0 for a broker that came from ZooKeeper.
 
-    Raises OperatorError where that has followed no quorum yet, so that nothing here says what its partitions are.
+    Raises OperatorError if that broker has not followed a quorum yet, so that its partitions are unknown here.
     """
     directory = config.metadata_log_dir
     if not is_of_zookeeper(disk, directory):
         return QUORUM
     if config.is_controller:
         raise OperatorError(
-            f"the data directory {directory} is that of a broker on ZooKeeper, and controllers of a quorum have "
-            "directories of their own: set process.roles=broker, or set log.dirs (--data-dir) to another directory"
+            f"the data directory {directory} belongs to a broker on ZooKeeper, and controllers need their own "
+            "directories: set process.roles=broker, or set log.dirs (--data-dir) to another directory"
         )
     if not disk.exists(f"{directory}/{METADATA_DIR}"):
         raise _not_migrated(directory)
@@ -98,41 +98,41 @@ def version_of_migrated(disk: Disk, config: BrokerConfig) -> int:
 
 
 def settle_migrated(logs: LogManager, config: BrokerConfig, image: MetadataImage) -> None:
-    """For a broker that came from ZooKeeper: `image` is what the quorum says, and nothing here was changed by it yet.
+    """Check a broker that came from ZooKeeper: `image` is the quorum's metadata, not applied here yet.
 
-    Once the migration is final, so is this broker's. Raises OperatorError where the quorum has not taken over.
+    If the migration is final, finalizes this broker's, too. Raises OperatorError if the quorum has not taken over.
     """
     directory = config.metadata_log_dir
     if not image.zk_migration_complete:
         raise _not_migrated(directory)
     if image.zk_migration_state is ZkMigrationState.POST_MIGRATION:
-        logger.info("the migration from ZooKeeper is final: %s becomes that of a node with a quorum", directory)
+        logger.info("the migration from ZooKeeper is final: %s is converted to a quorum node's directory", directory)
         logs.become_quorums()
 
 
 def refuse_final(image: MetadataImage) -> None:
-    """Raise OperatorError for a broker that takes part in a migration from ZooKeeper which is over."""
+    """Raise OperatorError for a broker configured for a migration from ZooKeeper that is final."""
     if image.zk_migration_state is ZkMigrationState.POST_MIGRATION:
         raise migration_is_final()
 
 
 def migration_is_final() -> OperatorError:
-    """What a broker that takes part in the migration is told when that is over."""
+    """The error for a broker configured for a final migration."""
     return OperatorError(
-        f"the migration of this cluster from ZooKeeper is final, and {MIGRATION} is set: remove that and "
+        f"the migration of this cluster from ZooKeeper is final, but {MIGRATION} is set: remove that and "
         f"{ZOOKEEPER_CONNECT}, and set process.roles=broker"
     )
 
 
 def _not_migrated(directory: str) -> OperatorError:
     return OperatorError(
-        f"the data directory {directory} is that of a broker on ZooKeeper whose cluster no quorum has taken over yet: "
+        f"the data directory {directory} belongs to a broker on ZooKeeper, and no quorum has taken over its cluster: "
         f"start it with {ZOOKEEPER_CONNECT} and {MIGRATION} first, or set log.dirs (--data-dir) to another directory"
     )
 
 
 def forget_quorum(disk: Disk, config: BrokerConfig) -> None:
-    """For a broker that is on ZooKeeper alone: what a quorum had told it goes, so that another one may do so anew.
+    """Remove a quorum's metadata log from a broker that is only on ZooKeeper, so that a later migration starts clean.
 
     Raises OSError.
     """
@@ -141,14 +141,14 @@ def forget_quorum(disk: Disk, config: BrokerConfig) -> None:
         try:
             is_there = disk.exists(path)
         except OSError:
-            continue  # who opens the logs of this directory says that its disk failed; those of others go on
+            continue  # opening the logs of this directory reports the failed disk; other directories are processed
         if is_there:
-            logger.warning("this broker is on ZooKeeper alone: the copy of a quorum's metadata log in %s goes", path)
+            logger.warning("this broker is only on ZooKeeper: removing the quorum's metadata log in %s", path)
             disk.rmtree(path)
 
 
 def refuse_partitions(disk: Disk, config: BrokerConfig) -> None:
-    """Raise OperatorError for partitions beside a metadata log that knows nothing, which would take them for strays.
+    """Raise OperatorError for partitions beside an empty metadata log, which would treat them as stray.
 
     Raises OSError.
     """
@@ -158,12 +158,12 @@ def refuse_partitions(disk: Disk, config: BrokerConfig) -> None:
         found = partition_directories(disk, directory)
         if found and others:
             raise OperatorError(
-                f"the metadata log of the partitions in {directory} ({shown(found)}) lies in {others[0]}, and that in "
-                f"{its_place} knows of nothing: name {others[0]} first in log.dirs, or by metadata.log.dir"
+                f"the partitions in {directory} ({shown(found)}) belong to the metadata log in {others[0]}, but that "
+                f"in {its_place} is empty: name {others[0]} first in log.dirs, or by metadata.log.dir"
             )
         if found:
             its = "its metadata log" if directory == its_place else f"in {its_place}"
             raise OperatorError(
-                f"the data directory {directory} holds partitions ({shown(found)}), and {its} {METADATA_DIR} "
-                "knows of nothing: restore that from a copy, or set log.dirs (--data-dir) to another directory"
+                f"the data directory {directory} contains partitions ({shown(found)}), but {its} {METADATA_DIR} "
+                "is empty: restore it from a copy, or set log.dirs (--data-dir) to another directory"
             )

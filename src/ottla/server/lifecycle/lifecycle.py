@@ -1,16 +1,17 @@
-"""The life of this broker in the cluster: registered, caught up, unfenced, shutting down (KIP-631).
+"""Lifecycle of this broker in the cluster: registered, caught up, unfenced, shutting down (KIP-631).
 
-The broker registers as a new incarnation, which the controller fences; once the metadata of that registration is here,
-the broker may open what belongs to it; once it wants to serve, it asks to be unfenced; from then on heartbeats keep its
-session. At the end it asks to be let go, and the controller moves its leaderships first.
+The broker registers as a new incarnation, which the controller fences. Once it has the metadata of that registration it
+may open its partitions; once it can serve, it requests to be unfenced; from then on heartbeats keep its session alive.
+At the end it requests a controlled shutdown, and the controller moves its leaderships first.
 
-Everything is asked again until it is answered: a controller that is not there for a while costs nothing but time. A
-broker that runs and finds the level raised to one that names data directories registers with them, as the same
-incarnation. One that finds its incarnation gone, since somebody unregistered it or asked in its name that it be let go,
-registers as a new one by itself, which has lost nothing; where the cluster came from ZooKeeper, the migration is final,
-and this broker still takes part in it, there is no place for such a one any more.
+Every request is retried until it is answered: a temporarily missing controller costs only time. Two cases register a
+running broker again:
+- The metadata level was raised to one that names data directories: it registers them, as the same incarnation.
+- Its incarnation is gone, after an unregistration or a shutdown request that it did not send: it registers as a new
+  incarnation with intact data. If the cluster came from ZooKeeper, the migration is final, and this broker is still
+  configured for it, it can't register again.
 
-Invariant: one request is under way at a time, so answers come in the order of what they answer.
+Invariant: one request is in flight at a time, so responses arrive in the order of the requests.
 """
 
 from __future__ import annotations
@@ -43,27 +44,27 @@ from ottla.server.lifecycle.data_directory import migration_is_final
 logger = logging.getLogger(__name__)
 
 RETRY_S = 0.1
-"""After a request that failed, and between heartbeats that wait for another state."""
+"""Delay after a failed request, and between heartbeats that wait for another state."""
 LAST_RETRY_S = 1.0
-"""Tries to register that are refused begin with RETRY_S and rest twice as long each time, up to this."""
+"""Maximum delay of refused registrations; it starts at RETRY_S and doubles each time."""
 STEADY_S = 60.0
-"""A broker that served for so long and has to register again does so at once, and says why."""
+"""A broker that served for this long registers again at once and logs the reason."""
 MAX_REQUEST_TIMEOUT_S = 4.5
 
 _FINAL = (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REGISTRATION)
-"""Refusals of a registration that no wait will change."""
+"""Registration errors that are not retried."""
 
-_LET_GO = "somebody asked the controller, in the name of this broker, to let it go"
+_LET_GO = "the controller received a shutdown request for this broker that it did not send"
 
 Done = Callable[[BaseException | None], None]
 
 
 class NotJoinedInTimeError(OperatorError):
-    """No controller took the broker within `initial.broker.registration.timeout.ms`; another start may be luckier."""
+    """Registration did not succeed within `initial.broker.registration.timeout.ms`; a restart may succeed."""
 
 
 class BrokerIdentity:
-    """Who registers, with which data directories."""
+    """The identity in a registration, with data directories."""
 
     __slots__ = (
         "cluster_id",
@@ -92,7 +93,7 @@ class BrokerIdentity:
         previous_broker_epoch: int,
         migrating: bool = False,
     ) -> None:
-        """`cordoned` are the directories that take no new replicas by now (KIP-1066). One that is `migrating` is on
+        """`cordoned` are the directories that currently take no new replicas (KIP-1066). A `migrating` broker is on
         ZooKeeper too."""
         self.node_id = node_id
         self.cluster_id = cluster_id
@@ -106,12 +107,12 @@ class BrokerIdentity:
         self.migrating = migrating
 
     def renew(self, incarnation_id: Uuid, broker_epoch: int) -> None:
-        """From now on register as another incarnation, which has everything that the one of `broker_epoch` had."""
+        """Register as another incarnation from now on, with all data of the one of `broker_epoch`."""
         self.incarnation_id = incarnation_id
         self.previous_broker_epoch = broker_epoch
 
     def registration(self) -> BrokerRegistrationRequest:
-        """The request that makes this incarnation known."""
+        """The registration request of this incarnation."""
         return BrokerRegistrationRequest(
             broker_id=self.node_id,
             cluster_id=self.cluster_id,
@@ -126,19 +127,19 @@ class BrokerIdentity:
 
 
 class _Stage(Enum):
-    """How far the broker is."""
+    """Stage of the broker."""
 
-    REGISTERING = "asks to be registered"
-    CATCHING_UP = "waits for the metadata of its registration"
-    RECOVERING = "opens what belongs to it, fenced"
-    UNFENCING = "asks to be unfenced"
+    REGISTERING = "registering"
+    CATCHING_UP = "waiting for the metadata of its registration"
+    RECOVERING = "opening its partitions, fenced"
+    UNFENCING = "requesting to be unfenced"
     RUNNING = "serves"
-    SHUTTING_DOWN = "asks to be let go"
-    ENDED = "asks for nothing any more"
+    SHUTTING_DOWN = "requesting a controlled shutdown"
+    ENDED = "ended"
 
 
 class BrokerLifecycle:
-    """Owner of registration and heartbeats; all methods belong to the loop."""
+    """Owner of registration and heartbeats; all methods run on the loop."""
 
     __slots__ = (
         "_busy",
@@ -182,7 +183,7 @@ class BrokerLifecycle:
         session_timeout_ms: int,
         registration_timeout_ms: int,
     ) -> None:
-        """`registered_again(broker_epoch)` hears of the incarnations after the first."""
+        """`registered_again(broker_epoch)` is called for incarnations after the first."""
         self._identity = identity
         self._controller = controller
         self._publisher = publisher
@@ -208,14 +209,14 @@ class BrokerLifecycle:
         self.broker_epoch = -1
         self.fenced = True
         self.given_up: Callable[[OperatorError], None] = lambda _error: None
-        """Told why the cluster will not take this broker in again, whatever it did there before."""
+        """Called with the reason when a broker that already served can't register again."""
 
     # -- stages ------------------------------------------------------------------------------------------------------
 
     def start(self, caught_up: Done) -> None:
         """Register, and call `caught_up(None)` once the metadata of the registration is published here.
 
-        `caught_up(OperatorError)` when the cluster does not take this broker, or no controller answers in time.
+        `caught_up(OperatorError)` when the cluster refuses this broker, or no controller answers in time.
         """
         self._done = caught_up
         self._deadline_s = self._clock.monotonic() + self._registration_timeout_s
@@ -223,13 +224,13 @@ class BrokerLifecycle:
         self._act()
 
     def serve(self, unfenced: Done) -> None:
-        """Everything is open: ask to be unfenced, and call `unfenced` once that is so."""
+        """All partitions are open: request to be unfenced, and call `unfenced` afterwards."""
         self._stage = _Stage.UNFENCING
         self._done = unfenced
         self._act()
 
     def shut_down(self, done: Done) -> None:
-        """Ask to be let go, and call `done` once leaderships have moved, or nobody is there to move them."""
+        """Request a controlled shutdown; call `done` once leaderships have moved, or no controller can move them."""
         if self._stage not in (_Stage.UNFENCING, _Stage.RUNNING):
             self.end()
             done(None)
@@ -240,14 +241,14 @@ class BrokerLifecycle:
         self._act()
 
     def directory_failed(self, directory_id: Uuid) -> None:
-        """Tell the controller with each heartbeat, the first of them now, that a data directory is lost."""
+        """Report a lost data directory to the controller with each heartbeat, the first one now."""
         self._identity.log_dirs.remove(directory_id)
         self._identity.offline_log_dirs.append(directory_id)
         if self._stage is not _Stage.REGISTERING:
             self._act()
 
     def end(self) -> None:
-        """Ask for nothing any more."""
+        """Stop sending requests."""
         self._stage = _Stage.ENDED
         self._done = None
         self._cancel_timer()
@@ -273,15 +274,15 @@ class BrokerLifecycle:
         image = self._publisher.image
         if self._stage is _Stage.CATCHING_UP and image.offset >= self.broker_epoch:
             self._stage = _Stage.RECOVERING
-            # Not within the publication: whoever waits registers listeners of its own.
+            # Not within the publication: the callback registers listeners of its own.
             self._scheduler.call_soon(self._finish, None)
         elif self._stage is _Stage.RUNNING and self._directories_unknown(image):
-            logger.info("the level of metadata.version names data directories now: this broker registers with them")
+            logger.info("registering data directories, since metadata.version now supports them")
             self._stage = _Stage.REGISTERING
             self._act()
 
     def _directories_unknown(self, image: MetadataImage) -> bool:
-        """Whether this incarnation registered at a level that names no directories, and the level does by now."""
+        """Whether this incarnation registered at a level without data directories, and the current level has them."""
         known = image.brokers.get(self._identity.node_id)
         if known is None or known.broker_epoch != self.broker_epoch or known.log_dirs:
             return False
@@ -290,7 +291,7 @@ class BrokerLifecycle:
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def _act(self, delay_s: float = 0.0) -> None:
-        """Send what is due, at once or after a pause; what is under way is waited for first."""
+        """Send a due request, at once or after a delay; a request in flight is awaited first."""
         if self._stage is _Stage.ENDED:
             return
         self._cancel_timer()
@@ -321,7 +322,7 @@ class BrokerLifecycle:
             offline_log_dirs=list(self._identity.offline_log_dirs),
             cordoned_log_dirs=list(self._identity.cordoned())
             if serving
-            else None,  # the cluster's settings are known by then
+            else None,  # the cluster's configs are known by then
         )
 
     def _registered(self, response: BrokerRegistrationResponse | None, error: BaseException | None) -> None:
@@ -349,7 +350,7 @@ class BrokerLifecycle:
         node_id = self._identity.node_id
         if refusal is not None and refusal.code in _FINAL and self.broker_epoch < 0:
             self._stage = _Stage.ENDED
-            self._finish(OperatorError(f"the cluster refuses broker {node_id}: {refusal.message or refusal.code.name}"))
+            self._finish(OperatorError(f"the cluster refused broker {node_id}: {refusal.message or refusal.code.name}"))
             return
         if refusal is not None and refusal.code is ErrorCode.BROKER_ID_NOT_REGISTERED and self._migrates_too_late():
             self._stage = _Stage.ENDED
@@ -358,11 +359,11 @@ class BrokerLifecycle:
         if self.broker_epoch < 0 and self._clock.monotonic() >= self._deadline_s:
             self._stage = _Stage.ENDED
             if refusal is not None and refusal.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-                reason = f"another broker with node.id {node_id} is alive; give each broker an id of its own"
+                reason = f"another broker with node.id {node_id} is alive; give each broker a unique node.id"
             elif refusal is not None and refusal.code is ErrorCode.BROKER_ID_NOT_REGISTERED:
                 reason = (
-                    "ZooKeeper keeps the cluster until the quorum has taken over; start it with zookeeper.connect and "
-                    "zookeeper.metadata.migration.enable till then"
+                    "ZooKeeper stores the cluster until the quorum has taken over; start it with zookeeper.connect and "
+                    "zookeeper.metadata.migration.enable until then"
                 )
             else:
                 reason = (
@@ -371,14 +372,14 @@ class BrokerLifecycle:
             self._finish(NotJoinedInTimeError(f"broker {node_id} could not join the cluster: {reason}"))
             return
         if refusal is None or refusal.code is ErrorCode.NOT_CONTROLLER:
-            self._act(RETRY_S)  # which costs little, and the next controller is awaited by many
+            self._act(RETRY_S)  # cheap, and many clients wait for the next controller
             return
         if refusal.code is not self._refusal:
             self._refusal = refusal.code
             reason = refusal.message or refusal.code.name
             if refusal.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-                reason = f"the session of another broker with node.id {node_id}, or of this one before, is not over"
-            logger.warning("this broker is not registered yet, and tries until it is: %s", reason)
+                reason = f"a session of node.id {node_id}, of another broker or of this one's last run, is still active"
+            logger.warning("registration of this broker was refused, retrying: %s", reason)
         self._act(self._retry_s)
         self._retry_s = min(2 * self._retry_s, LAST_RETRY_S)
 
@@ -416,19 +417,19 @@ class BrokerLifecycle:
         elif self._stage is _Stage.RUNNING and response.should_shut_down:
             self._register_again(_LET_GO)
         elif self._stage is _Stage.RUNNING and response.is_fenced:
-            logger.warning("this broker was fenced, and asks to be unfenced")
+            logger.warning("this broker was fenced; requesting to be unfenced")
             self._stage = _Stage.UNFENCING
             self._act(RETRY_S)
         else:
             self._act(0.0 if self._is_heartbeat_due else self._interval_s)
 
     def _register_again(self, reason: str) -> None:
-        """As a new incarnation: at once after long service, after a growing pause where that goes on and on."""
+        """Register as a new incarnation: at once after long service, otherwise after a growing delay."""
         served_s = self._clock.monotonic() - self._serving_since_s
         if self._stage is _Stage.RUNNING and served_s >= STEADY_S:
             self._renew_s = 0.0
         if self._renew_s == 0.0:
-            logger.warning("%s: it registers again", reason)
+            logger.warning("registering this broker again: %s", reason)
         self._stage = _Stage.REGISTERING
         self._identity.renew(self._new_incarnation_id(), self.broker_epoch)
         self._act(self._renew_s)
@@ -437,7 +438,7 @@ class BrokerLifecycle:
     def _heartbeat_failed(self, error: BaseException | None) -> None:
         is_unknown = isinstance(error, KafkaError) and error.code is ErrorCode.STALE_BROKER_EPOCH
         if is_unknown and self._stage in (_Stage.UNFENCING, _Stage.RUNNING):
-            self._register_again("the controller does not know this incarnation of the broker any more")
+            self._register_again("the controller no longer knows this incarnation of the broker")
         else:
             self._act(RETRY_S)
 

@@ -1,6 +1,4 @@
-"""The log cleaner of a broker: from its settings to what the cleaner needs of them, when it looks for work, and what it
-tells of each log in a file for `ottla log cleaner`.
-"""
+"""Log cleaner of a broker: its settings, its schedule, and the report files for `ottla log cleaner`."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ from ottla.storage.files.names import CLEANER_REPORT_FILE
 logger = logging.getLogger(__name__)
 
 LEAST_BUFFER_BYTES = 1024 * 1024
-"""For the keys of one process, as in Apache Kafka."""
+"""Bytes of the key map of one process, as in Apache Kafka."""
 
 LEAST_BYTES_PER_SECOND = 1024.0
 
@@ -33,7 +31,7 @@ _STEP = "log cleaner"
 
 
 def cleaner_settings(config: BrokerConfig) -> CleanerSettings:
-    """What is too little to clean anything is raised to the least: a setting may change while the broker runs."""
+    """Too small settings are raised to the minimum, since a setting may change at runtime."""
     threads = config.get_int("log.cleaner.threads")
     return CleanerSettings(
         threads=threads,
@@ -45,9 +43,9 @@ def cleaner_settings(config: BrokerConfig) -> CleanerSettings:
 
 
 class LogCleaning:
-    """Owner of the cleaner, which follows the settings."""
+    """Owner of the cleaner; applies its settings."""
 
-    __slots__ = ("_backoff_ms", "_clock", "_disk", "_pool", "_steps", "_told", "_writing", "cleaner")
+    __slots__ = ("_backoff_ms", "_clock", "_disk", "_pool", "_reported", "_steps", "_writing", "cleaner")
 
     def __init__(
         self,
@@ -59,16 +57,16 @@ class LogCleaning:
         in_flight: InFlight,
         steps: PeriodicSteps,
     ) -> None:
-        """`in_flight` counts what is in the pool. The first `use_config` begins to look for work."""
+        """`in_flight` counts the work in the pool. The first `use_config` starts looking for work."""
         self._steps = steps
         self._backoff_ms = -1
         self._disk: Disk = machine.disk
         self._clock: Clock = machine.clock
         self._pool = TrackedPool(machine.pool, in_flight)
-        self._told: dict[str, list[LogReport]] = {}
-        """What the file of each directory says; without an entry it is not known."""
+        self._reported: dict[str, list[LogReport]] = {}
+        """Content of each directory's report file; unknown without an entry."""
         self._writing: set[str] = set()
-        """Directories whose file is being written."""
+        """Directories whose report file is being written."""
         self.cleaner = LogCleaner(
             logs,
             cleaner_settings(config),
@@ -81,7 +79,7 @@ class LogCleaning:
             self._take_up(directory)
 
     def use_config(self, config: BrokerConfig) -> None:
-        """Go on with these settings."""
+        """Apply changed broker settings."""
         self.cleaner.settings = cleaner_settings(config)
         backoff_ms = config.get_int("log.cleaner.backoff.ms")
         if backoff_ms != self._backoff_ms:
@@ -91,28 +89,28 @@ class LogCleaning:
     def _run(self) -> None:
         self.cleaner.run_due()
         for directory in self.cleaner.logs.directories:
-            self._tell(directory)
+            self._write_report(directory)
 
     def _take_up(self, directory: LogDirectory) -> None:
-        """When the last passes of a life before were."""
+        """Read the last passes of an earlier run."""
         path = f"{directory.path}/{CLEANER_REPORT_FILE}"
         try:
             report = parse_report(self._disk.read_bytes(path), path)
         except FileNotFoundError:
             return
         except (OSError, CheckpointCorruption) as error:
-            logger.warning("%s; what it said of passes of the log cleaner is not known any more", error)
+            logger.warning("%s; the last passes of the log cleaner are unknown", error)
             return
         for log in report.logs:
             if log.last_pass is not None and (log.topic, log.partition) in directory.logs:
                 self.cleaner.reports[log.topic, log.partition] = log.last_pass
 
-    def _tell(self, directory: LogDirectory) -> None:
+    def _write_report(self, directory: LogDirectory) -> None:
         reports = reports_of(self.cleaner, directory.logs)
-        is_told = reports == self._told.get(directory.path, [])
-        if is_told or directory.offline is not None or directory.path in self._writing:
+        is_current = reports == self._reported.get(directory.path, [])
+        if is_current or directory.offline is not None or directory.path in self._writing:
             return
-        self._told[directory.path] = reports
+        self._reported[directory.path] = reports
         self._writing.add(directory.path)
         data = format_report(CleanerReport(self._clock.time_ms(), reports))
         path = f"{directory.path}/{CLEANER_REPORT_FILE}"
@@ -122,7 +120,7 @@ class LogCleaning:
             if error is not None and not isinstance(error, OSError):
                 raise error
             if error is not None:
-                self._told.pop(directory.path, None)
-                logger.warning("%s can't be written: %s", path, error, extra=RATE_LIMITED)
+                self._reported.pop(directory.path, None)
+                logger.warning("writing %s failed: %s", path, error, extra=RATE_LIMITED)
 
         self._pool.submit(lambda: write_unsynced(self._disk, path, data), written)

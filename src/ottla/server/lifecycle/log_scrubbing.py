@@ -1,4 +1,4 @@
-"""The log scrubber of a broker: how fast it reads, when, and what dashboards are told of it."""
+"""Log scrubber of a broker: its rate, its schedule and its metrics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.storage.repair.log_scrubber import STEP_MS, LogScrubber
 
 
 class LogScrubbing:
-    """Owner of the scrubber, which follows the settings."""
+    """Owner of the scrubber; applies its settings."""
 
     __slots__ = ("scrubber",)
 
@@ -29,7 +29,7 @@ class LogScrubbing:
         steps: PeriodicSteps,
         registry: MetricsRegistry,
     ) -> None:
-        """`in_flight` counts what is in the pool. Nothing is read before the first `use_config`."""
+        """`in_flight` counts the work in the pool. Reading starts with the first `use_config`."""
         self.scrubber = scrubber = LogScrubber(
             logs,
             on_damage,
@@ -41,11 +41,11 @@ class LogScrubbing:
         )
         registry.gauge(
             "ottla_log_damaged_partitions",
-            "Partitions with a segment, or an index of one, that was damaged when it was read last.",
+            "Partitions with a segment or index that was damaged at its last check.",
             read=lambda: len(scrubber.damaged),
         )
         steps.add("log scrubber", STEP_MS, scrubber.run_due)
 
     def use_config(self, config: BrokerConfig) -> None:
-        """Go on with these settings."""
+        """Apply changed broker settings."""
         self.scrubber.max_bytes_per_second = config.get_int("log.scrub.io.max.bytes.per.second")

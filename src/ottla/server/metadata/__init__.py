@@ -1,1 +1,1 @@
-"""The broker's view of cluster metadata: the cache, dynamic settings, creation of topics."""
+"""The broker's view of cluster metadata: the cache, dynamic configs, topic creation."""

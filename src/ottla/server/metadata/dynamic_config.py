@@ -1,4 +1,4 @@
-"""The settings of this node as they are now: those of its start under the dynamic ones of the metadata (KIP-226)."""
+"""Effective settings of this node: its static settings overridden by dynamic ones in the metadata (KIP-226)."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ ConfigFollower = Callable[[BrokerConfig], None]
 
 
 class DynamicBrokerConfig:
-    """Owner of the effective settings; who works by them follows."""
+    """Owner of the effective settings; notifies followers of changes."""
 
     __slots__ = ("_followers", "_static", "effective")
 
     def __init__(self, static: BrokerConfig) -> None:
-        """`static` as parsed at the start."""
+        """`static`: the settings parsed at the start."""
         self._static = static
         self._followers: list[ConfigFollower] = []
         self.effective = static
 
     def follow(self, follower: ConfigFollower) -> None:
-        """Call `follower` with the effective settings now and after each change, after those that came before it."""
+        """Call `follower` with the effective settings now and after each change, after earlier followers."""
         self._followers.append(follower)
         follower(self.effective)
 
     def under(self, image: MetadataImage) -> BrokerConfig:
-        """What the settings would be by `image`."""
+        """The effective settings according to `image`."""
         return self._static.with_dynamic(image.default_broker_configs(), image.broker_configs(self._static.node_id))
 
     def use(self, image: MetadataImage) -> None:
-        """Go on with the settings that `image` has."""
+        """Apply the settings in `image`."""
         before, self.effective = self.effective, self.under(image)
         for name in sorted(STORED_CONFIGS.keys() & BROKER_CONFIGS.keys()):
             if self.effective.get(name) != before.get(name):
@@ -47,6 +47,6 @@ class DynamicBrokerConfig:
             follower(self.effective)
 
     def image_published(self, image: MetadataImage, changes: MetadataChanges) -> None:
-        """The same where they changed."""
+        """Apply the settings in `image` if they changed."""
         if any(resource.type is ConfigResourceType.BROKER for resource in changes.changed_configs):
             self.use(image)

@@ -1,7 +1,7 @@
-"""What a broker tells clients of its cluster, out of the newest image: brokers and where they listen, leaders.
+"""The cluster as reported to clients, from the newest image: brokers and their endpoints, leaders.
 
-Owner of what is remembered of an image, until another one is published. Named after the cache of metadata in Apache
-Kafka's brokers.
+Caches derived data of an image until another one is published. Named after the metadata cache in Apache Kafka's
+brokers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.protocol.primitives import NodeEndpoint
 
 
 class ReachableNode(NamedTuple):
-    """A broker or a controller as clients of one listener are told of it."""
+    """A broker or controller as reported to clients of one listener."""
 
     node_id: int
     host: str
@@ -27,7 +27,7 @@ class ReachableNode(NamedTuple):
 
 
 class LeadershipView(Protocol):
-    """The part of `MetadataLog` that is needed here."""
+    """The part of `MetadataLog` used here."""
 
     @property
     def leader(self) -> LeaderAndEpoch: ...
@@ -63,7 +63,7 @@ class MetadataCache:
         return self._metadata_log.kraft_version
 
     def brokers_on(self, listener_name: str, *, include_fenced: bool = False) -> list[ReachableNode]:
-        """Brokers that have an address on a listener, by id; remembered as long as the brokers are the same."""
+        """Brokers with an endpoint on a listener, by id; cached while the brokers are unchanged."""
         image = self._publisher.image
         if self._brokers_on_image is None or self._brokers_on_image.brokers is not image.brokers:
             self._brokers_on.clear()
@@ -84,7 +84,7 @@ class MetadataCache:
         return next((broker for broker in self.brokers_on(listener_name) if broker.node_id == broker_id), None)
 
     def node_endpoints(self, listener_name: str, broker_ids: Collection[int]) -> list[NodeEndpoint]:
-        """Where the leaders are that an answer names, so that clients need not ask (KIP-951)."""
+        """Endpoints of the leaders in a response, so that clients need no further request (KIP-951)."""
         if not broker_ids:
             return []
         return [
@@ -94,7 +94,7 @@ class MetadataCache:
         ]
 
     def controllers_on(self, listener_name: str) -> list[ReachableNode]:
-        """Controllers that are registered, where they say that they listen."""
+        """Registered controllers with their endpoints."""
         return [
             ReachableNode(controller_id, endpoint.host, endpoint.port)
             for controller_id, controller in sorted(self._publisher.image.controllers.items())
@@ -102,17 +102,17 @@ class MetadataCache:
         ]
 
     def active_controller(self) -> int:
-        """The node whose controller decides; -1 while that is not known."""
+        """The node of the active controller; -1 if unknown."""
         return self._metadata_log.leader.leader_id
 
     def controller_id(self) -> int:
-        """The broker that admin clients are sent to: any live one serves; the active controller needs no detour."""
+        """The broker reported as controller to admin clients: any live one; the active controller avoids forwarding."""
         leader_id = self._metadata_log.leader.leader_id
         leader = self._publisher.image.brokers.get(leader_id)
         return self.node_id if leader is None or leader.fenced else leader_id
 
     def current_leader(self, topic: TopicKey, index: int) -> tuple[int, int] | None:
-        """(leader id, leader epoch) as the metadata has it, for answers to a client that asked the wrong broker."""
+        """(leader id, leader epoch) in the metadata, for responses to a client that contacted the wrong broker."""
         known = self._publisher.image.find(topic)
         partition = None if known is None else known.partitions.get(index)
         if partition is None or partition.leader == NO_LEADER:

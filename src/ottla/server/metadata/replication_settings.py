@@ -1,4 +1,4 @@
-"""From the broker's settings to what replication needs of them."""
+"""Replication settings from the broker's settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.replica.read_replica import SELECTORS
 
 
 def replication_settings(config: BrokerConfig) -> ReplicationSettings:
-    """Raises OperatorError for a selector that is not known, and for a wait that would make every follower lag."""
+    """Raises OperatorError for an unknown selector, and for a fetch wait that would make every follower lag."""
     lag_ms, wait_ms = config.get_int("replica.lag.time.max.ms"), config.get_int("replica.fetch.wait.max.ms")
     if wait_ms > lag_ms:
         raise OperatorError(

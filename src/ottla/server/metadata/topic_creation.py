@@ -1,6 +1,6 @@
-"""Topics that nobody created by name: those that a client asks for on demand, and those of the broker itself.
+"""Automatic topic creation: topics requested by clients on demand, and internal topics of the broker.
 
-The former have the broker's defaults; how the latter are made is said in `coordination.internal_topic`.
+On-demand topics have the broker's defaults; `coordination.internal_topic` defines the internal ones.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ logger = logging.getLogger(__name__)
 
 BROKER_DEFAULT = -1
 MAX_ON_DEMAND = 1000
-"""Topics that clients asked for and the controller has not answered for yet."""
+"""Maximum of on-demand topics without the controller's response."""
 CREATION_TIMEOUT_S = 5.0
-"""Later requests of the client wait behind this one, so it is not long; the client asks again."""
+"""Later requests of the client wait behind this one, so it is short; the client retries."""
 
 Problems = dict[str, KafkaError]
-"""Why a topic could not be made, by name."""
+"""Creation errors by topic name."""
 
 
 class TopicCreation:
-    """Asks the controller for topics. Owner of those that are under way on demand."""
+    """Creates topics through the controller. Owner of the pending on-demand creations."""
 
     __slots__ = ("_arrivals", "_controller", "_metadata", "on_demand")
 
@@ -37,24 +37,24 @@ class TopicCreation:
         self._controller = controller
         self._arrivals = arrivals
         self.on_demand: set[str] = set()
-        """Names that are just being created for clients."""
+        """Names being created for clients."""
 
     def create(
         self, topics: list[CreatableTopic], done: Callable[[Problems], None], client: RequestOrigin | None = None
     ) -> None:
-        """Make the topics that are not there, wait until this broker knows them, then `done` with what failed, why.
+        """Create missing topics, wait until this broker knows them, then call `done` with the errors.
 
-        `client` is who needs them and is charged (KIP-599); nobody is for the broker's own.
+        `client` is charged for them (KIP-599); None for the broker's own topics.
         """
         names = [topic.name for topic in topics]
 
         def created(response: CreateTopicsResponse | None, error: BaseException | None) -> None:
             problems: Problems = {}
             if response is None:
-                problems = dict.fromkeys(names, _told(error))
+                problems = dict.fromkeys(names, _kafka_error(error))
             else:
                 for topic in response.topics:
-                    # Somebody else was faster: it is there.
+                    # Created concurrently: it exists.
                     code = ErrorCode.for_code(topic.error_code)
                     if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                         problems[topic.name] = KafkaError(code, topic.error_message or "")
@@ -68,9 +68,9 @@ class TopicCreation:
             self._controller.create_for(client, request, created)
 
     def create_on_demand(self, names: Sequence[str], client: RequestOrigin) -> None:
-        """Begin to make topics that clients ask for; each is under way once, and at most `MAX_ON_DEMAND` are.
+        """Start creating topics that clients requested; each is pending once, and at most `MAX_ON_DEMAND` are.
 
-        What is beyond that stays unknown, and the client asks again.
+        Topics beyond that stay unknown, and the client retries.
         """
         under_way = self.on_demand
         wanted = [name for name in names if name not in under_way][: MAX_ON_DEMAND - len(under_way)]
@@ -80,7 +80,7 @@ class TopicCreation:
         def created(problems: Problems) -> None:
             under_way.difference_update(wanted)
             for name, error in problems.items():
-                logger.warning("topic %r can't be created on demand: %s", name, error, extra=RATE_LIMITED)
+                logger.warning("auto-creation of topic %r failed: %s", name, error, extra=RATE_LIMITED)
 
         under_way.update(wanted)
         self.create(
@@ -93,7 +93,7 @@ class TopicCreation:
         )
 
 
-def _told(error: BaseException | None) -> KafkaError:
+def _kafka_error(error: BaseException | None) -> KafkaError:
     if isinstance(error, KafkaError):
         return error
-    raise InvariantError("the creation of topics has no outcome") from error
+    raise InvariantError("a topic creation has no outcome") from error

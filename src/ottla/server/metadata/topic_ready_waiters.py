@@ -1,4 +1,4 @@
-"""Who waits until a topic that the controller has made is known to this broker, and open where it belongs here."""
+"""Waiters for created topics: notified when this broker knows a topic and has opened its partitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla.metadata.image import MetadataImage
 from ottla.replica.manager import ReplicaManager
 
 TIMEOUT_S = 5.0
-"""After which the client is answered all the same, and asks again."""
+"""Maximum wait; the client is answered afterwards, and retries."""
 
 
 class _Waiter:
@@ -24,7 +24,7 @@ class _Waiter:
 
 
 class TopicReadyWaiters:
-    """Told of every image by `server.broker`, after the replicas have followed it."""
+    """Gets every image from `server.broker`, after the replicas have applied it."""
 
     __slots__ = ("_replicas", "_scheduler", "_waiters")
 
@@ -58,7 +58,7 @@ class TopicReadyWaiters:
         waiter.done()
 
     def stop(self) -> None:
-        """Whoever waits goes on."""
+        """Release all waiters."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if waiter.timer is not None:

@@ -1,1 +1,1 @@
-"""Which metadata log a node takes part in, and what each kind of it brings along; `choice` names them."""
+"""Kinds of metadata logs and their services for a node; `choice` selects one."""

@@ -1,4 +1,4 @@
-"""KRaft: the metadata log is a quorum's, whose voters are the controllers (KIP-500, KIP-595)."""
+"""KRaft: the metadata log of a quorum, whose voters are the controllers (KIP-500, KIP-595)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def kraft(context: MetadataLogContext) -> NodeMetadataLog:
 
 
 def metadata_log_config(config: BrokerConfig) -> MetadataLogConfig:
-    """The broker's settings `metadata.*`."""
+    """The broker's `metadata.*` settings."""
     return MetadataLogConfig(
         segment_bytes=config.get_int("metadata.log.segment.bytes"),
         segment_ms=config.get_int("metadata.log.segment.ms"),
@@ -50,7 +50,7 @@ def metadata_log_config(config: BrokerConfig) -> MetadataLogConfig:
 
 
 def quorum_config(config: BrokerConfig, cluster_id: str) -> QuorumConfig:
-    """The broker's settings `controller.quorum.*`."""
+    """The broker's `controller.quorum.*` settings."""
     listener = config.controller_listener
     return QuorumConfig(
         cluster_id=cluster_id,
@@ -78,17 +78,15 @@ def _register_gauges(registry: MetricsRegistry, quorum: QuorumDriver) -> None:
     def gauge(name: str, text: str, read: Callable[[], float]) -> None:
         registry.gauge(f"{_RAFT}{name}", text, read=read)
 
-    gauge(
-        "current_leader", "The node that leads the metadata quorum; -1 while none is known.", lambda: quorum.leader[0]
-    )
-    gauge("current_epoch", "The epoch of the metadata quorum.", lambda: quorum.raft.epoch)
-    gauge("current_vote", "The node voted for in this epoch; -1 for none.", lambda: quorum.raft.election.voted_id)
-    gauge("high_watermark", "The end of what is committed in the metadata log.", lambda: quorum.raft.high_watermark)
-    gauge("log_end_offset", "The end of the metadata log here.", lambda: quorum.log_end.end_offset)
-    gauge("log_end_epoch", "The epoch of the last record in the metadata log here.", lambda: quorum.log_end.epoch)
+    gauge("current_leader", "Leader of the metadata quorum; -1 if unknown.", lambda: quorum.leader[0])
+    gauge("current_epoch", "Epoch of the metadata quorum.", lambda: quorum.raft.epoch)
+    gauge("current_vote", "Node voted for in this epoch; -1 for none.", lambda: quorum.raft.election.voted_id)
+    gauge("high_watermark", "High watermark of the metadata log.", lambda: quorum.raft.high_watermark)
+    gauge("log_end_offset", "Log end offset of the metadata log on this node.", lambda: quorum.log_end.end_offset)
+    gauge("log_end_epoch", "Epoch of the last record in this node's metadata log.", lambda: quorum.log_end.epoch)
     gauge("number_of_voters", "Voters of the metadata quorum.", lambda: len(quorum.raft.voters))
     gauge(
         "is_observer",
-        "1 where this node follows the metadata quorum without a vote.",
+        "1 if this node is an observer of the metadata quorum.",
         lambda: int(not quorum.raft.is_voter),
     )

@@ -1,4 +1,4 @@
-"""A node and its metadata log: what the one is made from, and what the node gets of it."""
+"""Interface between a node and its metadata log: the inputs of a metadata log, and its services."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ if TYPE_CHECKING:
 
 
 class MetadataLogContext(NamedTuple):
-    """What a metadata log needs of the node that takes part in it."""
+    """Dependencies of a metadata log on its node."""
 
     config: BrokerConfig
     cluster_id: str
     directory_id: Uuid
-    """Of the data directory (`meta.properties`)."""
+    """Cluster id of the data directory (`meta.properties`)."""
     machine: NodeRuntime
     peers: Peers | None
-    """The ways to other nodes; None where the cluster is this node."""
+    """Connections to other nodes; None in a cluster of one node."""
     publisher: MetadataPublisher
-    """Takes the committed images."""
+    """Receives the committed images."""
     on_failure: Callable[[BaseException], None]
-    """Told when this node can take no more part."""
+    """Called when this node can no longer participate."""
     zookeeper: ZooKeeperSession | None = None
-    """Where ZooKeeper keeps the cluster."""
+    """Session of a cluster on ZooKeeper."""
 
 
 class NodeMetadataLog(NamedTuple):
-    """One node's part in the metadata log, and what comes with its kind."""
+    """A node's metadata log and the services of its kind."""
 
     log: MetadataLog
     quorum: QuorumDriver | None
-    """KRaft's, for who asks it and who administers it; None where there is no quorum."""
+    """KRaft's handler context, for nodes and administrators; None without a quorum."""
     register_gauges: Callable[[MetricsRegistry], None]
     controllers: PeerNetwork | None = None
-    """The way to the active controller; None where that is always this node."""
+    """Channel to the active controller; None if that is always this node."""
     zookeeper: ZooKeeperLog | None = None
-    """ZooKeeper's, for who follows its tree; None where a quorum keeps the cluster."""
+    """ZooKeeper's handler context, for followers of its tree; None with a quorum."""
     offsets: ConsumerOffsets | None = None
-    """Of groups that keep theirs in that tree."""
+    """Committed offsets of groups that ZooKeeper stores."""
     migrating: MigratingLog | None = None
-    """The same as `log`, where the broker is on its way from ZooKeeper to a quorum."""
+    """Equal to `log` on a broker that migrates from ZooKeeper to a quorum."""
 
     def names_directories(self) -> bool:
-        """Whether the metadata that this node follows says in which directories replicas lie."""
+        """Whether the metadata of this node names the directories of replicas."""
         return self.zookeeper is None if self.migrating is None else self.migrating.quorum_rules

@@ -1,6 +1,6 @@
-"""ZooKeeper: there is no common log, the tree is the truth, and whoever has its claim is the controller.
+"""ZooKeeper: the tree is the source of truth, without a common log, and the owner of /controller is the controller.
 
-A broker that migrating_broker takes part in a quorum's log beside (`zookeeper.migrating`).
+A migrating broker also participates in a quorum's log (`zookeeper.migrating`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.zookeeper.offsets import ConsumerOffsets
 
 
 def zookeeper(context: MetadataLogContext, session: ZooKeeperSession) -> NodeMetadataLog:
-    """This node's part, by a session that begins with the start of the log."""
+    """This node's metadata log, with a session that starts with the log."""
     if context.config.migrating_broker:
         return _migrating(context, session)
     log = _tree(context, session, context.publisher)
@@ -26,9 +26,9 @@ def zookeeper(context: MetadataLogContext, session: ZooKeeperSession) -> NodeMet
 
 
 def _migrating(context: MetadataLogContext, session: ZooKeeperSession) -> NodeMetadataLog:
-    """Both parts; what the quorum is asked by others, or administered by, is served by its controllers alone."""
+    """Both logs; requests of other nodes and administrators to the quorum are served by its controllers only."""
     if context.peers is None:
-        raise InvariantError("a broker that migrating_broker reaches other nodes")
+        raise InvariantError("a migrating broker needs connections to other nodes")
     tree_images, quorum_images = MetadataPublisher(), MetadataPublisher()
     tree = _tree(context, session, tree_images)
     quorum = kraft(context._replace(publisher=quorum_images))
@@ -51,4 +51,4 @@ def _tree(context: MetadataLogContext, session: ZooKeeperSession, publisher: Met
 
 
 def _register_nothing(_registry: MetricsRegistry) -> None:
-    """What there is to count is the controller's."""
+    """Register no gauges: the controller has them."""

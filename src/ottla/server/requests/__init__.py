@@ -1,4 +1,4 @@
-"""The path of a request: authentication, authorization, limits, dispatch, forwarding to the controller, response cache.
+"""Request path: authentication, authorization, limits, dispatch, forwarding to the controller, response cache.
 
 Handlers of single APIs are in `server.handlers`.
 """

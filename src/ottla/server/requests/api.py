@@ -1,8 +1,8 @@
-"""An API as a row: what the dispatcher has to know of it, declared once, beside its handler.
+"""API declarations for the dispatcher, beside their handlers.
 
 Messages and versions are declared with the messages (`protocol.registry`), and so are the error codes in a response
-(`protocol.error_codes`). Rows lie in the tables of their rooms (`handlers/*/apis.py`), of which `server.wiring.apis`
-makes what a listener serves. A handler gets the context of its room, which is the type that its row is generic in.
+(`protocol.error_codes`). Each handler package has a table of its APIs (`handlers/*/apis.py`); `server.wiring.apis`
+selects those that a listener serves. A handler gets the context of its package, the type parameter of its API.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ Serve = Callable[[ContextT_contra, Request, bytearray, int, int], "list[Part] | 
 Handle = Callable[[ContextT_contra, Request, Any], "object | None"]
 """Gets the request message; returns the response message, None when it parked the request.
 
-One whose answer may be large returns a generator that makes it in short steps (`server.requests.stepped`)."""
+A handler with a large response returns a generator that builds it in short steps (`server.requests.stepped`)."""
 
 ErrorResponse = Callable[[Any, ErrorCode, str], "object | None"]
-"""The response for a request that failed as a whole, from its message, the code and words that may be empty.
+"""Builds the response of a request that failed as a whole, from its message, the code and a text, possibly empty.
 
-None when the response has no place for it; then the connection closes.
+None when the response can't carry it; then the connection closes.
 """
 
 Guard = Callable[[ContextT_contra, Request, Any], "object | None"]
-"""Gets the request message before the handler, where there is an authorizer; see `server.requests.authorization`.
+"""Gets the request message before the handler, if there is an authorizer; see `server.requests.authorization`.
 
-Returns the response where nothing is left to handle. Raises KafkaError.
+Returns the response if nothing is left to handle. Raises KafkaError.
 """
 
 BrokerPrevalidate = Callable[[ContextT_contra, Request, Any], "object | None"]
-"""Gets the request message on the broker that was asked, before the controller decides, and takes out what it refuses.
+"""Gets the request message on the receiving broker, before the controller decides, and removes refused items.
 
-Returns the response where nothing is left.
+Returns the response if nothing is left.
 """
 
 CacheInputs = Callable[[ContextT_contra], tuple[object, ...]]
-"""The objects that responses depend on beside the request; all immutable."""
+"""Objects that responses depend on besides the request; all immutable."""
 
 
 class Api(Generic[ContextT_contra]):
-    """One row. See `RawApi` and `SchemaApi`.
+    """One API. See `RawApi` and `SchemaApi`.
 
-    `needs` is what the request as a whole has to be allowed, `item_needs` what single things in it may need.
-    `throttled` is False for what nodes ask of one another and no quota may slow down.
+    `needs` is the permission for the request as a whole, `item_needs` those that single items may need.
+    `throttled` is False for requests between nodes, which quotas must not delay.
     """
 
     __slots__ = ("item_needs", "key", "listeners", "needs", "throttled")
@@ -86,7 +86,7 @@ class Api(Generic[ContextT_contra]):
 
 
 class RawApi(Api[ContextT_contra]):
-    """An API with a hand-written codec: the handler parses, encodes and counts errors by itself."""
+    """An API with a hand-written codec: the handler parses, encodes and counts errors itself."""
 
     __slots__ = ("serve",)
 
@@ -103,12 +103,11 @@ class RawApi(Api[ContextT_contra]):
 
 
 class SchemaApi(Api[ContextT_contra]):
-    """An API whose messages are declared: the handler sees them alone.
+    """An API with declared messages: the handler gets and returns messages.
 
-    `forwarded`: the active controller serves it, wherever that is; a broker that is not it hands the request on. A
-    `BrokerPrevalidate` in its place says the same, and sees the request before. With a `cache_inputs`, responses
-    without an error are remembered (`response_cache`). With a `division`, a request that names many things is answered
-    part by part (`stepped`).
+    `forwarded`: the active controller serves it; other brokers forward the request. A `BrokerPrevalidate` instead of
+    True also forwards, and checks the request first. With `cache_inputs`, responses without an error are cached
+    (`response_cache`). With a `division`, a request that names many items is answered part by part (`stepped`).
     """
 
     __slots__ = (
@@ -153,29 +152,29 @@ class SchemaApi(Api[ContextT_contra]):
         return self
 
     def served_only_on(self, listener_name: str) -> SchemaApi[ContextT_contra]:
-        """The row for one listener: on others of the same node there is no such API."""
+        """The API for one listener: others of the same node do not have it."""
         row = copy.copy(self)
         row.only_on = listener_name
         return row
 
 
 class ApiBinding(NamedTuple):
-    """A row with the context that its handler gets."""
+    """An API with the context that its handler gets."""
 
     api: Api[Any]
     context: Any
 
 
 def served_on(listener: Listeners, rows: Iterable[Api[ContextT_contra]], context: ContextT_contra) -> list[ApiBinding]:
-    """The rows that a kind of listener serves."""
+    """The APIs that a kind of listener serves."""
     return [ApiBinding(row, context) for row in rows if listener in row.listeners]
 
 
 def bare_error(response: Callable[..., object]) -> ErrorResponse:
-    """For responses that tell of a failure the code alone."""
+    """For responses with only an error code."""
     return lambda message, code, text: response(error_code=code)
 
 
 def error_with_message(response: Callable[..., object]) -> ErrorResponse:
-    """For responses that tell code and words of a failure."""
+    """For responses with an error code and a message."""
     return lambda message, code, text: response(error_code=code, error_message=text or None)

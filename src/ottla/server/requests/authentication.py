@@ -1,11 +1,11 @@
-"""Who has to say who it is before anything else: SASL in front of the dispatcher, on one listener (KIP-43, KIP-368).
+"""SASL authentication before the dispatcher, on one listener (KIP-43, KIP-368).
 
-Each connection has a gate, which knows three requests and no more until its client is authenticated: ApiVersions,
-SaslHandshake and SaslAuthenticate. The order of them is `ottla.security.sasl.session`'s. Then it is out of the way,
-unless the session has an end: then it stays to see the client authenticate again, or close the connection.
+Each connection has a gate, which accepts only three requests until its client is authenticated: ApiVersions,
+SaslHandshake and SaslAuthenticate. `ottla.security.sasl.session` defines their order. Afterwards the gate is removed,
+unless the session expires: then it stays to handle re-authentication or to close the connection.
 
-Invariants: a request of nobody is smaller than `max_request_bytes`, and is read by no handler; who failed is answered
-only after the delay, and reads nothing meanwhile.
+Invariants: an unauthenticated request is smaller than `max_request_bytes`, and reaches no handler; a failed client is
+answered only after a delay, and its connection is not read meanwhile.
 """
 
 from __future__ import annotations
@@ -32,31 +32,29 @@ from ottla.security.sasl.session import MechanismOffer, Phase, SaslSession, Step
 logger = logging.getLogger(__name__)
 
 MAX_ELEMENTS = 16
-"""Of any list in a request before authentication; none has one."""
+"""Maximum length of a list in a request before authentication; valid requests have none."""
 _SIZE = Struct(">i")
 
 
 class AuthenticationMetrics:
-    """Counters of all listeners, by Kafka's names."""
+    """Counters of all listeners, with Kafka's names."""
 
     __slots__ = ("again", "expired", "failed", "succeeded")
 
     def __init__(self, registry: MetricsRegistry) -> None:
         prefix = "kafka_server_socket_server_metrics_"
-        self.succeeded = registry.counter(prefix + "successful_authentication_total", "Clients that said who they are")
+        self.succeeded = registry.counter(prefix + "successful_authentication_total", "Successful authentications")
         self.failed = registry.counter(
-            prefix + "failed_authentication_total", "Connections whose peer did not show who it is, or speak TLS"
+            prefix + "failed_authentication_total", "Connections that failed authentication or the TLS handshake"
         )
-        self.again = registry.counter(
-            prefix + "successful_reauthentication_total", "Clients that said again who they are"
-        )
+        self.again = registry.counter(prefix + "successful_reauthentication_total", "Successful re-authentications")
         self.expired = registry.counter(
-            "ottla_network_expired_sessions_closed_total", "Connections closed because their session was over"
+            "ottla_network_expired_sessions_closed_total", "Connections closed because their session expired"
         )
 
 
 class ListenerAuthentication:
-    """What the connections of one listener share."""
+    """Shared state of the connections of one listener."""
 
     def __init__(
         self,
@@ -70,7 +68,7 @@ class ListenerAuthentication:
         failure_delay_ms: int,
         max_request_bytes: int,
     ) -> None:
-        """`dispatcher` serves who is authenticated; steps that wait go to `pool`; the last two are Kafka's settings."""
+        """`dispatcher` serves authenticated clients; blocking steps run in `pool`; the last two are settings."""
         self.offers = offers
         self.dispatcher = dispatcher
         self.clock = clock
@@ -81,12 +79,12 @@ class ListenerAuthentication:
         self.max_request_bytes = max_request_bytes
 
     def gate(self) -> AuthenticationGate:
-        """One for a new connection."""
+        """The gate of a new connection."""
         return AuthenticationGate(self)
 
 
 class AuthenticationGate:
-    """Of one connection. Implements `ottla.common.platform.channel.Gate`."""
+    """The gate of one connection. Implements `ottla.common.platform.channel.Gate`."""
 
     __slots__ = ("_listener", "_session")
 
@@ -112,7 +110,7 @@ class AuthenticationGate:
         if not session.authenticating and not (begins and session.begin_again()):
             if session.expired:
                 self._listener.metrics.expired.value += 1
-                raise ProtocolError("the session is over, and the client did not authenticate again")
+                raise ProtocolError("the session expired without re-authentication")
             return self._listener.dispatcher.handle(channel, buffer, start, end)
         if session.phase is Phase.BARE_TOKENS:
             token = bytes(buffer[start:end])
@@ -130,13 +128,13 @@ class AuthenticationGate:
         key, version, correlation_id, size = REQUEST_FIELDS.unpack_from(buffer, start)
         session = self._session
         if key == ApiKey.API_VERSIONS:
-            session.versions_told()
+            session.versions_requested()
             parts = self._listener.dispatcher.handle(channel, buffer, start, end)
             if API[key].supports(version):
                 session.versions_known()
             return parts
         if key not in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
-            raise ProtocolError(f"API key {key} came before authentication")
+            raise ProtocolError(f"a request with API key {key} before authentication")
         spec = API[key]
         if not spec.supports(version):
             raise ProtocolError(f"{spec.name} version {version} is not served")
@@ -156,7 +154,7 @@ class AuthenticationGate:
     def _take(
         self, channel: IdentifiedChannel, token: bytes, answer: Callable[[Step | None], list[Part]]
     ) -> list[Part] | None:
-        """Take a token, off the loop where that waits; `answer` makes the response of what was taken there."""
+        """Process a token, off the loop if that blocks; `answer` builds the response from the result."""
         step = self._session.blocking_step(token)
         if step is None:
             return self._after(channel, answer(None))
@@ -179,7 +177,7 @@ class AuthenticationGate:
         return None
 
     def _after(self, channel: IdentifiedChannel, parts: list[Part]) -> list[Part] | None:
-        """What follows a step; the answer, None where it is late because of a failure."""
+        """Complete a step; returns the response, None if it is delayed because of a failure."""
         session, metrics = self._session, self._listener.metrics
         if session.phase is Phase.FAILED:
             metrics.failed.value += 1

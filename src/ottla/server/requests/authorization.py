@@ -1,10 +1,10 @@
-"""What a request has to be allowed to do, and who says whether it is.
+"""Authorization of requests: required permissions and the authorizer interface.
 
-The row of an API names what it needs as a whole, which the dispatcher asks for before the handler runs, and what it
-needs for each thing that it names (topics, groups, settings). For those a row has a guard, which the dispatcher calls
-next: it takes out of the request what may not be asked, and leaves in `Request.amend` what is to be said of it in the
-response, so that the handler sees what is allowed and nothing else. A handler that only then knows what is named asks
-by `Request.allowed`. Without an authorizer everybody may do everything, no guard is called and nobody is asked.
+The API declares the permission for the request as a whole, which the dispatcher checks before the handler runs, and
+those for the items in it (topics, groups, configs). For items an API has a guard, called next by the dispatcher. The
+guard removes unauthorized items from the request and stores their errors for the response in `Request.amend`, so that
+the handler sees only authorized ones. A handler that learns resources only later checks with `Request.allowed`. Without
+an authorizer every operation is allowed and no guard is called.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ottla.security.authorizer import StandardAuthorizer
 
 
 class RequiredPermission(NamedTuple):
-    """An operation on a resource; where the whole request needs it, `attribute` of the request has the resource's name.
+    """An operation on a resource; if the whole request needs it, `attribute` of the request has the resource's name.
 
-    The cluster needs none.
+    The cluster resource needs no attribute.
     """
 
     operation: AclOperation
@@ -48,7 +48,7 @@ class Authorizer(Protocol):
     ) -> bool:
         """Whether `principal` ("User:name") may do this from `client_host`, in a request of that name.
 
-        `audit`: a refusal goes into the audit log. It does not where nothing was asked for by name: in filters, and for
+        `audit`: log a denial to the audit log. False for resources that the request does not name: in filters, and for
         the operations that responses describe.
         """
         ...
@@ -61,7 +61,7 @@ class Authorizer(Protocol):
 
 
 def make_authorizer(config: BrokerConfig, publisher: MetadataPublisher) -> Authorizer | None:
-    """The authorizer that the settings name, by the newest metadata that is published; None where they name none."""
+    """The authorizer that the settings name, with the newest published metadata; None if they name none."""
     if not config.get_str("authorizer.class.name"):
         return None
 
@@ -82,13 +82,13 @@ DENIED = {
     ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-"""What a client hears that may not."""
+"""Error codes of denials by resource type."""
 
 DENIED_TEXT = "Authorization failed."
-"""In words, as Apache Kafka has them."""
+"""Apache Kafka's message of a denial."""
 
 NOT_REQUESTED = -(2**31)
-"""Authorized operations in a response to a request that did not ask for them."""
+"""Value for responses to a request that did not request authorized operations."""
 
 _CONFIGS = (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
 
@@ -112,14 +112,14 @@ OPERATIONS: dict[ResourceType, tuple[AclOperation, ...]] = {
         *_CONFIGS,
     ),
 }
-"""What there is to be allowed with each type of resource that responses describe."""
+"""Operations on each resource type that responses describe."""
 
 
 Item = TypeVar("Item")
 
 
 def split_allowed(items: Iterable[Item], allowed: Callable[[Item], bool]) -> tuple[list[Item], list[Item]]:
-    """What may be asked, and what may not, each in its order."""
+    """Authorized and unauthorized items, each in their order."""
     kept: list[Item] = []
     refused: list[Item] = []
     for item in items:
@@ -133,4 +133,4 @@ def operation_bits(operations: Iterable[AclOperation]) -> int:
 
 
 EVERY_OPERATION = {resource_type: operation_bits(operations) for resource_type, operations in OPERATIONS.items()}
-"""What everybody may do without an authorizer."""
+"""All operations, for brokers without an authorizer."""

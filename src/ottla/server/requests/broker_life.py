@@ -1,4 +1,4 @@
-"""A broker's life in its cluster as `server.broker` sees it, whoever keeps the cluster: a quorum, or ZooKeeper."""
+"""Interface of a broker's lifecycle for `server.broker`, implemented for a quorum and for ZooKeeper."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ LifeDone = Callable[[BaseException | None], None]
 
 
 class BrokerLife(Protocol):
-    """In the order of the calls; all of them belong to the loop."""
+    """A broker's lifecycle, in the order of the calls; all of them run on the loop."""
 
     @property
     def broker_epoch(self) -> int:
-        """Of the registration that holds; -1 before the first."""
+        """Epoch of the current registration; -1 before the first."""
         ...
 
     def start(self, done: LifeDone) -> None:
-        """Register: `done(None)` once the metadata published here has it, OperatorError where that can't be."""
+        """Register: `done(None)` once the metadata published here has it, OperatorError if it fails."""
         ...
 
     def serve(self, done: LifeDone) -> None:
-        """Everything is open: `done(None)` once the others count on this broker."""
+        """All partitions are open: `done(None)` once the cluster uses this broker."""
         ...
 
     def shut_down(self, done: LifeDone) -> None:
-        """Have others lead what this broker leads; `done(None)` when they do, or nobody is there to see to it."""
+        """Move this broker's leaderships; `done(None)` afterwards, or if no controller can move them."""
         ...
 
     def directory_failed(self, directory_id: Uuid) -> None:
-        """A data directory of several is lost."""
+        """One of several data directories is lost."""
         ...
 
     def end(self) -> None:
-        """Ask for nothing any more."""
+        """Stop sending requests."""
         ...

@@ -1,7 +1,7 @@
-"""The limits that hold for clients of this broker, by what was published last, and what their groups have used.
+"""Client quotas of this broker, from the published metadata, and the usage of their groups.
 
-Left out: when something is used and who waits for it (`server.requests.throttling`), changes of partitions, which the
-controller counts, and replicas of other brokers.
+Not here: recording of usage and throttling (`server.requests.throttling`), controller mutation quotas, and
+replication quotas.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ottla.quota.windows import Windows
 
 _NO_QUOTAS: Quotas = {}
 MAX_SHOWN_GROUPS = 500
-"""Of one kind of limit; more are held to theirs, and have no metrics."""
+"""Maximum of groups with metrics per quota type; further groups are limited without metrics."""
 
 
 class LimitsOfClient(NamedTuple):
-    """The groups that one client belongs to; None where nothing limits it."""
+    """The groups of one client; None if it has no limit."""
 
     produce: GroupUse | None
     fetch: GroupUse | None
@@ -40,7 +40,7 @@ class LimitsOfClient(NamedTuple):
 
 
 class ClientQuotas:
-    """What is published, ready to be asked; `version` rises when it changes."""
+    """The published quotas, prepared for lookup; `version` increases on changes."""
 
     __slots__ = (
         "_clock",
@@ -77,7 +77,7 @@ class ClientQuotas:
 
     @property
     def any(self) -> bool:
-        """Whether any client is limited, so that requests have to be looked at."""
+        """Whether any client has quotas, so that requests have to be checked."""
         return bool(self.produce or self.fetch or self.request or self._mutations)
 
     def follow(self, follower: Callable[[], None]) -> None:
@@ -85,7 +85,7 @@ class ClientQuotas:
         self._followers.append(follower)
 
     def use_config(self, config: BrokerConfig) -> None:
-        """Go on with these settings."""
+        """Apply changed broker settings."""
         self._ignored = config.ignores_quotas
         rates = self.connections
         rates.of_listeners = config.connection_rates
@@ -93,7 +93,7 @@ class ClientQuotas:
         rates.exempt = config.inter_broker_listener if len(config.listeners) > 1 else None
 
     def use(self, image: MetadataImage) -> None:
-        """Go on with the limits of `image`, from now on and for those who wait already."""
+        """Apply the quotas of `image`, also to clients that are already throttled."""
         quotas = _NO_QUOTAS if self._ignored else image.client_quotas
         if quotas is self._quotas:
             return
@@ -107,7 +107,7 @@ class ClientQuotas:
             follower()
 
     def of(self, principal: str, client_id: str) -> LimitsOfClient | None:
-        """The groups of a client; None where nothing at all limits it."""
+        """The groups of a client; None if it has no limit at all."""
         user, now_s = user_of(principal), self._clock.monotonic()
         limits = LimitsOfClient(
             self.produce.of(user, client_id, now_s),
@@ -118,7 +118,7 @@ class ClientQuotas:
 
 
 class _Shown:
-    """The metrics of the groups of one kind: how much they use, and how long they were made to wait."""
+    """The metrics of one quota type's groups: usage and throttle time."""
 
     __slots__ = ("_clock", "_count", "_names", "_registry")
 
@@ -140,13 +140,13 @@ class _Shown:
         rate, throttle_time = self._names
         self._registry.gauge(
             rate,
-            "What a group of clients with a quota uses: bytes a second, percent of the loop's time.",
+            "Usage of a quota group: bytes per second, or percent of the event loop's time.",
             labels,
             lambda: use.rate.rate(clock.monotonic()),
         )
         self._registry.gauge(
             throttle_time,
-            "Mean time in ms that connections of a group with a quota were made to wait.",
+            "Mean throttle time of a quota group's connections, in ms.",
             labels,
             lambda: use.waits.mean(clock.monotonic()),
         )

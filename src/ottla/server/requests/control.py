@@ -1,4 +1,4 @@
-"""What decides in a cluster, as one node has it: the metadata log, its own controller, the way to the active one."""
+"""A node's control plane: the metadata log, its own controller, and the channel to the active one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""APIs that the controller decides: a pure function gets the newest image and the request, and the answer waits.
+"""Requests that the controller decides: a pure function of the newest image and the request.
 
-The channel parks until the quorum has committed the records of the decision. One that makes partitions also waits until
-this broker has opened them, so that its client can use them at once.
+The channel parks until the quorum has committed the records of the decision. A request that creates partitions also
+waits until this broker has opened them, so that its client can use them at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ottla.server.requests.stepped import Division
 
 Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]
 Decide = Callable[[MetadataImage, Any, ControllerContext], ControllerResult[Any]]
-"""A function of the controller: the image, the request message, what it needs beside them."""
+"""A decision function of the controller: the image, the request message, and its further inputs."""
 
 
 _BEFORE_TAKEOVER: Final = frozenset(
@@ -37,11 +37,11 @@ _BEFORE_TAKEOVER: Final = frozenset(
         ApiKey.UPDATE_FEATURES,
     }
 )
-"""What a quorum decides while ZooKeeper still keeps the cluster (KIP-866)."""
+"""APIs that a quorum decides while ZooKeeper still stores the cluster (KIP-866)."""
 
 
 class ControllerQueue:
-    """The controller of this node, as handlers ask it."""
+    """The controller of this node, as handlers use it."""
 
     __slots__ = ("_controller", "_replicas")
 
@@ -51,11 +51,11 @@ class ControllerQueue:
 
     @property
     def active(self) -> bool:
-        """Whether this node decides; NOT_CONTROLLER is the answer to everything otherwise."""
+        """Whether this node decides; otherwise every request gets NOT_CONTROLLER."""
         return self._controller.active
 
     def mutation(self, request: Request, image: MetadataImage, context: ControllerContext, *, strict: bool) -> Mutation:
-        """Who is charged for the partitions that a request makes or deletes."""
+        """The charge for partitions that a request creates or deletes."""
         quotas = {} if context.config.ignores_quotas else image.client_quotas
         return self._controller.mutations.begin(
             quotas, request.principal, request.client_id or "", context.now_ms / 1000, strict=strict
@@ -63,30 +63,30 @@ class ControllerQueue:
 
     @property
     def image(self) -> MetadataImage:
-        """The newest image, committed or not; means something only while this node is active."""
+        """The newest image, committed or not; valid only while this node is active."""
         return self._controller.image
 
     def heard_from(self, broker_id: int) -> None:
-        """On ZooKeeper, a broker fetched metadata from this node, so it is alive."""
+        """On ZooKeeper: a broker fetched metadata from this node, so it is alive."""
         self._controller.heard_from(broker_id)
 
     def submit(self, request: Request, operation: Operation, *, makes_partitions: bool = False) -> None:
         """Run `operation` in the controller's order and answer with its response once its records are committed.
 
-        A quorum to which a cluster is to come from ZooKeeper decides nothing of what that is to bring.
+        Before the migration of a cluster from ZooKeeper, a quorum refuses operations on data that the migration brings.
         """
 
         def decide(image: MetadataImage, context: ControllerContext) -> ControllerResult[Any]:
             waits = image.zk_migration_state is ZkMigrationState.PRE_MIGRATION
             if waits and request.api_key not in _BEFORE_TAKEOVER:
-                raise KafkaError(ErrorCode.NOT_CONTROLLER, "ZooKeeper keeps the cluster until this quorum takes over.")
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "ZooKeeper stores the cluster until this quorum takes over.")
             return operation(image, context)
 
         def done(response: object | None, error: BaseException | None) -> None:
             channel = request.channel
             lost = isinstance(error, KafkaError) and error.code is ErrorCode.NOT_CONTROLLER
             if lost and isinstance(channel, EnvelopedChannel):
-                # The broker that forwarded it asks the next controller; its client need not know.
+                # The forwarding broker retries with the next controller; its client need not know.
                 channel.refuse(ErrorCode.NOT_CONTROLLER)
             elif error is None and makes_partitions:
                 self._replicas.when_opened(lambda: request.answer(lambda: _outcome(response, None)))
@@ -97,7 +97,7 @@ class ControllerQueue:
 
 
 class DecidingContext(Protocol):
-    """The context of a room with such APIs."""
+    """A handler context with a controller."""
 
     @property
     def decisions(self) -> ControllerQueue: ...
@@ -117,10 +117,10 @@ def controller_api(
     refused_from: int | None = None,
     divisions: tuple[Division, ...] = (),
 ) -> SchemaApi[DecidingContext]:
-    """The row of an API whose answer is the decision alone.
+    """API whose response is the controller's decision.
 
-    `refused_from`: it makes or deletes partitions, and is charged for them; who may make no more now is refused from
-    this version on, and waits for it below (KIP-599).
+    `refused_from`: it creates or deletes partitions and is charged for them; a client above its quota is refused from
+    this version on, and throttled below it (KIP-599).
     """
 
     def handle(context: DecidingContext, request: Request, message: Any) -> None:

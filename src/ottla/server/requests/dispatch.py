@@ -1,13 +1,14 @@
-"""From a frame to a handler and back: header, version check, authorization, errors contained, all counted.
+"""Dispatcher: from a frame to a handler and back, with header, version check, authorization, errors and counters.
 
-It acts on the row of the API (`server.requests.api`), so that no handler does.
+It uses the API declarations (`server.requests.api`), so that handlers need not.
 
-Invariants: nothing but ProtocolError leaves `handle`, and that closes the connection, and InvariantError, which ends
-the broker; every accepted request is answered exactly once, unless it is a produce with acks=0 or its connection
-closed; an API or version that is not in the table is never handed to a handler.
+Invariants:
+- Only ProtocolError, which closes the connection, and InvariantError, which ends the broker, leave `handle`.
+- Every accepted request is answered exactly once, except a produce with acks=0 or on a closed connection.
+- An API or version that is not in the table never reaches a handler.
 
-Left out: what requests mean (`server.handlers`), the order of requests of one connection, which the connection keeps,
-and quotas (`server.requests.throttling`).
+Not here: the semantics of requests (`server.handlers`), the order of requests of one connection, which the connection
+preserves, and quotas (`server.requests.throttling`).
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ from ottla.server.requests.stepped import PartRequest, SteppedAnswer, Steps, div
 _SIZE = struct.Struct(">i")
 
 LARGE_BODY_BYTES = 16 * 1024
-"""A request that is larger is read in steps too."""
+"""Larger requests are also parsed in steps."""
 
 
 class _Entry:
-    """One row of the table, with its counters."""
+    """One API of the table, with its counters."""
 
     __slots__ = (
         "cache",
@@ -86,17 +87,17 @@ class _Entry:
         self.forwarded = self.declared is not None and self.declared.forwarded
         self.cache = ResponseCache()
         self.stepped_error_codes: Callable[[Any], Generator[None, None, list[int]]] | None = None
-        """The same in short steps, once it was needed."""
+        """The parser in short steps, created on first use."""
         self.error_codes: Callable[[Any], list[int]] = self._compile_error_codes
-        """The error codes in a response of a declared API, at whatever level they stand."""
+        """Extracts the error codes from a response of a declared API, at any level."""
 
     def _compile_error_codes(self, response: object) -> list[int]:
-        """Stands for `error_codes` until the first response."""
+        """Placeholder of `error_codes` until the first response."""
         self.error_codes = compile_error_codes(self.spec.response)
         return self.error_codes(response)
 
     def failed(self, request: Request, code: ErrorCode, text: str) -> object | None:
-        """Note that a request failed as a whole; the response that says so, None when there is none."""
+        """Count a request that failed as a whole; returns the error response, None if there is none."""
         self.statistics.failed(code)
         request.errors = (code,)
         if self.declared is None or request.message is None:
@@ -105,17 +106,17 @@ class _Entry:
 
 
 class DispatcherContext(NamedTuple):
-    """What a dispatcher needs of its node."""
+    """Dependencies of a dispatcher on its node."""
 
     clock: Clock
     purgatory: Purgatory
     limits: RequestLimits
     controller: ControllerChannel
-    """Where requests go that only the active controller serves."""
+    """Forwards requests that only the active controller serves."""
     statistics: BrokerStatistics
     failures: Failures
     shares: LoopShares | None = None
-    """Where answers wait that are made in steps; None: each is made at once."""
+    """Queue of responses built in steps; None: each is built at once."""
 
 
 class RequestDispatcher:
@@ -143,9 +144,9 @@ class RequestDispatcher:
     ) -> None:
         self._context = context
         self.serves_controller = serves_controller
-        """This is a controller's listener, where nothing is forwarded any further."""
+        """Whether this is a controller's listener, which forwards nothing."""
         self.authorizer = authorizer
-        """Who is asked what a request may do; nobody where everybody may do everything."""
+        """Authorizes requests; None allows everything."""
         self._monotonic = context.clock.monotonic
         self._element_limit = context.limits.element_limit
         self._entries: dict[int, _Entry] = {}
@@ -154,7 +155,7 @@ class RequestDispatcher:
             self._entries[key] = _Entry(served, context.statistics.add_api(key, API[key].name))
         self._parked: dict[int, DelayedOperation] = {}
         self._stepped: dict[int, SteppedAnswer] = {}
-        """Answers in work, by connection."""
+        """Responses being built, by connection."""
         self._stopped = False
 
     def handle(self, channel: Channel, buffer: bytearray, start: int, end: int) -> list[Part] | None:
@@ -186,13 +187,13 @@ class RequestDispatcher:
             raise
         except Exception as error:
             self._context.failures(entry.name, error)
-            raise ProtocolError(f"{entry.name} v{api_version} failed inside the broker") from None
+            raise ProtocolError(f"{entry.name} v{api_version} failed: internal error") from None
         if parts is not None:
             statistics.latency_ms.observe((self._monotonic() - started_s) * 1000)
         return parts
 
     def connection_closed(self, channel: Channel) -> None:
-        """Forget what is parked for a connection that is gone."""
+        """Cancel the parked operation of a closed connection."""
         stepped = self._stepped.pop(channel.id, None)
         if stepped is not None:
             stepped.close()
@@ -201,27 +202,27 @@ class RequestDispatcher:
             self._context.purgatory.cancel(operation)
 
     def stop(self) -> None:
-        """Refuse what comes from now on; what is parked is still answered."""
+        """Refuse new requests from now on; parked ones are still answered."""
         self._stopped = True
 
     @property
     def stopped(self) -> bool:
-        """Nothing long may begin any more."""
+        """Whether no long work may start any more."""
         return self._stopped
 
     def may_be_forwarded(self, data: bytearray) -> bool:
-        """Whether the request in `data` is one that brokers hand on to the controller."""
+        """Whether the request in `data` is one that brokers forward to the controller."""
         if len(data) < REQUEST_FIELDS.size:
             return False
         entry = self._entries.get(REQUEST_FIELDS.unpack_from(data)[0])
         return entry is not None and entry.forwarded
 
     def unthrottled(self) -> frozenset[int]:
-        """The keys of what no quota may slow down."""
+        """API keys that quotas must not delay."""
         return frozenset(key for key, entry in self._entries.items() if not entry.throttled)
 
     def apis(self, listener_name: str) -> list[ApiSpec]:
-        """Everything that is served on a listener, by key."""
+        """All APIs of a listener, by key."""
         return [
             entry.spec
             for _, entry in sorted(self._entries.items())
@@ -235,7 +236,7 @@ class RequestDispatcher:
         self._parked[request.channel.id] = operation
 
     def answer_parked(self, request: Request, build: Callable[[], object]) -> None:
-        """Finish a parked request of a declared API."""
+        """Complete a parked request of a declared API."""
         if request.channel.closed:
             return
         entry = self._entries[request.api_key]
@@ -248,7 +249,7 @@ class RequestDispatcher:
             raise
         except Exception as error:
             self._context.failures(entry.name, error)
-            request.channel.close(f"{entry.name} failed inside the broker")
+            request.channel.close(f"{entry.name} failed: internal error")
             return
         if parts is not None:
             self.finish_parked(request, list(parts))
@@ -261,7 +262,7 @@ class RequestDispatcher:
         request.channel.respond(parts)
 
     def count_error(self, request: Request, error_code: int) -> None:
-        """Note an error code in an answer."""
+        """Count an error code in a response."""
         self._entries[request.api_key].statistics.failed(error_code)
 
     # --- inside ----------------------------------------------------------------------------------------------------
@@ -273,7 +274,7 @@ class RequestDispatcher:
         if api is None:
             raise InvariantError(f"{entry.name} has no handler")
         if api.only_on is not None and request.listener_name != api.only_on:
-            raise ProtocolError(f"{entry.name} is served on listener {api.only_on} alone")
+            raise ProtocolError(f"{entry.name} is served only on listener {api.only_on}")
         cached: Key | None = None
         if api.cache_inputs is not None and self.authorizer is None:
             cached = (request.api_version, request.listener_name, bytes(buffer[body_start:end]))
@@ -288,7 +289,7 @@ class RequestDispatcher:
         if end - body_start > LARGE_BODY_BYTES:
             with memoryview(buffer) as view:
                 body = bytes(view[body_start:end])
-                # A frame may be a hundred MB: it is copied as a whole only where it may be forwarded as it is.
+                # A frame may be a hundred MB: it is copied as a whole only if it may be forwarded unchanged.
                 frame = bytes(view[start:end]) if entry.forwarded and not self.serves_controller else b""
             return self._begin_steps(entry, request, self._read_and_serve(entry, api, request, body, frame))
         limit = self._element_limit()
@@ -305,9 +306,9 @@ class RequestDispatcher:
         return self._build(entry, request, lambda: self._serve_steps(entry, api, request)) or None
 
     def _forward(self, request: Request, data: bytes) -> None:
-        """Hand a request on to the active controller; its answer goes to the client as it is.
+        """Forward a request to the active controller; its response goes to the client unchanged.
 
-        Of one that was screened there goes what is left of it, and what is not comes into the answer.
+        After a prevalidation only the remaining items are forwarded, and the refused ones are added to the response.
         """
         key, version = request.api_key, request.api_version
         if request.amend is not None:
@@ -324,7 +325,7 @@ class RequestDispatcher:
         self._context.controller.forward(data, request.principal, request.channel.client_host, answered)
 
     def _serve_steps(self, entry: _Entry, api: SchemaApi[Any], request: Request) -> object | None:
-        """What guard and handler make of a request; a generator where that is large."""
+        """Run guard and handler; returns a generator if the request is large."""
 
         def serve(asked: Request) -> object | None:
             if self.authorizer is not None:
@@ -348,7 +349,7 @@ class RequestDispatcher:
         return serve(request)
 
     def _read_and_serve(self, entry: _Entry, api: SchemaApi[Any], request: Request, body: bytes, frame: bytes) -> Steps:
-        """The whole work on a large request; None where it is parked elsewhere."""
+        """The complete work on a large request; None if it is parked elsewhere."""
         limit = self._element_limit()
         request.message = yield from read_in_steps(entry.spec.request, request.api_version, body, limit)
         del body
@@ -369,9 +370,9 @@ class RequestDispatcher:
         return response
 
     def _build(self, entry: _Entry, request: Request, build: Callable[[], object | None]) -> list[Part] | None:
-        """Run `build` and encode; an error becomes the response that the API has for it, else ProtocolError.
+        """Run `build` and encode; an error becomes the error response of the API, else ProtocolError.
 
-        An empty list where `build` parked the request, None where the answer is made in steps that are not over.
+        Returns an empty list if `build` parked the request, None if the response is still being built in steps.
         """
         try:
             response = build()
@@ -390,14 +391,14 @@ class RequestDispatcher:
         except Exception as error:
             response = self._refusal(entry, request, error)
         if response is None:
-            raise ProtocolError(f"{entry.name} failed and its response has no place to say so")
+            raise ProtocolError(f"{entry.name} failed, and its response can't carry the error")
         frame = encode_response(request.api_key, request.api_version, request.correlation_id, response)
         if request.remember is not None:
             request.remember(frame)
         return [frame]
 
     def _refusal(self, entry: _Entry, request: Request, error: Exception) -> object | None:
-        """The response that says what failed."""
+        """The error response."""
         if not isinstance(error, KafkaError):
             self._context.failures(entry.name, error)
             return entry.failed(request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
@@ -416,13 +417,13 @@ class RequestDispatcher:
     # --- answers in steps ------------------------------------------------------------------------------------------
 
     def _begin_steps(self, entry: _Entry, request: Request, response: Steps) -> list[Part] | None:
-        """The answer if its first share of the loop ends it, else None: then it follows as that of a parked request."""
+        """The response if its first slice completes it, else None: then it follows like that of a parked request."""
         shares = self._context.shares
         steps = self._encoded(entry, request, response)
         channel_id = request.channel.id
 
         def forget() -> None:
-            # By the connection: a function that refers to its own answer would keep a large request until a collection.
+            # By connection: a closure over its own response would keep a large request until a garbage collection.
             self._stepped.pop(channel_id, None)
 
         def ended(parts: list[Part], spent_s: float) -> None:
@@ -440,7 +441,7 @@ class RequestDispatcher:
                 request.channel.close(str(error))
                 return
             self._context.failures(entry.name, error)
-            request.channel.close(f"{entry.name} failed inside the broker")
+            request.channel.close(f"{entry.name} failed: internal error")
 
         answer = SteppedAnswer(steps, self._monotonic, shares, ended, failed)
         self._stepped[channel_id] = answer
@@ -454,7 +455,7 @@ class RequestDispatcher:
         return parts or None
 
     def _encoded(self, entry: _Entry, request: Request, steps: Steps) -> Steps:
-        """`_build` and the encoding for a response that is made in steps."""
+        """`_build` and the encoding for a response that is built in steps."""
         try:
             response = yield from steps
             if response is None:
@@ -471,7 +472,7 @@ class RequestDispatcher:
         except Exception as error:
             response = self._refusal(entry, request, error)
         if response is None:
-            raise ProtocolError(f"{entry.name} failed and its response has no place to say so")
+            raise ProtocolError(f"{entry.name} failed, and its response can't carry the error")
         frame = yield from encode_response_in_steps(
             request.api_key, request.api_version, request.correlation_id, response
         )
@@ -480,7 +481,7 @@ class RequestDispatcher:
         return [frame]
 
     def _unsupported_version(self, entry: _Entry, api_version: int, correlation_id: int) -> list[Part]:
-        """ApiVersions answers error 35 in its version 0 with the range it knows (KIP-511); anything else closes."""
+        """ApiVersions answers error 35 in its version 0 with its version range (KIP-511); other APIs close."""
         api_key = entry.spec.key
         if api_key != ApiKey.API_VERSIONS:
             raise ProtocolError(f"{entry.name} version {api_version} is not served ({entry.lowest} to {entry.highest})")
@@ -494,9 +495,9 @@ class RequestDispatcher:
 
 
 def _guarded(entry: _Entry, api: SchemaApi[Any], request: Request) -> object | None:
-    """Take out of the request what may not be asked; the response where nothing is left.
+    """Remove unauthorized items from the request; returns the response if nothing is left.
 
-    Raises KafkaError when who asks may not ask this at all.
+    Raises KafkaError if the request as a whole is not authorized.
     """
     needs = api.needs
     if needs is not None:
@@ -519,7 +520,7 @@ def _handle_after(guarding: Steps, entry: _Entry, api: SchemaApi[Any], request: 
 def _remembering(
     entry: _Entry, request: Request, key: Key, cache_inputs: Callable[[Any], Any]
 ) -> Callable[[bytes], None]:
-    """What remembers the response to `request`, if that still depends on the same as when it was asked for."""
+    """A function that caches the response to `request`, if its inputs are unchanged since the request."""
     before = cache_inputs(entry.context)
 
     def remember(frame: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The connection of a broker that hands on a client's request, as the request inside sees it (KIP-590)."""
+"""Channel of a forwarded request: the broker's connection as the inner request sees it (KIP-590)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.server.requests.request import Request
 
 
 class EnvelopedChannel:
-    """Implements `Channel`: the client is the one behind the broker, and its answer goes back in the envelope."""
+    """Implements `Channel`: represents the client behind the broker; its response returns in the envelope."""
 
     __slots__ = ("_request", "client_host", "principal")
 
@@ -28,7 +28,7 @@ class EnvelopedChannel:
 
     @property
     def id(self) -> int:
-        """Of the broker's connection, of which one request is in work at a time."""
+        """Id of the broker's connection, which has one request in progress at a time."""
         return self._outer.id
 
     @property
@@ -43,21 +43,21 @@ class EnvelopedChannel:
         self._request.answer(lambda: enveloped(parts))
 
     def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
-        """Nothing: the broker in front of the client holds it, and others ask by the same connection."""
+        """No effect: the forwarding broker mutes the client, and other clients share this connection."""
 
     def close(self, reason: str) -> None:
         self._outer.close(reason)
 
     def refuse(self, code: ErrorCode) -> None:
-        """The envelope comes back with an error, in place of an answer to the request inside."""
+        """Answer the envelope with an error, instead of a response to the inner request."""
         self._request.answer(lambda: EnvelopeResponse(error_code=code))
 
 
 def enveloped(parts: list[Part]) -> EnvelopeResponse:
-    """The answer around the answer, whose size prefix goes."""
+    """The envelope with the inner response, without its size prefix."""
     data = bytearray()
     for part in parts:
         if not isinstance(part, bytes | bytearray | memoryview):
-            raise InvariantError("a forwarded request was answered with stored records")
+            raise InvariantError("the response of a forwarded request contains file regions")
         data += part
     return EnvelopeResponse(response_data=bytes(data[SIZE_BYTES:]))

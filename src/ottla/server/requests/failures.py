@@ -1,7 +1,7 @@
-"""Reports of defects and of misbehaving clients: one log line a place and interval, the rest counted.
+"""Rate-limited reports of defects and of misbehaving clients: one log line per place and interval.
 
-A hostile or broken client can raise the same report a hundred thousand times a second; the log gets one line for each
-place in `INTERVAL_S` with the number that was held back.
+A hostile or broken client can cause the same report a hundred thousand times a second; the log gets one line per place
+in `INTERVAL_S` with the number of suppressed ones.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ottla.common.platform.clock import Clock
 
 INTERVAL_S = 10.0
 MAX_PLACES = 256
-"""Places that are remembered; beyond it the oldest is forgotten, so the table is bounded whatever the callers name."""
+"""Maximum of remembered places; above it the oldest is dropped, so the table is bounded."""
 
 logger = logging.getLogger(__name__)
 
@@ -28,12 +28,12 @@ class Failures:
         self.count = 0
 
     def __call__(self, where: str, error: BaseException) -> None:
-        """A defect of the broker: logged with its traceback."""
+        """Report a defect of the broker: logged with its traceback."""
         self.count += 1
         self._report(logging.ERROR, where, f"unexpected {type(error).__name__}: {error}", error)
 
     def warn(self, where: str, message: str) -> None:
-        """Something a client or the machine did: logged without traceback."""
+        """Report a problem caused by a client or the machine: logged without traceback."""
         self._report(logging.WARNING, where, message, None)
 
     def _report(self, level: int, where: str, message: str, error: BaseException | None) -> None:
@@ -45,5 +45,5 @@ class Failures:
         if len(self._places) >= MAX_PLACES:
             del self._places[next(iter(self._places))]
         self._places[where] = (now, 0)
-        suffix = f" ({held_back} more like it were not logged)" if held_back else ""
+        suffix = f" ({held_back} similar messages were suppressed)" if held_back else ""
         logger.log(level, "%s: %s%s", where, message, suffix, exc_info=error)

@@ -1,14 +1,14 @@
-"""The way from this broker to the active controller, in this process or behind a connection (KIP-590, KIP-631).
+"""Channel from this broker to the active controller, in this process or over a connection (KIP-590, KIP-631).
 
-Two kinds of request go it. What the broker asks on its own behalf (`send`, `send_until`) is one message and its answer.
-What a client asked this broker for (`forward`) travels as it is, in an Envelope, and the answer comes back as the
-controller wrote it. An error of a request as a whole is a KafkaError to the caller, wherever the controller is.
+It sends two kinds of requests. A request of the broker itself (`send`, `send_until`) is one message with its response.
+A client's request (`forward`) is sent unchanged in an Envelope, and the response returns as the controller wrote it. An
+error of a request as a whole is a KafkaError to the caller, wherever the controller is.
 
-Each kind has a connection of its own: the controller answers those of one connection in their order, and a heartbeat
-behind what many clients asked for would come too late for the session of this broker.
+Each kind has a connection of its own: the controller answers requests of one connection in order, and a heartbeat
+behind many client requests would arrive too late for the session of this broker.
 
 Invariants: `done` is called exactly once, never within the call, unless `close` comes first; a connection to a node
-that is no longer the leader is closed, so that nobody waits for it.
+that is no longer the leader is closed, which fails its pending requests.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from ottla.protocol.registry import API, ApiKey
 from ottla.server.requests.principals import pack_principal
 
 RETRY_S = 0.05
-"""Between two tries: a new controller is there within fractions of a second."""
+"""Delay between two tries: a new controller is available within fractions of a second."""
 ATTEMPT_TIMEOUT_S = 5.0
-"""Of one try: a controller that is silent for so long is not the active one any more, or soon."""
+"""Timeout of one try: a controller that is silent for longer is probably no longer active."""
 FORWARD_TIMEOUT_S = 30.0
-"""How long a client's request is tried, as `request.timeout.ms` of Apache Kafka's brokers."""
+"""Total time for a client's request, like `request.timeout.ms` of Apache Kafka's brokers."""
 
 Error = BaseException | None
 ForwardDone = Callable[[bytes | None, Error], None]
@@ -47,7 +47,7 @@ CREATE_TOPICS = API[ApiKey.CREATE_TOPICS]
 
 
 class RequestOrigin(NamedTuple):
-    """The client behind a request, as far as the controller has to know it."""
+    """The client of a request, as far as the controller needs it."""
 
     principal: str
     client_id: str
@@ -68,14 +68,14 @@ class ControllerChannel:
         clock: Clock,
         scheduler: Scheduler,
     ) -> None:
-        """`endpoint` tells where the active controller listens; without `peers` it is always the one given, and with
-        no `controller` never in this process."""
+        """`endpoint` returns the active controller's endpoint; without `peers` it is always `controller`, and without a
+        `controller` never in this process."""
         self._controller = controller
         self._endpoint = endpoint
         self._own_link = None if peers is None else PeerLink(peers)
-        """Of what the broker asks on its own behalf."""
+        """Link for requests of the broker itself."""
         self._client_link = None if peers is None else PeerLink(peers)
-        """Of envelopes."""
+        """Link for envelopes."""
         self._clock = clock
         self._scheduler = scheduler
         self._closed = False
@@ -100,7 +100,7 @@ class ControllerChannel:
         self._send_away(self._own_link, message, answered, timeout_s)
 
     def send_until(self, message: object, done: ControllerDone, timeout_s: float) -> None:
-        """Try until a controller decided; REQUEST_TIMED_OUT after `timeout_s`. A try may have been carried out."""
+        """Retry until a controller decides; REQUEST_TIMED_OUT after `timeout_s`. A failed try may have taken effect."""
 
         def attempt(answered: ControllerDone) -> None:
             self.send(message, answered, min(ATTEMPT_TIMEOUT_S, timeout_s))
@@ -113,7 +113,7 @@ class ControllerChannel:
         message: CreateTopicsRequest,
         done: Callable[[CreateTopicsResponse | None, Error], None],
     ) -> None:
-        """The same for topics that a request of `client` needs, which is charged for them as if it had made them."""
+        """Like `send_until`, for topics needed by a request of `client`, which is charged as if it had created them."""
 
         def attempt(answered: ControllerDone) -> None:
             controller = self._controller
@@ -149,8 +149,7 @@ class ControllerChannel:
         return self._controller is not None and self._controller.active
 
     def forward(self, request: bytes, principal: str, client_host: str, done: ForwardDone) -> None:
-        """Send a client's request, header included, in the name of its principal; hand back its response, header
-        included."""
+        """Send a client's request, header included, with its principal; deliver its response, header included."""
 
         def attempt(answered: ControllerDone) -> None:
             self._enclose(request, principal, client_host, answered, FORWARD_TIMEOUT_S)
@@ -158,7 +157,7 @@ class ControllerChannel:
         self._repeat(attempt, done, FORWARD_TIMEOUT_S)
 
     def _enclose(self, request: bytes, principal: str, host: str, answered: ForwardDone, timeout_s: float) -> None:
-        """One try by an envelope."""
+        """One try with an envelope."""
         envelope = EnvelopeRequest(
             request_data=request,
             request_principal=pack_principal(principal),
@@ -177,7 +176,7 @@ class ControllerChannel:
     # -- connection --------------------------------------------------------------------------------------------------
 
     def leader_changed(self) -> None:
-        """Another node leads the quorum: what is under way at the one before fails now, and its callers try again."""
+        """Another node leads the quorum: requests in flight to the previous one fail now, and callers retry."""
         endpoint = self._endpoint()
         address = None if endpoint is None else (endpoint.host, endpoint.port)
         for link in (self._own_link, self._client_link):
@@ -185,7 +184,7 @@ class ControllerChannel:
                 link.leave_unless(address)
 
     def close(self) -> None:
-        """Nobody is answered any more."""
+        """Stop: no callback is called any more."""
         self._closed = True
         for link in (self._own_link, self._client_link):
             if link is not None:
@@ -200,11 +199,11 @@ class ControllerChannel:
         send_message(link.to((endpoint.host, endpoint.port)), message, done, timeout_s)
 
     def _repeat(self, attempt: Callable[[ControllerDone], None], done: ControllerDone, timeout_s: float) -> None:
-        """Run `attempt` until it ends with anything but an error that another controller would not have."""
+        """Run `attempt` until it ends with success or with an error that another controller would return, too."""
         _Repeated(self, attempt, done, self._clock.monotonic() + timeout_s).start()
 
     def retry(self, again: Callable[[], None], deadline_s: float) -> bool:
-        """Call `again` after a pause, unless the channel is closed by then; False where that is after the deadline."""
+        """Call `again` after a delay, unless the channel is closed by then; False if that is after the deadline."""
         if self._clock.monotonic() + RETRY_S >= deadline_s:
             return False
         self._scheduler.call_later(RETRY_S, self._unless_closed, again)
@@ -216,7 +215,7 @@ class ControllerChannel:
 
 
 class _Repeated:
-    """The attempts of one request. No closures that call each other: such a cycle keeps a large request in memory."""
+    """The attempts of one request. No mutually recursive closures: such a cycle keeps a large request in memory."""
 
     __slots__ = ("_attempt", "_channel", "_deadline_s", "_done")
 
@@ -273,7 +272,7 @@ def _refusal(response: Any) -> KafkaError | None:
 
 
 def _packed_address(host: str) -> bytes:
-    """The bytes of an IP address; those of no address where there is none, as in the simulator."""
+    """The bytes of an IP address; those of the unspecified address if there is none, as in the simulator."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.inet_pton(family, host)

@@ -1,6 +1,6 @@
-"""What guards of several APIs have in common: a list in the request, each item of which may be allowed or not.
+"""Guards for requests with a list of items that are authorized separately.
 
-Each item that is not is answered as the API answers where the whole request fails, for that item alone.
+An unauthorized item gets the API's error response, for that item alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ottla.server.requests.stepped import PART_ITEMS
 
 
 class Items(NamedTuple):
-    """Where an API has its items: the attribute of the request, and that of the response with an answer for each."""
+    """The item lists of an API: the attribute of the request, and that of the response with the results."""
 
     asked: str
     answered: str
@@ -30,17 +30,17 @@ class Items(NamedTuple):
 
 
 def topic_denied(_item: object) -> ErrorCode:
-    """How a topic is refused."""
+    """Error of an unauthorized topic."""
     return DENIED[ResourceType.TOPIC]
 
 
 def group_denied(_item: object) -> ErrorCode:
-    """How a group is refused."""
+    """Error of an unauthorized group."""
     return DENIED[ResourceType.GROUP]
 
 
 def topic_name(image: MetadataImage, topic: TopicKey) -> str | None:
-    """The name of a topic that is named by it or by its id; None for an id without a topic, which hides nothing."""
+    """The name of a topic given by name or id; None for an unknown id, which reveals nothing."""
     if isinstance(topic, str):
         return topic
     known = image.topic_by_id(topic)
@@ -94,16 +94,16 @@ def _guard_in_steps(
 
 
 def resource_key(resource: Any) -> tuple[int, str]:
-    """What is equal for a resource with settings that is named again."""
+    """Identity of a resource with configs."""
     return resource.resource_type, resource.resource_name
 
 
 _CONFIG_RESOURCES = {ConfigResourceType.TOPIC: ResourceType.TOPIC, ConfigResourceType.GROUP: ResourceType.GROUP}
-"""Whose settings are theirs alone; all others are the cluster's."""
+"""Resource types with their own config permissions; all others use the cluster's."""
 
 
 def guard_configs(request: Request, message: Any, operation: AclOperation, items: Items) -> object | None:
-    """The same where the items are those who have settings."""
+    """`guard_items` for resources with configs."""
 
     def resource_type(item: Any) -> ResourceType:
         return _CONFIG_RESOURCES.get(item.resource_type, ResourceType.CLUSTER)
@@ -122,7 +122,7 @@ def _refusal(message: Any, items: Items, refused: list[Any], code: ErrorCode) ->
 
 
 def amend(request: Request, change: Callable[[Any], object]) -> None:
-    """Let `change` be made to the response, after what is to be changed already."""
+    """Apply `change` to the response, after earlier changes."""
     before = request.amend
 
     def changed(response: Any) -> object:
@@ -135,7 +135,7 @@ def amend(request: Request, change: Callable[[Any], object]) -> None:
 
 
 def amend_in_steps(request: Request, change: Callable[[Any], Generator[None, None, object]]) -> None:
-    """The same for a change of a response that may be large."""
+    """`amend` for a change of a response that may be large."""
     before = request.amend
 
     def changed(response: Any) -> Generator[None, None, object]:

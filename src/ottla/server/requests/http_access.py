@@ -1,10 +1,10 @@
-"""Who may ask over HTTP: the same authorizer that requests of Kafka's protocol go through, and a token of its own.
+"""Access rules of the HTTP endpoint: the Kafka protocol's authorizer, and a bearer token.
 
-Whoever asks for something that is not named open needs DESCRIBE on the cluster. Who he is says the certificate that he
-showed, or the token of `--metrics-token-file`, which makes him `User:metrics`; without either he is anonymous, and
-served only where nobody is asked who he is: without an authorizer, or by an ACL for `User:ANONYMOUS`.
+Requests need DESCRIBE on the cluster, except for open paths. The principal comes from the client's certificate, or from
+the token in `--metrics-token-file`, which authenticates as `User:metrics`. Without either the client is anonymous, and
+is served only without an authorizer, or by an ACL for `User:ANONYMOUS`.
 
-Invariant: with a token nobody anonymous is served, and a wrong one is refused whatever else was shown.
+Invariant: if a token is configured, anonymous clients are refused, and so is a wrong token, whatever the certificate.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ottla.common.kafka.acl import ANONYMOUS, CLUSTER_NAME, AclOperation, Resour
 from ottla.server.requests.authorization import Authorizer
 
 OPEN = frozenset({"/healthz"})
-"""What everybody may ask: a load balancer has no token, and hears one word."""
+"""Paths open to all clients: a load balancer has no token, and gets one word."""
 TOKEN_USER = "User:metrics"
-"""Who shows the token."""
+"""Principal of clients that present the token."""
 _SCHEME = "bearer "
 
 
 class HttpAccess:
-    """The rules of one node."""
+    """The access rules of one node."""
 
     __slots__ = ("_authorizer", "_token")
 
@@ -31,7 +31,7 @@ class HttpAccess:
         self._token = None if token is None else token.encode()
 
     def refusal(self, path: str, principal: str, authorization: str, host: str) -> str | None:
-        """The status, 401 or 403, of a request that is refused; see `ottla.net.metrics_endpoint.Refusal`."""
+        """The status, 401 or 403, of a refused request; see `ottla.net.metrics_endpoint.Refusal`."""
         if path in OPEN:
             return None
         if authorization and self._token is not None:

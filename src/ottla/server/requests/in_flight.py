@@ -1,4 +1,4 @@
-"""Work of the broker that is in the pool: a stop waits for it, since it ends with changes to logs and files."""
+"""Counter of the broker's work in the pool: a stop waits for it, since its results change logs and files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class InFlight:
-    """Counts what was begun and not ended. Belongs to the loop."""
+    """Counts work that is not completed. Used on the loop only."""
 
     __slots__ = ("_idle", "count")
 
@@ -21,11 +21,11 @@ class InFlight:
         self._idle: asyncio.Future[None] | None = None
 
     def begin(self) -> None:
-        """One piece of work goes to the pool."""
+        """Work is submitted to the pool."""
         self.count += 1
 
     def end(self) -> None:
-        """It came back, and what follows from it is done."""
+        """Work has returned, and its callback is done."""
         self.count -= 1
         if self.count == 0 and self._idle is not None:
             self._idle.set_result(None)
@@ -40,7 +40,7 @@ class InFlight:
 
 
 class TrackedPool:
-    """A `BlockingPool` whose work counts as in flight until what follows from it is done."""
+    """A `BlockingPool` whose work counts as in flight until its callback is done."""
 
     __slots__ = ("_in_flight", "_pool")
 

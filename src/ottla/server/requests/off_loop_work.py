@@ -1,4 +1,4 @@
-"""Where handlers have work done that would hold up the loop."""
+"""Pools for handler work that would block the loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.server.requests.pool_share import PoolShare
 
 
 class OffLoopWork(NamedTuple):
-    """The pool, whole for what waits for the disk and a share of it for what computes; and the count of both."""
+    """The pool for work that waits for the disk, its share for computing work, and the count of both."""
 
     pool: BlockingPool
     compute_pool: PoolShare

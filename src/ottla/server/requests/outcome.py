@@ -1,4 +1,4 @@
-"""Waiting for what tells by a callback how it ended."""
+"""Awaits an operation that reports its result by a callback."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Done = Callable[[BaseException | None], None]
 
 
 def resolving(future: asyncio.Future[None]) -> Done:
-    """A callback that finishes `future`."""
+    """A callback that completes `future`."""
 
     def done(error: BaseException | None) -> None:
         if future.done():
@@ -23,7 +23,7 @@ def resolving(future: asyncio.Future[None]) -> Done:
 
 
 async def await_callback(begin: Callable[[Done], object]) -> None:
-    """Begin something, and wait until it called what it was given; raises the error."""
+    """Start an operation with `begin`, and wait until it calls its callback; raises the error."""
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     begin(resolving(ended))
     await ended

@@ -1,14 +1,14 @@
-"""A part of the pool for work that computes, so that the rest stays free for work that waits for the disk.
+"""A share of the pool for computing work, so that the rest stays free for work that waits for the disk.
 
-Decompression takes its thread for as long as a client's bytes want. If it could take all of them, producers would wait
-for their fsync behind it; if large batches could take all of this part, small ones would wait behind them. So a turn is
-short, `off_loop.BYTES_PER_TURN` of decompressed bytes or so, and whoever finds that its next piece of work is larger
-submits it as a long one, of which one runs at a time.
+Decompression occupies its thread for as long as a client's bytes require. If it could take all threads, producers would
+wait for their fsync behind it; if large batches could take all of this share, small ones would wait behind them. So a
+slice of work is short, about `off_loop.BYTES_PER_TURN` decompressed bytes. Work that turns out to be larger is
+submitted as long work, of which one piece runs at a time.
 
-Fair by arrival, since a connection has one piece of work here at a time: whoever has more to do comes again after those
-who wait. A producer of small batches waits for one turn of each connection at most, whatever those send.
+Fair by arrival, since a connection has one piece of work here at a time: further work queues behind the waiting
+connections. A producer of small batches waits for one slice of each connection at most, whatever those send.
 
-Left out: cancelling. What was submitted runs, as in the pool itself.
+Not supported: cancellation. Submitted work runs, as in the pool itself.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from ottla.common.platform.clock import BlockingPool
 T = TypeVar("T")
 
 COMPUTE_THREADS = 2
-"""Threads that may compute at a time; the pool has more than that (`ottla.app.pool.MAX_THREADS`)."""
+"""Maximum of computing threads; the pool has more (`ottla.app.pool.MAX_THREADS`)."""
 
 _Work = tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]
 
 
 class PoolShare:
-    """A `BlockingPool` that keeps at most `limit` pieces of work in another one, and fewer long ones.
+    """A `BlockingPool` that runs at most `limit` pieces of work in another one, and fewer long ones.
 
-    Belongs to the loop, as that does.
+    Used on the loop only, like that pool.
     """
 
     __slots__ = ("_limit", "_long", "_long_running", "_pool", "_running", "_short", "long")
 
     def __init__(self, pool: BlockingPool, limit: int = COMPUTE_THREADS) -> None:
-        """`limit` is at least 2: one piece of work may be long, the others are short."""
+        """`limit` is at least 2: one thread may run long work, the others run short work."""
         self._pool = pool
         self._limit = limit
         self._running = 0
@@ -44,10 +44,10 @@ class PoolShare:
         self._short: deque[_Work] = deque()
         self._long: deque[_Work] = deque()
         self.long: BlockingPool = _LongWork(self._submit_long)
-        """Where work is submitted that takes long."""
+        """The pool for long work."""
 
     def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
-        """Run `work()`, which is short, off the loop once its turn has come, then `done(result, error)` on the loop."""
+        """Run the short `work()` off the loop in its turn, then `done(result, error)` on the loop."""
         self._short.append((work, done))
         self._start_next()
 

@@ -1,4 +1,4 @@
-"""Principals as bytes, for requests that a broker hands on to the controller (KIP-590)."""
+"""Serialized principals of requests that a broker forwards to the controller (KIP-590)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _VERSION = Struct(">h")
 
 
 def pack_principal(principal: str) -> bytes:
-    """The bytes of a principal "User:name"."""
+    """Serialize a principal "User:name"."""
     kind, name = parted(principal)
     data = bytearray(_VERSION.pack(0))
     by_token = isinstance(principal, TokenPrincipal)
@@ -22,7 +22,7 @@ def pack_principal(principal: str) -> bytes:
 
 
 def unpack_principal(data: bytes | None) -> str:
-    """The principal that `pack_principal` packed; without any it is nobody in particular.
+    """Deserialize a principal of `pack_principal`; anonymous without data.
 
     Raises KafkaError PRINCIPAL_DESERIALIZATION_FAILURE.
     """
@@ -30,7 +30,7 @@ def unpack_principal(data: bytes | None) -> str:
         return ANONYMOUS
     try:
         if data[: _VERSION.size] != _VERSION.pack(0):
-            raise ProtocolError("a principal of another version")
+            raise ProtocolError("unsupported version of a serialized principal")
         message, _ = read_message(DefaultPrincipalData, 0, data, _VERSION.size, len(data))
     except ProtocolError as error:
         raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(error)) from error

@@ -1,4 +1,4 @@
-"""One request in work: who asked, and how the answer gets back.
+"""One request in progress: the requester, and the delivery of the response.
 
 A handler either returns its response or parks the request and later calls `answer`, `answer_with` or
 `respond_parts` exactly once.
@@ -17,33 +17,33 @@ from ottla.server.requests.authorization import EVERY_OPERATION, OPERATIONS, Aut
 
 
 class RequestOwner(Protocol):
-    """The dispatcher, as a request and its handler know it."""
+    """The dispatcher, as a request and its handler use it."""
 
     @property
     def serves_controller(self) -> bool:
-        """Whether this is a controller's listener, where nothing is forwarded any further."""
+        """Whether this is a controller's listener, which forwards nothing."""
         ...
 
     @property
     def authorizer(self) -> Authorizer | None:
-        """Who is asked what a request may do; nobody where everybody may do everything."""
+        """Authorizes requests; None allows everything."""
         ...
 
     @property
     def stopped(self) -> bool:
-        """Nothing long may begin any more."""
+        """Whether no long work may start any more."""
         ...
 
     def apis(self, listener_name: str) -> list[ApiSpec]:
-        """Everything that is served here on a listener, by key."""
+        """All APIs that a listener of this node serves, by key."""
         ...
 
     def may_be_forwarded(self, data: bytearray) -> bool:
-        """Whether the request in `data` is one that brokers hand on to the controller."""
+        """Whether the request in `data` is one that brokers forward to the controller."""
         ...
 
     def handle(self, channel: Channel, buffer: bytearray, start: int, end: int) -> list[Part] | None:
-        """Serve another request, which came inside this one."""
+        """Serve another request, which was contained in this one."""
         ...
 
     def parked(self, request: Request, operation: DelayedOperation) -> None:
@@ -51,7 +51,7 @@ class RequestOwner(Protocol):
         ...
 
     def answer_parked(self, request: Request, build: Callable[[], object]) -> None:
-        """Finish a parked request of a declared API."""
+        """Complete a parked request of a declared API."""
         ...
 
     def finish_parked(self, request: Request, parts: list[Part]) -> None:
@@ -59,7 +59,7 @@ class RequestOwner(Protocol):
         ...
 
     def count_error(self, request: Request, error_code: int) -> None:
-        """Note an error code in an answer."""
+        """Count an error code in a response."""
         ...
 
 
@@ -98,17 +98,17 @@ class Request:
         self.client_id = client_id
         self.started_s = started_s
         self.message: object | None = None
-        """The message of a declared API, once it was read."""
+        """The message of a declared API, once it was parsed."""
         self.amend: Callable[[Any], object] | None = None
-        """What the guard of a declared API has to add to the response, which it gets and returns."""
+        """The guard's change of the response of a declared API: gets and returns the response."""
         self.remember: Callable[[bytes], None] | None = None
-        """What keeps the encoded response of a declared API for the next request that asks the same."""
+        """Caches the encoded response of a declared API for equal requests."""
         self.errors: Sequence[int] = ()
-        """Error codes in the answer of a declared API, once it was made."""
+        """Error codes in the response of a declared API, once it was built."""
 
     @property
     def principal(self) -> str:
-        """Who asks, as "User:name": of the connection, or whom a broker asks for."""
+        """The requester as "User:name": of the connection, or of the forwarded client."""
         return self.channel.principal
 
     @property
@@ -118,7 +118,7 @@ class Request:
     def allowed(
         self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME, *, audit: bool = True
     ) -> bool:
-        """Whether who asks may do this with one thing; `audit` is False where the request does not name it."""
+        """Whether the requester may do this with one resource; `audit` is False if the request does not name it."""
         authorizer = self.dispatcher.authorizer
         return authorizer is None or authorizer.allows(
             self.principal,
@@ -131,7 +131,7 @@ class Request:
         )
 
     def allowed_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Whether who asks may do this with any resource of a type."""
+        """Whether the requester may do this with any resource of a type."""
         authorizer = self.dispatcher.authorizer
         return authorizer is None or authorizer.allows_any(
             self.principal, self.channel.client_host, operation, resource_type, request=API[self.api_key].name
@@ -139,11 +139,11 @@ class Request:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether somebody is asked what this request may do."""
+        """Whether an authorizer is configured."""
         return self.dispatcher.authorizer is not None
 
     def authorized_operations(self, resource_type: ResourceType, name: str) -> int:
-        """The bit set of what who asks may do with a topic, a group or the cluster."""
+        """The bit set of the requester's authorized operations on a topic, a group or the cluster."""
         if self.dispatcher.authorizer is None:
             return EVERY_OPERATION[resource_type]
         return operation_bits(
@@ -151,23 +151,23 @@ class Request:
         )
 
     def cluster_operations(self) -> int:
-        """The same of the cluster; none for who may not describe it."""
+        """Authorized operations on the cluster; none without DESCRIBE on it."""
         if not self.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER, audit=False):
             return 0
         return self.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
 
     def answer(self, build: Callable[[], object]) -> None:
-        """Finish a parked request with the message that `build` makes; what it raises is answered as an error."""
+        """Complete a parked request with the message that `build` returns; its exception becomes an error response."""
         self.dispatcher.answer_parked(self, build)
 
     def answer_with(self, response: object) -> None:
-        """Finish a parked request with this message."""
+        """Complete a parked request with this message."""
         self.answer(lambda: response)
 
     def respond_parts(self, parts: list[Part]) -> None:
-        """Finish a parked request with an encoded response; an empty list means that none is due."""
+        """Complete a parked request with an encoded response; an empty list means no response."""
         self.dispatcher.finish_parked(self, parts)
 
     def count_error(self, error_code: int) -> None:
-        """Note an error code that the answer of a hot API carries."""
+        """Count an error code in the response of a hot API."""
         self.dispatcher.count_error(self, error_code)

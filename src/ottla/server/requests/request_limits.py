@@ -1,4 +1,4 @@
-"""How much one request may name: each thing costs an answer, made while all others wait."""
+"""Limits of the items that one request may name: each costs time on the loop."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ottla.metadata.publisher import MetadataPublisher
 from ottla.protocol.codec import MAX_REQUEST_ELEMENTS
 
 UNKNOWN_PARTITIONS_PER_REQUEST = 1000
-"""A request may name so many partitions more than there are, for clients that know of topics deleted since."""
+"""Partitions that a request may name in addition to the existing ones, for clients that know deleted topics."""
 
 REQUEST_ELEMENTS = 20_000
-"""Elements of arrays in one request of a declared message; each takes microseconds, while all others wait."""
+"""Maximum of array elements in one request of a declared message; each takes microseconds of the loop."""
 ELEMENTS_PER_PARTITION = 8
-"""So many more for each partition that there is: an answer of a broker about one names its replicas too."""
+"""Additional elements per existing partition: a broker's request about one names its replicas too."""
 
 
 class RequestLimits:
@@ -27,7 +27,7 @@ class RequestLimits:
         self._image: MetadataImage | None = None
 
     def partition_limit(self) -> int:
-        """How many partitions one request or fetch session may name: those that there are, and some more."""
+        """Maximum of partitions in one request or fetch session: the existing ones, and a margin."""
         image = self._publisher.image
         if self._image is not image:
             self._image = image
@@ -35,10 +35,10 @@ class RequestLimits:
         return self._partition_limit
 
     def check_partition_count(self, named: int) -> None:
-        """Raise ProtocolError when a request names too many."""
+        """Raise ProtocolError when a request names too many partitions."""
         if named > UNKNOWN_PARTITIONS_PER_REQUEST and named > self.partition_limit():
-            raise ProtocolError(f"a request names {named} partitions, far more than there are")
+            raise ProtocolError(f"a request names {named} partitions, far more than exist")
 
     def element_limit(self) -> int:
-        """How many elements of arrays one request may have in APIs that don't count partitions themselves."""
+        """Maximum of array elements in one request of APIs that don't count partitions themselves."""
         return min(MAX_REQUEST_ELEMENTS, REQUEST_ELEMENTS + ELEMENTS_PER_PARTITION * self.partition_limit())

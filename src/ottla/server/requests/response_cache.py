@@ -1,11 +1,10 @@
-"""Responses of one API that are the same as long as what they depend on is: Metadata, ApiVersions.
+"""Cache of responses that stay the same while their inputs do: Metadata, ApiVersions.
 
-Clients ask for the same again and again, and a large cluster takes milliseconds to describe. A response is found by the
+Clients repeat the same requests, and a large cluster takes milliseconds to describe. A response is found by the
 version, the listener and the bytes of the request, before those are parsed.
 
-Invariants: everything is dropped as soon as one of the objects that the responses depend on is another one, so they
-must be immutable; requests and responses together stay below `MAX_BYTES`. Left out: responses with an error, but for
-`LASTING` ones.
+Invariants: everything is dropped as soon as one of the input objects is replaced, so they must be immutable; requests
+and responses together stay below `MAX_BYTES`. Not cached: responses with an error, except `LASTING` ones.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from ottla.protocol.framing import SIZE_BYTES
 
 MAX_BYTES = 16 * 1024 * 1024
 JOINED_BYTES = 64 * 1024
-"""Up to here a copy is cheaper than a second buffer in the write."""
+"""Up to this size a copy is cheaper than a second buffer in the write."""
 
 _HEAD = Struct(">ii")
 
 LASTING = frozenset({ErrorCode.LEADER_NOT_AVAILABLE})
-"""Errors that describe what is remembered, and count each time. All others may be gone when a client asks again."""
+"""Errors that depend only on the inputs, counted on each use. All others may have vanished on a retry."""
 
 Key = tuple[int, str, bytes]
 """Version, listener, bytes of the request's body."""
 
 
 class ResponseCache:
-    """What one API answered; belongs to the dispatcher."""
+    """The responses of one API; owned by the dispatcher."""
 
     __slots__ = ("_answers", "_bytes", "_cache_inputs", "errors")
 
@@ -44,7 +43,7 @@ class ResponseCache:
         self._bytes = 0
 
     def find(self, cache_inputs: tuple[object, ...], key: Key, correlation_id: int) -> list[Part] | None:
-        """The response with another correlation id, None when it must be made."""
+        """The response with another correlation id, None if it is not cached."""
         if len(cache_inputs) != len(self._cache_inputs) or not all(map(is_, cache_inputs, self._cache_inputs)):
             self._cache_inputs = cache_inputs
             self._drop()
@@ -56,7 +55,7 @@ class ResponseCache:
         return [head + answer] if len(answer) <= JOINED_BYTES else [head, answer]
 
     def add(self, key: Key, frame: bytes, errors: Sequence[int] = ()) -> None:
-        """Remember a whole response frame, with the error codes in it, for the basis that `find` was given last."""
+        """Cache a whole response frame, with the error codes in it, for the inputs of the last `find`."""
         if not LASTING.issuperset(errors):
             return
         size = len(frame) + len(key[2])

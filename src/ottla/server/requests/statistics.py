@@ -1,7 +1,7 @@
-"""The broker's own numbers under Kafka's dashboard names; hot paths add to `Counter.value` and nothing else.
+"""The broker's statistics under Kafka's metric names; hot paths only add to `Counter.value`.
 
-Series of all topics together carry the label `topic=""`, which for Prometheus is the same as no label, as Apache
-Kafka's exporters show them. A topic's series go with the topic.
+Series of all topics together have the label `topic=""`, which equals no label for Prometheus, as in Apache Kafka's
+exporters. A topic's series are removed with the topic.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOPIC_METRICS = (
 
 
 class TopicStatistics:
-    """What went in and out of one topic, or of all of them."""
+    """Traffic of one topic, or of all of them."""
 
     __slots__ = tuple(attribute for attribute, _, _ in TOPIC_METRICS)
 
@@ -42,7 +42,7 @@ class TopicStatistics:
 
 
 class ApiStatistics:
-    """Requests of one API: how many, which errors, how long they took including the time they were parked."""
+    """Requests of one API: count, errors, and duration including the parked time."""
 
     __slots__ = ("_registry", "errors", "latency_ms", "name", "requests")
 
@@ -57,7 +57,7 @@ class ApiStatistics:
         self.errors: dict[int, Counter] = {}
 
     def failed(self, error_code: int) -> None:
-        """Note one error code in an answer."""
+        """Count one error code in a response."""
         counter = self.errors.get(error_code)
         if counter is None:
             counter = self.errors[error_code] = self._registry.counter(
@@ -69,7 +69,7 @@ class ApiStatistics:
 
 
 class BrokerStatistics:
-    """Everything that is counted, for one broker."""
+    """All statistics of one broker."""
 
     __slots__ = ("_registry", "_topics", "all_topics", "apis", "protocol_errors")
 
@@ -79,7 +79,7 @@ class BrokerStatistics:
         self._topics: dict[str, TopicStatistics] = {}
         self.apis: dict[int, ApiStatistics] = {}
         self.protocol_errors = registry.counter(
-            "ottla_server_protocol_errors_total", "Requests that could not be answered and closed their connection."
+            "ottla_server_protocol_errors_total", "Requests without a possible response, which closed their connection."
         )
 
     def add_api(self, api_key: int, name: str) -> ApiStatistics:
@@ -90,7 +90,7 @@ class BrokerStatistics:
         return found
 
     def topic(self, name: str) -> TopicStatistics:
-        """The counters of a topic that exists; made on first use, dropped with the topic."""
+        """The counters of an existing topic; created on first use, removed with the topic."""
         found = self._topics.get(name)
         if found is None:
             found = self._topics[name] = TopicStatistics(self._registry, name)

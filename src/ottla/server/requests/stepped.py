@@ -1,16 +1,15 @@
-"""Answers that are made in short steps, so that other clients do not wait for the whole of one.
+"""Responses built in short steps, so that other clients do not wait for a whole large one.
 
-A handler whose answer may be large returns a generator in place of a response: it pauses by `yield` after each short
-step and returns the response. A request that names many things is divided: each part goes through guard and handler as
-a request of its own, and the answers of all parts become one.
+A handler with a large response returns a generator instead of a response: it pauses by `yield` after each short
+step and returns the response. A request that names many items is divided: each part goes through guard and handler as
+a request of its own, and the responses of all parts are merged into one.
 
-The first share of an answer is made at once, so that an answer of ordinary size is never parked. The rest waits in the
-line of `ottla.common.platform.shares`; the request is parked meanwhile, which keeps the order of the answers of a
-connection.
+The first slice runs at once, so that a response of ordinary size is never parked. The rest waits in the queue of
+`ottla.common.platform.shares`; the request is parked meanwhile, which preserves the order of responses of a connection.
 
-Invariants: between two steps anything may change, so a step reads either an immutable image that the handler took
-first, or looks up each thing again and answers for one that is gone as not found. A connection that closes ends the
-work. Each item of a divided request is answered once, however often it is named.
+Invariants: between two steps anything may change. A step therefore reads either an immutable image that the handler
+took first, or looks up each item again and answers a removed one as not found. A closed connection ends the work. Each
+item of a divided request is answered once, however often it is named.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from ottla.common.platform.shares import SHARE_S, LoopShares, Share
 from ottla.server.requests.request import Request
 
 PART_ITEMS = 64
-"""Items of a request that are answered in one step, where its row does not say otherwise."""
+"""Items answered in one step, unless the API overrides it."""
 GROUPED_ITEMS = 512
-"""Items that one step looks at to find those that are named again."""
+"""Items that one step checks for repetitions."""
 
 Steps = Generator["PartRequest | None", None, Any]
-"""Pauses with None between steps, with a part that is parked until that is answered; returns the response."""
+"""Yields None between steps, or a parked part until it is answered; returns the response."""
 
 
 class PartMessage(NamedTuple):
@@ -41,20 +40,20 @@ class PartMessage(NamedTuple):
 
 
 Parts = Generator[PartMessage | None, None, None]
-"""Gives the parts in order, and None where it pauses between short steps."""
+"""Yields the parts in order, and None for pauses between short steps."""
 
 
 class Division(NamedTuple):
-    """How a request that names many things is divided."""
+    """Division of a request that names many items."""
 
     asked: tuple[str, ...]
-    """The attributes of the request that list what it names; a request uses one of them."""
+    """The attributes of the request that list its items; a request uses one of them."""
     answered: str
-    """The list of the response with an answer for each."""
+    """The list of the response with the results."""
     key: Callable[[Any], Hashable] | None = None
-    """What is equal for an item that is named again: those are in one part. None: the order stays as it is."""
+    """Identity of an item: equal ones are in one part. None: the order is preserved."""
     mentions: int | None = None
-    """How many items with one key are looked at; 1: the first counts, 2: the handler sees that it is named again."""
+    """Repetitions passed to the handler; 1: only the first, 2: the handler sees that an item is repeated."""
     items: int = PART_ITEMS
     """How many items a part has."""
     inner: tuple[tuple[str, str], ...] = ()
@@ -64,7 +63,7 @@ class Division(NamedTuple):
     """Whether a request uses all of `asked`; needs a key."""
 
     def parts(self, message: Any) -> Parts | None:
-        """The parts of `message`; None where one step answers it."""
+        """The parts of `message`; None if one step answers it."""
         used = [name for name in self.asked if getattr(message, name)][: None if self.together else 1]
         if not used or not (self._count(message, used) > self.items or self._repeats(message, used)):
             return None
@@ -81,14 +80,14 @@ class Division(NamedTuple):
         return count
 
     def _repeats(self, message: Any, used: Sequence[str]) -> bool:
-        """Whether a short list names something again that is to be answered once."""
+        """Whether a short list repeats an item that is to be answered once."""
         if self.mentions != 1 or self.key is None:
             return False
         items = getattr(message, used[0])
         return len({self.key(item) for item in items}) < len(items)
 
     def _grouped(self, message: Any, used: Sequence[str], key: Callable[[Any], Hashable]) -> Parts:
-        """What has the same key is in one part."""
+        """Parts by key: items with equal keys are in one part."""
         groups: dict[Hashable, list[tuple[str, Any]]] = {}
         for name in used:
             items = getattr(message, name)
@@ -187,7 +186,7 @@ def _with(message: Any, values: dict[str, list[Any]]) -> Any:
 
 
 def itself(item: Hashable) -> Hashable:
-    """The key where items are names."""
+    """The key if items are names."""
     return item
 
 
@@ -209,7 +208,7 @@ class PartRequest(Request):
         self.message = message
         self._build: Callable[[], object] | None = None
         self.resume: Callable[[], None] | None = None
-        """What continues the whole once this part is answered; set while that waits."""
+        """Continues the whole request once this part is answered; set while it waits."""
 
     @property
     def is_answered(self) -> bool:
@@ -224,14 +223,14 @@ class PartRequest(Request):
             resume()
 
     def response(self) -> object:
-        """What the part was answered with, a message or a generator that makes one; raises what `answer` was given."""
+        """The response of the part, a message or a generator of one; raises the exception given to `answer`."""
         if self._build is None:
             raise InvariantError("a part of a request has no answer")
         return self._build()
 
 
 Serve = Callable[[PartRequest], object]
-"""Guard and handler for one part: its response, a generator that makes it, or None when the part is parked."""
+"""Guard and handler for one part: its response, a generator that builds it, or None when the part is parked."""
 
 Refuse = Callable[[PartRequest, KafkaError], object]
 """The response for a part that failed as a whole."""
@@ -271,7 +270,7 @@ def _answer_part(part: PartRequest, serve: Serve, refuse: Refuse) -> Steps:
 
 
 class SteppedAnswer:
-    """One answer in work. Its owner is the dispatcher."""
+    """One response being built. Its owner is the dispatcher."""
 
     __slots__ = ("_ended", "_failed", "_monotonic", "_share", "_shares", "_steps", "spent_s")
 
@@ -283,7 +282,7 @@ class SteppedAnswer:
         ended: Callable[[Any, float], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`ended` gets what `steps` return and `spent_s`, `failed` what they raise, unless `begin` does."""
+        """`ended` gets the result of `steps` and `spent_s`, `failed` their exception, unless `begin` reports it."""
         self._steps = steps
         self._monotonic = monotonic
         self._shares = shares
@@ -294,14 +293,14 @@ class SteppedAnswer:
         """Time on the loop after `begin`."""
 
     def begin(self) -> Any:
-        """The first share, unless others wait for theirs; what the steps return if that ends them, else None."""
+        """Run the first slice, unless others wait for theirs; returns the result if that is all, else None."""
         if self._shares is not None and self._shares.waiting:
             self._wait()
             return None
         return self._advance()
 
     def close(self) -> None:
-        """End the work where it is."""
+        """Cancel the work."""
         if self._share is not None:
             self._share.cancel()
         self._steps.close()

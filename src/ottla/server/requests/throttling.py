@@ -1,14 +1,14 @@
-"""Requests of clients with limits: counted, answered at once with the time to wait, the connection muted (KIP-219).
+"""Throttling of clients with quotas: usage is counted, the response carries the throttle time, the connection is muted.
 
-Stands before the dispatcher while any client is limited, and nowhere else: without quotas nothing of this is on the way
-of a request. Who is not limited passes as before. A client that does not heed the time finds its connection muted, so
-its requests wait in its socket. A mute goes on where others of the group have used what a producer waited for; but no
-longer than all windows, since clients give up on an answer (`request.timeout.ms`).
+Installed before the dispatcher only while any client has quotas (KIP-219): otherwise requests bypass it, as do clients
+without quotas. If a client ignores the throttle time, its requests wait in the socket, since the connection is muted.
+A producer's mute is extended while other clients of the group use up the quota it waits for, but not beyond the total
+of all windows, since clients give up on a response (`request.timeout.ms`).
 
-Counted are the bytes of a produce when it is answered, what a fetch is about to send (`handlers.data.limited_fetch`),
-and the time that a request had the loop: from the frame to its answer, or until it parked. Partitions are counted by
-the controller, whose answer says how long to wait. Left out: the loop's time of what is done for a parked request
-later, but for the reads of a fetch, and that of sending.
+Counted are the bytes of a produce when it is answered, the bytes that a fetch will send
+(`handlers.data.limited_fetch`), and the time of a request on the loop: from the frame to its response, or until it
+parked. The controller counts partition mutations, and its response carries the throttle time. Not counted: loop time
+after a request parked, except the reads of a fetch, and that of sending.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from ottla.server.requests.client_quotas import ClientQuotas, LimitsOfClient
 from ottla.server.requests.dispatch import RequestDispatcher
 
 MUTATIONS = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS})
-"""What the controller counts; the time to wait is the first field of their responses."""
+"""APIs counted by the controller; the throttle time is the first field of their responses."""
 
 LOOK_UP_S = 1.0
-"""How long the groups of a connection are remembered: one that is idle for long is forgotten, and made anew."""
+"""Time for which the groups of an idle connection are cached."""
 _FETCH, _PRODUCE = int(ApiKey.FETCH), int(ApiKey.PRODUCE)
 _INT32 = Struct(">i")
 _RESPONSE_FIELDS_BYTES = 8
@@ -42,9 +42,9 @@ _PERCENT = 100.0
 
 
 class ThrottledChannel:
-    """The connection of a client that has limits, as its requests see it. Implements `Channel`.
+    """The connection of a client with quotas, as its requests see it. Implements `Channel`.
 
-    One request of a connection is in work at a time, which is the one that is remembered here.
+    Stores the request in progress; a connection has one at a time.
     """
 
     __slots__ = (
@@ -74,12 +74,12 @@ class ThrottledChannel:
         self._version = -1
         self._limits: LimitsOfClient | None = None
         self._muted_by: str | None = None
-        """The kind of limit that the client waits for: a field of its limits, or "" for those of the controller."""
+        """The quota type that throttles the client: a field of its limits, or "" for those of the controller."""
         self._api_key = self._api_version = self._correlation_id = self._byte_count = 0
         self._loop_s = 0.0
         self._looked_up_s = 0.0
         self._held_until_s = 0.0
-        """When it is served, whatever others have used."""
+        """Latest end of the mute, whatever other clients use."""
 
     # -- Channel -----------------------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class ThrottledChannel:
         self._channel.close(reason)
 
     def worked(self, spent_s: float) -> None:
-        """The loop was used so long for an answer that is made in steps, after the request had parked."""
+        """Add loop time of a response built in steps, after the request had parked."""
         self._loop_s += spent_s
 
     # -- requests ----------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class ThrottledChannel:
         self._limits = self._quotas.of(self._principal, self._client_id.decode("utf-8", "replace"))
 
     def _counted(self, parts: list[Part], now_s: float) -> list[Part]:
-        """Count a request that is being answered; its answer, with the time to wait."""
+        """Count a request that is being answered; returns its response with the throttle time."""
         limits = self._limits
         if limits is None:
             return parts
@@ -162,23 +162,23 @@ class ThrottledChannel:
             if limits.produce is not None:
                 wait_ms, kind = limits.produce.record(self._byte_count, now_s, self._byte_count), "produce"
         elif self._api_key in MUTATIONS:
-            wait_ms = self._told_by_controller(parts)
-        if parts and limits.request is not None:  # as in Apache Kafka, which does not time what has no answer
+            wait_ms = self._controller_throttle_ms(parts)
+        if parts and limits.request is not None:  # as in Apache Kafka, which does not time requests without a response
             for_time_ms = limits.request.record(self._loop_s * _PERCENT, now_s)
             if for_time_ms > wait_ms:
                 wait_ms, kind = for_time_ms, "request"
         if wait_ms <= 0:
             return parts
         self._wait(wait_ms, kind, now_s)
-        return self._telling(parts, wait_ms)
+        return self._with_throttle_time(parts, wait_ms)
 
-    def _told_by_controller(self, parts: Sequence[Part]) -> int:
+    def _controller_throttle_ms(self, parts: Sequence[Part]) -> int:
         position = _RESPONSE_FIELDS_BYTES + API[self._api_key].response_header_version(self._api_version)
         wait_ms: int = _INT32.unpack_from(_joined(parts), position)[0]
         return wait_ms
 
-    def _telling(self, parts: list[Part], wait_ms: int) -> list[Part]:
-        """The same answer with the time to wait, where its version has a place for it."""
+    def _with_throttle_time(self, parts: list[Part], wait_ms: int) -> list[Part]:
+        """The response with the throttle time, if its version has the field."""
         spec = API[self._api_key]
         if not parts or not spec.supports(self._api_version):
             return parts
@@ -197,13 +197,13 @@ class ThrottledChannel:
 
     def _mute(self, wait_ms: int, use: GroupUse | None, now_s: float, *, anew: bool = False) -> None:
         more = None
-        if use is not None and self._muted_by == "produce":  # what a fetch may not send it does not send
+        if use is not None and self._muted_by == "produce":  # a throttled fetch has sent no bytes
             self._held_until_s = now_s + wait_ms / 1000 + use.rate.windows.span_s
             more = self._left_s
         self._channel.mute(wait_ms / 1000, anew=anew, more=more)
 
     def _left_s(self) -> float:
-        """How much longer to wait: for what others of the group have used meanwhile, and for one more like the last."""
+        """Remaining mute in seconds: for the usage of the group's other clients, and for a request like the last."""
         now_s = self._clock.monotonic()
         use = None if self._limits is None else self._limits.produce
         if use is None:
@@ -218,15 +218,15 @@ class ThrottledChannel:
 
     @property
     def largest_fetch(self) -> float | None:
-        """The bytes that one fetch may ask for; None for any number."""
+        """Maximum bytes of one fetch; None without a limit."""
         limits = self._limits
         return None if limits is None or limits.fetch is None else limits.fetch.largest
 
     def fetched(self, byte_count: int, loop_s: float, now_s: float) -> int:
-        """Count what a fetch is about to send; above 0 it must send nothing, and its client waits so many ms.
+        """Count the bytes that a fetch will send; returns 0, or the throttle time in ms if it must send nothing.
 
-        What is not sent is not counted. As Apache Kafka, but that a batch which alone is above the limit is sent once
-        nothing else counts, so that no consumer gets stuck: its client waits afterwards.
+        Unsent bytes are not counted. As in Apache Kafka, except that a batch larger than the limit is sent once all
+        other usage has expired, so that no consumer gets stuck: its client is throttled afterwards.
         """
         limits = self._limits
         if limits is None:
@@ -247,7 +247,7 @@ class ThrottledChannel:
         return max(wait_ms, for_time_ms)
 
     def _count_old_fetch(self, parts: list[Part], now_s: float) -> list[Part]:
-        """Of a version whose records were converted, and which knows no sessions."""
+        """Count a fetch version with converted records and without sessions."""
         size = sum(len(part) if isinstance(part, BUFFER_TYPES) else part.length for part in parts)
         wait_ms = self.fetched(size, self._loop_s, now_s)
         if not wait_ms:
@@ -258,7 +258,7 @@ class ThrottledChannel:
     # -- other limits ------------------------------------------------------------------------------------------------
 
     def limits_changed(self) -> None:
-        """Wait for what other limits demand of what was used, if it waits at all."""
+        """Recompute a current mute with changed quotas."""
         if self._muted_by is None:
             return
         now_s = self._clock.monotonic()
@@ -272,7 +272,7 @@ def _joined(parts: Sequence[Part]) -> bytes:
 
 
 class QuotaDispatcher:
-    """Implements `ottla.common.platform.channel.Dispatcher` while any client is limited."""
+    """Implements `ottla.common.platform.channel.Dispatcher` while any client has quotas."""
 
     __slots__ = ("_clock", "_dispatcher", "_exempt", "_held", "_quotas")
 
@@ -298,7 +298,7 @@ class QuotaDispatcher:
         self._dispatcher.connection_closed(channel)
 
     def choose(self) -> Dispatcher:
-        """Who serves requests by the limits that hold now; those who wait do so by them too."""
+        """The dispatcher to use with the current quotas; also updates throttled clients."""
         for held in self._held.values():
             held.limits_changed()
         if self._quotas.any:

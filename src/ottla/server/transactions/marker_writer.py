@@ -1,12 +1,12 @@
-"""Markers that end transactions, written to partitions that this broker leads (KIP-98).
+"""Writes transaction markers to partitions that this broker leads (KIP-98).
 
-Whoever coordinates the transaction may be in this process (`transaction_markers`) or send WriteTxnMarkers. A partition
-of a coordinator's log gets its marker by that coordinator, which alone appends there: it changes the state of groups,
-and nothing in the log of transactions, which a client may have added to one. Every other one gets it by its log. Either
-is answered when the in-sync replicas have the marker, as for acks=all.
+The transaction's coordinator may be in this process (`transaction_markers`) or send WriteTxnMarkers. In a partition of
+a coordinator's log only that coordinator appends, so it writes the marker. For groups the marker changes their state;
+in the transaction log, which a client may have added to a transaction, it changes nothing. In any other partition the
+marker is appended to the log. Both are answered when the in-sync replicas have the marker, as for acks=all.
 
-Invariant: `done` is called exactly once for each marker, possibly within the call, unless it raises. Left out: retries,
-which are the coordinator's.
+Invariant: `done` is called exactly once for each marker, possibly within the call, unless it raises. Not here: retries,
+which the coordinator does.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from ottla.server.requests.failures import Failures
 from ottla.storage.segment.results import AppendResult
 
 ACKNOWLEDGEMENT_TIMEOUT_S = 30.0
-"""How long the in-sync replicas are waited for, as `request.timeout.ms` of Apache Kafka's brokers."""
+"""Maximum wait for the in-sync replicas, like `request.timeout.ms` of Apache Kafka's brokers."""
 
 MarkerDone = Callable[[ErrorCode], None]
 
 _NOT_HERE = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 )
-"""What a coordinator says while its log can't take a marker: to the transaction's coordinator it is a partition without
-a leader, as in Apache Kafka."""
+"""Errors of a coordinator whose log can't take a marker: reported to the transaction's coordinator as a leaderless
+partition, as in Apache Kafka."""
 
 
 class CoordinatorTransactions(Protocol):
-    """The runtime of a coordinator, as markers need it."""
+    """The runtime of a coordinator, as the marker writer uses it."""
 
     def complete_transaction(
         self, partition: int, marker: EndMarker, done: Callable[[KafkaError | None], None]
@@ -45,7 +45,7 @@ class CoordinatorTransactions(Protocol):
 
 
 class MarkerWriter:
-    """The way of markers into the partitions of this broker."""
+    """Writes markers to the partitions of this broker."""
 
     __slots__ = ("_coordinators", "_failures", "_purgatory", "_replicas")
 
@@ -56,23 +56,23 @@ class MarkerWriter:
         coordinators: Mapping[str, Callable[[], CoordinatorTransactions]],
         failures: Failures,
     ) -> None:
-        """`coordinators` have the runtime of each coordinator by its topic; they may be made after this."""
+        """`coordinators` has the runtime of each coordinator by topic; entries may be added later."""
         self._replicas = replicas
         self._purgatory = purgatory
         self._coordinators = coordinators
         self._failures = failures
 
     def write(self, topic: str, index: int, ends: Sequence[tuple[EndMarker, MarkerDone]]) -> None:
-        """Write markers, each of another producer, to one partition; each `done` hears NONE once the in-sync replicas
-        have its marker, or why it is not there.
+        """Write markers of distinct producers to one partition; each `done` gets NONE once the in-sync replicas have
+        its marker, or the error.
 
-        INVALID_PRODUCER_ID_MAPPING: a negative id, of no producer. INVALID_PRODUCER_EPOCH,
-        TRANSACTION_COORDINATOR_FENCED: an older coordinator or producer. REQUEST_TIMED_OUT and
-        NOT_ENOUGH_REPLICAS_AFTER_APPEND: it is appended, and may be lost yet. Others are those of a Produce.
+        INVALID_PRODUCER_ID_MAPPING: a negative producer id. INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED: an older producer or coordinator. REQUEST_TIMED_OUT and
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND: it is appended, and may still be lost. Other errors are those of a Produce.
         """
         refused: list[tuple[MarkerDone, ErrorCode]] = []
         markers: list[EndMarker] = []
-        told: list[MarkerDone] = []
+        callbacks: list[MarkerDone] = []
         try:
             partition = self._replicas.find(topic, index)
         except KafkaError as error:
@@ -92,22 +92,22 @@ class MarkerWriter:
                 self._write_to_log_of(coordinator(), index, marker, done)
             else:
                 markers.append(marker)
-                told.append(done)
+                callbacks.append(done)
         if markers:
-            self._append(partition, markers, told)
+            self._append(partition, markers, callbacks)
         for done, code in refused:
             done(code)
 
-    def _append(self, partition: Partition, markers: Sequence[EndMarker], told: Sequence[MarkerDone]) -> None:
+    def _append(self, partition: Partition, markers: Sequence[EndMarker], callbacks: Sequence[MarkerDone]) -> None:
         try:
             result = partition.append_end_markers(markers)
         except KafkaError as error:
-            _tell(told, error.code)
+            _call_all(callbacks, error.code)
         except OSError as error:
             self._failures.warn(f"append to {partition.topic}-{partition.index}", str(error))
-            _tell(told, ErrorCode.KAFKA_STORAGE_ERROR)
+            _call_all(callbacks, ErrorCode.KAFKA_STORAGE_ERROR)
         else:
-            operation = DelayedMarkers(partition, result, told)
+            operation = DelayedMarkers(partition, result, callbacks)
             if not operation.try_complete(False):
                 self._purgatory.park(operation, [partition.produce_watch], ACKNOWLEDGEMENT_TIMEOUT_S)
 
@@ -129,42 +129,42 @@ def _check_producer(marker: EndMarker) -> None:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
-def _tell(told: Sequence[MarkerDone], code: ErrorCode) -> None:
-    for done in told:
+def _call_all(callbacks: Sequence[MarkerDone], code: ErrorCode) -> None:
+    for done in callbacks:
         done(code)
 
 
 class DelayedMarkers(DelayedOperation):
-    """Markers that are appended and not yet acknowledged."""
+    """Appended markers that are not acknowledged yet."""
 
-    __slots__ = ("_leader_epoch", "_partition", "_result", "_told")
+    __slots__ = ("_callbacks", "_leader_epoch", "_partition", "_result")
 
-    def __init__(self, partition: Partition, result: AppendResult, told: Sequence[MarkerDone]) -> None:
+    def __init__(self, partition: Partition, result: AppendResult, callbacks: Sequence[MarkerDone]) -> None:
         super().__init__()
         self._partition = partition
         self._leader_epoch = partition.leader_epoch
         self._result = result
-        self._told = told
+        self._callbacks = callbacks
 
     def try_complete(self, force: bool) -> bool:
-        """Tell once the in-sync replicas have the markers, or this broker can't find out any more."""
+        """Call back once the in-sync replicas have the markers, or this broker can no longer know."""
         partition = self._partition
         if not partition.is_leader or self._leader_epoch < partition.leader_since:
-            _tell(self._told, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            _call_all(self._callbacks, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif partition.acknowledged(self._result, True):
             enough = partition.enough_after_append
-            _tell(self._told, ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            _call_all(self._callbacks, ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         elif partition.offline:
-            _tell(self._told, ErrorCode.KAFKA_STORAGE_ERROR)
+            _call_all(self._callbacks, ErrorCode.KAFKA_STORAGE_ERROR)
         else:
             return False
         return True
 
     def expire(self) -> None:
-        """The markers stay; the coordinator writes others."""
+        """The markers stay; the coordinator writes them again."""
         if not self.try_complete(False):
-            _tell(self._told, ErrorCode.REQUEST_TIMED_OUT)
+            _call_all(self._callbacks, ErrorCode.REQUEST_TIMED_OUT)
 
     def fail(self, error: Exception) -> None:
-        """A defect: the coordinator asks again."""
-        _tell(self._told, ErrorCode.UNKNOWN_SERVER_ERROR)
+        """A defect: the coordinator retries."""
+        _call_all(self._callbacks, ErrorCode.UNKNOWN_SERVER_ERROR)

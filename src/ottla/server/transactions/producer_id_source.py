@@ -1,8 +1,8 @@
-"""Producer ids for idempotent producers, out of blocks that the controller has committed (KIP-730).
+"""Producer ids for idempotent producers, from blocks that the controller has committed (KIP-730).
 
-An id is given out at most once: a block is used only after its record is committed, and what is left of it when the
-broker ends is forgotten. The next block is asked for when the current one is used up; who comes meanwhile waits, and
-the waiting are bounded by the connections.
+An id is used at most once: a block is used only after its record is committed, and its unused rest is dropped when the
+broker ends. The next block is requested when the current one is used up; requests wait meanwhile, bounded by the
+number of connections.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ TIMEOUT_S = 5.0
 
 
 class _Controller(Protocol):
-    """The part of `ControllerChannel` that is needed here."""
+    """The part of `ControllerChannel` used here."""
 
     def send_until(self, message: object, done: ControllerDone, timeout_s: float) -> None: ...
 
 
 class ProducerIdSource:
-    """Hands out producer ids for one broker."""
+    """Allocates producer ids for one broker."""
 
     __slots__ = ("_broker_epoch", "_controller", "_end", "_next", "_node_id", "_requested", "_waiting")
 
@@ -40,7 +40,7 @@ class ProducerIdSource:
         self._waiting: list[Receiver] = []
 
     def next_id(self, receiver: Receiver) -> None:
-        """Call `receiver(id, None)` now or later, or `receiver(None, error)` when the controller refused."""
+        """Call `receiver(id, None)` now or later, or `receiver(None, error)` if the controller refused."""
         if self._next < self._end:
             self._next += 1
             receiver(self._next - 1, None)
@@ -56,7 +56,7 @@ class ProducerIdSource:
         waiting, self._waiting = self._waiting, []
         if block is None:
             if isinstance(error, KafkaError) and error.code is ErrorCode.REQUEST_TIMED_OUT:
-                # What a client tries again.
+                # An error that clients retry.
                 error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message)
             for receiver in waiting:
                 receiver(None, error)

@@ -1,15 +1,16 @@
-"""Markers of decided transactions on their way to the leaders of their partitions (KIP-98).
+"""Sends the markers of decided transactions to the leaders of their partitions (KIP-98).
 
-Partitions are sorted by leader, as the newest image has it. What this broker leads is written here at the end of the
-turn, so that those who were decided in it have ended when their producers are heard next; a transaction with many
-partitions is a slice in each turn. Other brokers are sent WriteTxnMarkers, of which one is under way to each, and what
-comes meanwhile goes in the next. What fails is tried again for ever, with growing pauses, at whoever leads then; only a
-partition that knows a newer coordinator or a newer producer ends that, since then another coordinator answers for the
-transaction. A partition that is gone with its topic needs no marker.
+Partitions are grouped by leader, according to the newest image. Markers for this broker are written at the end of the
+turn, so that the turn's transactions have ended before their producers' next requests; one with many partitions is
+sliced over turns. Other brokers get WriteTxnMarkers, one request in flight to each; later markers go into the next one.
 
-Invariants: `done` is called once for each marker that was sent, never within `send`, unless `cancel` or `close` comes
-first; a request names a producer id once, so that answers belong to one marker. What waits here are transactions that
-the coordinator keeps anyway, so that nothing more bounds it. Left out: what a marker does to a partition.
+Failures are retried indefinitely, with growing delays, at the current leader. Only a partition that knows a newer
+coordinator or a newer producer ends the retries, since another coordinator then owns the transaction. A partition of a
+deleted topic needs no marker.
+
+Invariants: `done` is called once for each sent marker, never within `send`, unless `cancel` or `close` comes
+first; a request names a producer id once, so that results match markers. Pending markers belong to transactions in the
+coordinator's memory, so they need no bound of their own. Not here: the effect of a marker on a partition.
 """
 
 from __future__ import annotations
@@ -38,19 +39,18 @@ from ottla.server.requests.failures import Failures
 from ottla.server.transactions.marker_writer import ACKNOWLEDGEMENT_TIMEOUT_S, MarkerDone
 
 REQUEST_TIMEOUT_S = ACKNOWLEDGEMENT_TIMEOUT_S + 10.0
-"""Of one request: longer than the peer waits for its replicas."""
+"""Timeout of one request: longer than the peer waits for its replicas."""
 PARTITIONS_PER_REQUEST = 1000
-"""A request ends with the marker that reaches it; a peer takes so many whatever partitions it knows."""
+"""Partitions after which a request is full; the last marker may exceed it. A peer accepts that many in any cluster."""
 PARTITIONS_PER_TURN = 64
-"""This broker's own partitions of one transaction that get their marker before the loop goes on; each takes some ten
-microseconds. All transactions of a turn get so many: a smaller share of what clients ask for, turn after turn, would
-leave ever more of them waiting."""
+"""Local partitions of all transactions of a turn that get their marker before the loop continues; each takes some ten
+microseconds. With a smaller share than clients produce in a turn, ever more transactions would be pending."""
 MARKERS_PER_WRITE = 64
-"""To one partition: so many are five kilobytes, which fit any segment."""
+"""Maximum markers in one write to a partition: five kilobytes, which fit any segment."""
 RETRY_S = 0.05
-"""The pause before the first retry; each one after it is twice as long."""
+"""The delay before the first retry; each further one is twice as long."""
 LONGEST_PAUSE = 16
-"""In RETRY_S."""
+"""Maximum delay, in multiples of RETRY_S."""
 
 _FINAL = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 _EXPECTED = frozenset(
@@ -63,15 +63,15 @@ _EXPECTED = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""What comes and goes with leaders and replicas, as Apache Kafka's coordinator has it."""
+"""Transient errors of moving leaders and replicas, as in Apache Kafka's coordinator."""
 
 
 class LocalPartitions(Protocol):
     """Implemented by `MarkerWriter`."""
 
     def write(self, topic: str, index: int, ends: Sequence[tuple[EndMarker, MarkerDone]]) -> None:
-        """Write markers, each of another producer, to a partition of this broker; each `done` once, possibly within
-        the call."""
+        """Write markers of distinct producers to a partition of this broker; each `done` is called once, possibly
+        within the call."""
         ...
 
 
@@ -86,11 +86,11 @@ class _Ending:
         self.done = done
         self.left = set(marker.partitions)
         self.over = False
-        """Told, or cancelled: shares of it that are still about are nobody's."""
+        """Completed or cancelled: its remaining shares are ignored."""
 
 
 class _Share(NamedTuple):
-    """Partitions of one marker that go the same way."""
+    """Partitions of one marker with the same destination."""
 
     ending: _Ending
     partitions: list[TopicPartition]
@@ -107,14 +107,14 @@ class _Destination:
         self.broker_id = broker_id
         self.link = link
         self.failures = 0
-        """Requests without an answer since the last one that had one."""
+        """Failed requests since the last successful one."""
         self.paused = False
         self.queued: deque[_Share] = deque()
         self.under_way: list[_Share] | None = None
 
 
 class TransactionMarkers:
-    """Implements `MarkerChannel` for one broker. Apache Kafka's TransactionMarkerChannelManager."""
+    """Implements `MarkerChannel` for one broker. Corresponds to Apache Kafka's TransactionMarkerChannelManager."""
 
     __slots__ = (
         "_address_of",
@@ -145,7 +145,7 @@ class TransactionMarkers:
         scheduler: EndOfTickScheduler,
         failures: Failures,
     ) -> None:
-        """`image` is the newest metadata, by which `address_of` tells where a broker listens for others."""
+        """`image` returns the newest metadata; `address_of` returns a broker's inter-broker endpoint in it."""
         self._node_id = node_id
         self._local = local
         self._network = network
@@ -154,18 +154,18 @@ class TransactionMarkers:
         self._scheduler = scheduler
         self._failures = failures
         self._endings: dict[int, dict[_Ending, None]] = {}
-        """Of each partition of the coordinator."""
+        """By partition of the coordinator."""
         self._gone: list[_Ending] = []
-        """Whose last partitions were deleted."""
+        """Endings whose last partitions were deleted."""
         self._here: deque[_Share] = deque()
         self._destinations: dict[int, _Destination] = {}
         self._retries: dict[int, list[_Share]] = {}
-        """By the round in which they are due."""
+        """Pending retries by the round in which they are due."""
         self._round = 0
         self._scheduled = False
         self._closed = False
 
-    # --- the coordinator's side ------------------------------------------------------------------------------------
+    # --- called by the coordinator ---------------------------------------------------------------------------------
 
     def send(self, coordinator_partition: int, marker: TxnMarker, done: Callable[[ErrorCode], None]) -> None:
         """See `MarkerChannel`."""
@@ -181,7 +181,7 @@ class TransactionMarkers:
             ending.over = True
 
     def close(self) -> None:
-        """Forget all markers; no `done` is called any more."""
+        """Drop all markers; no `done` is called any more."""
         self._closed = True
         for partition in list(self._endings):
             self.cancel(partition)
@@ -194,17 +194,17 @@ class TransactionMarkers:
 
     @property
     def leaderless_count(self) -> int:
-        """Markers that wait for a partition to get a leader."""
+        """Markers that wait for a partition's leader election."""
         return sum(
             1 for shares in self._retries.values() for share in shares if share.leaderless and not share.ending.over
         )
 
     @property
     def pending_count(self) -> int:
-        """Markers that some partition still lacks."""
+        """Markers that a partition still lacks."""
         return sum(map(len, self._endings.values()))
 
-    # --- where partitions are --------------------------------------------------------------------------------------
+    # --- leaders of partitions --------------------------------------------------------------------------------------
 
     def _route(self, share: _Share) -> None:
         """Queue partitions at their leaders."""
@@ -237,7 +237,7 @@ class TransactionMarkers:
             self._scheduler.at_end_of_turn(self._flush)
 
     def _flush(self) -> None:
-        """At the end of a turn: write here, send away."""
+        """At the end of a turn: write local markers, send the others."""
         self._scheduled = False
         if self._closed:
             return
@@ -252,7 +252,7 @@ class TransactionMarkers:
     # --- this broker -----------------------------------------------------------------------------------------------
 
     def _write_here(self) -> None:
-        """What transactions of one turn end in a partition is one write there."""
+        """Write all markers of a turn for one partition in one append."""
         ends: dict[TopicPartition, list[tuple[EndMarker, MarkerDone]]] = {}
         for _ in range(len(self._here)):
             share = self._here.popleft()
@@ -278,7 +278,7 @@ class TransactionMarkers:
     def _written(self, share: _Share, place: TopicPartition, code: ErrorCode) -> None:
         ending = share.ending
         if code is not ErrorCode.NONE or ending.over:
-            self._told(share, [(place, code)])
+            self._record_results(share, [(place, code)])
             return
         ending.left.discard(place)
         if not ending.left:
@@ -287,7 +287,7 @@ class TransactionMarkers:
     # --- other brokers ---------------------------------------------------------------------------------------------
 
     def _send(self, destination: _Destination) -> None:
-        """Send what is queued, unless a request is under way or the last one failed just now."""
+        """Send the queued markers, unless a request is in flight or the destination is paused."""
         if self._closed or destination.paused or destination.under_way is not None:
             return
         shares = _batch(destination.queued)
@@ -312,13 +312,13 @@ class TransactionMarkers:
             for share in shares:
                 codes = results.get(share.ending.marker.producer_id, {})
                 unsaid = ErrorCode.UNKNOWN_SERVER_ERROR
-                self._told(share, [(place, codes.get(place, unsaid)) for place in share.partitions])
+                self._record_results(share, [(place, codes.get(place, unsaid)) for place in share.partitions])
             self._send(destination)
 
         send_message(connection, _request(shares), answered, REQUEST_TIMEOUT_S)
 
     def _pause(self, destination: _Destination, shares: list[_Share]) -> None:
-        """Nothing more for it now, and `shares` again; another broker may lead their partitions by then."""
+        """Pause the destination and retry `shares`; another broker may lead their partitions by then."""
         destination.queued.extendleft(reversed(shares))
         destination.paused = True
         self._scheduler.call_later(RETRY_S * min(2**destination.failures, LONGEST_PAUSE), self._resume, destination)
@@ -333,7 +333,7 @@ class TransactionMarkers:
 
     # --- outcomes --------------------------------------------------------------------------------------------------
 
-    def _told(self, share: _Share, codes: Iterable[tuple[TopicPartition, ErrorCode]]) -> None:
+    def _record_results(self, share: _Share, codes: Iterable[tuple[TopicPartition, ErrorCode]]) -> None:
         ending = share.ending
         failed = []
         for place, code in codes:
@@ -347,7 +347,7 @@ class TransactionMarkers:
                 if code not in _EXPECTED:
                     topic, index = place
                     self._failures.warn(
-                        "transaction markers", f"{topic}-{index} answered {code.name}; it is asked again"
+                        "transaction markers", f"{topic}-{index} answered {code.name}; the marker is retried"
                     )
                 failed.append(place)
         if failed:
@@ -364,7 +364,7 @@ class TransactionMarkers:
         ending.done(code)
 
     def _retry(self, share: _Share) -> None:
-        """After a pause, to whoever leads then."""
+        """Retry after a delay, at the current leader."""
         if share.ending.over:
             return
         if not self._retries:
@@ -394,7 +394,7 @@ def _end_marker(marker: TxnMarker) -> EndMarker:
 
 
 def _batch(queued: deque[_Share]) -> list[_Share]:
-    """Take what one request holds; of two markers of a producer, the second stays."""
+    """Take the shares of one request; of two markers of a producer, the second stays queued."""
     shares: list[_Share] = []
     producers: set[int] = set()
     size = 0

@@ -1,14 +1,14 @@
-"""Partitions of transactions, asked of their coordinators: add them, or verify that they were added (KIP-890).
+"""Adds partitions to transactions, or verifies them, at the transactions' coordinators (KIP-890).
 
-The leader of a partition asks before it lets the first batch of a transaction in, since a request that was delayed past
-the end of its transaction would leave it open for ever. The coordinator may be in this process, then it is called; else
-questions to one broker go in batches, one AddPartitionsToTxn request under way and what comes meanwhile in the next.
+The leader of a partition verifies the first batch of a transaction, since a request delayed past the end of its
+transaction would leave it open forever. A coordinator in this process is called directly. Others get batches: one
+AddPartitionsToTxn in flight per broker, later checks go into the next request.
 
-Of one transactional id one question waits at a time, as in Apache Kafka: a newer one takes the place of the one before,
-which fails, and one of an older producer epoch is fenced. So what waits is bounded by the requests that are parked.
+One check per transactional id is queued, as in Apache Kafka: a newer one replaces the previous one, which fails, and
+one of an older producer epoch is fenced. The queue is therefore bounded by the parked requests.
 
-Invariant: `done` is called exactly once for each question, possibly within the call. Left out: what a client of which
-version is told (`handlers.data.produce_transactions`), and retries, which are the caller's.
+Invariant: `done` is called exactly once for each check, possibly within the call. Not here: the errors that a client
+version gets (`handlers.data.produce_transactions`), and retries, which the caller does.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from ottla.protocol.messages.add_partitions_to_txn import (
 )
 
 REQUEST_TIMEOUT_S = 30.0
-"""Of one request to a coordinator, as `request.timeout.ms` of Apache Kafka's brokers."""
+"""Timeout of one request to a coordinator, like `request.timeout.ms` of Apache Kafka's brokers."""
 
 PARTITIONS_PER_REQUEST = 1000
-"""A request ends with the transaction that reaches it: a coordinator takes so many whatever partitions it knows."""
+"""Partitions after which a request is full; the last transaction may exceed it. Coordinators accept that many."""
 
 PartitionErrors = Mapping[TopicPartition, ErrorCode]
-"""What the coordinator says about each partition; one without an error may be left out."""
+"""The coordinator's result of each partition; successful ones may be omitted."""
 PartitionsDone = Callable[[PartitionErrors], None]
 
 
 class LocalCoordinator(Protocol):
-    """The coordinator of this process, as a leader asks it."""
+    """The coordinator of this process, as a partition leader uses it."""
 
     def add_or_verify(
         self,
@@ -57,15 +57,15 @@ class LocalCoordinator(Protocol):
         api_version: int,
         done: PartitionsDone,
     ) -> None:
-        """Answer as AddPartitionsToTxn of that version; `done` is called exactly once, possibly within the call."""
+        """Answer like AddPartitionsToTxn of that version; `done` is called exactly once, possibly within the call."""
         ...
 
     def after_ending(self, transactional_id: str, then: Callable[[], None]) -> bool:
-        """Call `then` once the transaction that ends has ended, possibly at once; False where it is not known here."""
+        """Call `then` once the ending transaction has ended, possibly at once; False if it is unknown here."""
         ...
 
     def stop_waiting(self, transactional_id: str, then: Callable[[], None]) -> None:
-        """`then` is not to be called any more."""
+        """Cancel the call of `then`."""
         ...
 
 
@@ -80,21 +80,21 @@ class VerificationStatistics:
             f"{prefix}verificationfailurerate_total", "Partitions that could not be added to a transaction or verified."
         )
         self.time_ms = registry.histogram(
-            f"{prefix}verificationtimems", "Time until a coordinator answered for a transaction's partitions, in ms."
+            f"{prefix}verificationtimems", "Response time of coordinators to transaction verification, in ms."
         )
 
 
 class _Question(NamedTuple):
-    """One transaction's partitions, on the way to a coordinator behind a connection."""
+    """One transaction's partitions, to be checked by a remote coordinator."""
 
     transaction: AddPartitionsToTxnTransaction
     partitions: Sequence[TopicPartition]
     done: PartitionsDone
-    """The owner's, which counts and converts."""
+    """The owner's callback, which counts and converts."""
 
 
 class _Peer:
-    """What one broker is asked."""
+    """Queued and pending checks of one broker."""
 
     __slots__ = ("broker_id", "link", "queued", "under_way")
 
@@ -102,12 +102,12 @@ class _Peer:
         self.broker_id = broker_id
         self.link = link
         self.queued: dict[str, _Question] = {}
-        """By transactional id, in the order of their coming."""
+        """By transactional id, in order of arrival."""
         self.under_way: dict[str, _Question] = {}
 
 
 class TransactionPartitions:
-    """Apache Kafka's AddPartitionsToTxnManager for one broker."""
+    """Corresponds to Apache Kafka's AddPartitionsToTxnManager for one broker."""
 
     __slots__ = (
         "_address_of",
@@ -132,8 +132,8 @@ class TransactionPartitions:
         clock: Clock,
         statistics: VerificationStatistics,
     ) -> None:
-        """`coordinator_of` tells the broker that coordinates a transactional id, `address_of` where a broker listens;
-        both as the newest metadata image has it."""
+        """`coordinator_of` returns the broker that coordinates a transactional id, `address_of` a broker's endpoint;
+        both from the newest metadata image."""
         self._node_id = node_id
         self._local = local
         self._network = network
@@ -154,10 +154,10 @@ class TransactionPartitions:
         verify_only: bool,
         done: PartitionsDone,
     ) -> None:
-        """Add partitions to the open transaction of a producer, or with `verify_only` ask whether they are in it.
+        """Add partitions to the open transaction of a producer, or with `verify_only` check whether they are in it.
 
-        `done` hears the coordinator's error of each partition; PRODUCER_FENCED comes as INVALID_PRODUCER_EPOCH.
-        COORDINATOR_NOT_AVAILABLE while nobody coordinates the id, NETWORK_EXCEPTION where it could not be asked.
+        `done` gets the coordinator's error of each partition; PRODUCER_FENCED becomes INVALID_PRODUCER_EPOCH.
+        COORDINATOR_NOT_AVAILABLE if the id has no coordinator, NETWORK_EXCEPTION if the coordinator can't be reached.
         """
         coordinator_id = None if self._closed else self._coordinator_of(transactional_id)
         if coordinator_id is None:
@@ -167,9 +167,11 @@ class TransactionPartitions:
 
         def answered(errors: PartitionErrors) -> None:
             self._statistics.time_ms.observe((self._clock.monotonic() - started_s) * 1000)
-            told = {partition: _told(error) for partition, error in errors.items() if error is not ErrorCode.NONE}
-            self._statistics.failures.value += len(told)
-            done(told)
+            failed = {
+                partition: _producer_error(error) for partition, error in errors.items() if error is not ErrorCode.NONE
+            }
+            self._statistics.failures.value += len(failed)
+            done(failed)
 
         if coordinator_id == self._node_id:
             self._local.add_or_verify(
@@ -198,20 +200,20 @@ class TransactionPartitions:
         self._send(peer)
 
     def after_ending(self, transactional_id: str, then: Callable[[], None]) -> bool:
-        """For who heard CONCURRENT_TRANSACTIONS: call `then()` once when that transaction has ended, possibly at once.
+        """After CONCURRENT_TRANSACTIONS: call `then()` once when that transaction has ended, possibly at once.
 
-        False where only another broker knows: then `then` is not called, and whoever waits asks again by the clock.
+        Returns False if only another broker knows: then `then` is not called, and the caller retries after a delay.
         """
         if self._closed or self._coordinator_of(transactional_id) != self._node_id:
             return False
         return self._local.after_ending(transactional_id, then)
 
     def stop_waiting(self, transactional_id: str, then: Callable[[], None]) -> None:
-        """What was given to `after_ending` is not to be called any more."""
+        """Cancel the callback given to `after_ending`."""
         self._local.stop_waiting(transactional_id, then)
 
     def close(self) -> None:
-        """Whoever waits fails with NETWORK_EXCEPTION; who asks from now on hears COORDINATOR_NOT_AVAILABLE."""
+        """Pending checks fail with NETWORK_EXCEPTION, later ones with COORDINATOR_NOT_AVAILABLE."""
         self._closed = True
         for peer in self._peers.values():
             waiting = [*peer.under_way.values(), *peer.queued.values()]
@@ -221,7 +223,7 @@ class TransactionPartitions:
             for question in waiting:
                 _fail(question, ErrorCode.NETWORK_EXCEPTION)
 
-    # --- to a broker behind a connection ---------------------------------------------------------------------------
+    # --- remote coordinators ---------------------------------------------------------------------------------------
 
     def _queue(self, peer: _Peer, question: _Question) -> None:
         transactional_id = question.transaction.transactional_id
@@ -232,7 +234,7 @@ class TransactionPartitions:
                 _fail(question, ErrorCode.INVALID_PRODUCER_EPOCH)
                 return
             del peer.queued[transactional_id]
-            # The client asked again before the first try was sent: nobody waits for that any more.
+            # The client retried before the first check was sent: that check has no waiting request any more.
             _fail(
                 before,
                 ErrorCode.INVALID_PRODUCER_EPOCH if epoch > known_epoch else ErrorCode.NETWORK_EXCEPTION,
@@ -240,7 +242,7 @@ class TransactionPartitions:
         peer.queued[transactional_id] = question
 
     def _send(self, peer: _Peer) -> None:
-        """Send what is queued, unless a request is under way."""
+        """Send the queued checks, unless a request is in flight."""
         if peer.under_way or not peer.queued:
             return
         address = self._address_of(peer.broker_id)
@@ -265,7 +267,7 @@ class TransactionPartitions:
 
 
 def _take(queued: dict[str, _Question]) -> dict[str, _Question]:
-    """Out of what is queued, the oldest that one request holds."""
+    """Take the oldest queued checks that fit into one request."""
     taken: dict[str, _Question] = {}
     partitions = 0
     while queued and partitions < PARTITIONS_PER_REQUEST:
@@ -278,12 +280,12 @@ def _take(queued: dict[str, _Question]) -> dict[str, _Question]:
 def _answers(
     asked: Mapping[str, _Question], response: AddPartitionsToTxnResponse | None, error: BaseException | None
 ) -> list[tuple[_Question, PartitionErrors]]:
-    """What each question is told; silence about a partition is no yes."""
+    """The results of all checks; a missing partition counts as failed."""
     if error is not None or response is None:
         return _to_all(asked, ErrorCode.NETWORK_EXCEPTION)
     if response.error_code:
         code = ErrorCode.for_code(response.error_code)
-        # A client has no use for what a broker may not.
+        # A client can't act on a broker's missing permission.
         return _to_all(asked, ErrorCode.INVALID_TXN_STATE if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else code)
     results = {result.transactional_id: result for result in response.results_by_transaction}
     return [(question, _errors(question, results.get(key))) for key, question in asked.items()]
@@ -306,6 +308,6 @@ def _fail(question: _Question, code: ErrorCode) -> None:
     question.done(dict.fromkeys(question.partitions, code))
 
 
-def _told(error: ErrorCode) -> ErrorCode:
-    """PRODUCER_FENCED is an error of coordinators, which producers don't know in the answer to a Produce."""
+def _producer_error(error: ErrorCode) -> ErrorCode:
+    """Convert PRODUCER_FENCED, a coordinator error that producers don't expect in a Produce response."""
     return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error

@@ -1,1 +1,1 @@
-"""Construction of a node: components, contexts of handlers, the table of APIs, gauges."""
+"""Construction of a node: components, handler contexts, API tables, gauges."""

@@ -1,4 +1,4 @@
-"""What a node's listeners serve: the rows of all rooms that say so, each with the context of its room."""
+"""APIs of a node's listeners: the tables of the handler packages with their contexts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.server.wiring.contexts import Contexts
 
 
 def broker_apis(contexts: Contexts) -> list[ApiBinding]:
-    """What a broker's listener serves."""
+    """The APIs of a broker's listener."""
     listener = Listeners.BROKER
     served = [
         *served_on(listener, DATA_APIS, contexts.data),
@@ -23,15 +23,15 @@ def broker_apis(contexts: Contexts) -> list[ApiBinding]:
     if contexts.quorum is not None:
         served += served_on(listener, QUORUM_ADMIN_APIS, contexts.quorum)
     if contexts.zookeeper is not None:
-        from ottla.server.handlers.quorum.on_zookeeper import served_between_brokers  # here, as below
+        from ottla.server.handlers.quorum.on_zookeeper import served_between_brokers  # imported here, as below
 
         served = served_between_brokers(served, contexts.zookeeper)
     return served
 
 
 def controller_apis(contexts: Contexts) -> list[ApiBinding]:
-    """What a controller's listener serves: nodes, the quorum of the metadata log, and what brokers hand on."""
-    from ottla.server.handlers.quorum.apis import QUORUM_APIS  # here, since a single node starts faster without it
+    """The APIs of a controller's listener: nodes, the metadata quorum, and requests forwarded by brokers."""
+    from ottla.server.handlers.quorum.apis import QUORUM_APIS  # imported here: a single node starts faster without it
 
     listener = Listeners.CONTROLLER
     served = served_on(listener, ADMIN_APIS, contexts.admin)

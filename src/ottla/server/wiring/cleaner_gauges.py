@@ -1,6 +1,6 @@
-"""What a broker shows of its log cleaner; names as on Kafka's dashboards (LogCleaner and LogCleanerManager).
+"""Gauges of a broker's log cleaner; named after Kafka's metrics (LogCleaner and LogCleanerManager).
 
-A state is read when it is scraped; dirty ratio and delay are those that the cleaner found when it last looked for work.
+A state is read at each scrape; dirty ratio and delay are those of the cleaner's last search for work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MANAGER = "kafka_log_logcleanermanager_"
 
 
 def register_cleaner_gauges(registry: MetricsRegistry, cleaner: LogCleaner, clock: Clock) -> None:
-    """Make the gauges of one cleaner."""
+    """Register the gauges of one cleaner."""
 
     def of_last_passes(value: Callable[[PassReport], float]) -> Callable[[], float]:
         return lambda: max((value(report) for report in cleaner.reports.values()), default=0)
@@ -30,53 +30,53 @@ def register_cleaner_gauges(registry: MetricsRegistry, cleaner: LogCleaner, cloc
         _register_uncleanable(registry, cleaner, directory)
     registry.gauge(
         f"{_MANAGER}max_dirty_percent",
-        "Share of a log that is not cleaned yet, of the dirtiest.",
+        "Largest dirty ratio of the logs.",
         read=lambda: int(100 * cleaner.max_dirty_ratio),
     )
     registry.gauge(
         f"{_MANAGER}time_since_last_run_ms",
-        "Since the cleaner last looked for a log to clean.",
+        "Time since the cleaner's last search for a log to clean.",
         read=lambda: clock.time_ms() - cleaner.last_run_ms,
     )
     registry.gauge(
         f"{_CLEANER}deadthreadcount",
-        "Processes of the cleaner that died in their last round and were not needed again since.",
+        "Cleaner processes that died in their last round and were not used again.",
         read=lambda: len(cleaner.dead),
     )
     registry.gauge(
         f"{_CLEANER}max_compaction_delay_secs",
-        "How long a record waits beyond max.compaction.lag.ms, at most.",
+        "Longest time that a record exceeds max.compaction.lag.ms.",
         read=lambda: cleaner.max_overdue_ms // 1000,
     )
     registry.gauge(
         f"{_CLEANER}max_clean_time_secs",
-        "Time that the last pass over a log took, at most.",
+        "Longest last pass of any log.",
         read=of_last_passes(lambda report: report.seconds),
     )
     registry.gauge(
         f"{_CLEANER}max_buffer_utilization_percent",
-        "How full the map of keys was in the last pass over a log, at most.",
+        "Largest utilization of the key map in the last pass of any log.",
         read=of_last_passes(lambda report: 100 * report.map_utilization),
     )
     registry.gauge(
         f"{_CLEANER}cleaner_recopy_percent",
-        "Of the bytes of segments that were written anew, how many stayed; over the last pass of each log.",
+        "Share of bytes that recopied segments retained in the last pass of each log.",
         read=recopied_percent,
     )
 
 
 def _register_uncleanable(registry: MetricsRegistry, cleaner: LogCleaner, directory: LogDirectory) -> None:
-    """What can't be cleaned in one directory."""
+    """Gauges of the uncleanable partitions of one directory."""
     labels = {"logDirectory": directory.path}
     registry.gauge(
         f"{_MANAGER}uncleanable_partitions_count",
-        "Compacted partitions that can't be cleaned, for a reason that the log of the broker names.",
+        "Compacted partitions that can't be cleaned; the broker's log has the reason.",
         labels,
         read=lambda: sum(key in directory.logs for key in cleaner.uncleanable),
     )
     registry.gauge(
         f"{_MANAGER}uncleanable_bytes",
-        "What partitions that can't be cleaned hold.",
+        "Size of the partitions that can't be cleaned.",
         labels,
         read=lambda: sum(directory.logs[key].size_bytes for key in cleaner.uncleanable if key in directory.logs),
     )

@@ -1,4 +1,4 @@
-"""The parts of one node that serve requests, made once; `server.broker` owns their life."""
+"""Components of one node that serve requests; `server.broker` owns their lifecycle."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ottla.storage.directory.log_manager import LogManager
 
 
 class BrokerComponents:
-    """Made in the order in which they need one another; contexts of handlers are made of them."""
+    """Components in the order of their dependencies; handler contexts are built from them."""
 
     __slots__ = (
         "control",
@@ -73,7 +73,7 @@ class BrokerComponents:
         failures: Failures,
         registry: MetricsRegistry,
     ) -> None:
-        """`config` with the dynamic settings that are known by now."""
+        """`config` includes the currently known dynamic settings."""
         self.machine = machine
         self.control = control
         self.logs = logs
@@ -105,7 +105,7 @@ class BrokerComponents:
             CoordinatorType.GROUP: self.groups,
             CoordinatorType.TRANSACTION: self.transactions,
         }
-        """What this broker coordinates, by what FindCoordinator calls it."""
+        """Coordinators of this broker, by FindCoordinator's key type."""
         self.topic_arrivals = TopicReadyWaiters(self.replicas, machine.scheduler)
         self.sessions = FetchSessionCache(
             config.get_int("max.incremental.fetch.session.cache.slots"), machine.rng, self.purgatory
@@ -114,7 +114,7 @@ class BrokerComponents:
     def _coordinate_transactions(
         self, config: BrokerConfig, host: BrokerServices, membership: Membership, registry: MetricsRegistry
     ) -> None:
-        """The coordinator of transactions, how it is asked for partitions, and how it ends transactions there."""
+        """The transaction coordinator, its partition verification, and its marker channel."""
         publisher = self.publisher
         coordinators: dict[str, Callable[[], CoordinatorTransactions]] = {
             GROUP_METADATA_TOPIC: lambda: self.groups.runtime,
@@ -152,7 +152,7 @@ class BrokerComponents:
         return self.groups.partition_for(group_id)
 
     def use_config(self, config: BrokerConfig) -> None:
-        """Go on with these settings."""
+        """Apply changed broker settings."""
         self.replicas.use_topic_properties(config.topic_properties)
         self.quotas.use_config(config)
         self.logs.cordon(config.get_list("cordoned.log.dirs"))

@@ -1,6 +1,6 @@
-"""The contexts of a node: what each room of handlers may touch of its parts, and what the dispatchers need.
+"""Contexts of a node: the dependencies of each handler package and of the dispatchers.
 
-A new room has its context made here, and its rows served in `server.wiring.apis`.
+The context of a new handler package is created here; its APIs are added to `server.wiring.apis`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ottla.server.wiring.components import BrokerComponents
 
 
 class Contexts:
-    """One for each room, made once."""
+    """One context per handler package."""
 
     __slots__ = ("admin", "data", "dispatcher", "groups", "quorum", "topics", "transactions", "zookeeper")
 
@@ -92,11 +92,11 @@ class Contexts:
         )
 
     def use_limits(self, *, limited: bool) -> None:
-        """Whether any client has limits that a fetch must ask for."""
+        """Set whether any client has quotas that fetches must check."""
         self.data.consumer_fetch = limited_fetch if limited else ConsumerFetch
 
     def use_config(self, config: BrokerConfig) -> None:
-        """Go on with these settings."""
+        """Apply changed broker settings."""
         self.data.use_config(config)
         self.groups.use_config(config)
         self.admin.use_config(config)

@@ -1,7 +1,7 @@
-"""What a node shows of the metadata that it has and, while its controller is the active one, of the cluster.
+"""Gauges of a node's metadata and, while its controller is the active one, of the cluster.
 
-Names as on Kafka's dashboards. Partitions of the cluster are counted once an image that changed them, when a scrape
-asks; a sum over all nodes is right, since only the active controller counts.
+Named after Kafka's metrics. The cluster's partitions are counted once per image that changed them, on a scrape. The sum
+over all nodes is correct, since only the active controller counts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CONTROLLER = "kafka_controller_kafkacontroller_"
 
 
 class PartitionTally:
-    """Partitions of the whole cluster; counted again when the topics of the image are others."""
+    """Partition counts of the whole cluster; updated when the topics of the image change."""
 
     __slots__ = ("_topics", "_total", "offline", "unpreferred")
 
@@ -26,10 +26,10 @@ class PartitionTally:
         self.offline = 0
         """Without a leader."""
         self.unpreferred = 0
-        """Led by another than their first replica, or by nobody."""
+        """Not led by their first replica, or without a leader."""
 
     def of(self, image: MetadataImage) -> PartitionTally:
-        """Itself, with the counts of `image`."""
+        """Returns itself, updated to the counts of `image`."""
         if self._topics is not image.topics:
             self._topics = image.topics
             partitions = [each for topic in image.topics.values() for each in topic.partitions.values()]
@@ -39,7 +39,7 @@ class PartitionTally:
 
 
 def register_controller_gauges(registry: MetricsRegistry, controller: Controller, publisher: MetadataPublisher) -> None:
-    """Make the gauges of one node, whatever its roles."""
+    """Register the gauges of one node with any roles."""
     tally = PartitionTally()
 
     def active(name: str, text: str, count: Callable[[MetadataImage], int]) -> None:
@@ -50,14 +50,14 @@ def register_controller_gauges(registry: MetricsRegistry, controller: Controller
         )
 
     registry.gauge(
-        f"{_CONTROLLER}activecontrollercount", "1 where the active controller is.", read=lambda: int(controller.active)
+        f"{_CONTROLLER}activecontrollercount", "1 on the active controller.", read=lambda: int(controller.active)
     )
     active("activebrokercount", "Brokers that are not fenced", lambda image: _brokers(image, fenced=False))
-    active("fencedbrokercount", "Brokers that are registered and fenced", lambda image: _brokers(image, fenced=True))
+    active("fencedbrokercount", "Registered brokers that are fenced", lambda image: _brokers(image, fenced=True))
     active("offlinepartitionscount", "Partitions without a leader", lambda image: tally.of(image).offline)
     active(
         "preferredreplicaimbalancecount",
-        "Partitions that another than their first replica leads",
+        "Partitions not led by their preferred (first) replica",
         lambda image: tally.of(image).unpreferred,
     )
     registry.gauge(f"{_CONTROLLER}globaltopiccount", "Topics.", read=lambda: len(publisher.image.topics))
@@ -68,21 +68,21 @@ def register_controller_gauges(registry: MetricsRegistry, controller: Controller
     )
     registry.gauge(
         f"{_CONTROLLER}zkmigrationstate",
-        "Migration from ZooKeeper: 0 never, 2 not begun, 1 both are written, 3 completed.",
+        "State of the migration from ZooKeeper: 0 never, 2 not started, 1 both are written, 3 completed.",
         read=lambda: publisher.image.zk_migration_state,
     )
     registry.gauge(
         "kafka_server_broker_metadata_metrics_last_applied_record_offset",
-        "The offset of the metadata log up to which this node knows the cluster.",
+        "Offset of the metadata log that this node has applied.",
         read=lambda: publisher.image.offset,
     )
 
 
 def register_write_behind_lag(registry: MetricsRegistry, behind: Callable[[], int]) -> None:
-    """Make the gauge of a controller that leads a migration from ZooKeeper."""
+    """Register the gauge of a controller that leads a migration from ZooKeeper."""
     registry.gauge(
         f"{_CONTROLLER}zkwritebehindlag",
-        "Committed records that ZooKeeper's tree lacks, as its writer sees it.",
+        "Committed records not yet written to ZooKeeper.",
         read=behind,
     )
 

@@ -1,4 +1,4 @@
-"""What the broker shows of its state, read when metrics are rendered; names as on Kafka's dashboards."""
+"""Gauges of the broker's state, read when metrics are rendered; named after Kafka's metrics."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ottla.server.wiring.replication_gauges import register_replication_gauges
 
 
 def register_gauges(registry: MetricsRegistry, parts: BrokerComponents, config: BrokerConfig) -> None:
-    """Make the gauges of one broker. Each read is cheap; those over partitions are linear in their number."""
+    """Register the gauges of one broker. Each read is cheap; those over partitions are linear in their number."""
     max_transaction_timeout_ms = config.get_int("transaction.max.timeout.ms")
     register_replication_gauges(registry, parts.replicas, parts.machine.clock, max_transaction_timeout_ms)
     registry.gauge(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
-        "Requests that wait: fetches for records, produces for acknowledgement.",
+        "Parked requests: fetches that wait for records, produces that wait for acknowledgement.",
         read=lambda: len(parts.purgatory),
     )
     registry.gauge(
@@ -29,7 +29,7 @@ def register_gauges(registry: MetricsRegistry, parts: BrokerComponents, config: 
     )
     registry.gauge(
         "kafka_server_fetchsessioncache_incrementalfetchsessionevictions",
-        "Fetch sessions that gave way to others.",
+        "Fetch sessions evicted for others.",
         read=lambda: parts.sessions.evictions,
     )
     registry.gauge(

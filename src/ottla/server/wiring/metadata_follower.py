@@ -1,4 +1,4 @@
-"""What a broker does with each image of its cluster's metadata."""
+"""Applies each metadata image to the components of a broker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla.server.wiring.components import BrokerComponents
 
 
 class MetadataFollower:
-    """Brings the parts of a broker in line with an image, one after the other."""
+    """Updates the components of a broker to an image, in order."""
 
     __slots__ = ("_config", "_parts")
 
@@ -18,14 +18,14 @@ class MetadataFollower:
         self._parts = parts
 
     def image_published(self, image: MetadataImage, changes: MetadataChanges) -> None:
-        """Settings first, since new logs are made with them; then partitions, coordinators, and what only reports."""
+        """Settings first, since new logs use them; then partitions, coordinators, and reporting components."""
         parts = self._parts
         self._config.image_published(image, changes)
         parts.quotas.use(image)
         if changes.acls_changed:
             parts.sessions.ask_again()
         parts.replicas.apply(image, changes)
-        # A coordinator reads its log, which may be opened only some turns later; images stay in order.
+        # A coordinator reads its log, which may open some turns later; images stay in order.
         parts.replicas.when_opened(lambda: self._coordinate(image, changes))
         parts.topic_arrivals.follow(image)
         for topic in changes.deleted_topics:

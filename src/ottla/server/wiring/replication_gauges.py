@@ -1,6 +1,6 @@
-"""What a broker shows of its replicas; names as on Kafka's dashboards.
+"""Gauges of a broker's replicas; named after Kafka's metrics.
 
-Partitions are counted in one pass over them, which serves all gauges of a scrape; nothing is counted between scrapes.
+Partitions are counted in one pass, which serves all gauges of a scrape; nothing is counted between scrapes.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ _GAUGES = (
     (
         "under_min_isr",
         f"{_MANAGER}underminisrpartitioncount",
-        "Partitions led here with fewer in-sync replicas than min.insync.replicas asks for: acks=all is refused.",
+        "Partitions led here with fewer in-sync replicas than min.insync.replicas: acks=all is refused.",
     ),
     (
         "at_min_isr",
         f"{_MANAGER}atminisrpartitioncount",
-        "Partitions led here with just as many in-sync replicas as min.insync.replicas asks for.",
+        "Partitions led here with exactly min.insync.replicas in-sync replicas.",
     ),
-    ("offline", f"{_MANAGER}offlinereplicacount", "Replicas on this broker whose disk failed."),
+    ("offline", f"{_MANAGER}offlinereplicacount", "Replicas on this broker with a failed disk."),
     (
         "late_transactions",
         f"{_MANAGER}partitionswithlatetransactionscount",
-        "Partitions led here with a transaction that is open for longer than transaction.max.timeout.ms and five "
-        "minutes: it hangs, and holds consumers back that read what is committed.",
+        "Partitions led here with a hanging transaction, open for five minutes longer than "
+        "transaction.max.timeout.ms: it blocks read_committed consumers.",
     ),
-    ("producer_ids", f"{_MANAGER}produceridcount", "Producers that the partitions on this broker know."),
+    ("producer_ids", f"{_MANAGER}produceridcount", "Producer ids known to the partitions on this broker."),
 )
 
 
 class ReplicaTally:
-    """Partitions of this broker by what a dashboard asks of them, at most TALLY_LIFETIME_S old."""
+    """Partition counts of this broker, at most TALLY_LIFETIME_S old."""
 
     __slots__ = (
         "_clock",
@@ -74,7 +74,7 @@ class ReplicaTally:
         self.late_transactions = self.producer_ids = 0
 
     def refreshed(self) -> ReplicaTally:
-        """Itself, counted anew if that is due."""
+        """Returns itself, counted again if due."""
         now_s = self._clock.monotonic()
         if self._counted_s is None or now_s - self._counted_s >= TALLY_LIFETIME_S:
             self._counted_s = now_s
@@ -103,27 +103,27 @@ class ReplicaTally:
 def register_replication_gauges(
     registry: MetricsRegistry, replicas: ReplicaManager, clock: Clock, max_transaction_timeout_ms: int
 ) -> None:
-    """Make the gauges of one broker's replicas."""
+    """Register the gauges of one broker's replicas."""
     tally = ReplicaTally(replicas, clock, max_transaction_timeout_ms)
     for attribute, name, text in _GAUGES:
         registry.gauge(name, text, read=lambda attribute=attribute: getattr(tally.refreshed(), attribute))  # type: ignore[misc]
     registry.gauge(
         "kafka_server_replicafetchermanager_maxlag",
-        "Most records that a partition followed here lacks of its leader's high watermark.",
+        "Largest lag of a follower replica on this broker behind its leader's high watermark, in records.",
         read=replicas.max_follower_lag,
     )
     registry.gauge(
         "kafka_server_replicaalterlogdirsmanager_maxlag",
-        "Most records that a replica lacks which is moved between data directories of this broker.",
+        "Largest lag of a replica being moved between data directories of this broker, in records.",
         read=replicas.moves.max_lag,
     )
     registry.gauge(
         "kafka_server_replicaalterlogdirsmanager_failedpartitionscount",
-        "Replicas whose move between data directories of this broker met an error, and is tried again later.",
+        "Replicas that failed to move between data directories of this broker, retried later.",
         read=replicas.moves.failed_count,
     )
     registry.gauge(
         "ottla_damaged_replicas",
-        "Replicas on this broker that are known to be damaged and are not mended yet.",
+        "Replicas on this broker known to be damaged and not yet repaired.",
         read=lambda: len(replicas.mending),
     )

@@ -1,1 +1,1 @@
-"""Nodes of a cluster that is coordinated by ZooKeeper, and the migration away from it."""
+"""Nodes of a cluster on ZooKeeper, and the migration to a quorum."""

@@ -1,8 +1,8 @@
-"""A broker's life while its cluster goes from ZooKeeper to a quorum, or back: registered in both (KIP-866).
+"""Lifecycle of a broker in a cluster that migrates from ZooKeeper to a quorum or back: registered in both (KIP-866).
 
-Whoever keeps the cluster says when the broker is registered, which is its epoch, and when it may stop. The other one
-knows the broker too, as soon as it answers: the quorum takes over once it has heard of every broker, and a broker that
-is to become the controller in the tree again finds all of them there.
+The current owner of the cluster decides when the broker is registered, its epoch, and when it may stop. The other side
+registers the broker too, as soon as it answers: the quorum takes over once it has all brokers, and a broker that
+becomes the controller in the tree again finds all of them there.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FOREVER_MS: Final = 2**31 - 1
-"""How long the quorum is asked for a registration: while ZooKeeper keeps the cluster nothing depends on it."""
+"""Timeout of the registration with the quorum: while ZooKeeper stores the cluster nothing depends on it."""
 
 
 class QuorumChannel:
-    """The broker's own way to the quorum, whoever keeps the cluster; a `LeadershipListener` of the quorum."""
+    """The broker's own channel to the quorum, in any phase; a `LeadershipListener` of the quorum."""
 
     __slots__ = ("channel",)
 
@@ -46,8 +46,8 @@ class QuorumChannel:
 
 
 def follow(tree: ZooKeeperLife, publisher: MetadataPublisher, done: LifeDone) -> None:
-    """Begin: `done(None)` once `publisher` has the cluster's metadata, the tree's or the quorum's; OperatorError where
-    another process goes on having this broker's id."""
+    """Start: `done(None)` once `publisher` has the cluster's metadata, the tree's or the quorum's; OperatorError if
+    another process keeps this broker's id."""
     waiting = [done]
 
     def finish(error: BaseException | None) -> None:
@@ -67,7 +67,7 @@ def follow(tree: ZooKeeperLife, publisher: MetadataPublisher, done: LifeDone) ->
 
 
 class ZkMigrationLifecycle:
-    """Implements `BrokerLife`; made when the cluster's metadata is here."""
+    """Implements `BrokerLife`; created when the cluster's metadata has arrived."""
 
     __slots__ = (
         "_done",
@@ -93,8 +93,8 @@ class ZkMigrationLifecycle:
         scheduler: Scheduler,
         on_failure: Callable[[OperatorError], None],
     ) -> None:
-        """`lifecycle` asks the quorum by `quorum_channel`. `on_failure` is told when the broker has been up, and has no
-        place in the quorum any more."""
+        """`lifecycle` registers with the quorum through `quorum_channel`. `on_failure` is called if the running broker
+        can't stay in the quorum."""
         self._tree = tree
         self._lifecycle = lifecycle
         self._quorum_channel = quorum_channel
@@ -114,7 +114,7 @@ class ZkMigrationLifecycle:
         """See `BrokerLife`."""
         return self._lifecycle.broker_epoch if self._log.quorum_rules else self._tree.broker_epoch
 
-    # -- the beginning ---------------------------------------------------------------------------------------------
+    # -- start -----------------------------------------------------------------------------------------------------
 
     def start(self, done: LifeDone) -> None:
         """See `BrokerLife`."""
@@ -123,7 +123,7 @@ class ZkMigrationLifecycle:
         self._lifecycle.start(self._registered_in_quorum)
 
     def serve(self, done: LifeDone) -> None:
-        """See `BrokerLife`: the quorum counts on this broker from now on, be it that it keeps the cluster or not."""
+        """See `BrokerLife`: the quorum may use this broker from now on, whether it owns the cluster or not."""
         self._done = done
         self._opened = True
         self._ask_to_be_unfenced()
@@ -144,14 +144,14 @@ class ZkMigrationLifecycle:
         self._settle()
 
     def _refused(self, error: BaseException) -> None:
-        """By the quorum, and for good: a broker that has no way there is not started, and one that runs goes on."""
+        """The quorum refuses this broker finally: a starting broker fails, a running one continues."""
         if self._done is None:
-            logger.error("the quorum that is to keep the cluster takes this broker in no more: %s", error)
+            logger.error("the migration's quorum refuses to register this broker: %s", error)
         else:
             self._finish(error)
 
     def _given_up(self, error: OperatorError) -> None:
-        """The migration is final, which this broker goes on to take part in."""
+        """The migration is final, but this broker is still configured for it."""
         if self._done is None:
             self._on_failure(error)
         else:
@@ -166,7 +166,7 @@ class ZkMigrationLifecycle:
         self._settle()
 
     def _settle(self) -> None:
-        """Whoever keeps the cluster has done its part."""
+        """Continue once the current owner of the cluster has done its part."""
         if self._log.quorum_rules:
             settled = self._unfenced if self._opened else self._in_quorum
         else:
@@ -178,13 +178,13 @@ class ZkMigrationLifecycle:
         done, self._done = self._done, None
         if done is not None:
             self._tree.unawaited()
-            # Not within what is being told: whoever waits registers listeners of its own.
+            # Not within the notification: the callback registers listeners of its own.
             self._scheduler.call_soon(done, error)
 
-    # -- the end ---------------------------------------------------------------------------------------------------
+    # -- stop ------------------------------------------------------------------------------------------------------
 
     def shut_down(self, done: LifeDone) -> None:
-        """See `BrokerLife`; then the other one is told too, if it is there."""
+        """See `BrokerLife`; then the other side is notified too, if it is available."""
         self._done = None
         if self._log.quorum_rules:
             self._tree.end()
@@ -201,7 +201,7 @@ class ZkMigrationLifecycle:
         self._tree.shut_down(let_go)
 
     def directory_failed(self, directory_id: Uuid) -> None:
-        """The quorum counts on no replica there, be it that it rules or will; in the tree each is told by itself."""
+        """Report to the quorum, whether it owns the cluster or not; in the tree each replica is reported separately."""
         self._lifecycle.directory_failed(directory_id)
 
     def end(self) -> None:

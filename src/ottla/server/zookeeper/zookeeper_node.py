@@ -1,7 +1,7 @@
-"""What a broker on ZooKeeper has in place of a quorum: which cluster it enters, its log, its registration, its end.
+"""A broker on ZooKeeper: the cluster id, its log, its registration and its shutdown, in place of a quorum.
 
-Made by `server.broker`, and only there where ZooKeeper keeps the cluster. There are no heartbeats, since sessions stand
-for them, but for those by which a broker asks to be let go: the controller then moves its leaderships, as on a quorum.
+Created by `server.broker` only if ZooKeeper stores the cluster. Sessions replace heartbeats, except those that request
+a controlled shutdown: the controller then moves the broker's leaderships, as on a quorum.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ottla.zookeeper.session_bootstrap import SessionBootstrap
 
 
 class ZooKeeperNode:
-    """One broker's way in; `session` is what its log stands on."""
+    """Start of one broker on ZooKeeper; `session` is used by its log."""
 
     def __init__(self, config: BrokerConfig, machine: NodeRuntime, session: ZooKeeperSession) -> None:
         """`session` is on the servers of `zookeeper.connect`, and not started yet."""
@@ -46,10 +46,10 @@ class ZooKeeperNode:
         self.session = SessionBootstrap(session, root, machine.scheduler)
 
     async def enter(self) -> str:
-        """The id of the cluster; data directories are looked at, and not changed. Raises OperatorError."""
+        """The id of the cluster; data directories are read, and not changed. Raises OperatorError."""
         timeout_ms = self._config.get("zookeeper.connection.timeout.ms") or self._session_timeout_ms
         if not isinstance(timeout_ms, int):
-            raise InvariantError("zookeeper.connection.timeout.ms is a number")
+            raise InvariantError("zookeeper.connection.timeout.ms is not set")
         known: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         def entered(cluster_id: str | None, error: BaseException | None) -> None:
@@ -62,7 +62,7 @@ class ZooKeeperNode:
         return await known
 
     def _owned_by(self) -> str | None:
-        """The cluster of the first directory that says one; whether the others fit is seen when they are opened."""
+        """The cluster id in the first directory that has one; the others are checked when they are opened."""
         refusals = []
         for directory in self._config.log_dirs:
             try:
@@ -73,7 +73,7 @@ class ZooKeeperNode:
                 if meta is not None:
                     return meta.cluster_id
         if refusals:
-            raise refusals[0]  # it may be data of another cluster
+            raise refusals[0]  # it may contain data of another cluster
         return None
 
     def take_part(
@@ -83,13 +83,13 @@ class ZooKeeperNode:
         publisher: MetadataPublisher,
         on_failure: Callable[[BaseException], None],
     ) -> ZooKeeperLife:
-        """Begin to claim and to follow, for the broker at `endpoints`, as advertised; its registration is next.
+        """Start election and following, for the broker at `endpoints`, as advertised; its registration is next.
 
-        `publisher` has what the tree says.
+        `publisher` gets the metadata of the tree.
         """
         log = control.metadata.zookeeper
         if log is None:
-            raise InvariantError("the metadata log is another one")
+            raise InvariantError("the metadata log is not ZooKeeper's")
         control.metadata.log.listen(control)
         log.listen(ZnodeRequestWatcher(self.session, log, control.controller))
         log.listen(ExternalTopicChanges(self.session, log, control.controller))
@@ -126,14 +126,14 @@ class ZooKeeperNode:
 
 def _taken_over() -> OperatorError:
     return OperatorError(
-        "a quorum keeps this cluster now (/controller in ZooKeeper says so), and this broker is on ZooKeeper alone: "
-        f"set {MIGRATION} and controller.quorum.voters, or, where the quorum is gone and the cluster goes back, delete "
+        "a quorum owns this cluster now (according to /controller in ZooKeeper), but this broker is only on ZooKeeper: "
+        f"set {MIGRATION} and controller.quorum.voters, or, to roll back after the quorum was shut down, delete "
         "/controller there"
     )
 
 
 class ZooKeeperLife:
-    """One broker's life in a cluster that ZooKeeper keeps. Implements `BrokerLife`."""
+    """Lifecycle of one broker in a cluster on ZooKeeper. Implements `BrokerLife`."""
 
     __slots__ = (
         "_clock",
@@ -158,7 +158,7 @@ class ZooKeeperLife:
         clock: Clock,
         scheduler: Scheduler,
     ) -> None:
-        """`controller` is the way to the active one, which may be in this process."""
+        """`controller` is the channel to the active one, which may be in this process."""
         self._node_id = node_id
         self._registration = registration
         self._controller = controller
@@ -177,21 +177,21 @@ class ZooKeeperLife:
         return self._registration.broker_epoch
 
     def serve(self, done: LifeDone) -> None:
-        """See `BrokerLife`: whoever is registered is counted on."""
+        """See `BrokerLife`: a registered broker is already in use."""
         self.scheduler.call_soon(done, None)
 
     def directory_failed(self, directory_id: Uuid) -> None:
-        """Nothing: of each replica that was there the controller is told by itself."""
+        """Nothing to do: each affected replica is reported to the controller separately."""
 
     def end(self) -> None:
         """See `BrokerLife`."""
         self._done = None
         self._registration.end()
 
-    # -- the end ---------------------------------------------------------------------------------------------------
+    # -- stop ------------------------------------------------------------------------------------------------------
 
     def shut_down(self, done: LifeDone) -> None:
-        """See `BrokerLife`; a broker without others goes as it is. From now on it does not register again."""
+        """See `BrokerLife`; a single broker stops at once. From now on it does not register again."""
         self._registration.end()
         others = [broker for broker in self._publisher.image.active_brokers() if broker.broker_id != self._node_id]
         if self.broker_epoch < 0 or not others:

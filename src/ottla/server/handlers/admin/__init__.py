@@ -1,1 +1,1 @@
-"""What administers and describes a cluster: topics, settings, limits, ACLs, brokers, directories."""
+"""Handlers for cluster administration: topics, configs, quotas, ACLs, brokers, log directories."""

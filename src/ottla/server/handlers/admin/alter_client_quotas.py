@@ -19,7 +19,7 @@ from ottla.server.requests.stepped import Division
 
 
 def error_response(message: AlterClientQuotasRequest, code: ErrorCode, text: str) -> AlterClientQuotasResponse:
-    """The same error for every entity."""
+    """The error for every entity."""
     return AlterClientQuotasResponse(
         entries=[
             AlterQuotasResult(error_code=code, error_message=text, entity=entry.entity) for entry in message.entries

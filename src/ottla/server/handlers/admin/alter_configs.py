@@ -1,4 +1,4 @@
-"""AlterConfigs (33): versions 0 to 2. Replaces all settings of a resource; deprecated, still used."""
+"""AlterConfigs (33): versions 0 to 2. Replaces all configs of a resource; deprecated, still used."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ottla.server.requests.stepped import Division
 
 
 def error_response(message: AlterConfigsRequest, code: ErrorCode, text: str) -> AlterConfigsResponse:
-    """The same error for every resource."""
+    """The error for every resource."""
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(
@@ -40,12 +40,12 @@ def error_response(message: AlterConfigsRequest, code: ErrorCode, text: str) -> 
 
 
 def guard(context: DecidingContext, request: Request, message: AlterConfigsRequest) -> object | None:
-    """Each resource for itself."""
+    """Authorize each resource separately."""
     return guard_configs(request, message, AclOperation.ALTER_CONFIGS, Items("resources", "responses", error_response))
 
 
 def broker_prevalidate(context: AdminContext, request: Request, message: AlterConfigsRequest) -> object | None:
-    """What this broker can't follow of its own settings."""
+    """Reject configs of this broker that it can't apply."""
 
     def proposed(_old: Mapping[str, str], item: AlterConfigsResource) -> Mapping[str, str]:
         return {config.name: config.value for config in item.configs if config.value is not None}

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (45): versions 0 to 1. Begins, changes and cancels moves of replicas (KIP-455)."""
+"""AlterPartitionReassignments (45): versions 0 to 1. Starts, changes and cancels partition reassignments (KIP-455)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ottla.server.requests.stepped import Division
 def error_response(
     message: AlterPartitionReassignmentsRequest, code: ErrorCode, text: str
 ) -> AlterPartitionReassignmentsResponse:
-    """The error as a whole, and of each partition."""
+    """The error for the whole request, and for each partition."""
     responses = [
         ReassignableTopicResponse(
             name=topic.name,

@@ -1,8 +1,8 @@
 """AlterReplicaLogDirs (34): versions 1 and 2 (KIP-113).
 
-A replica that is not here yet is answered by an error, and the directory remembered for when it comes.
+A replica that is not on this broker yet gets an error, and the directory is remembered for its creation.
 
-Left out: the move itself (`replica.moves`).
+Not here: the move itself (`replica.moves`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ottla.storage.files.names import has_future_dir
 
 
 def handle(context: AdminContext, request: Request, message: AlterReplicaLogDirsRequest) -> Steps:
-    """Answer each partition by itself; where one is named for two directories the last of them counts."""
+    """Answer each partition separately; if one is named for two directories the last one applies."""
     wanted: dict[str, dict[int, str]] = {}
     for directory in message.dirs:
         for topic in directory.topics:
@@ -46,7 +46,7 @@ def handle(context: AdminContext, request: Request, message: AlterReplicaLogDirs
 
 def _outcome(context: AdminContext, name: str, index: int, path: str) -> ErrorCode:
     if not has_future_dir(name, index):
-        return ErrorCode.INVALID_TOPIC_EXCEPTION  # no directory of a copy could be made
+        return ErrorCode.INVALID_TOPIC_EXCEPTION  # the name would not be valid for the copy's directory
     directory = next((each for each in context.logs.directories if each.path == path), None)
     if directory is None:
         return ErrorCode.LOG_DIR_NOT_FOUND
@@ -70,7 +70,7 @@ def _outcome(context: AdminContext, name: str, index: int, path: str) -> ErrorCo
 
 
 def error_response(message: AlterReplicaLogDirsRequest, code: ErrorCode, text: str) -> AlterReplicaLogDirsResponse:
-    """The same error for every partition."""
+    """The error for every partition."""
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(

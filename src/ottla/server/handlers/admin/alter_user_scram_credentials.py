@@ -21,7 +21,7 @@ from ottla.server.requests.stepped import Division
 def error_response(
     message: AlterUserScramCredentialsRequest, code: ErrorCode, text: str
 ) -> AlterUserScramCredentialsResponse:
-    """The same error for every user."""
+    """The error for every user."""
     names = dict.fromkeys([*(each.name for each in message.deletions), *(each.name for each in message.upsertions)])
     return AlterUserScramCredentialsResponse(
         results=[AlterUserScramCredentialsResult(user=name, error_code=code, error_message=text) for name in names]

@@ -1,9 +1,9 @@
-"""ApiVersions (18): versions 0 to 5. What is served, and from version 3 on the features of the cluster (KIP-584).
+"""ApiVersions (18): versions 0 to 5. Served APIs, and from version 3 on the cluster's features (KIP-584).
 
-The response header is version 0 in every version; an unknown version is answered by the dispatcher; version 3 must
-leave out supported features whose minimum is 0; Produce is advertised from version 0. A
-client that names a cluster (version 5) means this node of it, or has been misrouted; a controller's listener, which
-clients find by a broker, does not ask.
+The response header is version 0 in every version; the dispatcher answers unknown versions; version 3 must omit
+supported features whose minimum is 0; Produce is advertised from version 0. From version 5 on a client may name the
+cluster and node that it expects, and is rejected if it was misrouted. A controller's listener, which clients find
+through a broker, does not check that.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from ottla.server.requests.request import Request
 
 NO_NODE = -1
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""What KIP-511 allows as name and version of the client's software."""
+"""Characters that KIP-511 allows in name and version of the client's software."""
 
 
 def handle(context: AdminContext, request: Request, message: ApiVersionsRequest) -> ApiVersionsResponse:
-    """List APIs and features; nonsense as client software, or half of whom it means, is INVALID_REQUEST (KIP-511).
+    """List APIs and features.
 
-    Another cluster or node than the client means is REBOOTSTRAP_REQUIRED (KIP-1242).
+    An invalid client software name, or only half of the expected node, is INVALID_REQUEST (KIP-511). Another cluster
+    or node than the expected one is REBOOTSTRAP_REQUIRED (KIP-1242).
     """
     if request.api_version >= 3 and not (
         _CLIENT_SOFTWARE.fullmatch(message.client_software_name)
@@ -65,7 +66,7 @@ def handle(context: AdminContext, request: Request, message: ApiVersionsRequest)
 
 
 def error_response(message: ApiVersionsRequest, code: ErrorCode, text: str) -> ApiVersionsResponse:
-    """The bare error."""
+    """The error without data."""
     return ApiVersionsResponse(error_code=code)
 
 

@@ -1,4 +1,4 @@
-"""What handlers of this room may touch: the metadata, who decides on it, and the log directories."""
+"""Context of the administration handlers: the metadata, the controller, and the log directories."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ottla.storage.directory.log_manager import LogManager
 
 
 class AdminContext:
-    """What administers and describes a cluster."""
+    """Dependencies of the administration handlers."""
 
     __slots__ = (
         "check_partition_count",
@@ -46,7 +46,7 @@ class AdminContext:
     ) -> None:
         self.config = config
         self.config_checks: list[Callable[[BrokerConfig], None]] = []
-        """Whether settings can be followed that this broker shall have; each raises OperatorError where not."""
+        """Checks of new configs of this broker; each raises OperatorError if it can't apply them."""
         self.metadata = metadata
         self.decisions = decisions
         self.topics = topics
@@ -57,5 +57,5 @@ class AdminContext:
         self.failures = failures
 
     def use_config(self, config: BrokerConfig) -> None:
-        """Go on with these settings."""
+        """Apply changed broker settings."""
         self.config = config

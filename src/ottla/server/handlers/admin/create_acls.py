@@ -19,7 +19,7 @@ from ottla.server.requests.stepped import Division
 
 
 def handle(context: AdminContext, request: Request, message: CreateAclsRequest) -> None:
-    """Change what is asked for, and tell the audit log. Raises KafkaError SECURITY_DISABLED without an authorizer."""
+    """Create ACLs and write them to the audit log. Raises KafkaError SECURITY_DISABLED without an authorizer."""
     if not request.is_guarded:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
 
@@ -33,7 +33,7 @@ def handle(context: AdminContext, request: Request, message: CreateAclsRequest) 
 
 
 def error_response(message: CreateAclsRequest, code: ErrorCode, text: str) -> CreateAclsResponse:
-    """The same error for every entry."""
+    """The error for every entry."""
     return CreateAclsResponse(
         results=[AclCreationResult(error_code=code, error_message=text) for _ in message.creations]
     )

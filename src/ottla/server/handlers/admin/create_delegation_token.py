@@ -20,7 +20,7 @@ from ottla.server.requests.request import Request
 def handle(
     context: AdminContext, request: Request, message: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse | None:
-    """Decide in the name of who asks; a token of somebody else has to be allowed. Raises KafkaError."""
+    """Create a token for the requester; tokens for other owners need authorization. Raises KafkaError."""
     check_token_request(request)
     requester, owner = request.principal, owner_of(message, request.principal)
     if owner != requester and not request.allowed(AclOperation.CREATE_TOKENS, ResourceType.USER, owner):
@@ -33,7 +33,7 @@ def handle(
 
 
 def error_response(message: CreateDelegationTokenRequest, code: ErrorCode, text: str) -> CreateDelegationTokenResponse:
-    """The error, without words."""
+    """The error, without a message."""
     return CreateDelegationTokenResponse(
         error_code=code, issue_timestamp_ms=-1, expiry_timestamp_ms=-1, max_timestamp_ms=-1
     )

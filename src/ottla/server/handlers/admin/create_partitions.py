@@ -1,4 +1,4 @@
-"""CreatePartitions (37): versions 0 to 3. All rules are the controller's (`controller.topics`)."""
+"""CreatePartitions (37): versions 0 to 3. The rules are in `controller.topics`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ottla.server.requests.stepped import Division
 
 
 def error_response(message: CreatePartitionsRequest, code: ErrorCode, text: str) -> CreatePartitionsResponse:
-    """The same error for every topic."""
+    """The error for every topic."""
     return CreatePartitionsResponse(
         results=[
             CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=text)
@@ -30,7 +30,7 @@ def error_response(message: CreatePartitionsRequest, code: ErrorCode, text: str)
 
 
 def guard(context: DecidingContext, request: Request, message: CreatePartitionsRequest) -> object | None:
-    """Each topic for itself."""
+    """Authorize each topic separately."""
     return guard_items(
         request,
         message,

@@ -1,4 +1,4 @@
-"""CreateTopics (19): versions 2 to 7. All rules are the controller's (`controller.topics`)."""
+"""CreateTopics (19): versions 2 to 7. The rules are in `controller.topics`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ottla.server.requests.stepped import Division
 
 
 def error_response(message: CreateTopicsRequest, code: ErrorCode, text: str) -> CreateTopicsResponse:
-    """The same error for every topic."""
+    """The error for every topic."""
     return CreateTopicsResponse(
         topics=[CreatableTopicResult(name=topic.name, error_code=code, error_message=text) for topic in message.topics]
     )
 
 
 def guard(context: DecidingContext, request: Request, message: CreateTopicsRequest) -> object | None:
-    """Who may create in the cluster may create any topic; what came of it is told to who may describe settings."""
+    """CREATE on the cluster permits any topic; configs are returned only with DESCRIBE_CONFIGS."""
     everywhere = request.allowed(AclOperation.CREATE, ResourceType.CLUSTER, audit=False)
 
     def hide_settings(response: CreateTopicsResponse) -> None:

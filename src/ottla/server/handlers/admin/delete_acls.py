@@ -18,7 +18,7 @@ from ottla.server.requests.stepped import Division
 
 
 def handle(context: AdminContext, request: Request, message: DeleteAclsRequest) -> None:
-    """Change what is asked for, and tell the audit log. Raises KafkaError SECURITY_DISABLED without an authorizer."""
+    """Delete ACLs and write them to the audit log. Raises KafkaError SECURITY_DISABLED without an authorizer."""
     if not request.is_guarded:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
 
@@ -32,7 +32,7 @@ def handle(context: AdminContext, request: Request, message: DeleteAclsRequest) 
 
 
 def error_response(message: DeleteAclsRequest, code: ErrorCode, text: str) -> DeleteAclsResponse:
-    """The same error for every filter."""
+    """The error for every filter."""
     return DeleteAclsResponse(
         filter_results=[DeleteAclsFilterResult(error_code=code, error_message=text) for _ in message.filters]
     )

@@ -1,4 +1,4 @@
-"""DeleteTopics (20): versions 1 to 6, by name or (6) by id. All rules are the controller's (`controller.topics`)."""
+"""DeleteTopics (20): versions 1 to 6, by name or (6) by id. The rules are in `controller.topics`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ottla.server.requests.stepped import Division
 
 
 def error_response(message: DeleteTopicsRequest, code: ErrorCode, text: str) -> DeleteTopicsResponse:
-    """The same error for every topic."""
+    """The error for every topic."""
     named = [DeletableTopicResult(name=name, error_code=code, error_message=text) for name in message.topic_names]
     states = [
         DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=text)
@@ -34,8 +34,8 @@ def error_response(message: DeleteTopicsRequest, code: ErrorCode, text: str) -> 
 
 
 def guard(context: DecidingContext, request: Request, message: DeleteTopicsRequest) -> object | None:
-    """Who may delete in the cluster may delete any topic. One that was named by its id and may not be described either
-    is refused without its name.
+    """DELETE on the cluster permits any topic. A refused topic id without DESCRIBE permission is answered without
+    its name.
     """
     if request.allowed(AclOperation.DELETE, ResourceType.CLUSTER, audit=False):
         return None
@@ -54,7 +54,7 @@ def guard(context: DecidingContext, request: Request, message: DeleteTopicsReque
                 row.name = None
         return response
 
-    # A version has names alone, or topics by name or by id.
+    # A request has either only names, or topics by name or by id.
     asked = "topics" if message.topics else "topic_names"
     return guard_items(request, message, Items(asked, "responses", refusal), may_delete)
 

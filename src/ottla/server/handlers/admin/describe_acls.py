@@ -15,7 +15,7 @@ from ottla.server.requests.stepped import Steps
 
 
 def handle(context: AdminContext, request: Request, message: DescribeAclsRequest) -> Steps:
-    """Describe what matches. Raises KafkaError SECURITY_DISABLED without an authorizer."""
+    """Describe the matching ACLs. Raises KafkaError SECURITY_DISABLED without an authorizer."""
     if not request.is_guarded:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
     return matching_acls(context.metadata.image, message)

@@ -19,12 +19,12 @@ from ottla.server.requests.request import Request
 def handle(
     context: AdminContext, request: Request, message: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """Describe the limits that match."""
+    """Describe the matching quotas."""
     return describe_client_quotas(context.metadata.image, message)
 
 
 def error_response(message: DescribeClientQuotasRequest, code: ErrorCode, text: str) -> DescribeClientQuotasResponse:
-    """The error, of the request as a whole."""
+    """The error for the whole request."""
     return DescribeClientQuotasResponse(error_code=code, error_message=text, entries=None)
 
 

@@ -1,7 +1,7 @@
-"""DescribeCluster (60): versions 0 to 2. Brokers of the listener that asks, cluster id, controller (KIP-700).
+"""DescribeCluster (60): versions 0 to 2. Brokers of the requested listener, cluster id, controller (KIP-700).
 
-From version 1 on the request says whether it wants brokers or controllers (KIP-919); each listener answers for its own
-kind only. Version 2 may ask for fenced brokers too.
+From version 1 on a client requests brokers or controllers (KIP-919); each listener answers for its own kind only.
+Version 2 may include fenced brokers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAMES = {BROKERS: "BROKER", CONTROLLERS: "CONTROLLER"}
 
 
 def handle(context: AdminContext, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
-    """Describe the brokers as Metadata does, or the controllers, as the listener has it."""
+    """Describe the brokers as Metadata does, or the controllers, depending on the listener."""
     here = CONTROLLERS if _is_controller(context, request) else BROKERS
     if message.endpoint_type not in _NAMES:
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {message.endpoint_type}")
@@ -59,12 +59,12 @@ def _is_controller(context: AdminContext, request: Request) -> bool:
 
 
 def error_response(message: DescribeClusterRequest, code: ErrorCode, text: str) -> DescribeClusterResponse:
-    """The error as a whole, from an endpoint of brokers."""
+    """The error for the whole request, from an endpoint of brokers."""
     return DescribeClusterResponse(error_code=code, error_message=text, endpoint_type=BROKERS)
 
 
 def guard(context: AdminContext, request: Request, message: DescribeClusterRequest) -> None:
-    """Everybody may ask a broker; a controller only administrators, as in Apache Kafka."""
+    """Open to all clients of a broker; a controller requires cluster permission, as in Apache Kafka."""
     if request.dispatcher.serves_controller and not request.allowed(AclOperation.ALTER, ResourceType.CLUSTER):
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, DENIED_TEXT)
 

@@ -26,7 +26,7 @@ def handle(context: AdminContext, request: Request, message: DescribeConfigsRequ
 
 
 def error_response(message: DescribeConfigsRequest, code: ErrorCode, text: str) -> DescribeConfigsResponse:
-    """The same error for every resource."""
+    """The error for every resource."""
     return DescribeConfigsResponse(
         results=[
             DescribeConfigsResult(
@@ -41,12 +41,12 @@ def error_response(message: DescribeConfigsRequest, code: ErrorCode, text: str) 
 
 
 def guard(context: AdminContext, request: Request, message: DescribeConfigsRequest) -> object | None:
-    """Each resource for itself."""
+    """Authorize each resource separately."""
     return guard_configs(request, message, AclOperation.DESCRIBE_CONFIGS, Items("resources", "results", error_response))
 
 
-def _what_is_asked(resource: DescribeConfigsResource) -> tuple[object, ...]:
-    """Of one resource other settings may be asked for again."""
+def _item_key(resource: DescribeConfigsResource) -> tuple[object, ...]:
+    """Identity of an entry: one resource may be repeated with other configs."""
     wanted = resource.configuration_keys
     return resource.resource_type, resource.resource_name, None if wanted is None else tuple(wanted)
 
@@ -62,4 +62,4 @@ DESCRIBE_CONFIGS = SchemaApi(
         RequiredPermission(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
         RequiredPermission(AclOperation.DESCRIBE_CONFIGS, ResourceType.GROUP),
     ),
-).divided(Division(("resources",), "results", _what_is_asked, mentions=1, items=8))
+).divided(Division(("resources",), "results", _item_key, mentions=1, items=8))

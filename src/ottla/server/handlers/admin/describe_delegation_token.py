@@ -22,7 +22,7 @@ from ottla.server.requests.request import Request
 def handle(
     context: AdminContext, request: Request, message: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:
-    """Tokens of the owners that are named, as far as who asks has them, or may see those of others."""
+    """Tokens of the named owners that the requester owns or may describe."""
     check_token_request(request)
     secret = token_secret(context.config.get_str)
     if not secret:

@@ -25,7 +25,7 @@ UNKNOWN_SIZE = -1
 
 
 def handle(context: AdminContext, request: Request, message: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    """Describe every log directory, with the topics asked for or all of them; one that failed by its error."""
+    """Describe every log directory, with the requested topics or all of them; a failed one by its error."""
     wanted: dict[str, frozenset[int]] | None = None
     if message.topics is not None:
         wanted = {topic.topic: frozenset(topic.partitions) for topic in message.topics}
@@ -54,7 +54,7 @@ def handle(context: AdminContext, request: Request, message: DescribeLogDirsRequ
 def _described(
     context: AdminContext, directory: LogDirectory, topics: list[DescribeLogDirsTopic]
 ) -> DescribeLogDirsResult:
-    """One that can't be used is an error, with what is still read from it."""
+    """Describe one directory; one that can't be used has an error, with its readable data."""
     total_bytes = usable_bytes = UNKNOWN_SIZE
     code = ErrorCode.NONE if directory.is_served else ErrorCode.KAFKA_STORAGE_ERROR
     if directory.is_served:

@@ -1,6 +1,6 @@
 """DescribeTopicPartitions (75): version 0 (KIP-966). Topics in pages of partitions, with eligible leader replicas.
 
-Topics are walked by name; the cursor names the first partition of the next page. No topic is created here.
+Topics are listed by name; the cursor names the first partition of the next page. No topic is created here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ottla.server.requests.stepped import Steps
 
 
 def handle(context: AdminContext, request: Request, message: DescribeTopicPartitionsRequest) -> Steps:
-    """One page from the cursor on; the broker's `max.request.partition.size.limit` bounds it too."""
+    """One page from the cursor; the broker's `max.request.partition.size.limit` bounds it too."""
     cursor = message.cursor
     if cursor is not None and cursor.partition_index < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "DescribeTopicPartitionsRequest cursor partition must be valid.")
@@ -78,7 +78,7 @@ def _append_topic(
     first: int,
     limit: int,
 ) -> tuple[int, int | None]:
-    """Add a topic from partition `first` on; returns how many partitions came and which would be next."""
+    """Add a topic from partition `first`; returns the number of added partitions and the next one."""
     topic = image.topic(name)
     operations = request.authorized_operations(ResourceType.TOPIC, name)
     if topic is None:
@@ -119,7 +119,7 @@ def _partition(image: MetadataImage, index: int, partition: PartitionImage) -> D
 def error_response(
     message: DescribeTopicPartitionsRequest, code: ErrorCode, text: str
 ) -> DescribeTopicPartitionsResponse:
-    """The same error for every topic that was named."""
+    """The error for every named topic."""
     return DescribeTopicPartitionsResponse(
         topics=[DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=code) for topic in message.topics]
     )

@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials (50): version 0, from the published image, by `controller.scram_credentials`.
 
-`kafka-configs --entity-type users --describe` asks it beside the limits of users.
+`kafka-configs --entity-type users --describe` sends it together with DescribeClientQuotas.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ottla.server.requests.request import Request
 def handle(
     context: AdminContext, request: Request, message: DescribeUserScramCredentialsRequest
 ) -> Generator[None, None, DescribeUserScramCredentialsResponse]:
-    """Describe the users that are named, or all."""
+    """Describe the named users, or all."""
     return describe_user_scram_credentials(context.metadata.image, message)
 
 
 def error_response(
     message: DescribeUserScramCredentialsRequest, code: ErrorCode, text: str
 ) -> DescribeUserScramCredentialsResponse:
-    """The error, of the request as a whole and for each user that it names; without the names, as Apache Kafka's."""
+    """The error for the whole request and for each named user; without the names, as in Apache Kafka."""
     results = [DescribeUserScramCredentialsResult(error_code=code, error_message=text) for _ in message.users or ()]
     return DescribeUserScramCredentialsResponse(error_code=code, error_message=text, results=results)
 

@@ -1,4 +1,4 @@
-"""ElectLeaders (43): versions 0 to 2. Version 0 knows the preferred replica only (KIP-460)."""
+"""ElectLeaders (43): versions 0 to 2. Version 0 elects only preferred replicas (KIP-460)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ottla.server.requests.stepped import Division
 
 
 def error_response(message: ElectLeadersRequest, code: ErrorCode, text: str) -> ElectLeadersResponse:
-    """The error as a whole, and for every partition that was named: version 0 has only those."""
+    """The error for the whole request, and for every named partition: version 0 has only those."""
     return ElectLeadersResponse(
         error_code=code,
         replica_election_results=[

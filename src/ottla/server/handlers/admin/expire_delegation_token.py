@@ -13,7 +13,7 @@ from ottla.server.requests.request import Request
 
 
 def handle(context: AdminContext, request: Request, message: ExpireDelegationTokenRequest) -> None:
-    """Decide in the name of who asks. Raises KafkaError where he may not ask for tokens."""
+    """Expire a token for the requester. Raises KafkaError if the client may not use token requests."""
     check_token_request(request)
     context.decisions.submit(
         request,
@@ -22,7 +22,7 @@ def handle(context: AdminContext, request: Request, message: ExpireDelegationTok
 
 
 def error_response(message: ExpireDelegationTokenRequest, code: ErrorCode, text: str) -> ExpireDelegationTokenResponse:
-    """The error, without words."""
+    """The error, without a message."""
     return ExpireDelegationTokenResponse(error_code=code)
 
 

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44): versions 0 to 1. Changes single settings (KIP-339)."""
+"""IncrementalAlterConfigs (44): versions 0 to 1. Changes single configs (KIP-339)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ottla.server.requests.stepped import Division
 def error_response(
     message: IncrementalAlterConfigsRequest, code: ErrorCode, text: str
 ) -> IncrementalAlterConfigsResponse:
-    """The same error for every resource."""
+    """The error for every resource."""
     return IncrementalAlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(
@@ -44,14 +44,14 @@ def error_response(
 
 
 def guard(context: DecidingContext, request: Request, message: IncrementalAlterConfigsRequest) -> object | None:
-    """Each resource for itself."""
+    """Authorize each resource separately."""
     return guard_configs(request, message, AclOperation.ALTER_CONFIGS, Items("resources", "responses", error_response))
 
 
 def broker_prevalidate(
     context: AdminContext, request: Request, message: IncrementalAlterConfigsRequest
 ) -> object | None:
-    """What this broker can't follow of its own settings."""
+    """Reject configs of this broker that it can't apply."""
 
     def proposed(old: Mapping[str, str], item: AlterConfigsResource) -> Mapping[str, str]:
         resource = ConfigResource(ConfigResourceType.BROKER, item.resource_name)

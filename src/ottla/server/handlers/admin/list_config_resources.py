@@ -1,6 +1,6 @@
-"""ListConfigResources (74): versions 0 and 1 (KIP-1142). Names of everything that has settings.
+"""ListConfigResources (74): versions 0 and 1 (KIP-1142). Names of all resources with configs.
 
-Version 0 was ListClientMetricsResources and lists only those; there are none here.
+Version 0 was ListClientMetricsResources and lists only those; this broker has none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LISTED = (
 
 
 def handle(context: AdminContext, request: Request, message: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    """List the resources of the types asked for, of all types when none is named."""
+    """List the resources of the requested types, or of all types."""
     types: list[int] = list(message.resource_types)
     if request.api_version == 0:
         types = [ConfigResourceType.CLIENT_METRICS]
@@ -59,7 +59,7 @@ def handle(context: AdminContext, request: Request, message: ListConfigResources
 
 
 def error_response(message: ListConfigResourcesRequest, code: ErrorCode, text: str) -> ListConfigResourcesResponse:
-    """The bare error."""
+    """The error without data."""
     return ListConfigResourcesResponse(error_code=code)
 
 

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (46): version 0. The moves of replicas that are under way (KIP-455)."""
+"""ListPartitionReassignments (46): version 0. Lists the partition reassignments in progress (KIP-455)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ottla.server.requests.controller_requests import controller_api
 def error_response(
     message: ListPartitionReassignmentsRequest, code: ErrorCode, text: str
 ) -> ListPartitionReassignmentsResponse:
-    """The error as a whole."""
+    """The error for the whole request."""
     return ListPartitionReassignmentsResponse(error_code=code, error_message=text)
 
 

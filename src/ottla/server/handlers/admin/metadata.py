@@ -1,9 +1,9 @@
 """Metadata (3): versions 0 to 13. Brokers, topics, partitions and their leaders; creates topics on demand.
 
-Version notes: 0 asks for all topics by an empty list, from 1 on by a null one; 4 says whether topics may be created;
-10 and later carry topic ids, 12 can ask by id. A topic that may be created is answered as unknown, as by Apache Kafka,
-while the controller makes it; the client asks again. So a consumer with a stale subscription hears that its topic is
-gone.
+Version notes: 0 requests all topics by an empty list, from 1 on by a null one; 4 sets whether topics may be created;
+10 and later carry topic ids, 12 can request by id. As in Apache Kafka, a topic to be created is answered as unknown
+while the controller creates it; the client retries. A consumer with a stale subscription thus learns that its topic
+was deleted.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ FIRST_VERSION_WITH_AUTO_CREATION_FLAG = 4
 PARTITIONS_PER_STEP = 64
 
 _NOT_ON_DEMAND = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
-"""Internal topics come with their coordinators, with settings of their own; an ordinary topic would be in their way."""
+"""Created by their coordinators with configs of their own; an ordinary topic of that name would block them."""
 
 
 def handle(context: AdminContext, request: Request, message: MetadataRequest) -> Steps:
-    """Describe what is asked for; see the module."""
+    """Describe the requested topics; see the module."""
     if request.api_version < FIRST_VERSION_BY_TOPIC_ID:
         _check_names(message, request.api_version)
     missing = _creatable(context, request, message)
@@ -67,7 +67,7 @@ def _check_names(message: MetadataRequest, version: int) -> None:
 
 
 def _allowed_to_create(request: Request, missing: list[str]) -> tuple[list[str], frozenset[str]]:
-    """Which of them who asks may create, and which it may describe at least and not create."""
+    """Of the missing topics: those that the requester may create, and those that it may describe but not create."""
     missing = [
         name for name in missing if request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name, audit=False)
     ]
@@ -78,7 +78,7 @@ def _allowed_to_create(request: Request, missing: list[str]) -> tuple[list[str],
 
 
 def _creatable(context: AdminContext, request: Request, message: MetadataRequest) -> list[str]:
-    """Names that are to be created."""
+    """Names of the topics to create."""
     if not message.topics or not context.config.get_bool("auto.create.topics.enable"):
         return []
     if request.api_version >= FIRST_VERSION_WITH_AUTO_CREATION_FLAG and not message.allow_auto_topic_creation:
@@ -97,7 +97,7 @@ def _is_valid(name: str) -> bool:
 
 
 def _describe(context: AdminContext, request: Request, message: MetadataRequest, refused: frozenset[str]) -> Steps:
-    """`refused`: names that who asks may not create. All of it is of one image."""
+    """`refused`: names that the requester may not create. The response describes a single image."""
     image = context.metadata.image
     listener = request.listener_name
     asks_operations = message.include_topic_authorized_operations
@@ -133,7 +133,7 @@ def _describe(context: AdminContext, request: Request, message: MetadataRequest,
         answered.add((asked.name, asked.topic_id))
         found = _find(image, request, asked)
         name = found.name if isinstance(found, TopicImage) else asked.name or ""
-        # An id without a topic hides nothing.
+        # An unknown id reveals nothing.
         if name and (name in refused or not request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name)):
             response.topics.append(_refused(asked, request.api_version))
             yield None
@@ -177,9 +177,7 @@ def _unknown(
 
 
 def _refused(asked: MetadataRequestTopic, api_version: int) -> MetadataResponseTopic:
-    """A topic that may not be described, whether it is there or not: by its id without a name, by its name without an
-    id.
-    """
+    """A topic that may not be described, whether it exists or not: by id without a name, by name without an id."""
     row = _unknown(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED, api_version)
     if asked.topic_id != ZERO_UUID:
         row.name = None
@@ -226,14 +224,14 @@ def _partition(image: MetadataImage, index: int, partition: PartitionImage) -> M
 
 
 def error_response(message: MetadataRequest, code: ErrorCode, text: str) -> MetadataResponse:
-    """The same error for every topic that was named, and at the top from version 13 on."""
+    """The error for every named topic, and at the top from version 13 on."""
     return MetadataResponse(
         error_code=code, topics=[_unknown(asked, code, FIRST_VERSION_BY_TOPIC_ID - 1) for asked in message.topics or []]
     )
 
 
 def cache_inputs(context: AdminContext) -> tuple[object, ...]:
-    """What a response depends on beside the request: topics and brokers, settings, and who the controller is."""
+    """Inputs of a response besides the request: topics and brokers, configs, and the controller."""
     metadata = context.metadata
     return metadata.image, context.config, metadata.controller_id()
 

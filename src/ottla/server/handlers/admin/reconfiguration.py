@@ -1,8 +1,8 @@
-"""Settings of this broker that it could not follow are refused before they are written (KIP-226).
+"""Checks dynamic configs of this broker before they are written (KIP-226).
 
-The controller checks what a setting may be; whether a keystore opens, or an address can be listened on, only the broker
-knows whose setting it is. It is asked first, as in Apache Kafka, and says why not. What is for all brokers is asked of
-the one that gets the request, as there.
+The controller validates values; only the broker itself knows whether a keystore opens or an address can be bound. As in
+Apache Kafka, it checks them first and returns the reason of a refusal. Defaults for all brokers are checked by the
+broker that receives the request.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ THREADS = (
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
 )
-"""What grows and shrinks by half at most at once, so that a slip of the finger does no harm."""
+"""Settings that at most double or halve in one change, to limit the damage of a typo."""
 
 Proposed = Callable[[Mapping[str, str], Any], Mapping[str, str]]
-"""What the dynamic settings of a broker become by one resource of a request, from what they are. Raises KafkaError."""
+"""Applies one resource of a request to the current dynamic configs of a broker. Raises KafkaError."""
 
 
 def screen_configs(
     context: AdminContext, request: Request, message: Any, proposed: Proposed, error_response: ErrorResponse
 ) -> object | None:
-    """Take out of `message` what this broker can't follow; the response where nothing is left."""
+    """Remove from `message` the resources that this broker can't apply; returns the response if none remains."""
     kept, answers = [], []
     for resource in message.resources:
         reason = _reason(context, request, resource, proposed)
@@ -60,7 +60,7 @@ def screen_configs(
 
 
 def _reason(context: AdminContext, request: Request, resource: Any, proposed: Proposed) -> str | None:
-    """Why this broker can't follow; None also for what the controller refuses, and tells why."""
+    """Why this broker can't apply a resource; None also for a resource that the controller will refuse."""
     config = context.config
     is_default = resource.resource_name == ""
     if resource.resource_type != ConfigResourceType.BROKER or not (
@@ -68,7 +68,7 @@ def _reason(context: AdminContext, request: Request, resource: Any, proposed: Pr
     ):
         return None
     if not request.allowed(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, audit=False):
-        return None  # files are opened for nobody else
+        return None  # files are opened only for authorized clients
     image = context.metadata.image
     default, own = image.default_broker_configs(), image.broker_configs(config.node_id)
     try:
@@ -88,12 +88,10 @@ def _reason(context: AdminContext, request: Request, resource: Any, proposed: Pr
 
 
 def _require_small_steps(config: BrokerConfig, future: BrokerConfig) -> None:
-    """Raise OperatorError for a number of threads that changes too much; 0 stays until another start."""
+    """Raise OperatorError for a thread count that changes too much; 0 can be changed only by a restart."""
     for name in THREADS:
         now, wanted = config.get_int(name), future.get_int(name)
         least, most = max(1, now // 2), 2 * now
         if wanted != now and not least <= wanted <= most:
-            way = (
-                f"goes to {least} to {most} at once: change it in steps" if now else "is changed by another start only"
-            )
-            raise OperatorError(f"{name} can't be {wanted}: from {now} it {way}")
+            way = f"one change allows {least} to {most}; use several steps" if now else "restart the broker"
+            raise OperatorError(f"{name} can't be changed from {now} to {wanted}: {way}")

@@ -13,7 +13,7 @@ from ottla.server.requests.request import Request
 
 
 def handle(context: AdminContext, request: Request, message: RenewDelegationTokenRequest) -> None:
-    """Decide in the name of who asks. Raises KafkaError where he may not ask for tokens."""
+    """Renew a token for the requester. Raises KafkaError if the client may not use token requests."""
     check_token_request(request)
     context.decisions.submit(
         request,
@@ -22,7 +22,7 @@ def handle(context: AdminContext, request: Request, message: RenewDelegationToke
 
 
 def error_response(message: RenewDelegationTokenRequest, code: ErrorCode, text: str) -> RenewDelegationTokenResponse:
-    """The error, without words."""
+    """The error, without a message."""
     return RenewDelegationTokenResponse(error_code=code)
 
 

@@ -1,4 +1,4 @@
-"""SaslAuthenticate (36): out of place here, as `sasl_handshake` is (KIP-152)."""
+"""SaslAuthenticate (36) after authentication: refused, as `sasl_handshake` is (KIP-152)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.server.requests.request import Request
 
 
 def handle(context: AdminContext, request: Request, message: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """Refuse it; the connection stays."""
+    """Refuse the request; the connection stays open."""
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
         error_message="SaslAuthenticate request received after successful authentication",

@@ -1,6 +1,6 @@
-"""SaslHandshake (17): who gets here is authenticated, or need not be, so that it comes out of place (KIP-43).
+"""SaslHandshake (17) of a client that is authenticated or need not be: refused (KIP-43).
 
-Where clients have to authenticate `server.requests.authentication` answers it before.
+On listeners that require authentication `server.requests.authentication` handles it earlier.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.server.requests.request import Request
 
 
 def handle(context: AdminContext, request: Request, message: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """Refuse it; the connection stays."""
+    """Refuse the request; the connection stays open."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 

@@ -1,6 +1,6 @@
-"""Who may ask for delegation tokens at all (KIP-48): whoever showed who he is, and by something else than a token.
+"""Permission for delegation token requests (KIP-48): only clients authenticated by other means than a token.
 
-With a token one could have others without end, and nobody in particular has none.
+Otherwise a token could create further tokens without end. Anonymous clients can't own tokens.
 """
 
 from __future__ import annotations
@@ -11,6 +11,6 @@ from ottla.server.requests.request import Request
 
 
 def check_token_request(request: Request) -> None:
-    """Raises KafkaError DELEGATION_TOKEN_REQUEST_NOT_ALLOWED."""
+    """Raise KafkaError DELEGATION_TOKEN_REQUEST_NOT_ALLOWED if the client may not use token requests."""
     if request.principal == ANONYMOUS or isinstance(request.principal, TokenPrincipal):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)

@@ -1,4 +1,4 @@
-"""UnregisterBroker (64): version 0. Forgets a broker that will not come back."""
+"""UnregisterBroker (64): version 0. Removes a broker that will not return."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.server.requests.controller_requests import controller_api
 
 
 def error_response(message: UnregisterBrokerRequest, code: ErrorCode, text: str) -> UnregisterBrokerResponse:
-    """The error as a whole."""
+    """The error for the whole request."""
     return UnregisterBrokerResponse(error_code=code, error_message=text)
 
 

@@ -1,4 +1,4 @@
-"""UnregisterController (94): version 0. Forgets a controller that will not come back."""
+"""UnregisterController (94): version 0. Removes a controller that will not return."""
 
 from __future__ import annotations
 

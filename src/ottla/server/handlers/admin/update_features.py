@@ -17,7 +17,7 @@ from ottla.server.requests.request import Request
 
 
 def handle(context: AdminContext, request: Request, message: UpdateFeaturesRequest) -> None:
-    """Hand the request to the controller; the channel parks until the change is committed."""
+    """Pass the request to the controller; the channel parks until the change is committed."""
     context.decisions.submit(
         request,
         lambda image, controller: handle_update_features(image, message, request.api_version, controller),
@@ -25,7 +25,7 @@ def handle(context: AdminContext, request: Request, message: UpdateFeaturesReque
 
 
 def error_response(message: UpdateFeaturesRequest, code: ErrorCode, text: str) -> UpdateFeaturesResponse:
-    """The error as a whole."""
+    """The error for the whole request."""
     return UpdateFeaturesResponse(error_code=code, error_message=text)
 
 

@@ -1,1 +1,1 @@
-"""Records of partitions: appended, read, deleted, and where they lie."""
+"""Handlers for records of partitions: produce, fetch, deletion and offset lookup."""

@@ -1,8 +1,8 @@
-"""Fetch as a consumer asks for it: up to the high watermark or the last stable offset.
+"""Fetch of a consumer: up to the high watermark or the last stable offset.
 
-The first batch is returned even when it is larger than all limits, so that no consumer gets stuck (KIP-74). What is
-stored travels as file regions; nothing is copied here. From version 11 on a consumer may read from a follower too, and
-may be sent to one in its rack (KIP-392). A partition without news rests in its session.
+The first batch is returned even if it exceeds all limits, so that no consumer gets stuck (KIP-74). Stored records are
+sent as file regions; nothing is copied here. From version 11 on a consumer may read from a follower too, and
+may be redirected to one in its rack (KIP-392). A partition without new records becomes idle in its session.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ConsumerFetch(Fetch):
                         asked.rest(partition.fetch_watch)
                     continue
                 stable = partition.log.last_stable_offset(high_watermark)
-                # As a call of the class would, which takes three times as long.
+                # Equivalent to a call of the class, which takes three times as long.
                 row = (
                     asked.index, 0, high_watermark, stable, log_start_offset, region, aborted, preferred, diverging,
                     None, None,
@@ -95,7 +95,7 @@ class ConsumerFetch(Fetch):
 
     @staticmethod
     def _aborted(partition: Partition, offset: int, found: ReadResult, known: Known | None) -> ListedTransactions:
-        """Which aborted transactions wrote of what was `found`; the region goes back where that can't be told."""
+        """Aborted transactions with records in `found`; releases the region if they can't be determined."""
         try:
             return partition.aborted_transactions(offset, found, known)
         except BaseException:
@@ -104,15 +104,15 @@ class ConsumerFetch(Fetch):
             raise
 
     def _preferred(self, partition: Partition, asked: SessionPartition) -> int:
-        """The replica that this consumer had better read from; -1 for the one here."""
+        """The preferred read replica of this consumer; -1 for this broker."""
         return self._context.replicas.preferred_read_replica(partition, self._message.rack_id, asked.fetch_offset)
 
     def watch(self, partition: Partition) -> Watch:
-        """Consumers read what is replicated."""
+        """Consumers read replicated records."""
         return partition.fetch_watch
 
     def count(self, rows: Rows) -> None:
-        """Once for rows of one topic that follow each other."""
+        """Count once per run of rows of one topic."""
         topic: Topic = ""
         count = size = failed = 0
         for asked, result in rows:

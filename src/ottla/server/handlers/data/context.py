@@ -1,4 +1,4 @@
-"""What handlers of this room may touch: replicas and what waits at them."""
+"""Context of the data handlers: replicas and their parked operations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ottla.server.requests.statistics import BrokerStatistics
 
 
 class Fetching(Protocol):
-    """A fetch in work."""
+    """A fetch in progress."""
 
     def serve(self) -> list[Part] | None:
         """Answer, or park."""
@@ -31,17 +31,17 @@ class Fetching(Protocol):
 
 
 ConsumerFetching = Callable[["DataContext", Request, ParsedFetchRequest, FetchContext], Fetching]
-"""How a fetch of a consumer begins."""
+"""Creates the fetch of a consumer."""
 
 
 UNLIMITED_BYTES = 16 * 1024
-"""A smaller request of a hot API takes no time to speak of, whatever it names."""
+"""A smaller request of a hot API takes negligible time, whatever it names."""
 ELEMENTS_PER_PARTITION = 4
-"""A fetch names a topic and a partition, and may forget both."""
+"""A fetch names a topic and a partition, and may also forget both."""
 
 
 class DataContext:
-    """Produce, Fetch and what else reads or writes partitions of this broker."""
+    """Dependencies of Produce, Fetch and the other APIs that read or write partitions of this broker."""
 
     __slots__ = (
         "check_partition_count",
@@ -62,7 +62,7 @@ class DataContext:
     )
 
     consumer_fetch: ConsumerFetching
-    """Another one while clients have limits; set by who makes the contexts."""
+    """Replaced while clients have quotas, by the creator of the contexts."""
 
     def __init__(
         self,
@@ -92,12 +92,12 @@ class DataContext:
         self.fetch_max_bytes = 0
 
     def element_limit(self, byte_count: int) -> int:
-        """How many topics and partitions a request of so many bytes may name, before it is known which."""
+        """Maximum of topics and partitions in a request of that size, before it is parsed."""
         if byte_count <= UNLIMITED_BYTES:
             return MAX_REQUEST_ELEMENTS
         return min(MAX_REQUEST_ELEMENTS, ELEMENTS_PER_PARTITION * self.partition_limit())
 
     def use_config(self, config: BrokerConfig) -> None:
-        """Go on with these settings."""
+        """Apply changed broker settings."""
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.transactions.use_config(config)

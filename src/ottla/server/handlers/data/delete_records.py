@@ -1,7 +1,7 @@
-"""DeleteRecords (21): versions 0 to 2. Raises a partition's log start; -1 means up to the high watermark (KIP-107).
+"""DeleteRecords (21): versions 0 to 2. Advances the log start offset; -1 means to the high watermark (KIP-107).
 
-The answer waits, at most as long as the request allows, until all live replicas have raised theirs: a leader elected
-from them must not bring the records back.
+The response waits, up to the request's timeout, until all live replicas have advanced theirs: otherwise a leader
+elected from them would bring the records back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ottla.server.requests.stepped import Division
 NO_WATERMARK = -1
 
 Waiting = list[tuple[Partition, DeleteRecordsPartitionResult]]
-"""Partitions whose followers are to raise their log start to the low watermark of the result."""
+"""Partitions whose followers have yet to advance their log start offset to the low watermark of the result."""
 
 
 def handle(
@@ -75,7 +75,7 @@ def handle(
 
 
 class DelayedDeleteRecords(DelayedOperation):
-    """A deletion that the followers have not followed yet."""
+    """A deletion that followers have not applied yet."""
 
     __slots__ = ("_request", "_response", "_waiting")
 
@@ -86,7 +86,7 @@ class DelayedDeleteRecords(DelayedOperation):
         self._waiting = waiting
 
     def try_complete(self, force: bool) -> bool:
-        """Answer once every partition's replicas have followed, or can't be waited for any more."""
+        """Answer once every partition's replicas have applied it, or can't any more."""
         still: Waiting = []
         for partition, answer in self._waiting:
             if not partition.is_leader:
@@ -100,15 +100,15 @@ class DelayedDeleteRecords(DelayedOperation):
         return True
 
     def expire(self) -> None:
-        """The time is over; what was deleted here stays deleted."""
+        """The request timed out; the records deleted here stay deleted."""
         if not self.try_complete(False):
             for _, answer in self._waiting:
                 _fail_one(answer, ErrorCode.REQUEST_TIMED_OUT)
             self._request.answer_with(self._response)
 
     def fail(self, error: Exception) -> None:
-        """A defect: the client can't be told more than a closed connection does."""
-        self._request.channel.close("DeleteRecords failed inside the broker")
+        """A defect: close the connection, since no response is possible."""
+        self._request.channel.close("DeleteRecords failed: internal error")
 
 
 def _fail_one(answer: DeleteRecordsPartitionResult, code: ErrorCode) -> None:
@@ -116,7 +116,7 @@ def _fail_one(answer: DeleteRecordsPartitionResult, code: ErrorCode) -> None:
 
 
 def error_response(message: DeleteRecordsRequest, code: ErrorCode, text: str) -> DeleteRecordsResponse:
-    """The same error for every partition."""
+    """The error for every partition."""
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
@@ -134,7 +134,7 @@ def error_response(message: DeleteRecordsRequest, code: ErrorCode, text: str) ->
 
 
 def guard(context: DataContext, request: Request, message: DeleteRecordsRequest) -> object | None:
-    """Who may delete a topic may delete its records."""
+    """DELETE on a topic permits deleting its records."""
     return guard_items(
         request,
         message,

@@ -1,4 +1,4 @@
-"""DescribeProducers (61): version 0. The producers whose last batches a partition remembers (KIP-664)."""
+"""DescribeProducers (61): version 0. Active producers of a partition, with their last batches (KIP-664)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PRODUCERS_PER_STEP = 256
 
 
 def handle(context: DataContext, request: Request, message: DescribeProducersRequest) -> Steps:
-    """Answer each partition by itself; one that is named again is refused, since its answer may be large."""
+    """Answer each partition separately; a repeated one is refused, since its response may be large."""
     context.check_partition_count(sum(len(topic.partition_indexes) for topic in message.topics))
     response = DescribeProducersResponse()
     described: set[tuple[str, int]] = set()
@@ -53,7 +53,7 @@ def handle(context: DataContext, request: Request, message: DescribeProducersReq
 
 
 def _describe(context: DataContext, name: str, index: int) -> Generator[None, None, DescribeProducersPartition]:
-    """Those that are known when this begins, but for those that are forgotten until their step."""
+    """The producers known at the start, except those that expire before their step."""
     partition = context.replicas.find(name, index)
     partition.check_leader()
     answer = DescribeProducersPartition(partition_index=index)
@@ -77,7 +77,7 @@ def _describe(context: DataContext, name: str, index: int) -> Generator[None, No
 
 
 def error_response(message: DescribeProducersRequest, code: ErrorCode, text: str) -> DescribeProducersResponse:
-    """The same error for every partition."""
+    """The error for every partition."""
     return DescribeProducersResponse(
         topics=[
             DescribeProducersTopicResponse(
@@ -93,7 +93,7 @@ def error_response(message: DescribeProducersRequest, code: ErrorCode, text: str
 
 
 def guard(context: DataContext, request: Request, message: DescribeProducersRequest) -> object | None:
-    """Who may read a topic may know who writes to it."""
+    """READ on a topic permits listing its producers."""
     return guard_items(
         request,
         message,

@@ -1,7 +1,7 @@
 """Fetch (1): versions 0 to 18, long poll, sessions (KIP-227), topic ids from 13 on (KIP-516).
 
-Here a request meets its session; `fetching` has its life from there on, `consumer_fetch` and `follower_fetch` what is
-read for whom, `old_fetch` what those get who know no record batches.
+Matches a request with its session. `fetching` has the further steps; `consumer_fetch` and `follower_fetch` read
+records; `old_fetch` converts them for clients without record batches.
 """
 
 from __future__ import annotations

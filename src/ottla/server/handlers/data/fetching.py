@@ -1,10 +1,10 @@
-"""A fetch in work: read as often as needed, parked meanwhile, then answered with what was read.
+"""A fetch in progress: reads as often as needed, parks in between, then answers with the last read.
 
-A request is answered at once when it finds `min_bytes`, an error, or may not wait; else it parks under the watches of
-its partitions and reads again when they changed. Where finding the place of what is asked for needs pages that are not
-cached, it parks until the pool has read those, and begins again.
+A request is answered at once when it finds `min_bytes` or an error, or may not wait. Otherwise it parks under the
+watches of its partitions and reads again after changes. If locating an offset needs uncached pages, it parks until the
+pool has read them, and starts again.
 
-What is read for whom is the subclasses': `consumer_fetch` and `follower_fetch`.
+Subclasses define the readable records: `consumer_fetch` and `follower_fetch`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from ottla.storage.files.off_loop import Known, WouldBlock, run_off_loop
 
 FIRST_VERSION_WITH_ENDPOINTS = 16
 MAX_READ_AHEAD = 64
-"""Cold pages, one a partition, that a fetch has read by one job of the pool; each holds a file open."""
+"""Maximum of cold pages, one per partition, that one pool job reads for a fetch; each holds a file open."""
 _LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 Rows = list[tuple[SessionPartition, FetchPartitionResult]]
 
 
 class ReadRound:
-    """One pass over the partitions of a fetch: what was read, and whether it must be answered at once.
+    """One pass over the partitions of a fetch: the records read, and whether it must be answered at once.
 
-    `byte_count` is what the limits allow, which decides about waiting for more; what is sent may be less. A round
-    counts for nothing when something is `needed` off the loop first.
+    `byte_count` is the amount within the limits, which decides about waiting for more; fewer bytes may be sent. The
+    pass is discarded if something `needed` has to be done off the loop first.
     """
 
     __slots__ = ("byte_count", "needed", "rows", "urgent")
@@ -50,23 +50,23 @@ class ReadRound:
 
     @property
     def full(self) -> bool:
-        """Whether no more is to be read ahead."""
+        """Whether the limit of pages to read is reached."""
         return len(self.needed) >= MAX_READ_AHEAD
 
     def release(self) -> None:
-        """Give the regions back that will not be sent, and forget what was read."""
+        """Release the regions that will not be sent, and discard the rows."""
         self.release_regions()
         self.rows.clear()
 
     def release_regions(self) -> None:
-        """Give the regions back that will not be sent."""
+        """Release the regions that will not be sent."""
         for _, result in self.rows:
             if result.records is not None and not isinstance(result.records, bytes):
                 result.records.release()
 
 
 class Fetch:
-    """A fetch request with its session, ready to be read as often as needed; by whom, the subclass knows."""
+    """A fetch request with its session, readable repeatedly; subclasses know the kind of reader."""
 
     __slots__ = ("_context", "_known", "_message", "_request", "_session")
 
@@ -79,13 +79,13 @@ class Fetch:
         self._session = session
         self._known: Known = {}
 
-    # -- of what -----------------------------------------------------------------------------------------------------
+    # -- partitions ------------------------------------------------------------------------------------------------
 
     def finder(self) -> Callable[[TopicKey, int], Partition]:
-        """What finds a partition that is to be read, for one pass over them. That raises KafkaError.
+        """A function that finds the partitions to read in one pass. It raises KafkaError.
 
-        Where somebody is asked, it is asked each time: a session may outlive the ACL that allowed it, and so may a
-        request that waits.
+        With an authorizer, every pass checks the permissions: a session, and a parked request, may outlive the ACL that
+        allowed it.
         """
         find = self._context.replicas.find
         request = self._request
@@ -101,30 +101,30 @@ class Fetch:
 
         return find_allowed
 
-    # -- by whom -----------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------------------------
 
     def read(self, known: Known | None = None) -> ReadRound:
         """Read all partitions in order, within the limits of request and partitions.
 
-        Blocks on pages that are not cached, unless given what is `known`. What was parked needs no such care: its pages
-        were read when it came, and what it waits for has just been written.
+        Blocks on uncached pages if `known` is None. A parked request needs no such care: its pages were read on
+        arrival, and the records that it waits for have just been written.
         """
         raise NotImplementedError
 
     def watch(self, partition: Partition) -> Watch:
-        """Where news for who asks shows."""
+        """The watch that signals new records to this reader."""
         raise NotImplementedError
 
     def diverged(self, asked: SessionPartition) -> None:
-        """The answer says where the log of who asks parts from this one."""
+        """The response reports the offset where the reader's log diverges."""
 
     def count(self, rows: Rows) -> None:
-        """Add what is sent to the statistics."""
+        """Add the sent bytes to the statistics."""
 
     # -- answer or wait ----------------------------------------------------------------------------------------------
 
     def serve(self) -> list[Part] | None:
-        """Answer, or park: for more records, or for pages that are not cached."""
+        """Answer, or park: for more records, or for uncached pages."""
         done = self.read(self._known)
         if done.needed:
             done.release()
@@ -138,7 +138,7 @@ class Fetch:
         return None
 
     def _resume(self) -> None:
-        """The pages are there: begin again, with what is in the logs by now."""
+        """The pages are cached: start again, with the current logs."""
         try:
             if self._request.channel.closed:
                 return
@@ -149,19 +149,19 @@ class Fetch:
             raise
         except Exception as error:
             self._context.failures("Fetch", error)
-            self._request.channel.close("Fetch failed inside the broker")
+            self._request.channel.close("Fetch failed: internal error")
         finally:
             self._context.in_flight.end()
 
     def failed(self, asked: SessionPartition, error: Exception) -> FetchPartitionResult:
-        """The answer for a partition that could not be read; a defect is reported and answered, never raised."""
+        """The result of a partition that could not be read; a defect is reported and answered, never raised."""
         if isinstance(error, KafkaError):
             code = error.code
         elif isinstance(error, InvariantError):
             raise error
         elif isinstance(error, OSError):
             code = ErrorCode.KAFKA_STORAGE_ERROR
-            self._context.failures.warn("Fetch", f"partition {asked.index} can't be read: {error}")
+            self._context.failures.warn("Fetch", f"reading partition {asked.index} failed: {error}")
         else:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             self._context.failures("Fetch", error)
@@ -170,11 +170,11 @@ class Fetch:
         return FetchPartitionResult(asked.index, code, current_leader=leader)
 
     def finished(self, done: ReadRound) -> bool:
-        """Whether `done` must be answered, as far as bytes and errors go."""
+        """Whether `done` must be answered, judged by bytes and errors."""
         return done.urgent or done.byte_count >= self._message.min_bytes or self._session.is_empty
 
     def encode(self, done: ReadRound) -> list[Part] | None:
-        """The response; what was sent is noted in the session. None where a subclass answers later."""
+        """The response, recorded in the session. None if a subclass answers later."""
         session = self._session
         remembered = session.session
         incremental = session.incremental
@@ -211,18 +211,18 @@ class Fetch:
         )
 
     def missing_bytes(self, done: ReadRound) -> int:
-        """How many bytes more `done` needed for an answer."""
+        """Bytes that `done` lacks for a response."""
         return self._message.min_bytes - done.byte_count
 
     def appended_bytes(self) -> int:
-        """Bytes appended to what is read since it was read last."""
+        """Bytes appended to the partitions since the last read."""
         find = self._context.replicas.find
         return sum(
             [find(asked.topic, asked.index).appended_bytes - asked.seen_bytes for asked in self._session.partitions]
         )
 
     def watches(self) -> list[Watch]:
-        """Where to wait for news: at the session, which hears of its partitions, or at all that were named."""
+        """Watches to park under: the session's, notified of its partitions, or those of all named partitions."""
         session = self._session.session
         if session is not None and self._session.incremental:
             self.listen()
@@ -231,14 +231,14 @@ class Fetch:
         return [self.watch(find(asked.topic, asked.index)) for asked in self._session.partitions]
 
     def listen(self) -> None:
-        """Let the session hear of its active partitions too; of the others it always does."""
+        """Notify the session of its active partitions too; it is always notified of the others."""
         if self._session.incremental:
             find = self._context.replicas.find
             for asked in self._session.partitions:
                 asked.listen(self.watch(find(asked.topic, asked.index)))
 
     def park(self, done: ReadRound) -> None:
-        """Wait for more, at most the time that the request allows."""
+        """Wait for more, up to the request's maximum wait."""
         context = self._context
         watches = self.watches()
         operation = DelayedFetch(self, self._request, self.missing_bytes(done))
@@ -261,8 +261,8 @@ class DelayedFetch(DelayedOperation):
     def try_complete(self, force: bool) -> bool:
         """Read again and answer when there is enough.
 
-        Not before about as many bytes were appended as were missing: an estimate, since nothing but the read itself
-        knows, and cheaper than it.
+        Not before about as many bytes were appended as were missing: an estimate, cheaper than a read, which alone is
+        exact.
         """
         fetch = self._fetch
         if not force and self._missing_bytes > 1 and fetch.appended_bytes() < self._missing_bytes:
@@ -278,7 +278,7 @@ class DelayedFetch(DelayedOperation):
         return True
 
     def expire(self) -> None:
-        """The longest wait is over: answer with what there is."""
+        """The maximum wait is over: answer with the available records."""
         self._respond(self._fetch.encode(self._fetch.read()))
 
     def _respond(self, parts: list[Part] | None) -> None:
@@ -286,5 +286,5 @@ class DelayedFetch(DelayedOperation):
             self._request.respond_parts(parts)
 
     def fail(self, error: Exception) -> None:
-        """A defect: the session can't go on either."""
-        self._request.channel.close("Fetch failed inside the broker")
+        """A defect: close the connection, since the session can't continue either."""
+        self._request.channel.close("Fetch failed: internal error")

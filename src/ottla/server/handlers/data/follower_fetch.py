@@ -1,9 +1,9 @@
-"""Fetch as another replica asks for it: up to the log end, and what it asks for tells how far it is (KIP-227, KIP-903).
+"""Fetch of a replica: up to the log end; its fetch offsets report its progress (KIP-227, KIP-903).
 
-A follower is believed only where the metadata has it: the broker of that id, in its present incarnation, with a replica
-of the partition. Everybody else who names a replica id is refused, so that nobody moves a high watermark by posing as a
-follower (CVE-2018-1288). Its progress is noted once for each request, when it arrives, and only for partitions in
-which its log agrees with ours. A partition of which it holds everything, and knows so, rests in its session.
+A follower's progress is accepted only if the metadata confirms it: a broker of that id, in its current incarnation,
+with a replica of the partition. Other clients with a replica id are refused, so that they can't advance a high
+watermark by posing as a follower (CVE-2018-1288). Progress is recorded once per request, on arrival, and only for
+partitions in which its log matches the leader's. A fully replicated partition becomes idle in its session.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ottla.storage.files.off_loop import Known, WouldBlock
 from ottla.storage.segment.segment import SegmentRegion
 
 Place = tuple[SessionPartition, Partition | FetchPartitionResult]
-"""A partition to read from, or the answer where there is nothing to read: an error, or a log that parts from ours."""
+"""A partition to read from, or its result if nothing is read: an error, or a diverging log."""
 
 
 class Follower(NamedTuple):
-    """Who fetches, since when, and how much fits into the answer."""
+    """The fetching follower, the request's arrival time, and the remaining bytes of the response."""
 
     replica_id: int
     broker_epoch: int
@@ -36,7 +36,7 @@ class Follower(NamedTuple):
 
     @classmethod
     def identify(cls, context: DataContext, request: Request, message: ParsedFetchRequest) -> Follower | None:
-        """The follower that a request names; None when the metadata knows no such broker in this incarnation."""
+        """The follower that a request names; None if the metadata has no such broker in this incarnation."""
         replica_id, broker_epoch = message.replica_state
         if replica_id == context.metadata.node_id or context.replicas.broker_epoch(replica_id) != broker_epoch:
             return None
@@ -44,7 +44,7 @@ class Follower(NamedTuple):
         return cls(replica_id, broker_epoch, request.started_s, max_bytes, context.replicas)
 
     def held_back(self, partition: Partition) -> bool:
-        """Whether the throttle of this broker lets nothing go to a replica that is not in sync (KIP-73)."""
+        """Whether the replication throttle sends nothing to an out-of-sync replica now (KIP-73)."""
         replicas = self.replicas
         return (
             replicas.leader_quota.limited
@@ -54,7 +54,7 @@ class Follower(NamedTuple):
         )
 
     def sent(self, partition: Partition, byte_count: int) -> None:
-        """Count what goes to a throttled replica."""
+        """Count the bytes sent to a throttled replica."""
         if self.replicas.throttled_as_leader(partition, self.replica_id):
             self.replicas.leader_quota.record(byte_count, self.started_s)
 
@@ -76,14 +76,14 @@ class FollowerFetch(Fetch):
         self._follower = follower
 
     def read(self, known: Known | None = None) -> ReadRound:
-        """See `Fetch`. A request that was parked (`known` is None) tells nothing new of the follower."""
+        """See `Fetch`. A request that was parked (`known` is None) reports no new progress of the follower."""
         follower, session = self._follower, self._session
         note = known is not None
-        # All of them before anything is read: a coordinator whose records are replicated by it may append at once, to
-        # partitions of this very request, and nothing would wake the request for what came before it parked.
+        # All of them before anything is read: a coordinator whose records this advances may append at once to
+        # partitions of this very request, and nothing would wake the request for records appended before it parks.
         places = self._places(session.partitions, note=note)
         if note:
-            # Such an append brings back partitions that rested in the session, behind those that were active.
+            # Such an append reactivates partitions that were idle in the session, behind those that were active.
             woken = session.partitions[len(places) :]
             if woken:
                 places += self._places(woken, note=False)
@@ -96,7 +96,7 @@ class FollowerFetch(Fetch):
                 continue
             try:
                 if partition.offline or not partition.is_leader:
-                    partition.check_leader()  # since its place was taken
+                    partition.check_leader()  # again, since its position was determined
                 offsets, region = partition.offsets, None
                 if asked.fetch_offset != offsets.log_end_offset and not follower.held_back(partition):
                     limit = max(0, min(asked.max_bytes, left))
@@ -130,7 +130,7 @@ class FollowerFetch(Fetch):
         return done
 
     def _places(self, partitions: list[SessionPartition], *, note: bool) -> list[Place]:
-        """What is to be read of `partitions`, in their order; `note`: what they say of the follower is new."""
+        """The positions to read from, in order of `partitions`; `note`: the follower's offsets are new progress."""
         follower = self._follower
         places: list[Place] = []
         for asked in partitions:
@@ -153,11 +153,11 @@ class FollowerFetch(Fetch):
         return places
 
     def watch(self, partition: Partition) -> Watch:
-        """Followers read what was just appended."""
+        """Followers read newly appended records."""
         return partition.follower_watch
 
     def diverged(self, asked: SessionPartition) -> None:
-        """A follower that has to cut its log takes nothing else from the answer."""
+        """A follower that has to truncate its log ignores the rest of the response."""
         asked.tell_again()
 
 

@@ -1,7 +1,7 @@
-"""Fetch of a consumer that has limits: it asks before it sends, and sends nothing where it is above them (KIP-219).
+"""Fetch of a consumer with quotas: checks them before sending, and sends nothing above them (KIP-219).
 
-An empty answer leaves an incremental session as it was. One to a full fetch has no session, so that the consumer asks
-for everything again, as it would of Apache Kafka.
+An empty response leaves an incremental session unchanged. An empty response to a full fetch has no session, so that
+the consumer requests everything again, as with Apache Kafka.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ottla.server.requests.throttling import ThrottledChannel
 from ottla.storage.files.off_loop import Known
 
 HEAD_BYTES = 24
-"""Of a response, and of each partition in it below: about what is sent beside records."""
+"""Approximate bytes of a response, and below of each of its partitions, besides records."""
 PARTITION_BYTES = 64
 
 
 class LimitedFetch(ConsumerFetch):
-    """A fetch by way of a channel with limits."""
+    """A fetch through a channel with quotas."""
 
     __slots__ = ("_held", "_loop_s")
 
@@ -51,7 +51,7 @@ class LimitedFetch(ConsumerFetch):
         return done
 
     def encode(self, done: ReadRound) -> list[Part] | None:
-        """The response, or an empty one that tells how long to wait."""
+        """The response, or an empty one with the throttle time."""
         size = HEAD_BYTES
         for _, result in done.rows:
             size += PARTITION_BYTES
@@ -73,7 +73,7 @@ class LimitedFetch(ConsumerFetch):
 def limited_fetch(
     context: DataContext, request: Request, message: ParsedFetchRequest, session: FetchContext
 ) -> ConsumerFetch:
-    """The fetch of a consumer while any client has limits."""
+    """The fetch of a consumer while any client has quotas."""
     if isinstance(request.channel, ThrottledChannel):
         return LimitedFetch(context, request, message, session, request.channel)
     return ConsumerFetch(context, request, message, session)

@@ -1,9 +1,9 @@
-"""ListOffsets (2): versions 0 to 11. Which offset a timestamp or one of the special timestamps stands for.
+"""ListOffsets (2): versions 0 to 11. Offsets by timestamp, or by one of the special timestamps.
 
 Version notes: 0 answers several offsets (`replica.offsets.offsets_before`), 2 adds isolation, 4 leader epochs, 7 the
 maximum timestamp (-3), 8 earliest local (-4), 9 latest tiered (-5), 10 a timeout, 11 earliest pending upload (-6).
-Right after an election the latest offset may not be known yet: that is LEADER_NOT_AVAILABLE below version 5 and
-OFFSET_NOT_AVAILABLE from there on (KIP-207).
+Right after an election the latest offset may be unknown: LEADER_NOT_AVAILABLE below version 5, OFFSET_NOT_AVAILABLE
+from then on (KIP-207).
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _FIRST_VERSION_OF = {
 
 
 def handle(context: DataContext, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse | None:
-    """Answer each partition by itself and once; one that was named twice is INVALID_REQUEST, as in Kafka."""
+    """Answer each partition separately and once; a repeated one is INVALID_REQUEST, as in Kafka."""
     context.check_partition_count(sum([len(topic.partitions) for topic in message.topics]))
     return Listing(context, request, message).proceed()
 
 
 class Listing:
-    """A request in work, partition by partition. It parks while the pool reads or decompresses for one of them."""
+    """A request in progress, partition by partition. It parks while the pool reads or decompresses for one of them."""
 
     __slots__ = ("_context", "_known", "_message", "_request", "_times_asked", "_topics", "_waiting")
 
@@ -71,7 +71,7 @@ class Listing:
         ]
         self._times_asked = Counter(key for key, _ in asked)
         self._waiting: list[tuple[tuple[str, int], ListOffsetsPartition]] = []
-        """What is still to be answered, the next one at the end."""
+        """Unanswered partitions, the next one last."""
         named: set[tuple[str, int]] = set()
         for key, partition in asked:
             if key not in named:
@@ -82,7 +82,7 @@ class Listing:
         self._topics: dict[str, ListOffsetsTopicResponse] = {}
 
     def proceed(self) -> ListOffsetsResponse | None:
-        """Go on until all partitions are answered, or until something has to be done off the loop: None."""
+        """Continue until all partitions are answered, or return None if something has to be done off the loop."""
         while self._waiting:
             key, asked = self._waiting[-1]
             try:
@@ -108,7 +108,7 @@ class Listing:
         return self._context.compute_pool.long if needed.long else self._context.compute_pool
 
     def _resume(self) -> None:
-        """Back from the pool; what changed meanwhile is seen, since the partition is looked up again."""
+        """Continue after the pool job; the partition is looked up again, since it may have changed."""
         try:
             if self._request.channel.closed:
                 return
@@ -177,7 +177,7 @@ def _failed(asked: ListOffsetsPartition, code: ErrorCode, api_version: int) -> L
 
 
 def error_response(message: ListOffsetsRequest, code: ErrorCode, text: str) -> ListOffsetsResponse:
-    """The same error for every partition."""
+    """The error for every partition."""
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
@@ -189,7 +189,7 @@ def error_response(message: ListOffsetsRequest, code: ErrorCode, text: str) -> L
 
 
 def guard(context: DataContext, request: Request, message: ListOffsetsRequest) -> object | None:
-    """Who may describe a topic may ask for its offsets."""
+    """DESCRIBE on a topic permits listing its offsets."""
     return guard_items(
         request,
         message,

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (23): versions 2 to 4. Where an epoch ended, so that a client or follower finds a truncation."""
+"""OffsetForLeaderEpoch (23): versions 2 to 4. End offset of an epoch, for truncation detection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ottla.server.requests.stepped import Division
 def handle(
     context: DataContext, request: Request, message: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Answer each partition by itself."""
+    """Answer each partition separately."""
     context.check_partition_count(sum([len(topic.partitions) for topic in message.topics]))
     topics = []
     for topic in message.topics:
@@ -49,7 +49,7 @@ def _failed(asked: OffsetForLeaderPartition, code: ErrorCode) -> EpochEndOffset:
 
 
 def error_response(message: OffsetForLeaderEpochRequest, code: ErrorCode, text: str) -> OffsetForLeaderEpochResponse:
-    """The same error for every partition."""
+    """The error for every partition."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
@@ -61,7 +61,7 @@ def error_response(message: OffsetForLeaderEpochRequest, code: ErrorCode, text: 
 
 
 def guard(context: DataContext, request: Request, message: OffsetForLeaderEpochRequest) -> object | None:
-    """Brokers may; a client may of topics that it may describe (KIP-320)."""
+    """Permitted to brokers; to clients with DESCRIBE on the topic (KIP-320)."""
     if request.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, audit=False):
         return None
     return guard_items(

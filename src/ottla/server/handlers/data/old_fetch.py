@@ -1,10 +1,10 @@
 """Fetch 0 to 3: records are converted to message format v0 (versions 0 and 1) or v1 (2 and 3), in the pool.
 
-As in Apache Kafka 3.9, but that a first batch comes whole in every version (KIP-74), so that no consumer gets stuck at
-a batch that is larger than what it asks for. A consumer that stands before nothing but control batches is led past
+As in Apache Kafka 3.9, except that the first batch is returned whole in every version (KIP-74), so that no consumer
+gets stuck at a batch that is larger than its limit. A consumer positioned before control batches only is moved past
 them.
 
-Memory: what is read and converted for one request has `MAX_CONVERTED_BYTES`, but for one batch
+Memory: reading and converting one request takes `MAX_CONVERTED_BYTES` and one batch
 (`record.legacy.down_conversion`), and one request is converted at a time.
 """
 
@@ -23,13 +23,13 @@ from ottla.server.requests.request import Request
 
 FIRST_VERSION_WITH_V1 = 2
 MAX_CONVERTED_BYTES = 4 * 1024 * 1024
-"""What one answer holds, beside one batch."""
+"""Maximum size of a response, besides one batch."""
 
 _Outcome = Converted | KafkaError | OSError
 
 
 class OldFetch(ConsumerFetch):
-    """A fetch of a consumer that knows no record batches."""
+    """A fetch of a consumer that does not support record batches."""
 
     __slots__ = ("_deadline_s", "_magic")
 
@@ -43,7 +43,7 @@ class OldFetch(ConsumerFetch):
         self._deadline_s = request.started_s + message.max_wait_ms / 1000
 
     def encode(self, done: ReadRound) -> list[Part] | None:
-        """The response; None where it comes once the records are converted."""
+        """The response; None if it follows once the records are converted."""
         regions = {at: result.records for at, (_, result) in enumerate(done.rows) if result.records is not None}
         if not regions:
             return super().encode(done)
@@ -70,10 +70,10 @@ class OldFetch(ConsumerFetch):
         return None
 
     def _go_on(self, done: ReadRound, outcomes: dict[int, _Outcome] | None, error: BaseException | None) -> None:
-        """On the loop, the regions given back: answer, or read again behind what has dropped out altogether."""
+        """Runs on the loop, with the regions released: answer, or read again past records that converted to nothing."""
         if outcomes is None:
             self._context.failures("Fetch", error or InvariantError("a conversion has no outcome"))
-            self._request.channel.close("Fetch failed inside the broker")
+            self._request.channel.close("Fetch failed: internal error")
             return
         if self._request.channel.closed:
             return
@@ -103,7 +103,7 @@ class OldFetch(ConsumerFetch):
 
 
 def _converted(region: FileRegion | bytes, magic: int, offset: int, max_bytes: int) -> _Outcome:
-    """In the pool: the records of one partition, or why there are none."""
+    """Runs in the pool: the converted records of one partition, or the error."""
     try:
         return convert_down(memoryview(_read(region)), magic, offset, max_bytes)
     except (KafkaError, OSError) as error:

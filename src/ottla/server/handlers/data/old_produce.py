@@ -1,8 +1,8 @@
-"""Produce 0 to 2: message sets of formats v0 and v1 become record batches, in the pool, and are appended as those.
+"""Produce 0 to 2: message sets of formats v0 and v1 are converted to record batches in the pool, and appended.
 
-The order of the connection is kept, since the request stays parked meanwhile. As in Apache Kafka 3.9 a client may send
-a record batch by these versions too; unlike there, none of an idempotent producer, and an empty set is refused. Bounded
-as other produces are that decompress (`append_rules.DecompressionBudget`), one request at a time.
+The request stays parked during the conversion, which preserves the order of the connection. As in Apache Kafka 3.9 a
+client may send a record batch by these versions too; unlike there, idempotent batches and empty sets are refused. The
+memory is bounded as for other produces that decompress (`append_rules.DecompressionBudget`), one request at a time.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ottla.server.requests.request import Request
 from ottla.storage.log.append_rules import DecompressionBudget
 
 _REFUSED = bytes(HEADER_SIZE)
-"""Stands where a message set was refused: what was found out says so before it is looked at."""
+"""Placeholder of a refused message set: its finding has the error, so it is never read."""
 
 Converted = Callable[[ParsedProduceRequest, bytearray, Findings], None]
-"""Goes on with the batches, on the loop."""
+"""Continues with the converted batches, on the loop."""
 
 
 class UpConversion:
@@ -40,7 +40,7 @@ class UpConversion:
         buffer: bytearray,
         then: Converted,
     ) -> None:
-        """`buffer` holds the request for as long as this lives."""
+        """`buffer` contains the request for the lifetime of this object."""
         self._context = context
         self._request = request
         self._produce = produce
@@ -49,12 +49,12 @@ class UpConversion:
         self._findings = Findings()
 
     def begin(self) -> None:
-        """On the loop: convert, then go on with `then`."""
+        """Runs on the loop: convert, then call `then`."""
         self._context.in_flight.begin()
         self._context.compute_pool.long.submit(self._convert, self._converted)
 
     def _convert(self) -> tuple[ParsedProduceRequest, bytearray]:
-        """In the pool: the same request with batches, and the buffer that holds them."""
+        """Runs in the pool: the request with batches, and their buffer."""
         produce = self._produce
         budget = DecompressionBudget()
         out = bytearray()
@@ -76,11 +76,11 @@ class UpConversion:
         return converted, out
 
     def _converted(self, result: tuple[ParsedProduceRequest, bytearray] | None, error: BaseException | None) -> None:
-        """On the loop."""
+        """Runs on the loop."""
         try:
             if result is None:
                 self._context.failures("Produce", error or InvariantError("a conversion has no result"))
-                self._request.channel.close("Produce failed inside the broker")
+                self._request.channel.close("Produce failed: internal error")
                 return
             self._then(*result, self._findings)
         finally:
@@ -88,7 +88,7 @@ class UpConversion:
 
 
 def _batch(view: memoryview, start: int, stop: int, budget: DecompressionBudget) -> bytes | bytearray:
-    """The batch that is to be appended. Raises KafkaError."""
+    """The batch to append. Raises KafkaError."""
     if stop - start > MAGIC_POSITION and view[start + MAGIC_POSITION] == MAGIC_V2:
         if stop - start >= HEADER_SIZE:
             batch = BatchView(view, start)

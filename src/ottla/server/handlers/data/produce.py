@@ -1,12 +1,16 @@
-"""Produce (0): versions 0 to 13; what comes in those below 3 is converted first (`old_produce`).
+"""Produce (0): versions 0 to 13; requests below 3 are converted first (`old_produce`).
 
-See docs/internals/replication.md. This handler walks the partitions of the request, `replica.partition` appends
-the batch where it lies in the receive buffer, and the response is packed by hand. No object exists for a record.
-acks=0 has no response, so an error closes the connection, which makes the client refresh its metadata. A request parks
-only while acks=all waits for replicas, while an append that reached `flush.messages` waits for its fsync, or while
-batches are decompressed in the pool: those for a topic that is compacted, recompresses or bounds the size of a record,
-and those without a largest timestamp. The first batch of a transaction in a partition waits for the transaction's
-coordinator before all that (`produce_transactions`).
+The path of a produce (docs/internals/replication.md): this handler iterates over the partitions of the request, `replica.partition`
+appends the batch in place in the receive buffer, and the response is packed by hand. No object exists per record.
+acks=0 has no response, so an error closes the connection, which makes the client refresh its metadata.
+
+A request parks only
+- while acks=all waits for replicas,
+- while an append that reached `flush.messages` waits for its fsync,
+- while batches are decompressed in the pool: those for a topic that is compacted, recompresses or bounds the size of a
+  record, and those without a largest timestamp,
+- while the first batch of a transaction in a partition is verified with the transaction's coordinator, before all that
+  (`produce_transactions`).
 """
 
 from __future__ import annotations
@@ -70,10 +74,10 @@ _ATTRIBUTES_LOW_BYTE = ATTRIBUTES_POSITION + 1
 _TRANSACTIONAL_OR_COMPRESSED = TRANSACTIONAL_MASK | COMPRESSION_MASK
 
 BYTES_PER_JOB = 1024 * 1024
-"""A request gives its thread of the pool to others after about as many decompressed bytes."""
+"""Decompressed bytes, approximately, after which a request yields its pool thread."""
 
 MAX_NAMED_RECORDS_PER_REQUEST = 10 * MAX_NAMED_RECORDS
-"""Refused records that the answer to one request names; batches over it are refused as a whole."""
+"""Maximum of invalid records named in one response; further batches are refused as a whole."""
 
 _TELL_LOG_START = frozenset(
     {
@@ -84,13 +88,13 @@ _TELL_LOG_START = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS,
     }
 )
-"""What only a partition's leader finds out: the answer has the start of its log, as in Apache Kafka."""
+"""Errors that only a partition's leader detects: the result has the log start offset, as in Apache Kafka."""
 
 Results = list[tuple[Topic, list[ProducePartitionResult]]]
 
 
 class _Append:
-    """One partition of a request that was appended and may still have to wait."""
+    """An appended partition of a request whose acknowledgement may still have to wait."""
 
     __slots__ = ("leader_epoch", "partition", "position", "result", "row")
 
@@ -123,7 +127,7 @@ def serve(context: DataContext, request: Request, buffer: bytearray, body_start:
 def _guard(
     context: DataContext, request: Request, produce: ParsedProduceRequest, buffer: bytearray
 ) -> list[Part] | None:
-    """Set topics aside that may not be written to; the answer where there are no others."""
+    """Remove topics without WRITE permission; returns the response if none remains."""
     image = context.metadata.image
 
     def may_write(row: tuple[Topic, list[tuple[int, int, int]]]) -> bool:
@@ -147,7 +151,7 @@ def _may_be_transactional(request: Request, produce: ParsedProduceRequest) -> bo
 
 
 def _convert(context: DataContext, request: Request, produce: ParsedProduceRequest, buffer: bytearray) -> None:
-    """Park until the message sets of the request are batches, then append those."""
+    """Park until the message sets of the request are converted, then append the batches."""
 
     def then(converted: ParsedProduceRequest, batches: bytearray, findings: Findings) -> None:
         _answer_late(request, lambda: _prepare(context, request, converted, batches, findings, lent=False))
@@ -158,7 +162,7 @@ def _convert(context: DataContext, request: Request, produce: ParsedProduceReque
 
 
 def _is_doubtful(context: DataContext, buffer: bytearray, produce: ParsedProduceRequest) -> bool:
-    """Whether there is a batch of a transaction, or one that may have to be decompressed for the sake of its header."""
+    """Whether any batch is transactional, or may have to be decompressed because of its header."""
     for _, partitions in produce.topics:
         for _, start, stop in partitions:
             if stop - start >= HEADER_SIZE:
@@ -173,7 +177,7 @@ def _is_doubtful(context: DataContext, buffer: bytearray, produce: ParsedProduce
 def _look_first(
     context: DataContext, request: Request, produce: ParsedProduceRequest, buffer: bytearray
 ) -> list[Part] | None:
-    """Append what has to be looked at before: by the coordinators of transactions, then in the pool."""
+    """Append batches that need checks first: by transaction coordinators, then in the pool."""
     batches = transactional_batches(buffer, produce)
     if not batches:
         return _prepare(context, request, produce, buffer, Findings(), lent=True)
@@ -198,7 +202,7 @@ def _prepare(
     *,
     lent: bool,
 ) -> list[Part] | None:
-    """Append, by way of the pool where that is needed; `lent` is the receive buffer, which is valid in this call."""
+    """Append, through the pool if needed; `lent` is the receive buffer, which is valid during this call only."""
     if _is_plain(context, buffer, produce):
         return append_all(context, request, produce, buffer, findings)
     preparation = Preparation(context, request, produce, buffer, findings, lent=lent)
@@ -209,7 +213,7 @@ def _prepare(
 
 
 def _is_plain(context: DataContext, buffer: bytearray, produce: ParsedProduceRequest) -> bool:
-    """Whether nothing of it can have to be decompressed or compressed."""
+    """Whether no batch can need decompression or compression."""
     inspected = context.replicas.inspected_topics
     for topic, partitions in produce.topics:
         if topic in inspected:
@@ -221,12 +225,12 @@ def _is_plain(context: DataContext, buffer: bytearray, produce: ParsedProduceReq
 
 
 def _lasting(buffer: bytearray, produce: ParsedProduceRequest) -> bytearray:
-    """The receive buffer is lent for the call only; positions stay valid in a copy of everything before the end."""
+    """A copy of the receive buffer up to the end, with the same positions: the buffer is lent for the call only."""
     return buffer[: max(stop for _, partitions in produce.topics for _, _, stop in partitions)]
 
 
 def _refuse(context: DataContext, request: Request, produce: ParsedProduceRequest, error: KafkaError) -> list[Part]:
-    """The answer to a request that is refused as a whole."""
+    """The response to a request that is refused as a whole."""
     if produce.acks == 0:
         raise ProtocolError(f"a produce with acks=0 failed with {error.code.name}")
     for _ in range(produce.partition_count):
@@ -251,7 +255,7 @@ def append_all(
     buffer: bytearray,
     findings: Findings | None,
 ) -> list[Part] | None:
-    """Append what the request carries, by what was found out about its batches where they were looked at before."""
+    """Append the batches of the request, with the findings of earlier checks."""
     acks_all = produce.acks == ACKS_ALL
     waiting: list[_Append] = []
     results: Results = []
@@ -308,7 +312,7 @@ def append_all(
 def _check_allowed(
     request: Request, produce: ParsedProduceRequest, partition: Partition, buffer: bytearray, start: int, stop: int
 ) -> None:
-    """What depends on the request around a batch; the batch itself is storage's to check."""
+    """Check the request around a batch; storage checks the batch itself."""
     if produce.acks not in VALID_ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     if partition.is_internal and request.client_id != ADMIN_CLIENT_ID:
@@ -324,7 +328,7 @@ def _check_allowed(
 
 
 def _refused(context: DataContext, request: Request, produce: ParsedProduceRequest) -> Results:
-    """The answers for topics that may not be written to."""
+    """The results of topics without WRITE permission."""
     error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return [
         (topic, [_failed(context, request, topic, index, stop - start, error, 0) for index, start, stop in partitions])
@@ -347,7 +351,7 @@ def _count(context: DataContext, topic: str, result: AppendResult, size: int) ->
 def _failed(
     context: DataContext, request: Request, topic: Topic, index: int, size: int, error: Exception, nameable: int
 ) -> ProducePartitionResult:
-    """The answer for a partition that could not be appended, with at most `nameable` of its records; a defect is
+    """The result of a partition whose append failed, with at most `nameable` of its records; a defect is
     reported and answered, never raised."""
     message: str | None = None
     record_errors: tuple[RecordError, ...] = ()
@@ -431,12 +435,12 @@ def _park(
 
 
 class Preparation:
-    """The part of a request that decompresses or compresses, done in the pool; the rest follows on the loop.
+    """Decompression and compression of a request in the pool; the rest follows on the loop.
 
-    The request stays parked meanwhile, so the order of its connection is kept. Settings are those of the arrival.
-    Bounded: one piece of work at a time in the computing share of the pool, one budget of decompressed bytes for all
-    batches, and nothing kept of a batch that was refused but the refusal. A batch that is large is found out by a short
-    turn, and waits for a long one.
+    The request stays parked meanwhile, which preserves the order of its connection. It uses the settings at its
+    arrival. Bounded: one piece of work at a time in the computing share of the pool, one budget of decompressed bytes
+    for all batches, and only the error is kept of a refused batch. A large batch is detected by a short slice, and
+    waits for a long one.
     """
 
     __slots__ = (
@@ -485,7 +489,7 @@ class Preparation:
             self._buffer = _lasting(buffer, produce)
 
     def begin(self) -> None:
-        """On the loop: start; `append_all` follows once all is prepared."""
+        """Runs on the loop: start; `append_all` follows once all batches are prepared."""
         self._context.in_flight.begin()
         self._submit()
 
@@ -494,9 +498,9 @@ class Preparation:
         (pool.long if self._budget.turn_bytes > BYTES_PER_TURN else pool).submit(self._run, self._ran)
 
     def _run(self) -> None:
-        """In the pool: prepare batches until the turn is over; a refusal is kept for the answer.
+        """Runs in the pool: prepare batches until the slice is used up; an error is kept for the response.
 
-        That is after the one batch of a long turn, and before a batch that needs one.
+        The slice ends after the one batch of a long slice, and before a batch that needs a long one.
         """
         floor = self._budget.left - BYTES_PER_JOB
         while self._next < len(self.jobs) and self._budget.left > floor:
@@ -520,7 +524,7 @@ class Preparation:
                 return
 
     def _ran(self, _: None, error: BaseException | None) -> None:
-        """On the loop: go on preparing, or append and answer, unless that has to wait for more."""
+        """Runs on the loop: continue preparing, or append and answer, unless that has to wait for more."""
         if error is None and self._next < len(self.jobs):
             self._submit()
             return
@@ -533,7 +537,7 @@ class Preparation:
         channel = self._request.channel
         if error is not None:
             self._context.failures("Produce", error)
-            channel.close("Produce failed inside the broker")
+            channel.close("Produce failed: internal error")
             return
         _answer_late(
             self._request,
@@ -542,7 +546,7 @@ class Preparation:
 
 
 def _answer_late(request: Request, answer: Callable[[], list[Part] | None]) -> None:
-    """Go on with a parked request; None where it stays parked."""
+    """Continue a parked request; None if it stays parked."""
     try:
         parts = answer()
     except ProtocolError as failure:
@@ -553,10 +557,10 @@ def _answer_late(request: Request, answer: Callable[[], list[Part] | None]) -> N
 
 
 class Verification:
-    """The part of a request that waits for the coordinator of its transaction.
+    """Verification of a request with the coordinator of its transaction.
 
-    The request stays parked meanwhile, so the order of its connection is kept. A stop waits for it: what is under way
-    to coordinators fails then (`TransactionPartitions.close`).
+    The request stays parked meanwhile, which preserves the order of its connection. A stop waits for it: requests in
+    flight to coordinators fail then (`TransactionPartitions.close`).
     """
 
     __slots__ = ("_buffer", "_context", "_findings", "_parked", "_produce", "_request")
@@ -572,7 +576,7 @@ class Verification:
         self._parked = False
 
     def begin(self, transactional_id: str, batches: list[TransactionalBatch]) -> list[Part] | None:
-        """Ask, and append at once when nothing has to be waited for; None where the request parked."""
+        """Request the verification, and append at once if no response is needed; None if the request parked."""
         context, request = self._context, self._request
         TransactionCheck(
             context.transactions, transactional_id, batches, api_version=request.api_version, then=self._answered
@@ -598,7 +602,7 @@ class Verification:
 
 
 class DelayedProduce(DelayedOperation):
-    """An appended request whose acknowledgement is not due yet."""
+    """An appended request that waits for its acknowledgement."""
 
     __slots__ = ("_acks_all", "_context", "_request", "_results", "_waiting")
 
@@ -618,7 +622,7 @@ class DelayedProduce(DelayedOperation):
         for append in self._waiting:
             partition = append.partition
             if not partition.is_leader or append.leader_epoch < partition.leader_since:
-                # Another led since: what lies below the high watermark now may be other records.
+                # The leader changed meanwhile: the records below the high watermark may be others now.
                 self._fail_one(append, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             elif partition.acknowledged(append.result, self._acks_all):
                 if self._acks_all and not partition.enough_after_append:
@@ -634,15 +638,15 @@ class DelayedProduce(DelayedOperation):
         return True
 
     def expire(self) -> None:
-        """The producer's timeout is over; what was appended stays."""
+        """The producer's timeout is over; the appended records stay."""
         if not self.try_complete(False):
             for append in self._waiting:
                 self._fail_one(append, ErrorCode.REQUEST_TIMED_OUT)
             self._answer()
 
     def fail(self, error: Exception) -> None:
-        """A defect: the producer can't be told more than a closed connection does."""
-        self._request.channel.close("Produce failed inside the broker")
+        """A defect: close the connection, since no response is possible."""
+        self._request.channel.close("Produce failed: internal error")
 
     def _fail_one(self, append: _Append, code: ErrorCode) -> None:
         self._request.count_error(code)

@@ -1,13 +1,13 @@
-"""Transactional batches of a Produce: asked of the transaction's coordinator before they are appended (KIP-890).
+"""Verifies transactional batches of a Produce with the transaction's coordinator before the append (KIP-890).
 
-A partition where the producer's transaction is open needs nothing more. For any other the coordinator is asked first,
-since a batch that was delayed past the end of its transaction would open one that nobody ends: up to version 11
-whether the client added the partition, from 12 on to add it (transactions v2). The version of the request decides, as
-in Apache Kafka, and not the finalized `transaction.version`: clients send 12 only where that is 2. What the
-coordinator knew may be out of date when its answer comes; the guard that the partition gave out before, and takes back
-with the append, is what tells (`Partition.begin_verification`).
+A partition with an open transaction of the producer needs no check. For any other the coordinator is asked first:
+otherwise a batch delayed past the end of its transaction would open one that never ends. Up to version 11 the
+coordinator checks whether the client added the partition; from 12 on it adds the partition (transactions v2). As in
+Apache Kafka the request's version decides, not the finalized `transaction.version`: clients send 12 only where that
+is 2. The coordinator's response may be outdated when it arrives. The partition therefore issues a guard before the
+request and checks it on the append (`Partition.begin_verification`).
 
-Left out: the appending (`produce`), the way to coordinators (`server.transactions.transaction_partitions`).
+Not here: the append (`produce`), and requests to coordinators (`server.transactions.transaction_partitions`).
 """
 
 from __future__ import annotations
@@ -54,33 +54,33 @@ _COORDINATOR_ERRORS = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""What a client would take for its own coordinator's: it hears NOT_ENOUGH_REPLICAS, and tries again."""
+"""Errors that a client would attribute to its own coordinator: it gets NOT_ENOUGH_REPLICAS, and retries."""
 
 Place = tuple[int, int]
-"""A partition of a request: its row of topics, and its position there."""
+"""Position of a partition in a request: its topic row and index there."""
 
 
 class Findings:
-    """What was found out about batches of one request before they are appended, by their places."""
+    """Results of the checks of a request's batches before the append, by position."""
 
     __slots__ = ("batches", "guards", "refusals")
 
     def __init__(self) -> None:
         self.batches: dict[Place, bytearray] = {}
-        """What stands for the client's batch: decompressed, or compressed again."""
+        """Replacement of the client's batch: decompressed, or recompressed."""
         self.refusals: dict[Place, KafkaError] = {}
         self.guards: dict[Place, VerificationGuard] = {}
 
     def append(
         self, partition: Partition, place: Place, buffer: bytearray, start: int, stop: int, *, acks_all: bool
     ) -> AppendResult:
-        """Append one batch by what was found out. Raises KafkaError, also the one that was found."""
+        """Append one batch according to its findings. Raises KafkaError, including the one found."""
         refusal = self.refusals.pop(place, None)
         if refusal is not None:
             try:
                 raise refusal
             finally:
-                del refusal  # else its traceback and this frame would hold each other, and the buffers
+                del refusal  # otherwise its traceback and this frame would keep each other, and the buffers, alive
         guard = self.guards.get(place)
         batch = self.batches.get(place)
         if batch is None:
@@ -89,11 +89,11 @@ class Findings:
 
 
 class NotInTransaction(KafkaError):
-    """The coordinator did not let a partition into the transaction."""
+    """The coordinator did not add a partition to the transaction."""
 
 
 class TransactionalBatch:
-    """A transactional batch of a request: where it stands, and whose it is by its header."""
+    """A transactional batch of a request: its position, and its producer by its header."""
 
     __slots__ = ("base_sequence", "index", "place", "producer", "topic")
 
@@ -102,12 +102,12 @@ class TransactionalBatch:
         self.topic = topic
         self.index = index
         self.producer = producer
-        """Id and epoch."""
+        """Producer id and epoch."""
         self.base_sequence = base_sequence
 
 
 def transactional_batches(buffer: bytearray, produce: ParsedProduceRequest) -> list[TransactionalBatch]:
-    """The batches that say they belong to a transaction. Nothing else about them was checked yet."""
+    """The batches whose header is transactional. Nothing else about them was checked yet."""
     batches = []
     for row, (topic, partitions) in enumerate(produce.topics):
         for position, (index, start, stop) in enumerate(partitions):
@@ -121,9 +121,9 @@ def transactional_batches(buffer: bytearray, produce: ParsedProduceRequest) -> l
 
 
 def of_one_producer(batches: Iterable[TransactionalBatch]) -> list[TransactionalBatch]:
-    """The batches that have a producer; the rest is storage's to refuse.
+    """The batches that have a producer; storage refuses the rest.
 
-    Raises KafkaError INVALID_PRODUCER_ID_MAPPING when there are several producers or epochs of one.
+    Raises KafkaError INVALID_PRODUCER_ID_MAPPING for several producers, or epochs of one.
     """
     produced = [batch for batch in batches if batch.producer[0] != NO_PRODUCER_ID]
     if len({batch.producer for batch in produced}) > 1:
@@ -134,7 +134,7 @@ def of_one_producer(batches: Iterable[TransactionalBatch]) -> list[Transactional
 
 
 class TransactionGate:
-    """What a broker needs to ask before it lets transactional batches in, with its settings."""
+    """Dependencies and settings of the verification of transactional batches."""
 
     __slots__ = ("clock", "partitions", "replicas", "retry_backoff_s", "retry_max_s", "scheduler", "verifies")
 
@@ -155,21 +155,21 @@ class TransactionGate:
         self.retry_max_s = 0.0
 
     def use_config(self, config: BrokerConfig) -> None:
-        """Go on with these settings."""
+        """Apply changed broker settings."""
         self.verifies = config.get_bool("transaction.partition.verification.enable")
         self.retry_backoff_s = config.get_int("add.partitions.to.txn.retry.backoff.ms") / 1000
         self.retry_max_s = min(config.get_int("add.partitions.to.txn.retry.backoff.max.ms") / 1000, REQUEST_TIMEOUT_S)
 
     def asks(self, transactional_id: str, api_version: int) -> bool:
-        """Whether the coordinator is asked at all; where it isn't, the partition's own rules decide."""
+        """Whether the coordinator is asked at all; if not, the partition's own rules decide."""
         return transactional_id != "" and (self.verifies or api_version >= FIRST_VERSION_THAT_ADDS_PARTITIONS)
 
 
 class TransactionCheck:
-    """The question of one request about batches of one producer.
+    """Verification request for batches of one producer.
 
-    One that is to add partitions is asked again for a while, where the coordinator still ends the transaction before
-    (CONCURRENT_TRANSACTIONS): when that has ended, if the coordinator is in this process, else by the clock.
+    A request that adds partitions is retried for a while if the coordinator still ends the previous transaction
+    (CONCURRENT_TRANSACTIONS): when that has ended, if the coordinator is in this process, else after a delay.
 
     `then` gets the findings, once, possibly within `begin`.
     """
@@ -206,7 +206,7 @@ class TransactionCheck:
         self._timer: TimerHandle | None = None
 
     def begin(self) -> None:
-        """Ask for all partitions that need it. Every try gets new guards: markers may have come in between."""
+        """Request verification of the partitions that need it. Every try gets new guards: markers may intervene."""
         self._findings = Findings()
         self._asked = {}
         producer_id, producer_epoch = self._batches[0].producer
@@ -247,7 +247,7 @@ class TransactionCheck:
         for partition, error in errors.items():
             if error is not ErrorCode.NONE:
                 for place in self._asked[partition]:
-                    self._findings.refusals[place] = told_to_producer(error, self._api_version)
+                    self._findings.refusals[place] = producer_error(error, self._api_version)
         self._then(self._findings)
 
     def _wait(self, left_s: float) -> None:
@@ -258,7 +258,7 @@ class TransactionCheck:
             scheduler.call_later(self._gate.retry_backoff_s, self.begin)
 
     def _ended(self) -> None:
-        """Not within the call, since this is heard in the midst of the coordinator's work."""
+        """Deferred, since this is called during the coordinator's work."""
         if self._timer is not None:
             self._timer.cancel()
         self._gate.scheduler.at_end_of_turn(self.begin)
@@ -268,8 +268,8 @@ class TransactionCheck:
         self.begin()
 
 
-def told_to_producer(error: ErrorCode, api_version: int) -> NotInTransaction:
-    """The coordinator's error as a producer of that version of Produce knows it."""
+def producer_error(error: ErrorCode, api_version: int) -> NotInTransaction:
+    """Translate the coordinator's error for a producer of that Produce version."""
     if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < FIRST_VERSION_WITH_TRANSACTION_ABORTABLE:
         error = ErrorCode.INVALID_TXN_STATE
     if error is ErrorCode.INVALID_TXN_STATE:

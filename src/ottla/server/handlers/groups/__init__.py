@@ -1,1 +1,1 @@
-"""Consumer groups: membership and committed offsets."""
+"""Handlers for consumer groups: membership and committed offsets."""

@@ -26,7 +26,7 @@ from ottla.server.requests.stepped import Division, Steps, itself
 def handle(
     context: GroupContext, request: Request, message: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse | None:
-    """Hand the request to the group coordinator, unless the protocol is switched off."""
+    """Pass the request to the group coordinator, unless the protocol is disabled."""
     if not consumer_protocol_enabled(context):
         return error_response(message, ErrorCode.UNSUPPORTED_VERSION, CONSUMER_PROTOCOL_DISABLED)
 
@@ -38,8 +38,8 @@ def handle(
 
 
 def _finish(request: Request, steps: Generator[None, None, ConsumerGroupDescribeResponse], *, wanted: bool) -> Steps:
-    """The description with what the asking client may do, if that is `wanted`; members are shown only to a client that
-    may describe all topics that they name or read."""
+    """The description, with the client's authorized operations if `wanted`; members are shown only to a client that
+    may describe all topics that they subscribe to or read."""
     response = yield from steps
     for group in response.groups:
         if request.is_guarded and not (yield from _may_see_members(request, group)):
@@ -65,7 +65,7 @@ def _may_see_members(request: Request, group: DescribedGroup) -> Generator[None,
 
 
 def error_response(message: ConsumerGroupDescribeRequest, code: ErrorCode, text: str) -> ConsumerGroupDescribeResponse:
-    """The same error for every group."""
+    """The error for every group."""
     return ConsumerGroupDescribeResponse(
         groups=[
             DescribedGroup(group_id=group_id, error_code=code, error_message=text or None)
@@ -75,7 +75,7 @@ def error_response(message: ConsumerGroupDescribeRequest, code: ErrorCode, text:
 
 
 def guard(context: GroupContext, request: Request, message: ConsumerGroupDescribeRequest) -> object | None:
-    """Each group for itself."""
+    """Authorize each group separately."""
     return guard_items(
         request,
         message,
@@ -86,7 +86,7 @@ def guard(context: GroupContext, request: Request, message: ConsumerGroupDescrib
 
 
 def _topics_of(member: Member) -> Iterator[str]:
-    """The names of all topics that the description of a member shows."""
+    """The names of all topics in the description of a member."""
     yield from member.subscribed_topic_names
     for assignment in (member.assignment, member.target_assignment):
         for topic in assignment.topic_partitions:

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (68): versions 0 and 1. The whole membership of the consumer protocol (KIP-848)."""
+"""ConsumerGroupHeartbeat (68): versions 0 and 1. Membership of the consumer protocol (KIP-848)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ottla.server.requests.request import Request
 def handle(
     context: GroupContext, request: Request, message: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | None:
-    """Hand the request to the group coordinator, unless the protocol is switched off."""
+    """Pass the request to the group coordinator, unless the protocol is disabled."""
     if not consumer_protocol_enabled(context):
         return error_response(message, ErrorCode.UNSUPPORTED_VERSION, CONSUMER_PROTOCOL_DISABLED)
     context.group_coordinator.consumer_group_heartbeat(request_context(request), message, request.answer_with)
@@ -35,7 +35,7 @@ def error_response(
 
 
 def guard(context: GroupContext, request: Request, message: ConsumerGroupHeartbeatRequest) -> None:
-    """Who subscribes to topics by name has to be allowed to describe all of them; a pattern leaves out what is not."""
+    """Subscribing to topics by name needs DESCRIBE on all of them; a pattern skips topics without it."""
     names = dict.fromkeys(message.subscribed_topic_names or ())
     if not all(request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -1,4 +1,4 @@
-"""Whether the consumer protocol of KIP-848 is on: by group.version and by group.coordinator.rebalance.protocols."""
+"""Check whether KIP-848's consumer protocol is enabled: group.version and group.coordinator.rebalance.protocols."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CONSUMER_PROTOCOL_DISABLED = "The consumer protocol is not enabled on this clust
 
 
 def consumer_protocol_enabled(context: GroupContext) -> bool:
-    """Level 1 of group.version brought it (KIP-1022)."""
+    """Whether group.version is at least 1 (KIP-1022) and the setting includes the protocol."""
     return context.metadata.image.features.get(GROUP_VERSION, 0) >= 1 and "consumer" in context.config.get_list(
         "group.coordinator.rebalance.protocols"
     )

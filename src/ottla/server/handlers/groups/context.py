@@ -1,4 +1,4 @@
-"""What handlers of this room may touch: the group coordinator, and the way to it and to other coordinators."""
+"""Context of the group handlers: the group coordinator, and access to it and to other coordinators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class GroupContext:
-    """Groups and their offsets, and where they are coordinated."""
+    """Dependencies of the group handlers."""
 
     __slots__ = ("config", "coordinations", "failures", "group_coordinator", "metadata", "topics", "zookeeper_offsets")
 
@@ -32,8 +32,8 @@ class GroupContext:
         failures: Failures,
         zookeeper_offsets: ConsumerOffsets | None,
     ) -> None:
-        """`coordinations` are those of this broker, by what FindCoordinator calls them. `zookeeper_offsets` are there
-        where ZooKeeper keeps the cluster."""
+        """`coordinations` are those of this broker, by FindCoordinator's key types. `zookeeper_offsets` is set if
+        ZooKeeper stores the cluster."""
         self.config = config
         self.coordinations = coordinations
         self.group_coordinator = group_coordinator
@@ -43,5 +43,5 @@ class GroupContext:
         self.zookeeper_offsets = zookeeper_offsets
 
     def use_config(self, config: BrokerConfig) -> None:
-        """Go on with these settings."""
+        """Apply changed broker settings."""
         self.config = config

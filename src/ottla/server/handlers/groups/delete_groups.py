@@ -1,4 +1,4 @@
-"""DeleteGroups (42): versions 0 to 3. All rules are the group coordinator's; no error of it has a message.
+"""DeleteGroups (42): versions 0 to 3. The group coordinator decides; its errors have no message.
 
 Answered once the tombstones are committed.
 """
@@ -19,14 +19,14 @@ from ottla.server.requests.stepped import Division, itself
 
 
 def error_response(message: DeleteGroupsRequest, code: ErrorCode, text: str) -> DeleteGroupsResponse:
-    """The same error for every group."""
+    """The error for every group."""
     return DeleteGroupsResponse(
         results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id in message.groups_names]
     )
 
 
 def guard(context: GroupContext, request: Request, message: DeleteGroupsRequest) -> object | None:
-    """Each group for itself."""
+    """Authorize each group separately."""
     return guard_items(
         request,
         message,

@@ -1,4 +1,4 @@
-"""DescribeGroups (15): versions 0 to 6. Classic groups; of others the coordinator says so."""
+"""DescribeGroups (15): versions 0 to 6. Classic groups; the coordinator reports other types as errors."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from ottla.server.requests.stepped import Division, itself
 
 
 def handle(context: GroupContext, request: Request, message: DescribeGroupsRequest) -> None:
-    """Hand the request to the group coordinator and add what the asking client may do with each group."""
+    """Pass the request to the group coordinator and add the client's authorized operations of each group."""
     done = answering_with_operations(request, wanted=message.include_authorized_operations)
     context.group_coordinator.describe_groups(request_context(request), message, done)
 
 
 def error_response(message: DescribeGroupsRequest, code: ErrorCode, text: str) -> DescribeGroupsResponse:
-    """The same error for every group, without words, for which versions below 6 have no place."""
+    """The error for every group, without a message, which versions below 6 can't carry."""
     return DescribeGroupsResponse(
         groups=[DescribedGroup(group_id=group_id, error_code=code) for group_id in message.groups]
     )
 
 
 def guard(context: GroupContext, request: Request, message: DescribeGroupsRequest) -> object | None:
-    """Each group for itself."""
+    """Authorize each group separately."""
     return guard_items(
         request,
         message,

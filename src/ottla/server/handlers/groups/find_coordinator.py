@@ -1,11 +1,11 @@
 """FindCoordinator (10): versions 0 to 6; from 4 on several keys in one request (KIP-699).
 
-A group is coordinated by the leader of its partition of `__consumer_offsets`; others likewise, on their topics. While
-that topic doesn't exist it is created first, and the channel parks until then, and for a moment while the partition
-comes here or is being loaded: some clients give up on COORDINATOR_LOAD_IN_PROGRESS, others on COORDINATOR_NOT_AVAILABLE
-for what they ask a coordinator. What takes longer is said as the latter, which all of them ask again.
+A group's coordinator is the leader of its partition of `__consumer_offsets`; other types use their own topics. If the
+topic doesn't exist it is created first, and the channel parks until then. It also parks briefly while the partition
+moves here or is being loaded: some clients give up on COORDINATOR_LOAD_IN_PROGRESS, others on
+COORDINATOR_NOT_AVAILABLE in later requests. A longer load is answered with the latter, which all clients retry here.
 
-There are no coordinators of share groups yet; their clients give up for want of ShareGroupHeartbeat.
+Share group coordinators are not supported; their clients give up without ShareGroupHeartbeat.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ottla.server.requests.stepped import Division, itself
 _NOT_SERVED: dict[int, tuple[ErrorCode, str]] = {
     CoordinatorType.SHARE: (ErrorCode.INVALID_REQUEST, "Share groups are not served by this broker yet."),
 }
-"""How a type is answered that this broker has no coordinator of."""
+"""Errors for types without a coordinator in this broker."""
 
 _FIRST_BATCHED_VERSION = 4
 _FIRST_VERSION_WITH_SHARE = 6
 
 
 def handle(context: GroupContext, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
-    """Name the leader of each key's partition."""
+    """Return the leader of each key's partition."""
     batched = request.api_version >= _FIRST_BATCHED_VERSION
     keys = message.coordinator_keys if batched else [message.key]
     key_type = message.key_type
@@ -55,7 +55,7 @@ def handle(context: GroupContext, request: Request, message: FindCoordinatorRequ
         return _answer(batched, [_coordinator(context, coordination, request, *one) for one in located])
 
     def answer_loaded(partitions: Sequence[int]) -> None:
-        # Located anew: the topic may have gone meanwhile, or been made again.
+        # Looked up again: the topic may have been deleted or recreated meanwhile.
         coordination.after_loading(partitions, lambda: request.answer(lambda: answer(locate())))
 
     name, image = coordination.topic.name, context.metadata.image
@@ -74,38 +74,38 @@ def handle(context: GroupContext, request: Request, message: FindCoordinatorRequ
 
         def build() -> FindCoordinatorResponse:
             context.failures.warn(f"creation of {name}", error.message)
-            return _answer(batched, [_nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) for key in keys])
+            return _answer(batched, [_failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) for key in keys])
 
         request.answer(build)
 
-    # Who is sent to this broker asks at once: the answer waits until the partitions are open.
+    # A client that is sent to this broker connects at once, so the answer waits until the partitions are open.
     context.topics.create([coordination.topic.creation(image, context.config)], created)
     return None
 
 
 def _not_served(key: str, key_type: int) -> Coordinator:
     refusal = _NOT_SERVED.get(key_type)
-    return _unknown(key, key_type) if refusal is None else _nobody(key, *refusal)
+    return _unknown(key, key_type) if refusal is None else _failed(key, *refusal)
 
 
 def _unknown(key: str, key_type: int) -> Coordinator:
-    return _nobody(key, ErrorCode.INVALID_REQUEST, f"Coordinator type {key_type} is not known.")
+    return _failed(key, ErrorCode.INVALID_REQUEST, f"Coordinator type {key_type} is not known.")
 
 
 def _coordinator(
     context: GroupContext, coordination: CoordinatorHost[Any], request: Request, key: str, partition: int
 ) -> Coordinator:
     if coordination.is_loading(partition):
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is loading.")
+        return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is loading.")
     image = context.metadata.image
     leader = coordination.leader_of(partition, image)
     broker = None if leader is None else context.metadata.broker_on(request.listener_name, leader)
     if broker is None or coordination.is_coming(partition, image):
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+        return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
     return Coordinator(key=key, node_id=broker.node_id, host=broker.host, port=broker.port)
 
 
-def _nobody(key: str, code: ErrorCode, text: str) -> Coordinator:
+def _failed(key: str, code: ErrorCode, text: str) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text)
 
 
@@ -129,12 +129,12 @@ def error_response(message: FindCoordinatorRequest, code: ErrorCode, text: str) 
         error_message=text,
         node_id=-1,
         port=-1,
-        coordinators=[_nobody(key, code, text) for key in message.coordinator_keys],
+        coordinators=[_failed(key, code, text) for key in message.coordinator_keys],
     )
 
 
 def guard(context: GroupContext, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
-    """Who may describe a group or a transactional id may know where it is coordinated; share groups are brokers'."""
+    """DESCRIBE on a group or transactional id permits the lookup; share groups are limited to brokers."""
     need = _NEEDS.get(message.key_type, _NEEDS[CoordinatorType.SHARE])
 
     def may_find(key: str) -> bool:
@@ -143,9 +143,9 @@ def guard(context: GroupContext, request: Request, message: FindCoordinatorReque
 
     code = DENIED[need.resource_type]
     if request.api_version < _FIRST_BATCHED_VERSION:
-        return None if may_find(message.key) else _answer(False, [_nobody(message.key, code, DENIED_TEXT)])
+        return None if may_find(message.key) else _answer(False, [_failed(message.key, code, DENIED_TEXT)])
     kept, refused = split_allowed(message.coordinator_keys, may_find)
-    answers = [_nobody(key, code, DENIED_TEXT) for key in refused]
+    answers = [_failed(key, code, DENIED_TEXT) for key in refused]
     if refused and not kept:
         return _answer(True, answers)
     message.coordinator_keys = kept

@@ -1,7 +1,7 @@
-"""APIs that the group coordinator decides: who asks, and how its answer gets back.
+"""APIs that the group coordinator decides: the requester's context, and the delivery of the response.
 
-The coordinator answers each request once, now or later; until then the channel is parked, so requests of one connection
-keep their order also behind a JoinGroup that waits for its rebalance.
+The coordinator answers each request once, now or later. Until then the channel is parked, so requests of one connection
+keep their order even behind a JoinGroup that waits for its rebalance.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from ottla.zookeeper.offsets import ConsumerOffsets
 
 Ask = Callable[[GroupCoordinator, RequestContext, Any, Callable[[Any], None]], None]
-"""A method of the group coordinator: who asks, the request message, what is called with the response."""
+"""A method of the group coordinator: the requester, the request message, the callback for the response."""
 
 AskZooKeeper = Callable[[GroupContext, "ConsumerOffsets", Request, Any], None]
-"""What answers version 0 of a request where ZooKeeper keeps the cluster."""
+"""Answers version 0 of a request if ZooKeeper stores the cluster."""
 
 
 def coordinated(
@@ -41,7 +41,7 @@ def coordinated(
     in_zookeeper: AskZooKeeper | None = None,
     divisions: tuple[Division, ...] = (),
 ) -> SchemaApi[GroupContext]:
-    """The row of an API whose answer is the coordinator's alone, but for version 0 of those with `in_zookeeper`."""
+    """API whose response comes from the coordinator, except version 0 of those with `in_zookeeper`."""
 
     def handle(context: GroupContext, request: Request, message: Any) -> None:
         offsets = context.zookeeper_offsets
@@ -54,7 +54,7 @@ def coordinated(
 
 
 def request_context(request: Request) -> RequestContext:
-    """The client as groups remember and describe it; the host in the form of Apache Kafka's tools."""
+    """The client as groups store and describe it; the host in the form of Apache Kafka's tools."""
     channel = request.channel
     may_describe: Callable[[str], bool] | None = None
     if request.is_guarded:
@@ -65,8 +65,8 @@ def request_context(request: Request) -> RequestContext:
 
 
 def answering_with_operations(request: Request, *, wanted: bool) -> Callable[[Any], None]:
-    """What finishes `request` with a response that describes groups; where it is wanted, with what the asking client
-    may do with each."""
+    """A callback that completes `request` with a response that describes groups, with the client's authorized
+    operations if `wanted`."""
     if not wanted:
         return request.answer_with
 

@@ -1,4 +1,4 @@
-"""Heartbeat (12): versions 0 to 4. All rules are the group coordinator's, which answers at once."""
+"""Heartbeat (12): versions 0 to 4. The group coordinator decides and answers at once."""
 
 from __future__ import annotations
 

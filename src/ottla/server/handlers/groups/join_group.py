@@ -1,4 +1,4 @@
-"""JoinGroup (11): versions 0 to 9. All rules are the group coordinator's, which answers when the rebalance is over."""
+"""JoinGroup (11): versions 0 to 9. The group coordinator decides and answers after the rebalance."""
 
 from __future__ import annotations
 

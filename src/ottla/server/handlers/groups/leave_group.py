@@ -1,4 +1,4 @@
-"""LeaveGroup (13): versions 0 to 5. All rules are the group coordinator's, which answers when the members are gone."""
+"""LeaveGroup (13): versions 0 to 5. The group coordinator decides and answers after removing the members."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ from ottla.server.requests.stepped import Steps
 
 
 def handle(context: GroupContext, request: Request, message: ListGroupsRequest) -> Steps:
-    """All rules are the group coordinator's."""
+    """Pass the request to the group coordinator."""
     return context.group_coordinator.listing(message)
 
 
 def guard(context: GroupContext, request: Request, message: ListGroupsRequest) -> None:
-    """Who may describe the cluster sees all groups, anybody else those that it may describe."""
+    """DESCRIBE on the cluster permits listing all groups; otherwise only groups with DESCRIBE are listed."""
 
     def keep_allowed(response: ListGroupsResponse) -> Generator[None, None, None]:
         kept = []

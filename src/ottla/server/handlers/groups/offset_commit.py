@@ -1,5 +1,5 @@
-"""OffsetCommit (8). All rules are the group coordinator's, which answers when it is committed; version 0 is another
-matter where ZooKeeper keeps the cluster."""
+"""OffsetCommit (8). The group coordinator decides and answers after the commit; version 0 differs if ZooKeeper
+stores the cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ottla.server.requests.stepped import Division
 
 
 def error_response(message: OffsetCommitRequest, code: ErrorCode, text: str) -> OffsetCommitResponse:
-    """The same error for every partition."""
+    """The error for every partition."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -41,7 +41,7 @@ def error_response(message: OffsetCommitRequest, code: ErrorCode, text: str) -> 
 
 
 def guard(context: GroupContext, request: Request, message: OffsetCommitRequest) -> object | None:
-    """Of topics that it may read a group may have offsets."""
+    """A group may commit offsets of topics that the client may read."""
     image = context.metadata.image
 
     def may_read(topic: OffsetCommitRequestTopic) -> bool:

@@ -1,4 +1,4 @@
-"""OffsetDelete (47): version 0. All rules are the group coordinator's, which answers when it is committed."""
+"""OffsetDelete (47): version 0. The group coordinator decides and answers after the commit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ottla.server.requests.stepped import Division
 
 
 def _refusal(message: OffsetDeleteRequest, code: ErrorCode, text: str) -> OffsetDeleteResponse:
-    """The same error for every partition."""
+    """The error for every partition."""
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(
@@ -38,7 +38,7 @@ def _refusal(message: OffsetDeleteRequest, code: ErrorCode, text: str) -> Offset
 
 
 def guard(context: GroupContext, request: Request, message: OffsetDeleteRequest) -> object | None:
-    """Of topics that may be read the offsets may be deleted."""
+    """READ on a topic permits deleting its offsets."""
     return guard_items(
         request,
         message,

@@ -1,5 +1,5 @@
-"""OffsetFetch (9); from version 8 on for several groups at once (KIP-709). Committed offsets only; version 0 is another
-matter where ZooKeeper keeps the cluster."""
+"""OffsetFetch (9); from version 8 on for several groups at once (KIP-709). Committed offsets only; version 0 differs
+if ZooKeeper stores the cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FIRST_VERSION_OF_GROUPS = 8
 
 
 def error_response(message: OffsetFetchRequest, code: ErrorCode, text: str) -> OffsetFetchResponse:
-    """The error where the version of the request carries it: groups, the top, or every partition."""
+    """The error at the place of the request's version: groups, the top, or every partition."""
     return OffsetFetchResponse(
         error_code=code,
         topics=[
@@ -51,17 +51,17 @@ def error_response(message: OffsetFetchRequest, code: ErrorCode, text: str) -> O
 
 
 def guard(context: GroupContext, request: Request, message: OffsetFetchRequest) -> OffsetFetchResponse | None:
-    """Each group for itself, and of it the topics that may be described: those that were named are refused, where all
-    were asked for the others are left out."""
+    """Authorize each group separately, and its topics by DESCRIBE: named ones are refused, and if all were requested
+    the others are omitted."""
     image = context.metadata.image
 
     def may_describe(topic: Any, *, audit: bool = True) -> bool:
-        # Before version 8 there are no ids, from 10 on no names.
+        # Before version 8 there are only names, from 10 on only ids.
         name = topic_name(image, topic.name or bytes(getattr(topic, "topic_id", b"")))
         return name is None or request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name, audit=audit)
 
     def answered(row: Any) -> None:
-        """Of one group, or of a response that has only one."""
+        """Filter one group, or a response that has only one."""
         if row.error_code:
             return
         row.topics = [topic for topic in row.topics if may_describe(topic, audit=False)]
@@ -106,7 +106,7 @@ def guard(context: GroupContext, request: Request, message: OffsetFetchRequest) 
 
 
 def _refused(topic_row: Any, partition_row: Any, asked: Any, **topic_id: bytes) -> Any:
-    """The answer for a topic that may not be described."""
+    """The row of a topic without DESCRIBE permission."""
     return topic_row(
         name=asked.name,
         partitions=[

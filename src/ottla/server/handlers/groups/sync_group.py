@@ -1,4 +1,4 @@
-"""SyncGroup (14): versions 0 to 5. All rules are the group coordinator's, which answers with a committed assignment."""
+"""SyncGroup (14): versions 0 to 5. The group coordinator decides and answers with a committed assignment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit (28): versions 0 to 6. All rules are the group coordinator's, which answers when it is stored."""
+"""TxnOffsetCommit (28): versions 0 to 6. The group coordinator decides and answers after the commit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ottla.server.requests.stepped import Division
 
 
 def error_response(message: TxnOffsetCommitRequest, code: ErrorCode, text: str) -> TxnOffsetCommitResponse:
-    """The same error for every partition."""
+    """The error for every partition."""
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
@@ -39,7 +39,7 @@ def error_response(message: TxnOffsetCommitRequest, code: ErrorCode, text: str) 
 
 
 def guard(context: GroupContext, request: Request, message: TxnOffsetCommitRequest) -> object | None:
-    """Of topics that it may read a group may have offsets."""
+    """A group may commit offsets of topics that the client may read."""
     if not request.allowed(AclOperation.READ, ResourceType.GROUP, message.group_id):
         raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     image = context.metadata.image

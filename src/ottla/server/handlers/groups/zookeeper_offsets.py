@@ -1,7 +1,7 @@
-"""OffsetCommit 0 and OffsetFetch 0 where ZooKeeper keeps the cluster: offsets of before the coordinator lie there.
+"""OffsetCommit 0 and OffsetFetch 0 in a cluster on ZooKeeper, which stores the offsets of these versions.
 
-As in Apache Kafka up to 3.9 every broker answers them, for partitions that exist; metadata of a commit is measured and
-dropped. Beyond it a negative offset is refused, which nobody could read back.
+As in Apache Kafka up to 3.9 every broker answers them, for partitions that exist; metadata of a commit is checked for
+its size and dropped. Unlike Kafka, a negative offset is refused, since it could not be read back.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_OFFSET = -1
 def commit_offsets(
     context: GroupContext, offsets: ConsumerOffsets, request: Request, message: OffsetCommitRequest
 ) -> None:
-    """Answers when all is written; each partition for itself."""
+    """Commit each partition separately; answers when all offsets are written."""
     max_metadata = context.config.get_int("offset.metadata.max.bytes")
 
     def refusal(topic: str, partition: OffsetCommitRequestPartition) -> ErrorCode:
@@ -78,7 +78,7 @@ def commit_offsets(
 def fetch_offsets(
     context: GroupContext, offsets: ConsumerOffsets, request: Request, message: OffsetFetchRequest
 ) -> None:
-    """Answers when all is read; each partition for itself."""
+    """Fetch each partition separately; answers when all offsets are read."""
     asked = [(topic.name, number) for topic in message.topics or () for number in topic.partition_indexes]
 
     def answer(found: int | ErrorCode, number: int) -> OffsetFetchResponsePartition:

@@ -1,1 +1,1 @@
-"""What nodes ask of the controllers: the metadata log, its voters, registration, and what brokers hand on."""
+"""Handlers for requests of nodes to controllers: the metadata log, its voters, registration, forwarded requests."""

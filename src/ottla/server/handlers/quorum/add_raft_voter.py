@@ -12,7 +12,7 @@ from ottla.server.requests.request import Request
 
 
 def handle(context: QuorumContext, request: Request, message: AddRaftVoterRequest) -> None:
-    """Make an observer a voter; answered when that is committed, unless the request waives it."""
+    """Make an observer a voter; answered when that is committed, unless the request waives the wait."""
     context.service.add_voter(message, request.answer_with)
 
 

@@ -1,4 +1,4 @@
-"""The rows of this room that administrators use; apart from `apis`, which a single node need not load."""
+"""API table of this package for administrators; apart from `apis`, which a single node need not load."""
 
 from __future__ import annotations
 

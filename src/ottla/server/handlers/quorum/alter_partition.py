@@ -13,7 +13,7 @@ from ottla.server.requests.request import Request
 
 
 def handle(context: DecidingContext, request: Request, message: AlterPartitionRequest) -> None:
-    """Hand the request to the controller; the channel parks until what it decided is committed."""
+    """Pass the request to the controller; the channel parks until its decision is committed."""
     context.decisions.submit(
         request,
         lambda image, controller: handle_alter_partition(image, message, request.api_version, controller),

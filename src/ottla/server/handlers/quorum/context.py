@@ -1,4 +1,4 @@
-"""What handlers of this room may touch: KRaft's replica in this node, and who decides where it leads."""
+"""Context of the quorum handlers: KRaft's replica in this node, and the controller."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from ottla.server.requests.controller_requests import ControllerQueue
 
 
 class ServedMetadata(Protocol):
-    """The metadata log, for those who follow: of a quorum, or of one controller's reign."""
+    """The metadata log for its followers: of a quorum, or of one controller's term."""
 
     def fetch(self, request: FetchRequest, respond: Callable[[FetchResponse], None]) -> None:
-        """Records from the asked offset on; `respond` is called once, perhaps later. Raises KafkaError."""
+        """Records from the fetch offset on; `respond` is called once, possibly later. Raises KafkaError."""
         ...
 
     def fetch_snapshot(self, request: FetchSnapshotRequest, respond: Callable[[FetchSnapshotResponse], None]) -> None:
-        """A piece of a snapshot, likewise."""
+        """A chunk of a snapshot, in the same way."""
         ...
 
 
 class ServingContext(Protocol):
-    """The context of who serves it."""
+    """Context with a metadata log to serve."""
 
     @property
     def service(self) -> ServedMetadata: ...
 
 
 class QuorumContext(NamedTuple):
-    """What replicas of the metadata log say to one another, brokers to the controller, and administrators of both."""
+    """Dependencies of requests between replicas of the metadata log, from brokers and from administrators."""
 
     service: QuorumService
     decisions: ControllerQueue
 
 
 class ZooKeeperContext(NamedTuple):
-    """The same where there is no quorum: what brokers say to the one of them that is the controller."""
+    """Dependencies of requests to the controller in a cluster without a quorum."""
 
     listener_name: str
-    """Where brokers reach one another."""
+    """The inter-broker listener."""
     service: ServedMetadata
     decisions: ControllerQueue

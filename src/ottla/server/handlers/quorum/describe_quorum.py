@@ -12,7 +12,7 @@ from ottla.server.requests.request import Request
 
 
 def handle(context: QuorumContext, request: Request, message: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """Leader, voters and observers of the metadata log, and how far each is."""
+    """Leader, voters and observers of the metadata log, with their progress."""
     return context.service.describe(message)
 
 

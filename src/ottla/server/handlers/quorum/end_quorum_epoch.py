@@ -12,7 +12,7 @@ from ottla.server.requests.request import Request
 
 
 def handle(context: QuorumContext, request: Request, message: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
-    """The leader of the metadata quorum resigns."""
+    """Handle the resignation of the metadata quorum's leader."""
     return context.service.end_quorum_epoch(message)
 
 

@@ -1,7 +1,7 @@
-"""Envelope (58): version 0, on the controller's listener. A client's request that a broker hands on (KIP-590).
+"""Envelope (58): version 0, on the controller's listener. Contains a client's request forwarded by a broker (KIP-590).
 
-The request inside goes through the dispatcher as if its client had sent it here, with the client's principal and
-address. Who is not the active controller says so for the envelope, so that the broker asks the next one.
+The inner request passes the dispatcher as if its client had sent it here, with the client's principal and address. If
+this node is not the active controller the envelope fails, so that the broker tries another one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ottla.server.requests.request import Request
 
 
 def handle(context: DecidingContext, request: Request, message: EnvelopeRequest) -> EnvelopeResponse | None:
-    """Serve the request inside."""
+    """Serve the inner request."""
     if not context.decisions.active:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     data = bytearray(message.request_data)

@@ -12,7 +12,7 @@ from ottla.server.requests.request import Request
 
 
 def handle(context: ServingContext, request: Request, message: FetchSnapshotRequest) -> None:
-    """A piece of a snapshot; the channel parks while the pool reads it."""
+    """A chunk of a snapshot; the channel parks while the pool reads it."""
     context.service.fetch_snapshot(message, request.answer_with)
 
 

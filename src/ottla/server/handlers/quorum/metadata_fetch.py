@@ -1,7 +1,7 @@
 """Fetch (1) of the metadata log, on the controller's listener: versions as on the broker's (KIP-595).
 
-A path of its own beside `fetch`: one partition, no sessions, no zero copy, and followers that are told where their log
-parts from the leader's.
+Separate from `fetch`: one partition, no sessions, no zero copy, and the response reports where a follower's log
+diverges from the leader's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla.server.requests.request import Request
 
 
 def handle(context: ServingContext, request: Request, message: FetchRequest) -> None:
-    """Answered when there are records, more is committed than the follower knows, or its time is over."""
+    """Answered when there are records, a new high watermark, or the maximum wait is over."""
     context.service.fetch(message, request.answer_with)
 
 

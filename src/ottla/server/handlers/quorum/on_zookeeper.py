@@ -1,8 +1,8 @@
-"""The rows that a broker on ZooKeeper serves beside a broker's: what the others ask of the one that is the controller.
+"""APIs of a broker on ZooKeeper that other brokers use when it is the controller.
 
-There is no listener of the controller, so the others reach it where brokers reach one another, and there alone, as in
-Apache Kafka. All of it needs ClusterAction. Fetch is a broker's own row there: one of the metadata log alone, as those
-who follow the controller send it, is told by the bytes in which it names its topic, so no other is read twice.
+Without a controller's listener, other brokers use the inter-broker listener, and only that, as in Apache Kafka. All
+these APIs need ClusterAction. Fetch has a single row there. A fetch of only the metadata log, as followers of the
+controller send it, is recognized by the bytes of its topic id, so that other fetches are not parsed twice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ottla.server.requests.controller_requests import DecidingContext, controlle
 from ottla.server.requests.request import Request
 
 _OF_A_QUORUM = frozenset({ApiKey.UNREGISTER_BROKER, ApiKey.UNREGISTER_CONTROLLER})
-"""On ZooKeeper a broker is registered as long as its session lasts."""
+"""On ZooKeeper a broker is registered for the duration of its session."""
 _FIXED_FIELDS_FROM = 15
 """From this version of Fetch on the topics follow fields of a fixed size (KIP-903)."""
 _TOPICS_AT = 21
@@ -42,7 +42,7 @@ _METADATA_ALONE = b"\x02" + METADATA_TOPIC_ID
 
 
 def served_between_brokers(served: Sequence[ApiBinding], context: ZooKeeperContext) -> list[ApiBinding]:
-    """What a broker serves, but for what a quorum alone has, and these."""
+    """A broker's APIs without those of a quorum, plus these."""
     added = [
         ApiBinding(row.served_only_on(context.listener_name), context)
         for row in (
@@ -59,14 +59,14 @@ def served_between_brokers(served: Sequence[ApiBinding], context: ZooKeeperConte
 
 
 def _heartbeat_at_the_end() -> SchemaApi[DecidingContext]:
-    """The row of BrokerHeartbeat for who asks to be let go: brokers have sessions, and no others. INVALID_REQUEST."""
+    """BrokerHeartbeat for controlled shutdown only; other heartbeats are INVALID_REQUEST: brokers have sessions."""
 
     def decide(
         image: MetadataImage, message: BrokerHeartbeatRequest, controller: ControllerContext
     ) -> ControllerResult[BrokerHeartbeatResponse]:
         if message.want_fence or not message.want_shut_down:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Brokers on ZooKeeper have sessions there, and no heartbeats.")
-        # The controller is a broker too, and alive, but fetches no metadata.
+        # The controller is an active broker too, but does not fetch metadata.
         controller.heartbeats.heard_from(controller.config.node_id, controller.now_ms)
         return handle_broker_heartbeat(image, message, controller)
 
@@ -75,7 +75,7 @@ def _heartbeat_at_the_end() -> SchemaApi[DecidingContext]:
 
 
 def _with_metadata(fetch: ApiBinding, context: ZooKeeperContext) -> ApiBinding:
-    """A broker's row of Fetch that serves the metadata log too."""
+    """A broker's Fetch API that serves the metadata log too."""
     own = fetch.api
     if not isinstance(own, RawApi):
         raise InvariantError("Fetch has a codec of its own")

@@ -12,7 +12,7 @@ from ottla.server.requests.request import Request
 
 
 def handle(context: QuorumContext, request: Request, message: RemoveRaftVoterRequest) -> None:
-    """Take a voter out of the quorum; answered when that is committed."""
+    """Remove a voter from the quorum; answered when that is committed."""
     context.service.remove_voter(message, request.answer_with)
 
 

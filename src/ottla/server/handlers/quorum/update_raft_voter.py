@@ -12,7 +12,7 @@ from ottla.server.requests.request import Request
 
 
 def handle(context: QuorumContext, request: Request, message: UpdateRaftVoterRequest) -> None:
-    """A voter tells where it is reached; answered when that is committed."""
+    """Update a voter's endpoints; answered when that is committed."""
     context.service.update_voter(message, request.answer_with)
 
 

@@ -12,7 +12,7 @@ from ottla.server.requests.request import Request
 
 
 def handle(context: QuorumContext, request: Request, message: VoteRequest) -> VoteResponse:
-    """Whether this replica of the metadata log votes for the sender, durable before it is said."""
+    """Whether this replica of the metadata log votes for the sender; durable before the response."""
     return context.service.vote(message)
 
 

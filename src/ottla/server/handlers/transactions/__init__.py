@@ -1,1 +1,1 @@
-"""Handlers of transactions: their coordinator's requests, and the markers that end them."""
+"""Handlers of transactions: requests to their coordinator, and transaction markers."""

@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (25): versions 0 to 4. All rules are the transaction coordinator's."""
+"""AddOffsetsToTxn (25): versions 0 to 4. The transaction coordinator decides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.server.requests.request import Request
 
 
 def guard(context: TransactionContext, request: Request, message: AddOffsetsToTxnRequest) -> None:
-    """The group has to be one that may be read."""
+    """Require READ on the group."""
     if not request.allowed(AclOperation.READ, ResourceType.GROUP, message.group_id):
         raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 

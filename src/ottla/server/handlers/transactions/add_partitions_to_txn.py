@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn (24): versions 0 to 5. All rules but who may are the transaction coordinator's.
+"""AddPartitionsToTxn (24): versions 0 to 5. Authorization is checked here; the transaction coordinator decides.
 
-Up to version 3 a client names the partitions of its transaction, and may name none of an internal topic; offsets have
-AddOffsetsToTxn. From 4 on the request is a broker's, for clients whose Produce or TxnOffsetCommit it serves (KIP-890).
+Up to version 3 a client names the partitions of its transaction, without internal topics; offsets use
+AddOffsetsToTxn. From 4 on brokers send the request for clients whose Produce or TxnOffsetCommit they serve (KIP-890).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ottla.server.requests.request import Request
 def handle(
     context: TransactionContext, request: Request, message: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | None:
-    """Hand what is allowed to the coordinator."""
+    """Pass the authorized partitions to the coordinator."""
     if request.api_version >= FIRST_BATCHED_ADD_PARTITIONS:
         if not request.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -51,7 +51,7 @@ def _may_write(request: Request, topic: str) -> bool:
 
 
 def _refusals(topics: Sequence[AddPartitionsToTxnTopic], refused: set[str]) -> list[AddPartitionsToTxnTopicResult]:
-    """Why for those that may not; nothing is done for the others."""
+    """Errors of refused topics; the other topics are not added."""
     return [
         _result(
             topic,

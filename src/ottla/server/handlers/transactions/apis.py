@@ -1,4 +1,4 @@
-"""The rows of this room."""
+"""API table of this package."""
 
 from __future__ import annotations
 

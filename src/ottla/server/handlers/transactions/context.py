@@ -1,4 +1,4 @@
-"""What handlers of this room may touch: the transaction coordinator, producer ids, and where markers are written."""
+"""Context of the transaction handlers: the transaction coordinator, producer ids, and the marker writer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ottla.server.transactions.producer_id_source import ProducerIdSource
 
 
 class TransactionContext(NamedTuple):
-    """Transactions that this broker coordinates, and those that end in its partitions."""
+    """Dependencies of the transaction handlers."""
 
     coordinator: TransactionCoordinator
     producer_ids: ProducerIdSource
     markers: MarkerWriter
     check_partition_count: Callable[[int], None]
-    """Raises ProtocolError when a request names too many."""
+    """Raises ProtocolError when a request names too many partitions."""

@@ -1,4 +1,4 @@
-"""DescribeTransactions (65): version 0. Each transactional id is answered for itself (KIP-664)."""
+"""DescribeTransactions (65): version 0. Each transactional id is answered separately (KIP-664)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ottla.server.requests.stepped import Division, itself
 
 
 def error_response(message: DescribeTransactionsRequest, code: ErrorCode, text: str) -> DescribeTransactionsResponse:
-    """The same error for every id."""
+    """The error for every id."""
     return DescribeTransactionsResponse(
         transaction_states=[
             TransactionState(transactional_id=transactional_id, error_code=code)
@@ -30,7 +30,7 @@ def error_response(message: DescribeTransactionsRequest, code: ErrorCode, text: 
 
 
 def guard(context: TransactionContext, request: Request, message: DescribeTransactionsRequest) -> object | None:
-    """Each id for itself, with the topics that may be described."""
+    """Authorize each id separately; topics without DESCRIBE are omitted."""
 
     def hide_topics(response: DescribeTransactionsResponse) -> None:
         for state in response.transaction_states:

@@ -1,4 +1,4 @@
-"""EndTxn (26): versions 0 to 5. All rules are the transaction coordinator's, which answers when it is decided."""
+"""EndTxn (26): versions 0 to 5. The transaction coordinator decides and answers after its decision."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""InitProducerId (22): versions 0 to 5. Ids of producers, idempotent ones and those with a transactional id.
+"""InitProducerId (22): versions 0 to 5. Producer ids, for idempotent producers and for transactional ids.
 
-An idempotent producer gets a new id each time, epoch 0. From version 3 on it may name the id it had; it gets a fresh
-one, as from Apache Kafka. What a transactional id gets is its coordinator's business.
+An idempotent producer gets a new id each time, epoch 0. From version 3 on it may name its previous id; it gets a new
+one, as in Apache Kafka. For a transactional id its coordinator decides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def handle(context: TransactionContext, request: Request, message: InitProducerI
         context.coordinator.init_producer_id(request.api_version, message, request.answer_with)
         return
     if (message.producer_id == NO_PRODUCER_ID) != (message.producer_epoch == NO_PRODUCER_EPOCH):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer id comes with its epoch or not at all")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "producer id and producer epoch must be set together")
 
     def received(producer_id: int | None, error: BaseException | None) -> None:
         request.answer(lambda: _response(producer_id, error))
@@ -35,17 +35,17 @@ def _response(producer_id: int | None, error: BaseException | None) -> InitProdu
     if error is not None:
         raise error
     if producer_id is None:
-        raise InvariantError("a producer id is due")
+        raise InvariantError("a successful allocation has no producer id")
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
 def error_response(message: InitProducerIdRequest, code: ErrorCode, text: str) -> InitProducerIdResponse:
-    """The bare error."""
+    """The error without data."""
     return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
 
 
 def guard(context: TransactionContext, request: Request, message: InitProducerIdRequest) -> None:
-    """A transactional id has to be one that may be used; an idempotent producer is anybody who may write (KIP-679)."""
+    """Require WRITE on the transactional id; for an idempotent producer, WRITE on any topic (KIP-679)."""
     transactional_id = message.transactional_id
     if transactional_id is not None:
         if not request.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):

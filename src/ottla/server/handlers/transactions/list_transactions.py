@@ -17,7 +17,7 @@ from ottla.server.requests.request import Request
 
 
 def guard(context: TransactionContext, request: Request, message: ListTransactionsRequest) -> None:
-    """Those that may be described are listed."""
+    """Omit transactional ids without DESCRIBE permission."""
 
     def keep_allowed(response: ListTransactionsResponse) -> Generator[None, None, None]:
         kept = []

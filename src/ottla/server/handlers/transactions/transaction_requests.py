@@ -14,7 +14,7 @@ from ottla.server.requests.request import Request
 from ottla.server.requests.stepped import Division
 
 Ask = Callable[[TransactionCoordinator, int, Any, Callable[[Any], None]], None]
-"""A method of the coordinator: the version of the API, the request message, what is called with the response."""
+"""A method of the coordinator: the API version, the request message, the callback for the response."""
 
 
 def coordinated(
@@ -27,7 +27,7 @@ def coordinated(
     guard: Guard[TransactionContext] | None = None,
     divisions: tuple[Division, ...] = (),
 ) -> SchemaApi[TransactionContext]:
-    """The row of an API whose answer is the coordinator's alone."""
+    """API whose response comes from the coordinator."""
 
     def handle(context: TransactionContext, request: Request, message: Any) -> None:
         ask(context.coordinator, request.api_version, message, request.answer_with)

@@ -1,8 +1,8 @@
-"""WriteTxnMarkers (27): versions 1 and 2. A transaction's coordinator has its end written here (KIP-98).
+"""WriteTxnMarkers (27): versions 1 and 2. A transaction's coordinator writes its end markers here (KIP-98).
 
-Each partition has an answer of its own, and the request has one when the last of them came; results of one producer id
-are one result, as from Apache Kafka. Before version 2 nobody says by which rules the epoch is to be checked: by those
-of before KIP-890.
+Each partition has a result of its own; the request is answered after the last of them. Results of one producer id
+are merged into one, as in Apache Kafka. Requests before version 2 do not name the rules for the epoch check: they use
+those before KIP-890.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NEEDS = (
     RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
 )
-"""One of them: brokers have the second, administrators who end a hanging transaction the first (KIP-664)."""
+"""Either one suffices: brokers have the second; administrators abort a hanging transaction with the first (KIP-664)."""
 
 
 _PLACES = 16
@@ -85,15 +85,15 @@ class _Writing:
         self._waiting: set[tuple[int, str, int]] = set()
         """Row, topic and partition."""
         self._begun = False
-        """Whether everything was asked for."""
+        """Whether all markers were submitted."""
 
     def places(self, row: int) -> list[TopicPartition]:
-        """The partitions of a marker, each once."""
+        """The partitions of a marker, without repetition."""
         topics = self._message.markers[row].topics
         return list(dict.fromkeys((topic.name, index) for topic in topics for index in topic.partition_indexes))
 
     def written(self, row: int, place: TopicPartition) -> MarkerDone:
-        """What the answer of one partition is told to."""
+        """The callback for the result of one partition."""
         producer_id = self._message.markers[row].producer_id
         self._waiting.add((row, *place))
 
@@ -109,7 +109,7 @@ class _Writing:
         return done
 
     def begun(self) -> object | None:
-        """Everything was asked for: the response as from a handler, where it has come already."""
+        """All markers were submitted: the response, if all results have arrived."""
         self._begun = True
         return None if self._waiting else self._response()
 
