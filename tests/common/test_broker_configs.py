@@ -270,7 +270,7 @@ def test_port_beside_a_wildcard_of_both_families_is_refused(first: str, second: 
     if valid:
         assert BrokerConfig.parse(properties)
     else:
-        with pytest.raises(OperatorError, match="each listener needs a port of its own"):
+        with pytest.raises(OperatorError, match="each listener needs its own port"):
             BrokerConfig.parse(properties)
 
 
@@ -295,7 +295,7 @@ def test_broker_id_is_node_id() -> None:
         ({"log.cleaner.enable": "true"}, "Cannot update these configs dynamically: [log.cleaner.enable]"),
         ({"listeners": "PLAINTEXT://:1"}, "Cannot update these configs dynamically: [listeners]"),
         ({"log.retention.ms": "soon"}, "Not a number of type LONG"),
-        ({"ssl.engine.factory.class": "x"}, "asks for a security feature that is not implemented yet"),
+        ({"ssl.engine.factory.class": "x"}, "enables a security feature that is not implemented yet"),
         ({"listener.name.a.ssl.client.auth": "perhaps"}, "String must be one of"),
         (
             {"listener.name.a.ssl.principal.mapping.rules": "DEFAULT"},
@@ -448,7 +448,7 @@ def test_a_setting_of_a_listener_counts_before_that_of_all() -> None:
     config, warnings = BrokerConfig.parse(
         {"ssl.client.auth": "required", "listener.name.Inside.ssl.client.auth": "none", "ssl.key.password": "hunter2"}
     )
-    assert all(warning.endswith("has no effect: no listener speaks TLS or SASL") for warning in warnings)
+    assert all(warning.endswith("has no effect: no listener uses TLS or SASL") for warning in warnings)
     assert [config.of_listener(name, "ssl.client.auth") for name in ("INSIDE", "OUTSIDE")] == ["none", "required"]
     later = config.with_dynamic({}, {"ssl.client.auth": "requested", "listener.name.outside.ssl.key.password": "xyzzy"})
     assert [later.of_listener(name, "ssl.client.auth") for name in ("INSIDE", "OUTSIDE")] == ["none", "requested"]

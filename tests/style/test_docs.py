@@ -53,7 +53,7 @@ def names_in(path: Path) -> set[str]:
 
 def test_the_configuration_page_is_what_the_tables_say():
     written = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    assert written == configuration_page(), "docs/configuration.md is old: run `make docs`"
+    assert written == configuration_page(), "docs/configuration.md is outdated: run `make docs`"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

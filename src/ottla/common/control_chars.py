@@ -1,4 +1,4 @@
-"""Text of others on its way to a terminal: what would steer the terminal is shown instead of obeyed."""
+"""Escapes for control characters, so that untrusted text cannot control the terminal."""
 
 from __future__ import annotations
 

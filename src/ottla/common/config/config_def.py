@@ -41,7 +41,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value came from, with the numbers of DescribeConfigs (KIP-226)."""
+    """Layer of a value, with the numbers of DescribeConfigs (KIP-226)."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -53,7 +53,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigResourceType(IntEnum):
-    """What a config belongs to, with the numbers of the admin requests and of ConfigRecord."""
+    """Resource that a config belongs to, with the numbers of the admin requests and of ConfigRecord."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -64,7 +64,7 @@ class ConfigResourceType(IntEnum):
 
 
 class Importance(Enum):
-    """As in Kafka's documentation."""
+    """Importance levels of Kafka's documentation."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -72,7 +72,7 @@ class Importance(Enum):
 
 
 class UpdateMode(Enum):
-    """Whether and on which level a broker setting may change while the broker runs (KIP-226)."""
+    """Level on which a broker setting may change while the broker runs (KIP-226)."""
 
     READ_ONLY = "read-only"
     CLUSTER_WIDE = "cluster-wide"
@@ -83,7 +83,7 @@ class Validator(Protocol):
     """A rule beyond the type."""
 
     def problem(self, value: ConfigValue) -> str | None:
-        """What is wrong with `value`, or None."""
+        """Return the problem with `value`, or None."""
         ...
 
     def describe(self) -> str:
@@ -92,7 +92,7 @@ class Validator(Protocol):
 
 
 class Range(NamedTuple):
-    """Numbers from `low` to `high`, both inclusive; None is no bound."""
+    """Numbers from `low` to `high`, both inclusive; None means unbounded."""
 
     low: float | None = None
     high: float | None = None
@@ -112,7 +112,7 @@ class Range(NamedTuple):
 
 
 class RangeOr(NamedTuple):
-    """A range of integers, or one special value beside it (`compression.gzip.level`)."""
+    """Range of integers plus one special value (`compression.gzip.level`)."""
 
     low: int
     high: int
@@ -157,7 +157,7 @@ class OneOfAnyCase(NamedTuple):
 
 
 class ThrottledReplicas(NamedTuple):
-    """`partition:broker` pairs, or `*` alone (KIP-73)."""
+    """List of `partition:broker` pairs, or a single `*` (KIP-73)."""
 
     def problem(self, value: ConfigValue) -> str | None:
         if not isinstance(value, tuple) or not value or value == ("*",):
@@ -212,7 +212,7 @@ class ConfigKey(NamedTuple):
 
     @property
     def sensitive(self) -> bool:
-        """Whether the value must never leave the broker."""
+        """Return whether the value must never leave the broker."""
         return self.type is ConfigType.PASSWORD
 
     def parse(self, text: str) -> ConfigValue:
@@ -245,7 +245,7 @@ _BOUNDS = {
 _FREE_TEXT = (ConfigType.STRING, ConfigType.PASSWORD, ConfigType.CLASS)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _JAVA_WHITESPACE = "".join(map(chr, range(0x21)))
-"""As String.trim() has it; str.strip() would also remove Unicode whitespace."""
+"""Whitespace of Java's String.trim(); str.strip() would also remove Unicode whitespace."""
 _DOUBLE = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|Infinity)")
 
 
@@ -300,7 +300,7 @@ def key_table(keys: Iterable[ConfigKey]) -> Mapping[str, ConfigKey]:
 def markdown(table: Mapping[str, ConfigKey]) -> str:
     """The settings as a Markdown table for the documentation, by name."""
     lines = [
-        "| name | type | default | valid values | update | what it does |",
+        "| name | type | default | valid values | update | description |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for name in sorted(table):

@@ -19,7 +19,7 @@ from ottla.common.config.feature_levels import (
 from ottla.common.errors import OperatorError
 
 MAX_LEVEL = MAX_SHORT
-"""As on the wire."""
+"""Limit of the wire format."""
 MAX_DIGITS = 5
 
 
@@ -29,14 +29,13 @@ def metadata_level_named(option: str, version: str) -> int:
     if found is None:
         lowest, highest = METADATA_LEVELS[LOWEST_LEVEL].name, METADATA_LEVELS[HIGHEST_LEVEL].name
         raise OperatorError(
-            f"{option} {version} is no version of the metadata: name one from {lowest} to {highest}, or a release like "
-            "4.0"
+            f"{option} {version} is not a metadata version: use one from {lowest} to {highest}, or a release like 4.0"
         )
     return found.level
 
 
 def parse_levels(option: str, named: Mapping[str, str]) -> dict[str, int]:
-    """The levels of `option`, by feature; raises OperatorError for what is no level."""
+    """Return the levels of `option` by feature; raises OperatorError for invalid levels."""
     for name, text in named.items():
         if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS or int(text) > MAX_LEVEL:
             raise OperatorError(f"{option} {name}={text} names no level: {_levels(name)}")
@@ -44,7 +43,7 @@ def parse_levels(option: str, named: Mapping[str, str]) -> dict[str, int]:
 
 
 def _levels(name: str) -> str:
-    """Those that are known here; a cluster may be newer."""
+    """Describe the known levels; a cluster may be newer."""
     if name == METADATA_VERSION:
         return f"those known here are {LOWEST_LEVEL} to {HIGHEST_LEVEL}"
     if name in FEATURE_LEVELS:

@@ -1,8 +1,8 @@
-"""Features of a cluster and their levels: what each level is called, since when new clusters have it, what it needs.
+"""Cluster features and their levels: name of each level, release that made it the default, dependencies.
 
 Source: `MetadataVersion` and `Feature` of Apache Kafka 4.4 (KIP-584, KIP-778, KIP-1022). A level of `metadata.version`
-switches records and behaviour for the whole cluster, so what a controller writes follows the finalized level and not
-what this node could write. What each switches here is in docs/feature-levels.md.
+switches records and behaviour for the whole cluster. So a controller writes records of the finalized level, not of the
+highest level of its own node. The effects of each level are listed in docs/feature-levels.md.
 
 Left out: levels below 3.3-IV3, which Apache Kafka 4 does not read either.
 """
@@ -68,14 +68,14 @@ METADATA_LEVELS: Mapping[int, MetadataLevel] = {
 
 LOWEST_LEVEL, HIGHEST_LEVEL = min(METADATA_LEVELS), max(METADATA_LEVELS)
 METADATA_VERSION_LEVEL = 25
-"""4.0-IV3, the level of a new cluster: of what higher ones switch not everything is built."""
+"""4.0-IV3, the level of a new cluster: some behaviour of higher levels is not implemented."""
 
 MIGRATING_BROKERS = 8
-"""Registrations say whether a broker comes from ZooKeeper; none here does."""
+"""Broker registrations include whether the broker is on ZooKeeper; here it never is."""
 SCRAM_CREDENTIALS = 11
 """Users have passwords for SCRAM (KIP-900)."""
 SAME_EPOCH_WHERE_ISR_SHRINKS = 12
-"""A replica that leaves the ISR does not raise the leader epoch, by which alone older brokers fence (KAFKA-15021)."""
+"""Removing a replica from the ISR does not raise the leader epoch, the only fence of older brokers (KAFKA-15021)."""
 DELEGATION_TOKENS = 14
 """Users have tokens for others to come in by (KIP-900)."""
 CONTROLLER_REGISTRATION = 15
@@ -93,7 +93,7 @@ CONTROLLER_UNREGISTRATION = 33
 
 
 def metadata_changed(low: int, high: int) -> bool:
-    """Whether a level above `low`, up to `high`, writes what `low` can't hold."""
+    """Return whether a level above `low`, up to `high`, writes records that `low` cannot represent."""
     return any(METADATA_LEVELS[level].changes_metadata for level in range(low + 1, high + 1))
 
 
@@ -114,7 +114,7 @@ class FeatureLevel(NamedTuple):
     since: int
     """New clusters have it from this level of metadata.version on."""
     needs: Mapping[str, int] = MappingProxyType({})
-    """What other features have to be at, at least."""
+    """Minimum levels of other features."""
 
 
 FEATURE_LEVELS: Mapping[str, tuple[FeatureLevel, ...]] = {
@@ -122,7 +122,7 @@ FEATURE_LEVELS: Mapping[str, tuple[FeatureLevel, ...]] = {
     ELIGIBLE_LEADER_REPLICAS_VERSION: (FeatureLevel(1, since=26, needs={METADATA_VERSION: ELIGIBLE_LEADERS}),),
     TRANSACTION_VERSION: (FeatureLevel(1, since=24), FeatureLevel(2, since=24)),
 }
-"""Beside metadata.version, those whose behaviour is complete."""
+"""Features other than metadata.version with complete behaviour."""
 
 
 NEW_CLUSTER_LEVELS: Mapping[str, int] = {

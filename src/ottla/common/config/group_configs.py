@@ -1,8 +1,8 @@
-"""The settings of a group (resource type GROUP, KIP-1043 ff.), and how they follow from the broker's settings.
+"""Settings of a group (resource type GROUP, KIP-1043 ff.) and their defaults from broker settings.
 
-They need no group: they are set for an id and hold for whatever group has it. A value must lie between the broker's
-minimum and maximum when it is set; these may be other ones after a restart, so the coordinator takes what it uses
-through `clamped`. Left out: settings of share and streams groups, which are not built. Texts are our own.
+They are set for a group id, whether the group exists or not. A value must be between the broker's minimum and maximum
+when it is set. Both bounds may change with a restart, so the coordinator reads values through `clamped`. Settings of
+share and streams groups are not implemented. Texts are our own.
 """
 
 from __future__ import annotations
@@ -47,21 +47,20 @@ GROUP_CONFIGS: Mapping[str, ConfigKey] = key_table(
             SESSION_TIMEOUT,
             45_000,
             1,
-            "How long a member of the consumer protocol may be silent before the group goes on without it.",
+            "Time without a heartbeat after which a member of the consumer protocol is removed from the group.",
         ),
         _key(
             HEARTBEAT_INTERVAL,
             5_000,
             1,
-            "How often members of the consumer protocol are asked to send heartbeats; they hear of changes with the "
-            "next one.",
+            "Heartbeat interval of members of the consumer protocol; a heartbeat response delivers assignment changes.",
         ),
         _key(
             ASSIGNMENT_INTERVAL,
             1_000,
             0,
-            "Shortest time between two target assignments of the group, so that members that join together are "
-            "assigned together.",
+            "Minimum time between two target assignments of the group, so that members that join at the same time "
+            "share one assignment.",
         ),
     ]
 )

@@ -15,7 +15,7 @@ _MAX_FILE_BYTES = 64 * 1024
 
 
 def read_ignored(directories: Iterable[str]) -> frozenset[str]:
-    """What the files in these data directories name. Raises OperatorError for a file that cannot be read."""
+    """Return the settings named in the files of these data directories. Raises OperatorError for an unreadable file."""
     names: set[str] = set()
     for directory in directories:
         path = f"{directory}/{IGNORED_FILE}"
@@ -25,7 +25,7 @@ def read_ignored(directories: Iterable[str]) -> frozenset[str]:
             continue
         except OSError as error:
             if error.errno == errno.ENOTDIR or _is_closed(directory):
-                continue  # the start reports what is wrong with the directory
+                continue  # the start reports the problem of the directory
             raise OperatorError(f"{path} can't be read: {error.strerror}; remove it, or repair it") from error
         names.update(ignorable(line.strip(), path) for line in lines if line.strip())
     return frozenset(names)

@@ -9,7 +9,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 
 
 class IpOverrides:
-    """What is taken as value of that setting."""
+    """Valid values of that setting."""
 
     def problem(self, value: ConfigValue) -> str | None:
         """See `Validator`."""
@@ -31,6 +31,6 @@ def parse_ip_overrides(text: str) -> dict[str, int]:
         host, _, count = item.rpartition(":")
         host, count = host.strip().removeprefix("[").removesuffix("]"), count.strip()
         if not host or not re.fullmatch("[0-9]{1,10}", count) or int(count) >= 2**31:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"holds {item!r}, which is not of the form host:count")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"contains {item!r}, which is not of the form host:count")
         overrides[host] = int(count)
     return overrides

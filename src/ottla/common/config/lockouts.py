@@ -20,7 +20,7 @@ QUOTAS = "quotas"
 """Stands for all quotas of clients, users and addresses."""
 _PER_IP, _OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
 _ACCEPTING = frozenset({"max.connections", _PER_IP, CONNECTION_RATE})
-"""Settings whose value of 0 refuses every connection."""
+"""Settings that refuse every connection if they are 0."""
 
 
 def check_reachable(changes: Iterable[str], new: Mapping[str, str]) -> None:
@@ -43,7 +43,7 @@ def check_reachable(changes: Iterable[str], new: Mapping[str, str]) -> None:
 
 
 def shuts_out(name: str, text: str, given: Mapping[str, str]) -> bool:
-    """Whether no client could connect with this value; `given` may have overrides for single addresses."""
+    """Return whether no client could connect with this value; `given` may have overrides for single addresses."""
     base = without_listener(name)
     if base not in _ACCEPTING or not re.fullmatch(r"\s*[+-]?0+\s*", text):
         return False
@@ -51,7 +51,7 @@ def shuts_out(name: str, text: str, given: Mapping[str, str]) -> bool:
 
 
 def is_ignored(name: str, ignored: frozenset[str]) -> bool:
-    """Whether the operator excluded this dynamic setting; `name` is canonical, and may be of one listener."""
+    """Return whether the operator excluded this dynamic setting; `name` is canonical, and may be of one listener."""
     return bool(ignored) and not ignored.isdisjoint((ALL, name, without_listener(name)))
 
 

@@ -33,7 +33,7 @@ def load_properties(path: str, option: str = "--config") -> dict[str, str]:
 
 
 def decode_properties(data: bytes, path: str) -> dict[str, str]:
-    """The same of what is in the file. Raises OperatorError."""
+    """Parse the bytes of a properties file. Raises OperatorError."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -62,7 +62,7 @@ def format_properties(settings: Mapping[str, str]) -> str:
 
 
 def _escape(text: str, *, key: bool) -> str:
-    """Escapes what would end a key, begin a comment, or be taken for the white space before a value."""
+    """Escape characters that would end a key, begin a comment, or count as white space before a value."""
     names = {character: name for name, character in _ESCAPES.items()}
     special = _WHITE + "=:#!\\" if key else "\\"
     parts = []
@@ -99,7 +99,7 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
 
 
 def _ends_in_open_escape(line: str) -> bool:
-    """Whether an odd number of backslashes ends the line: then the next one continues it."""
+    """Return whether an odd number of backslashes ends the line: it continues on the next one."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 

@@ -1,4 +1,4 @@
-"""Who may do what with what: principals, operations and resources under Kafka's names and numbers."""
+"""Access control entries: principals, operations and resources under Kafka's names and numbers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from enum import IntEnum
 from typing import NamedTuple
 
 ANONYMOUS = "User:ANONYMOUS"
-"""The principal of a connection that was not asked who it is."""
+"""Principal of an unauthenticated connection."""
 
 USER = "User"
-"""The kind of principals that can say who they are."""
+"""Type of principals that can authenticate."""
 
 
 class TokenPrincipal(str):
-    """A principal that came in by a delegation token: the same for all purposes but to ask for tokens (KIP-48)."""
+    """Principal authenticated by a delegation token: it may do everything except request tokens (KIP-48)."""
 
     __slots__ = ()
 
@@ -39,7 +39,7 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 class AclOperation(IntEnum):
-    """What may be allowed; the numbers are also the bits of authorized operations in responses."""
+    """Operations of ACLs; the numbers are also the bits of authorized operations in responses."""
 
     ANY = 1
     ALL = 2
@@ -59,7 +59,7 @@ class AclOperation(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """What it may be allowed with."""
+    """Resource types of ACLs."""
 
     ANY = 1
     TOPIC = 2
@@ -71,7 +71,7 @@ class ResourceType(IntEnum):
 
     @property
     def shown(self) -> str:
-        """As Apache Kafka's audit log has it: TransactionalId."""
+        """Name in Apache Kafka's audit log: TransactionalId."""
         return self.name.title().replace("_", "")
 
 
@@ -80,13 +80,13 @@ class PatternType(IntEnum):
 
     ANY = 1
     MATCH = 2
-    """Whatever holds for a name: literal, as a prefix, or by the wildcard."""
+    """Pattern types: literal, prefix and wildcard."""
     LITERAL = 3
     PREFIXED = 4
 
 
 class Permission(IntEnum):
-    """What an ACL does; the first only in filters."""
+    """Effect of an ACL; the first value only in filters."""
 
     ANY = 1
     DENY = 2
@@ -100,13 +100,13 @@ EVERYBODY = "User:*"
 
 
 class Acl(NamedTuple):
-    """One access control entry: whom it allows or denies what, with which resources. Numbers may be newer than ours."""
+    """Access control entry: principal, host, operation, resource and effect. Numbers may be newer than ours."""
 
     resource_type: int
     resource_name: str
     pattern_type: int
     principal: str
-    """As "User:name"."""
+    """Principal as "User:name"."""
     host: str
     """An address, a network (KIP-1276), or the wildcard."""
     operation: int

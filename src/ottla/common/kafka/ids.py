@@ -13,14 +13,14 @@ METADATA_TOPIC_ID: Uuid = bytes(15) + b"\x01"
 """The reserved id of `__cluster_metadata` (KIP-595)."""
 
 UNASSIGNED_UUID: Uuid = bytes(15) + b"\x01"
-"""The directory of a replica whose broker did not choose one yet (KIP-858)."""
+"""Directory of a replica before its broker has assigned one (KIP-858)."""
 LOST_UUID: Uuid = bytes(15) + b"\x02"
-"""That of a replica whose directory failed before the metadata knew it, or that is damaged: not to be counted on."""
+"""Directory of a damaged replica, or of one with a directory that failed before the metadata recorded it."""
 OFFLINE_UUID: Uuid = bytes(15) + b"\x03"
-"""That of one whose directory failed, where the cluster knows no directories by their ids: nothing is left to read."""
+"""Failed directory of a replica, in a cluster without directory ids: the replica is unreadable."""
 
 MIN_NODE_ID = 0
-"""Of `node.id`; the protocol uses what is below for "none" and for consumers."""
+"""Minimum of `node.id`; the protocol uses lower numbers for "none" and for consumers."""
 RESERVED_UUIDS = frozenset({ZERO_UUID, METADATA_TOPIC_ID, UNASSIGNED_UUID, LOST_UUID, OFFLINE_UUID})
 
 

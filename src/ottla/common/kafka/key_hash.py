@@ -1,4 +1,4 @@
-"""Where a key lives: Apache Kafka's hash (`Utils.murmur2`), with the sign bit off, so that all clients agree."""
+"""Partition of a key: Apache Kafka's hash (`Utils.murmur2`) without the sign bit, so that all clients agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk as an argument: everything the broker may ask of a file system.
+"""Disk interface: every operation that the broker needs of a file system.
 
 The real one (`ottla.app.disk`) maps each call to one system call; a simulator can tear writes, lose unflushed tails
 and fail with ENOSPC behind the same calls. Errors are `OSError`, as the operating system raises them.
@@ -26,9 +26,10 @@ class File(Protocol):
         ...
 
     def append_from(self, source: File, position: int, length: int) -> int:
-        """Append bytes of another file by reference; returns how many, fewer where the file systems can't, or it ends.
+        """Append bytes of another file by reference; returns the number, less if unsupported or at the end of the
+        source.
 
-        Nobody else appends meanwhile. An OSError may leave a part behind, as with `append`.
+        The caller is the only writer. An OSError may leave a part behind, as with `append`.
         """
         ...
 
@@ -41,16 +42,16 @@ class File(Protocol):
         ...
 
     def try_read_into(self, view: memoryview, position: int) -> int:
-        """Read only what the page cache holds; may be short.
+        """Read only cached pages; may be short.
 
-        Raises BlockingIOError when nothing of it is cached, or, with errno EOPNOTSUPP, when the file system can't
-        tell; then the caller reads from the pool.
+        Raises BlockingIOError if nothing of it is cached, or, with errno EOPNOTSUPP, if the file system cannot
+        determine it; the caller then reads from the pool.
         """
         ...
 
     @property
     def can_send(self) -> bool:
-        """Whether `send` works; not where the file has no descriptor."""
+        """Return whether `send` works; false if the file has no descriptor."""
         ...
 
     def send(self, socket: int, position: int, length: int) -> int:
@@ -61,13 +62,15 @@ class File(Protocol):
         ...
 
     def is_cached(self, position: int, length: int) -> bool:
-        """Whether the page cache holds all of it, without bringing anything there; True where the system can't tell."""
+        """Return whether the page cache contains all of it, without reading it; True if the system cannot determine
+        it.
+        """
         ...
 
     def size(self) -> int: ...
 
     def is_at(self, path: str) -> bool:
-        """Whether `path` is a name of this file: not when it was removed, or replaced, under whoever has it open."""
+        """Return whether `path` is a name of this file: false if it was removed or replaced while open."""
         ...
 
     def truncate(self, size: int) -> None: ...
@@ -93,7 +96,7 @@ class Disk(Protocol):
     """A file system. Paths are absolute strings."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open for reading and appending; with `create` it is made when missing. Raises FileNotFoundError."""
+        """Open for reading and appending; `create` creates a missing file. Raises FileNotFoundError."""
         ...
 
     def read_bytes(self, path: str) -> bytes: ...
@@ -103,7 +106,7 @@ class Disk(Protocol):
         ...
 
     def overwrite(self, path: str, data: bytes, position: int = 0) -> None:
-        """Write over a part of a file, unsynced; where it is as long already, that mostly asks for no room.
+        """Overwrite a part of a file, unsynced; a file that is long enough mostly needs no new blocks.
 
         Raises FileNotFoundError. A failure may leave a part of it.
         """
@@ -146,7 +149,9 @@ class Disk(Protocol):
         ...
 
     def boot_id(self) -> str:
-        """What changes when the machine starts anew, and with it what the page cache held; empty when unknown."""
+        """ID of the current boot, which changes when the machine restarts and loses its page cache; empty when
+        unknown.
+        """
         ...
 
     def lock(self, path: str) -> FileLock:

@@ -1,6 +1,6 @@
-"""What the operating system refused, as the one sentence that an operator gets: the file, the reason, the way out.
+"""Operator error for a refused file operation: file, reason and fix in one sentence.
 
-One place, since every layer that opens files at the start can meet a full disk or a missing right.
+Shared, since every layer that opens files at the start can meet a full disk or a missing permission.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def disk_refusal(error: OSError, path: str) -> OperatorError:
     what = error.filename or path
     if error.errno in _FULL:
         return OperatorError(
-            f"the disk that holds {what} is full: free space there, or set log.dirs (--data-dir) to another disk"
+            f"the disk of {what} is full: free space there, or set log.dirs (--data-dir) to another disk"
         )
     if error.errno in _FORBIDDEN:
         return OperatorError(

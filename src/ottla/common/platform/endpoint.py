@@ -29,7 +29,7 @@ def peer_host(address: str) -> str:
 
 @lru_cache(maxsize=1024)  # called for each authorized request
 def canonical_host(host: str) -> str:
-    """One form for each IP address, as `peer_host` gives it; other text as it is."""
+    """Return one form for each IP address, as `peer_host` does; other text unchanged."""
     from ipaddress import IPv6Address, ip_address  # here, since a start without ACLs does without it
 
     try:
@@ -42,7 +42,7 @@ def canonical_host(host: str) -> str:
 
 
 class ListenerInfo(NamedTuple):
-    """The listener that a connection came by, as who authenticates and authorises it needs to know."""
+    """Listener of a connection, for authentication and authorization."""
 
     name: str
     security_protocol: str
@@ -50,12 +50,12 @@ class ListenerInfo(NamedTuple):
 
     @property
     def encrypts(self) -> bool:
-        """Whether its connections speak TLS."""
+        """Return whether its connections use TLS."""
         return self.security_protocol.endswith("SSL")
 
     @property
     def authenticates(self) -> bool:
-        """Whether its clients say who they are by SASL before anything else."""
+        """Return whether its clients authenticate by SASL before any other request."""
         return self.security_protocol.startswith("SASL_")
 
 

@@ -1,6 +1,6 @@
-"""The machine under a node, as one argument: what `common.platform.clock` and `common.platform.disk` describe.
+"""Runtime of a node in one argument: the interfaces of `common.platform.clock` and `common.platform.disk`.
 
-Who wires parts together is given it whole; the parts themselves take what they need of it.
+Code that wires components receives all of it; each component takes only the parts that it needs.
 """
 
 from __future__ import annotations
