@@ -73,7 +73,7 @@ def tell(node: Node, offset: int) -> None:
 
 def whole(world: World, node_id: int) -> bool:
     node = world.nodes[node_id]
-    return not len(node.replicas.mending) and world.state().directory_of(node_id) != LOST_UUID
+    return not len(node.replicas.repair) and world.state().directory_of(node_id) != LOST_UUID
 
 
 def mended(world: World, node_id: int) -> None:

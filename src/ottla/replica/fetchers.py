@@ -1,7 +1,7 @@
-"""Which partition follows whom: a fetcher for each leader that this broker fetches from.
+"""Fetchers of this broker, one for each leader, and the assignment of partitions to them.
 
-A partition whose leader has no address yet waits until an image brings one; a leader that came back at another address
-gets a new fetcher. Left out: the fetching (`replica.fetcher`).
+A partition waits while its leader has no address in the metadata; a leader with a new address gets a new fetcher. The
+fetching itself is in `replica.fetcher`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ottla.replica.fetcher import FetcherContext, Key, ReplicaFetcher
 from ottla.replica.partition import Partition
 
 AddressOf = Callable[[int], Address | None]
-"""Where other brokers reach the broker of an id; None while the metadata does not know."""
+"""Address of a broker's inter-broker listener by id; None while the metadata does not have it."""
 
 
 class ReplicaFetchers:

@@ -1,10 +1,10 @@
-"""AlterPartition: proposals of this broker's leaders on their way to the controller, some in one request (KIP-497).
+"""AlterPartition: sends ISR proposals of this broker's leaders to the controller, several in one request (KIP-497).
 
-One request is under way at a time; what is proposed meanwhile goes with the next. A proposal that a newer state of its
-partition overtook is dropped. Where it is unknown what became of a request it is sent again: the controller refuses a
-proposal that is built on an old partition epoch, so nothing is done twice.
+One request is in flight at a time; later proposals wait for the next one. A proposal is dropped when its partition has
+a newer state. A request with an unknown outcome is sent again: the controller rejects a proposal with an old partition
+epoch, so no change applies twice.
 
-Left out: what to propose and what follows from an answer (`replica.leadership`, `replica.partition`).
+The contents of proposals and the effect of responses are in `replica.leadership` and `replica.partition`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Key = tuple[bytes, int]
 
 
 class Proposal(NamedTuple):
-    """A change on its way; `grows`: somebody is to join."""
+    """A proposed change in flight; `grows`: it adds a replica."""
 
     partition: Partition
     change: IsrChange
@@ -151,7 +151,7 @@ class IsrChanges:
                 item = sent.pop((topic.topic_id, result.partition_index), None)
                 if item is not None and not self._settle(item, result):
                     again[topic.topic_id, result.partition_index] = item
-        # What the answer passed over is unknown, as if there were none.
+        # Partitions missing in the response are treated like those without a response.
         self._again({**sent, **again})
         if self._unsent:
             self._schedule(0.0)

@@ -1,4 +1,4 @@
-"""What replication counts on one broker, under the names of Kafka's dashboards."""
+"""Replication counters of one broker, under the names of Kafka's dashboards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MANAGER = "kafka_server_replicamanager_"
 
 
 class ReplicationStatistics:
-    """Changes of ISRs that the leaders of this broker asked for, and truncations of its followers."""
+    """ISR changes requested by the leaders of this broker, and truncations of its followers."""
 
     __slots__ = ("committed_truncations", "failed_isr_updates", "isr_expands", "isr_shrinks")
 

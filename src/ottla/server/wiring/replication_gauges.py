@@ -125,5 +125,5 @@ def register_replication_gauges(
     registry.gauge(
         "ottla_damaged_replicas",
         "Replicas on this broker that are known to be damaged and are not mended yet.",
-        read=lambda: len(replicas.mending),
+        read=lambda: len(replicas.repair),
     )

@@ -123,7 +123,7 @@ class Descriptor:
     def read(self, length: int, position: int) -> bytes:
         """Up to `length` bytes, fewer only at the end of the file.
 
-        In a call that must not block (`Descriptors.known`) it raises OffLoop for what the page cache does not hold; a
+        In a call that must not block (`Descriptors.known`) it raises WouldBlock for what the page cache does not hold; a
         file system that can't tell is read as it is.
         """
         file = self.file()

@@ -69,7 +69,7 @@ class WouldBlock(Exception):
 
 def known_result(known: Known | None, key: Hashable, work: Callable[[int], T]) -> T:
     """The result of `work(max_bytes)`, which decompresses to that many bytes: computed here without `known`, else
-    looked up there. Raises OffLoop, twice where a turn is too short for it, and what `work` raises."""
+    looked up there. Raises WouldBlock, twice where a turn is too short for it, and what `work` raises."""
     if known is None:
         return work(DEFAULT_MAX_BYTES)
     if key not in known:

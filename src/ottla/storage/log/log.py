@@ -373,7 +373,7 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log is empty and starts at `offset`. Raises as its sibling above."""
         self.end_cleaning()
-        self._truncation().start_anew_at(offset, self.config.index_interval_bytes)
+        self._truncation().restart_at(offset, self.config.index_interval_bytes)
 
     def _truncation(self) -> Truncation:
         return Truncation(

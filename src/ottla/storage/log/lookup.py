@@ -39,7 +39,7 @@ FoundRecord = tuple[int, int, int]
 def find_timestamp(segments: LogSegments, start_offset: int, timestamp: int, known: Known | None) -> FoundRecord | None:
     """The first record at or after `timestamp` in a log that starts at `start_offset`; None without one.
 
-    Raises KafkaError when the batch can't be read, OSError, and, when given what is `known`, OffLoop instead of
+    Raises KafkaError when the batch can't be read, OSError, and, when given what is `known`, WouldBlock instead of
     blocking.
     """
     misleading = 0

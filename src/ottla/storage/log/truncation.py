@@ -105,7 +105,7 @@ class Truncation:
             snapshots = [number for number in self._producers.snapshot_offsets if number <= offset]
             rebuild_aborted(self._folder, self._segments.in_order, (segment,), snapshots)
 
-    def start_anew_at(self, offset: int, index_interval_bytes: int) -> None:
+    def restart_at(self, offset: int, index_interval_bytes: int) -> None:
         """Drop everything; the log is empty and starts at `offset`. Raises as its sibling above."""
         try:
             self._announce_end(offset, [])

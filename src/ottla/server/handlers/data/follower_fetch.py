@@ -158,7 +158,7 @@ class FollowerFetch(Fetch):
 
     def diverged(self, asked: SessionPartition) -> None:
         """A follower that has to cut its log takes nothing else from the answer."""
-        asked.tell_again()
+        asked.mark_changed()
 
 
 def _answer(
