@@ -491,7 +491,7 @@ class TestFlush:
         assert manager.offline_directories
         with pytest.raises(KafkaError):
             manager.create_log("other", 0, TOPIC_ID)
-        assert "go on by themselves" not in caplog.text
+        assert "resume automatically" not in caplog.text
         manager.shutdown()
         assert not disk.exists("/data/.kafka_cleanshutdown")
 

@@ -32,7 +32,7 @@ def test_the_high_watermark_stays_between_start_and_end(replicated, moves):
         elif move == "cut" and offset <= offsets.log_end_offset:
             offsets.cut(offset)
         elif move == "start anew":
-            offsets.start_anew(offset)
+            offsets.restart_at(offset)
         assert offsets.log_start_offset <= offsets.committed_end <= offsets.log_end_offset
         assert offsets.flushed_offset <= offsets.log_end_offset
         assert replicated is (offsets.high_watermark != NO_HIGH_WATERMARK)

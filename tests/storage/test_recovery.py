@@ -106,7 +106,7 @@ def test_log_that_ends_before_a_checkpoint_reports_loss(store, caplog, known_by)
     store.disk.write_bytes(path, store.disk.read_bytes(path)[: -len(store.batches[-1])])
     with caplog.at_level(logging.WARNING):
         assert store.reopen().log_end_offset == 6
-    assert any("ends at 6, before" in message for message in caplog.messages)
+    assert any("ends at offset 6, below" in message for message in caplog.messages)
     assert store.manager.directories[0].running.broker_epoch == -1
 
 

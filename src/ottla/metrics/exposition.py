@@ -1,8 +1,8 @@
 """The registry as Prometheus text (exposition format 0.0.4), in slices.
 
 Rendering happens on the broker's loop, so `render` yields after every `LINES_PER_SLICE` lines: a slice takes well under
-a millisecond, and whoever writes it lets other work run in between. Values are therefore of slightly different moments;
-the lines of one histogram are not torn apart.
+a millisecond, and other work can run between slices. So values are from slightly different times, but the lines of one
+histogram are consistent.
 """
 
 from __future__ import annotations

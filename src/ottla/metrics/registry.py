@@ -4,9 +4,9 @@ The hot path does `counter.value += 1` and nothing else; names, labels and text 
 scrape renders them (`ottla.metrics.exposition`). All of it belongs to one event loop.
 
 Invariants: a name has one kind and one set of label names; the number of series is bounded by `MAX_SERIES`, so that a
-client that makes topics can't grow the registry without end.
+client that creates topics can't grow the registry without limit.
 
-Left out: rates (the scraper computes them from the counters), and the threads and locks of prometheus-client.
+Rates are computed by the scraper from the counters. Unlike prometheus-client it needs no threads and locks.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class MetricsRegistry:
         if metric is not None:
             return metric
         if self._series_count >= MAX_SERIES:
-            # Counted somewhere that nobody reads: losing a label is better than growing without bound.
+            # Counted in a series that is never rendered: losing a label is better than growing without limit.
             return self._overflow.setdefault(name, make())
         metric = family.series[key] = make()
         self._series_count += 1

@@ -1,11 +1,11 @@
-"""The walk over the records of an uncompressed batch body in Python: twin and reference of `_batch.pyx`.
+"""Walk over the records of an uncompressed batch body in Python: twin and reference of `_batch.pyx`.
 
 All functions take `(buffer, start, end, count)`: the bytes of `count` records and nothing else. All of them validate
-everything they pass, raise `InvalidRecord` with the same words as the compiled twin, and allocate nothing that the
-bytes present do not pay for: a record takes 7 bytes at least, a header 2.
+everything they pass, raise `InvalidRecord` with the same text as the compiled twin, and allocate only in proportion
+to the bytes present: a record takes at least 7 bytes, a header 2.
 
 Offset deltas must rise from record to record; they may have gaps (compaction), except for `walk_records` and
-`refused_records`, which check what a producer sends: 0, 1, 2, ...
+`refused_records`, which check a producer's batches: 0, 1, 2, ...
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _read_record(buffer: Buffer, position: int, end: int) -> tuple[_Row, int]:
 
 def _check_range(buffer: Buffer, start: int, end: int) -> None:
     if not 0 <= start <= end <= len(buffer):
-        raise InvariantError("the range lies outside the buffer")
+        raise InvariantError("the range is outside of the buffer")
 
 
 def _check_entry(buffer: Buffer, start: int, end: int, count: int) -> None:
@@ -169,7 +169,7 @@ def walk_records(buffer: Buffer, start: int, end: int, count: int) -> None:
 
 
 def index_records(buffer: Buffer, start: int, end: int, count: int) -> array[int]:
-    """Where everything is, as `INDEX_WIDTH` int64 values a record, for vectorised decoding.
+    """Index the records, as `INDEX_WIDTH` int64 values for each, for vectorised decoding.
 
     Each row: offset_delta, timestamp_delta, key_start, key_length, value_start, value_length, headers_start,
     headers_length. Positions count from the start of `buffer`; a length of -1 is null; headers_start is after the
@@ -192,10 +192,10 @@ def refused_records(
     latest: int,
     limit: int,
 ) -> tuple[int, list[tuple[int, int, bool]]]:
-    """Check every record as `walk_records` does, and against what a topic demands: how many break a rule.
+    """Check every record as `walk_records` does, and against the topic's rules; returns the number of violations.
 
-    That is a null key where `needs_keys`, or a timestamp (ms; -1 is none) outside [earliest, latest]. With the first
-    `limit` of them as (number of the record, timestamp, whether the key is what is missing).
+    A violation is a null key with `needs_keys`, or a timestamp (ms; -1 is none) outside [earliest, latest]. The first
+    `limit` of them are returned as (number of the record, timestamp, whether the key is missing).
     """
     found: list[tuple[int, int, bool]] = []
     total = 0

@@ -1,10 +1,9 @@
-"""Record batches of format v2 as they lie in a buffer: header layout, view, iteration.
+"""Record batches of format v2 in a buffer: header layout, view, iteration.
 
 A view parses the 61 bytes of the header once and copies nothing. Sizes are checked before bytes are read; only
-`crc_matches` says whether the bytes are what was written (the broker checks that where they enter, `validate`).
-Layout: KIP-98. The CRC covers everything from the attributes on, so base offset and
-leader epoch may be patched in place.
-Left out: message formats v0 and v1 (`legacy`).
+`crc_matches` verifies the content (the broker calls it when data enters, `validate`). Layout: KIP-98. The CRC covers
+everything from the attributes on, so base offset and leader epoch may be patched in place. Message formats v0 and v1
+are in `legacy`.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from ottla.record.walk import parse_records
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 
 BatchHeader = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-"""The fields of `BATCH_HEADER` in their order, asked for by name: `header[LAST_OFFSET_DELTA]`.
+"""Fields of `BATCH_HEADER` in order, accessed by name: `header[LAST_OFFSET_DELTA]`.
 
-A tuple, since a batch that passes through makes no object of its own; what fills it from another format fills these.
+A tuple, so that no object is created for a batch on its way; headers of other formats fill the same fields.
 """
 
 (
@@ -96,7 +95,7 @@ _Parsed = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | N
 
 
 class BatchView:
-    """A batch that starts at `position` of `buffer`; the body may lie beyond the buffer until it is asked for."""
+    """A batch that starts at `position` of `buffer`; the body may be missing until it is read."""
 
     __slots__ = ("_header", "buffer", "position")
 
@@ -253,9 +252,9 @@ class BatchView:
         return decompress(self.codec_id, compressed, max_bytes)
 
     def records(self, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Record]:
-        """The records in offset order, the body decompressed to at most `max_bytes`.
+        """Iterate over the records in offset order, with the body decompressed to at most `max_bytes`.
 
-        Everything is validated before the first record comes. Raises CorruptBatch, InvalidRecord, and KafkaError as
+        Everything is validated before the first record. Raises CorruptBatch, InvalidRecord, and KafkaError as
         `compression.decompress` does. The CRC is not checked.
         """
         if self.magic != MAGIC_V2:
@@ -264,9 +263,9 @@ class BatchView:
         return self._records(parse_records(body, 0, len(body), self.records_count))
 
     def records_in_parts(self, size: int, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Iterator[Record]]:
-        """The same, `size` records at a time, so that a batch of millions takes no more memory than its bytes.
+        """Iterate over parts of `size` records, so that a batch of millions takes no more memory than its bytes.
 
-        What is damaged raises when its part is due; the parts before it have come by then.
+        Damage raises when its part is read, after the parts before it.
         """
         if self.magic != MAGIC_V2:
             raise unsupported_magic(self.magic, self.position)
@@ -310,7 +309,7 @@ class BatchView:
 
 
 def unsupported_magic(magic: int, position: int) -> KafkaError:
-    """The error for a batch that is not of format v2: an old format is told apart from nonsense."""
+    """Return the error for a batch not in format v2, different for old formats and invalid bytes."""
     if magic in (0, 1):
         return KafkaError(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format v{magic} is not supported (position {position})"

@@ -40,7 +40,7 @@ _NO_PRODUCER = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
 
 
 class RecordData(NamedTuple):
-    """What goes into a record; `timestamp_ms` since the epoch or NO_TIMESTAMP."""
+    """Fields of a record; `timestamp_ms` since the epoch or NO_TIMESTAMP."""
 
     timestamp_ms: int = NO_TIMESTAMP
     key: bytes | None = None
@@ -121,7 +121,7 @@ def build_batch(
     """
     codec_id = CODEC_IDS.get(compression)
     if codec_id is None:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{compression!r} is no codec")
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{compression!r} is not a codec")
     attributes = codec_id
     if timestamp_type == LOG_APPEND_TIME:
         attributes |= TIMESTAMP_TYPE_MASK

@@ -1,13 +1,14 @@
-"""The codecs of record batches, with decompression bounded before anything is allocated.
+"""Codecs of record batches, with decompression bounded before anything is allocated.
 
-Numbers as in the batch attributes: none 0, gzip 1, snappy 2, lz4 3, zstd 4. What clients send is read in every form
-they use: several gzip members, zstd frames or lz4 frames behind one another, snappy as one raw block (librdkafka) or
-in xerial's chunks (Java). What is written is what Java reads: lz4 blocks are independent, snappy is xerial's.
+Numbers as in the batch attributes: none 0, gzip 1, snappy 2, lz4 3, zstd 4. All forms that clients send are read:
+several gzip members, concatenated zstd or lz4 frames, snappy as one raw block (librdkafka) or in xerial's chunks
+(Java). The written forms are readable by Java: lz4 blocks are independent, snappy is xerial's.
 
-Invariant: a call allocates at most `max_bytes` for its result, plus the codec's own window (128 MiB of address space
-at most for zstd, touched only as far as output is made). Output buffers grow by need from a multiple of the input.
-An error in the data is CORRUPT_MESSAGE, output beyond the bound MESSAGE_TOO_LARGE.
-Left out: lz4 with the wrong header checksum of message format v0 (`legacy.lz4_frame`).
+Invariant: a call allocates at most `max_bytes` for its result, plus the codec's own window (at most 128 MiB of address
+space for zstd, touched only as far as output is produced). Output buffers grow on demand from a multiple of the input.
+Invalid data raises CORRUPT_MESSAGE, output beyond the limit MESSAGE_TOO_LARGE.
+
+The wrong header checksum of lz4 in message format v0 is handled in `legacy.lz4_frame`.
 """
 
 from __future__ import annotations
@@ -39,26 +40,26 @@ _FIRST_OUTPUT_SIZE = 64 * 1024
 _OUTPUT_PER_INPUT = 4
 _GROWTH = 4
 _LARGEST_ZEROED = 1024 * 1024
-"""Larger outputs are mapped: `bytearray` fills them with zeros first, and no other thread of Python runs meanwhile."""
-_NO_ROOM = "failed to write whole buffer"  # what cramjam says when the output buffer is full
+"""Larger outputs are mapped: `bytearray` fills them with zeros first, without releasing the GIL."""
+_NO_ROOM = "failed to write whole buffer"  # error message of cramjam for a full output buffer
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE = 16
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_CHUNK_SIZE = 32 * 1024
 _INT32 = struct.Struct(">i")
-_SNAPPY_MAX_RATIO = 22  # a copy element makes 64 bytes of 3
+_SNAPPY_MAX_RATIO = 22  # a copy element of 3 bytes expands to 64
 
 MAX_RATIO = (1, 1032, _SNAPPY_MAX_RATIO, 255, 32768)
-"""Bytes that one byte of each codec can become at most, at the position of the codec's number.
+"""Maximum expansion of one byte by each codec, indexed by the codec's number.
 
-By their formats: deflate makes 258 bytes of 2 bits, lz4 255 of a length byte, zstd a block of 128 KiB of 4 bytes.
+By the formats: deflate expands 2 bits to 258 bytes, lz4 a length byte to 255, zstd 4 bytes to a block of 128 KiB.
 """
 
 _GZIP_LEVEL = 6
 _LZ4_LEVEL = 9
 _LZ4_FAST = 1
-"""What Kafka's default level stands for: its writer takes lz4's fast compressor there, the thorough one elsewhere."""
+"""Kafka's default level: its writer uses lz4's fast compressor for it, and the thorough one for other levels."""
 _ZSTD_LEVEL = 3
 
 

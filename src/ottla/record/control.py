@@ -1,10 +1,10 @@
-"""Control records: what kind one is, the keys that say so, and the marker that ends a transaction (KIP-98).
+"""Control records: their types and keys, and the marker that ends a transaction (KIP-98).
 
-A control batch holds one record, or several in the metadata log. The values of those other than transaction markers
-are message schemas of `ottla.protocol`.
+A control batch has one record, or several in the metadata log. The values of control records other than transaction
+markers are message schemas of `ottla.protocol`.
 
-A marker is 78 bytes that differ in a few numbers: it is packed at once, and read so where it has that shape. One that
-somebody else wrote in another shape is read as any batch is.
+A marker is 78 bytes that differ in a few numbers: it is packed at once, and read at once if it has that shape. A marker
+of another writer with a different shape is read like any batch.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ControlRecordType(IntEnum):
 
 
 class EndTransactionMarker(NamedTuple):
-    """What the marker of a transaction says beside its producer, which is in the header of its batch."""
+    """Content of a transaction marker, except for its producer, which is in the header of its batch."""
 
     committed: bool
     coordinator_epoch: int
@@ -75,7 +75,7 @@ class EndMarker(NamedTuple):
     """Of two coordinators of a transaction the older one is refused."""
     committed: bool
     transaction_version: int
-    """By whose rules the partition checks the producer's epoch."""
+    """Transaction version, by which the partition checks the producer's epoch."""
 
 
 def control_record_key(record_type: ControlRecordType) -> bytes:
@@ -142,10 +142,10 @@ def end_transaction_marker(
 
 
 def read_end_transaction_marker(batch: Buffer) -> EndTransactionMarker | None:
-    """What the control batch in `batch`, whole and of a producer, says; None of one whose record was compacted away.
+    """Return the content of the control batch in `batch`, whole and of a producer; None if its record was compacted.
 
-    Newer versions of key and value are read as the ones that are known, as Kafka reads them. Raises InvalidRecord for
-    what is no marker, and KafkaError where the records can't be read.
+    Newer versions of key and value are read like the known ones, as in Kafka. Raises InvalidRecord for a record that is
+    not a marker, and KafkaError for unreadable records.
     """
     if len(batch) == MARKER_SIZE:
         lengths, key_version, number, value_length, version, epoch, headers = _MARKER_RECORD.unpack_from(

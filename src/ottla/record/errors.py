@@ -1,6 +1,6 @@
-"""What is wrong with a batch or a record, as Kafka error codes.
+"""Errors of invalid batches and records, with Kafka error codes.
 
-Both twins of the walk raise through `invalid_record`, so that they agree on every word.
+Both twins of the walk raise through `invalid_record`, so that their messages are the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DEFECTS = {
 
 
 class CorruptBatch(KafkaError):
-    """Bytes that are no whole, intact batch; `position` is where the batch starts in the buffer that was given."""
+    """Bytes that are not a whole, intact batch; `position` is the start of the batch in the given buffer."""
 
     def __init__(self, message: str, position: int = 0) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, f"{message} (position {position})")
@@ -37,7 +37,7 @@ class CorruptBatch(KafkaError):
 
 
 class InvalidRecord(KafkaError):
-    """An intact batch whose header or records break the format."""
+    """An intact batch with a header or records that violate the format."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)

@@ -35,7 +35,7 @@ def read_unsigned_varint(buffer: Buffer, position: int, end: int) -> tuple[int, 
 
 
 def write_unsigned_varint(out: bytearray, value: int) -> None:
-    """Append `value` (not negative; the caller keeps it within the type of the field)."""
+    """Append `value`, which is not negative and fits the type of the field."""
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -43,5 +43,5 @@ def write_unsigned_varint(out: bytearray, value: int) -> None:
 
 
 def write_varint(out: bytearray, value: int) -> None:
-    """Append a signed value in zigzag; serves varint and varlong, whose encodings agree."""
+    """Append a signed value in zigzag encoding; the same for varint and varlong."""
     write_unsigned_varint(out, value << 1 if value >= 0 else (-value << 1) - 1)

@@ -1,15 +1,18 @@
 """Snapshots of all timeline objects of one state machine, named by log offsets.
 
-A snapshot of offset N is the state after every record below N. Taking one costs nothing: the objects keep their current
-state as plain Python values, and a snapshot only collects, for each object that changes afterwards, what the changed
-entries held before (a delta). So current reads cost what a dict costs, an entry that does not change costs no extra
-byte, and a state machine whose log is always committed has one snapshot with an almost empty delta.
+A snapshot of offset N is the state after every record below N. Creating one costs nothing: the objects store their
+current state as plain Python values, and a snapshot only collects, for each object that changes afterwards, the
+previous
+values of changed entries (a delta). So current reads cost as much as a dict, an unchanged entry costs no extra byte,
+and
+a state machine with a log that is always committed has one snapshot with an almost empty delta.
 
-To read as of N, the deltas of N and of all later snapshots are consulted, oldest first. To go back to N they are
-applied, newest first.
+To read as of N, the deltas of N and of all later snapshots are consulted, oldest first. To revert to N they are
+applied,
+newest first.
 
 Invariants: offsets of the snapshots rise strictly; changes are recorded in the newest snapshot only; the delta of an
-entry is recorded at its first change after that snapshot. Left out: any relation to a log or to time.
+entry is recorded at its first change after that snapshot. The registry knows nothing of logs or time.
 """
 
 from __future__ import annotations
@@ -24,33 +27,33 @@ class Revertible(Protocol):
     """A timeline object, as the registry sees it."""
 
     def revert(self, delta: Any) -> None:
-        """Put back what `delta`, made by this object, holds; records nothing."""
+        """Restore the values in `delta`, which this object created; records nothing."""
         ...
 
 
 class Snapshot:
-    """The state as of `offset`, as differences to what came later."""
+    """State as of `offset`, as differences to later states."""
 
     __slots__ = ("deltas", "offset")
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
         self.deltas: dict[int, tuple[Revertible, Any]] = {}
-        """By identity of the object, which is kept alive here: it may be gone from the current state."""
+        """By identity of the object, which is referenced here: it may be removed from the current state."""
 
     def __repr__(self) -> str:
         return f"Snapshot(offset={self.offset}, objects={len(self.deltas)})"
 
 
 class SnapshotRegistry:
-    """Owner of the snapshots. Timeline objects are made with it and belong to it."""
+    """Owner of the snapshots. Timeline objects are created with it and belong to it."""
 
     __slots__ = ("_snapshots", "latest")
 
     def __init__(self) -> None:
         self._snapshots: list[Snapshot] = []
         self.latest: Snapshot | None = None
-        """Where changes are recorded; None before the first snapshot, then changes can't be reverted."""
+        """Delta of the newest snapshot; None before the first one, when changes can't be reverted."""
 
     def offsets(self) -> list[int]:
         """Offsets of all snapshots, ascending."""
@@ -109,4 +112,4 @@ class SnapshotRegistry:
         for index in range(len(self._snapshots) - 1, -1, -1):
             if self._snapshots[index].offset == offset:
                 return index
-        raise InvariantError(f"there is no snapshot of offset {offset}, only of {self.offsets()}")
+        raise InvariantError(f"no snapshot of offset {offset}, only of {self.offsets()}")

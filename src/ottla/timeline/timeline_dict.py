@@ -43,7 +43,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
     # --- current state: changes ------------------------------------------------------------------------------------
 
     def __setitem__(self, key: K, value: V) -> None:
-        # What `_note` does, once more: this is called for every offset that is committed or loaded.
+        # The code of `_note`, inlined: this is called for every offset that is committed or loaded.
         snapshot = self._registry.latest
         if snapshot is not None:
             entry = snapshot.deltas.get(id(self))
@@ -60,7 +60,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
         dict.__delitem__(self, key)
 
     def pop(self, key: K, default: Any = _MISSING) -> Any:
-        """As for a dict."""
+        """See `dict.pop`."""
         if key not in self:
             if default is _MISSING:
                 raise KeyError(key)
@@ -75,7 +75,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
         raise KeyError("the dict is empty")
 
     def setdefault(self, key: K, default: V) -> V:
-        """As for a dict, but a default is always given."""
+        """See `dict.setdefault`; the default is required."""
         if key not in self:
             self[key] = default
         return self[key]
@@ -144,7 +144,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
             entry[1][key] = self.get(key, _ABSENT)
 
     def _overlay(self, offset: int) -> dict[K, V]:
-        """What differs from the current state: values (or _ABSENT) as of `offset`."""
+        """Return the differences to the current state: values (or _ABSENT) as of `offset`."""
         own = id(self)
         overlay: dict[K, V] = {}
         for snapshot in reversed(self._registry.since(offset)):

@@ -1,16 +1,16 @@
-"""Message sets of formats v0 and v1: what lies in one, with the bounds that bytes from outside need.
+"""Message sets of formats v0 and v1, parsed with the limits that untrusted bytes need.
 
-A set is messages behind one another. A message is a record, or a wrapper: its value is a compressed set of its own,
-whose messages are records. Wrappers in wrappers are refused, as in Apache Kafka. Offsets within a wrapper of v0 are
-absolute; in v1 they are relative, and the wrapper has the offset of its last one. v1 has timestamps: each message its
-own, or all that of the wrapper where the broker set it (LogAppendTime). The CRC (CRC-32) is of a message from its magic
-on, also within wrappers. A wrapper may hold messages of the other format, since brokers once wrote such (KAFKA-4298):
-offsets are as its own format has them, timestamps as that of the message. No producer may send one.
+A set is a sequence of messages. A message is a record, or a wrapper: its value is a compressed set of its own with
+records only. Nested wrappers are rejected, as in Apache Kafka. Offsets within a wrapper of v0 are absolute; in v1 they
+are relative, and the wrapper has the offset of its last one. v1 has timestamps: one for each message, or that of the
+wrapper for all if the broker set it (LogAppendTime). The CRC (CRC-32) covers a message from its magic on, also within
+wrappers. A wrapper may contain messages of the other format, since brokers once wrote them (KAFKA-4298): offsets follow
+the format of the wrapper, timestamps that of the message. Producers may not send one.
 
-Invariant: nothing is allocated by a length before as many bytes are there; a set decompresses to what `unpack` allows,
-and one message of it is held at a time.
+Invariant: a length is trusted for an allocation only if as many bytes are present. A set decompresses to at most the
+limit of `unpack`, and one message of it is in memory at a time.
 
-Left out: whether a topic takes a record (`storage.log.append_rules`).
+A topic's checks of records are in `storage.log.append_rules`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAGIC_V1 = 1
 OLD_MAGICS = (MAGIC_V0, MAGIC_V1)
 
 MIN_MESSAGE_LENGTH = (14, 22)
-"""What the length field says of a message with neither key nor value, by magic."""
+"""Value of the length field for a message with neither key nor value, by magic."""
 
 Unpack = Callable[[int, Buffer], memoryview]
 """The bytes behind compressed ones, by codec id; raises KafkaError."""
@@ -63,7 +63,7 @@ class Message(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A message as it lies in a buffer: a record, or a wrapper."""
+    """A message in a buffer: a record, or a wrapper."""
 
     position: int
     size_bytes: int
@@ -183,7 +183,7 @@ def unpack_wrapper(entry: Entry, unpack: Unpack) -> memoryview:
 
 
 def _last_inner_offset(body: memoryview) -> int:
-    """By a first pass over the lengths alone."""
+    """Return the last offset of a set, by a first pass over the lengths alone."""
     position = 0
     last = -1
     while (length := entry_length(body, position, len(body))) >= 0:

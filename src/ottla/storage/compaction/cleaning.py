@@ -1,11 +1,11 @@
-"""One round of cleaning of a partition: read which keys are newest, then write each group of segments anew.
+"""One cleaning pass over a partition: read the latest offset of each key, then rewrite each group of segments.
 
-A round reads what became dirty since the last one into the offset map, as far as that has room, and then goes over the
-log from its beginning to there. It only reads the log's files and writes `.cleaned` ones, so it runs in another process
-than the broker, or step by step in a simulator; the owner of the log takes a group in before the next is begun, so that
-at most one group needs room twice.
+A pass reads the dirty part of the log into the offset map, as far as the map has room, and then rewrites the log from
+its beginning up to there. It only reads the log's files and writes `.cleaned` ones, so it runs in another process than
+the broker, or step by step in a simulator. The owner of the log swaps each group in before the next one starts, so that
+at most one group temporarily needs twice its space.
 
-Left out: what may be cleaned and which log is next, and taking the segments in.
+The selection of logs and cleanable ranges, and the swap, are elsewhere.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ottla.storage.segment.transactions import CompletedTransaction
 
 
 class Round(NamedTuple):
-    """What is to be cleaned, and by which settings."""
+    """Range to clean and the settings to clean it by."""
 
     sources: Sequence[Source]
     """All segments below `end_offset`, from the first of the log on; it is the base offset of the next."""
     later_base_offsets: Sequence[int]
     """Of the segments behind them, where transactions may end that began before."""
     log_start_offset: int
-    """What lies below, in the first segment, was deleted: no state of the log knows of it."""
+    """Offsets below, in the first segment, were deleted: the state of the log does not contain them."""
     first_dirty_offset: int
     end_offset: int
     last_records: Mapping[int, LastRecord]
@@ -49,14 +49,15 @@ class Round(NamedTuple):
 
 
 class CleanedGroup(NamedTuple):
-    """Segments whose place `outputs`, base offsets of durable `.cleaned` files, take. Without any all stay."""
+    """Segments that `outputs`, base offsets of durable `.cleaned` files, replace. Empty if all segments stay."""
 
     sources: Sequence[Source]
     outputs: Sequence[int]
     output_bytes: int
     clean_offset: int
-    """How far the log is clean when they are taken in: the round knows all keys behind its first dirty offset, so what
-    lies before both holds nothing that anything there takes the place of."""
+    """Offset up to which the log is clean after the swap. The pass knows all keys behind its first dirty offset, so
+    records below both offsets supersede nothing there.
+    """
 
 
 class Cleaning:
@@ -65,9 +66,9 @@ class Cleaning:
     __slots__ = ("_aborted", "_folder", "_has_read", "_map", "_round")
 
     def __init__(self, cleaned: Round, folder: Folder, has_read: Callable[[int], object]) -> None:
-        """Read the dirty part. `has_read` is told of each chunk that was read, and may wait there.
+        """Read the dirty part. `has_read` is called with the size of each chunk, and may wait.
 
-        Raises OSError, MemoryError, IndexCorruption, and KafkaError where a batch is damaged.
+        Raises OSError, MemoryError, IndexCorruption, and KafkaError for a damaged batch.
         """
         self._round = cleaned
         self._folder = folder
@@ -79,7 +80,7 @@ class Cleaning:
 
     @property
     def end_offset(self) -> int:
-        """Where the log is clean up to when all groups are taken in; where the next round begins."""
+        """Offset up to which the log is clean after all swaps; start of the next pass."""
         return self._map.latest_offset + 1
 
     @property
@@ -103,7 +104,7 @@ class Cleaning:
                     transactions.ends_nothing(batch)
                 elif not transactions.is_aborted(batch) and batch.last_offset >= first:
                     base_offset, body, rows = batch_records(batch, cleaned.max_body_bytes)
-                    if base_offset < next_offset:  # within a wrapper, where headers don't tell
+                    if base_offset < next_offset:  # within a wrapper, which headers do not show
                         raise CorruptBatch(f"offset {base_offset} follows after {next_offset - 1}", batch.position)
                     if not offset_map.note(body, rows, base_offset, first):
                         return
@@ -112,7 +113,7 @@ class Cleaning:
             offset_map.reached(source.next_base_offset - 1)
 
     def groups(self) -> Iterator[CleanedGroup]:
-        """Write the groups anew, one with each step. Raises as the constructor does, with `.cleaned` files left."""
+        """Rewrite the groups, one with each step. Raises as the constructor does, and then leaves `.cleaned` files."""
         cleaned = self._round
         rules = Rules(
             cleaned.now_ms,

@@ -1,15 +1,15 @@
-"""A group of segments written anew, with what stays of their batches.
+"""Rewriting of a group of segments with the surviving part of their batches.
 
-The files have the suffix `.cleaned` until the log takes them in (`swap`), and are durable before. Offsets and positions
-of a segment are numbers of 31 bits: where what stays does not fit into one segment, another begins at its batch.
+The files have the suffix `.cleaned` until the log swaps them in (`swap`), and are durable before. Offsets and positions
+of a segment are 31-bit numbers: a batch that does not fit into a segment starts another one.
 
-What of a group may stay as it is stays: nothing is written before the first batch that differs, and segments before it
-take part only where they hold no more bytes than what comes behind them (`_begin`). So do those of a group of which
-everything stays. Thus what nothing is dropped of is moved only together with as many bytes, which bounds how often: by
-the logarithm of what one segment may hold.
+As much of a group as possible stays unchanged: nothing is written before the first batch that differs. Segments before
+it are rewritten only if they have no more bytes than the segments behind them (`_begin`). A group without dropped
+records stays unchanged. So unchanged data is rewritten only together with as many other bytes, which bounds the number
+of rewrites by the logarithm of the segment size.
 
-What is written anew passes for as old as the youngest segment that it comes from: retention, lags and the tombstones of
-old formats go by that where a record has no timestamp.
+A rewritten segment gets the modification time of its youngest source: retention, lags and the tombstones of old formats
+use it for records without a timestamp.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Output:
         self._waiting += data
 
     def copy(self, path: str, position: int, batch: BatchView) -> None:
-        """Append a batch as it lies in another file. Raises OSError."""
+        """Append a batch of another file unchanged. Raises OSError."""
         self._place(batch)
         run = self._run
         if run is None or run.path != path or run.end != position:
@@ -115,7 +115,7 @@ class Output:
             self._append_waiting()
 
     def _place(self, batch: BatchView) -> None:
-        """Note a batch that comes next, in another segment where this one can't take it."""
+        """Record the position of the next batch; starts another segment if the current one is full."""
         run = self._run
         segment = self.segments[-1]
         size = batch.size_bytes
@@ -154,7 +154,7 @@ class Output:
         self._notes.clear()
 
     def complete(self) -> None:
-        """Make the last segment durable and let go of its files. Raises OSError."""
+        """Make the last segment durable and close its files. Raises OSError."""
         self._end_run()
         self._write_waiting()
         segment = self.segments[-1]
@@ -176,10 +176,10 @@ def rewrite(
     has_read: Callable[[int], object],
     largest_bytes: int = MAX_INT,
 ) -> tuple[Sequence[Source], list[Segment]]:
-    """The end of `group` that is written anew, and the durable segments, suffixed, that take its place.
+    """Return the rewritten tail of `group`, and the durable suffixed segments that replace it.
 
-    None and none where all of it stays as it is. `has_read` is told of bytes that were read. Raises OSError,
-    IndexCorruption, and KafkaError where a batch is damaged; files that were begun are left there.
+    Both are empty if all of it stays unchanged. `has_read` is called with the number of bytes read. Raises OSError,
+    IndexCorruption, and KafkaError for a damaged batch; incomplete files are left behind.
     """
     kept: dict[int, CompletedTransaction] = {}
     transactions.kept = lambda transaction: kept.update({transaction.last_offset: transaction})
@@ -219,7 +219,7 @@ def rewrite(
 
 
 def _begin(group: Sequence[Source], last: int) -> int:
-    """The first of the segments up to number `last` that is no larger than those behind it; `last` without one."""
+    """Return the first segment, up to number `last`, that is at most as large as those behind it; else `last`."""
     behind = sum(source.size_bytes for source in group)
     for number, source in enumerate(group[:last]):
         behind -= source.size_bytes

@@ -1,9 +1,9 @@
-"""What the cleaner tells of each log: `.ottla_cleaner` in each data directory, which `ottla log cleaner` reads.
+"""Cleaner status of each log: `.ottla_cleaner` in each data directory, which `ottla log cleaner` reads.
 
-JSON, replaced as a whole and never synced: it is of use to who looks, and to the next life of the broker for when the
-last passes were. Nothing is cleaned, or left alone, because of it; a damaged one says nothing.
+JSON, replaced as a whole and never synced. It is for operators, and gives a restarted broker the times of the last
+passes. It does not influence cleaning; a damaged file is ignored.
 
-Left out: how far a log is clean (`checkpoint`), which the command reads beside it.
+The cleaned offsets are in `cleaner_checkpoint`, which the command reads too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CleanerReport(NamedTuple):
 
 
 def reports_of(cleaner: LogCleaner, partitions: Iterable[TopicPartition]) -> list[LogReport]:
-    """Of those of the logs that are compacted, as the cleaner found them when it last looked for work."""
+    """Return reports of the compacted logs, as of the cleaner's last scan."""
     found = []
     for partition in partitions:
         log = cleaner.logs.get_log(*partition)

@@ -1,22 +1,22 @@
-"""Moves of logs between the data directories of a node (KIP-113): the copies that are on their way, and the swap.
+"""Moves of logs between the data directories of a node (KIP-113): copies in progress, and the swap.
 
-A copy lies in its data directory under a name of its own (`topic-0.<32 hex digits>-future`), beside no log of that
-partition. The swap, all in one turn of the loop:
+A copy is in its data directory under a separate name (`topic-0.<32 hex digits>-future`); that directory contains no
+other log of the partition. The swap, all in one tick of the loop:
 
-1. Before it, durably: all of the copy, what the checkpoints of its directory say of it, and a note in it
-   (`.ottla_moved_from`) of the data directory whose log it takes the place of.
-2. The directory of the copy gets the name of the partition's, durably. This counts: whatever happens from here on, the
-   next start takes the copy.
-3. The other one is renamed `-delete`, and when that is durable the note goes.
+1. First these become durable: the whole copy, its entries in the checkpoints of its directory, and a note in it
+  (`.ottla_moved_from`) with the data directory of the log that it replaces.
+2. The directory of the copy is renamed to that of the partition, durably. This is the commit point: the next start uses
+  the copy.
+3. The old directory is renamed `-delete`, and once that is durable the note is removed.
 
-Apache Kafka refuses to start where a crash came between 2 and 3. Here the note tells which of two directories is the
-later one; without it a start is refused here too.
+Apache Kafka refuses to start after a crash between 2 and 3. Here the note identifies the later of the two directories;
+without it the start is refused here too.
 
 Invariants:
-- There is no copy in the directory of the log itself, and one at most on its way.
-- A copy never takes the place of a log that has more: who swaps has compared both ends in the same turn.
+- A copy is never in the directory of the log itself, and a log has at most one copy.
+- A copy never replaces a log with more records: the caller has compared both ends in the same tick.
 
-Left out: filling a copy, and when to swap (`replica.moves`).
+Filling a copy, and the time of the swap, are in `replica.moves`.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from ottla.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
 
-MOST_WISHES = 10_000
+MAX_REQUESTED_DIRS = 10_000
 """Directories that are remembered for replicas that are not here yet."""
 
 
 class FutureLogs:
     """The copies in all directories of a node. Owned by the loop."""
 
-    __slots__ = ("_directories", "_disk", "_wishes")
+    __slots__ = ("_directories", "_disk", "_requested")
 
     def __init__(self, directories: Sequence[LogDirectory], disk: Disk) -> None:
         self._directories = directories
         self._disk = disk
-        self._wishes: dict[TopicPartition, str] = {}
+        self._requested: dict[TopicPartition, str] = {}
 
     def directory_of(self, key: TopicPartition) -> LogDirectory | None:
-        """Where the partition's log is on its way to; None where it stays."""
+        """Return the directory that the partition's log moves to; None if it does not move."""
         for directory in self._directories:
             if key in directory.futures:
                 return directory
@@ -72,14 +72,14 @@ class FutureLogs:
 
     def set_target_dir(self, key: TopicPartition, path: str) -> None:
         """Should the broker get the replica, it is to lie there. Of too many the oldest is forgotten."""
-        self._wishes.pop(key, None)
-        self._wishes[key] = path
-        if len(self._wishes) > MOST_WISHES:
-            del self._wishes[next(iter(self._wishes))]
+        self._requested.pop(key, None)
+        self._requested[key] = path
+        if len(self._requested) > MAX_REQUESTED_DIRS:
+            del self._requested[next(iter(self._requested))]
 
     def take_target_dir(self, key: TopicPartition) -> str | None:
-        """Where a replica that is about to be made is to lie. It is forgotten with that."""
-        return self._wishes.pop(key, None)
+        """Return and forget the requested directory of a replica that is about to be created."""
+        return self._requested.pop(key, None)
 
     # -- copies --------------------------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class FutureLogs:
             directory.delete_log(*key, future=True)
 
     def set_aside(self, key: TopicPartition) -> str | None:
-        """As `LogManager.set_aside`. Raises KafkaError."""
+        """See `LogManager.set_aside`. Raises KafkaError."""
         directory = self.directory_of(key)
         return None if directory is None else directory.set_aside(*key, future=True)
 
@@ -182,9 +182,10 @@ class FutureLogs:
 
 
 def end_swaps(disk: Disk, rng: Rng, directories: Sequence[LogDirectory]) -> None:
-    """At a start, before logs are opened: of two directories of a partition the later one stays, if that can be told.
+    """Complete interrupted swaps before logs are opened: the later of two directories of a partition stays, if known.
 
-    Notes go with that; one of a data directory that can't be used now stays until it can. Raises OSError.
+    Their notes are removed; a note that names an unavailable data directory stays until it is available. Raises
+    OSError.
     """
     names_in = {directory: directory.partition_names() for directory in directories}
     for at, one in enumerate(directories):
@@ -218,14 +219,14 @@ def _later_of(disk: Disk, name: str, one: LogDirectory, other: LogDirectory) -> 
 def _retire(disk: Disk, rng: Rng, name: str, directory: LogDirectory, later: LogDirectory) -> None:
     key = names.parse_partition_dir(name)
     if key is None:
-        raise InvariantError(f"{name} is no partition's directory")
-    logger.warning("%s was moved from %s to %s; what is left of it there is removed", name, directory.path, later.path)
+        raise InvariantError(f"{name} is not a partition directory")
+    logger.warning("%s was moved from %s to %s; the old copy is removed", name, directory.path, later.path)
     retired = names.retired_partition_dir(*key, rng.random_bytes(16), names.DELETE_DIR_SUFFIX)
     disk.rename(f"{directory.path}/{name}", f"{directory.path}/{retired}")
 
 
 def _replaced_by(disk: Disk, path: str) -> Uuid | None:
-    """The id of the data directory whose log the one at `path` takes the place of."""
+    """Return the id of the data directory with the log that the one at `path` replaces."""
     note = f"{path}/{names.MOVED_FROM}"
     if not disk.exists(note):
         return None

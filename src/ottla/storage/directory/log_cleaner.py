@@ -1,21 +1,21 @@
-"""The cleaner of a directory's logs: which log is next, and how a pass over it goes on.
+"""Cleaner of a directory's logs: selection of the next log, and the course of a pass.
 
-A step (`run_due`) gives idle workers the logs that are due: first those where a record waited longer than
-`max.compaction.lag.ms`, then the dirtiest. Each pass is a conversation with one worker: it cleans a group of segments,
-the log takes that in, with the syncs of the swap in the pool, and the worker goes on. After each group the checkpoint
-says how far the log is clean, so a pass that ends early is gone on with from there.
+A step (`run_due`) assigns due logs to idle workers: first those with a record that waited longer than
+`max.compaction.lag.ms`, then the dirtiest. A pass is an exchange with one worker: it cleans a group of segments, the
+log swaps the group in, with the syncs of the swap in the pool, and the worker continues. The checkpoint is updated
+after each group, so a pass that ends early resumes from there.
 
 Invariants:
-- Before the first group is taken in the log has an entry in the checkpoint, durably, and a recovery point behind what
-  is cleaned: together they permit offsets to be missing.
-- A pass ends with its log, and with its policy: whatever cuts, removes or closes the log, or compacts it no more. Who
-  leads the partition does not matter, since what is cleaned is committed.
-- Of a log at most one worker reads and writes files, also after its pass was ended early.
-- A log that can't be cleaned is named and left alone for `RETRY_MS`, and keeps no other one waiting.
+- Before the first group is swapped in, the log has a durable entry in the checkpoint and a recovery point behind the
+  cleaned range: together they permit missing offsets.
+- A pass ends with its log and with its policy: on truncation, deletion, close, or when the log is no longer compacted.
+  Leadership does not matter, since only committed records are cleaned.
+- At most one worker reads and writes the files of a log, also after its pass ended early.
+- A log that cannot be cleaned is reported, skipped for `RETRY_MS`, and delays no other log.
 
-As Apache Kafka's LogCleaner and LogCleanerManager; there a log that can't be cleaned is left alone until a restart.
+As Apache Kafka's LogCleaner and LogCleanerManager; there a log that cannot be cleaned is skipped until a restart.
 
-Left out: where workers run (`worker`), metrics and settings by name (`server`).
+Worker processes are in `worker`, metrics and settings by name in `server`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ottla.storage.log.log import Log
 logger = logging.getLogger(__name__)
 
 RETRY_MS = 600_000
-"""How long a log is left alone that could not be cleaned."""
+"""Time that a log is skipped after a failed pass."""
 
 
 class CleanerSettings(NamedTuple):
@@ -58,7 +58,7 @@ class CleanerSettings(NamedTuple):
 
 
 class Uncleanable(NamedTuple):
-    """Why a log is left alone, and until when."""
+    """Reason and end time of a skipped log."""
 
     reason: str
     retry_ms: int
@@ -121,7 +121,7 @@ class LogCleaner:
         self.logs = logs
         self.checkpoint = logs.cleaner_checkpoint
         self.settings = settings
-        """May be replaced; passes that are under way go on with theirs."""
+        """May be replaced; running passes continue with the old ones."""
         self._make_worker = make_worker
         self._pool = pool
         self._clock = clock
@@ -160,7 +160,7 @@ class LogCleaner:
         return self.settings.threads - len(self.passes)
 
     def stop(self) -> None:
-        """End all passes, durably where a swap was begun; no worker is used any more. Blocks for as long as that."""
+        """End all passes, durably if a swap has begun; afterwards no worker is used. Blocks that long."""
         self._stopped = True
         for running in self.passes.values():
             running.end_early()
@@ -174,7 +174,7 @@ class LogCleaner:
         for log in self.logs.logs():
             partition = (log.topic, log.partition)
             known.add(partition)
-            # What is being cleaned has its pass here; a mend is no pass. What is copied elsewhere has to stay as it is.
+            # A log in cleaning is listed here; one in repair is not. The source of a copy must not change.
             if self.logs.futures.get(partition) is not None:
                 continue
             if not log.config.compacted or log.failed or partition in self.passes or log.cleaning is not None:
@@ -269,7 +269,7 @@ class LogCleaner:
             self.in_pool(lambda: self.checkpoint.write(due), done)
 
     def has_taken_in(self, running: CleanerPass, clean_offset: int) -> None:
-        """A group is the log's, durably, or stays as it is."""
+        """A group is swapped in durably, or stays unchanged."""
         self.checkpoint.put((running.log.topic, running.log.partition), clean_offset)
         self._write_checkpoint(_complain)
 
@@ -301,7 +301,7 @@ class LogCleaner:
             outcome.map_utilization,
         )
         logger.info(
-            "%s is clean up to offset %d: %d bytes read in %.1f s (%.1f MB/s), %d bytes dropped and %d written anew",
+            "%s is clean up to offset %d: %d bytes read in %.1f s (%.1f MB/s), %d bytes dropped and %d rewritten",
             log.name,
             outcome.end_offset,
             report.read_bytes,
@@ -333,7 +333,7 @@ class LogCleaner:
             )
 
     def in_pool(self, work: Callable[[], object], done: Callable[[BaseException | None], None]) -> None:
-        """Run what blocks; `done` hears on the loop."""
+        """Run blocking work; `done` is called on the loop."""
         self._pool.submit(work, lambda _, error: done(error))
 
 
@@ -348,7 +348,7 @@ class CleanerPass:
     __slots__ = (
         "_clean_offset",
         "_cleaner",
-        "_is_told_of",
+        "_is_reported",
         "_outcome",
         "began_s",
         "cleaning",
@@ -362,7 +362,7 @@ class CleanerPass:
         """Raises KafkaError KAFKA_STORAGE_ERROR."""
         self._cleaner = cleaner
         self._clean_offset = 0
-        self._is_told_of = False
+        self._is_reported = False
         self._outcome: RoundFailure | None = None
         self.began_s = began_s
         self.cleaning = log.begin_cleaning()
@@ -377,14 +377,14 @@ class CleanerPass:
             reason = f"the checkpoint can't be written: {error}"
             self._cleaner.has_ended(self, RoundFailure(reason, lacks_room=True))
             return
-        self._is_told_of = True
-        self.worker.begin(task, self._hear)
+        self._is_reported = True
+        self.worker.begin(task, self._receive)
 
     def stop_if_over(self) -> None:
         """Let the worker end early when the log was cut or closed, or is compacted no more."""
         if not self.cleaning.is_over and not self.log.config.compacted:
             self._end_cleaning()
-        if self.cleaning.is_over and self._is_told_of:
+        if self.cleaning.is_over and self._is_reported:
             self.worker.stop()
 
     def end_early(self) -> None:
@@ -398,12 +398,12 @@ class CleanerPass:
         except KafkaError as error:
             logger.error("%s", error)
 
-    def _hear(self, told: Told) -> None:
-        if isinstance(told, CleanedGroup):
-            self._take_in(told)
+    def _receive(self, outcome: Told) -> None:
+        if isinstance(outcome, CleanedGroup):
+            self._take_in(outcome)
             return
-        self._is_told_of = False
-        self._cleaner.has_ended(self, self._outcome or told)
+        self._is_reported = False
+        self._cleaner.has_ended(self, self._outcome or outcome)
 
     def _take_in(self, group: CleanedGroup) -> None:
         self.stop_if_over()
@@ -419,7 +419,7 @@ class CleanerPass:
             self._step(lambda: cleaning.stage(group), lambda: self._step(cleaning.take_in, self._settle))
 
     def _settle(self) -> None:
-        if self._goes_on(self.cleaning.settle):
+        if self._survives(self.cleaning.settle):
             self._has_taken_in()
 
     def _has_taken_in(self) -> None:
@@ -427,7 +427,7 @@ class CleanerPass:
         self.worker.go_on()
 
     def _step(self, act: Callable[[], None], then: Callable[[], None]) -> None:
-        """`act` on the loop, make its names durable in the pool, and go on with `then`."""
+        """Run `act` on the loop, sync its directory entries in the pool, and continue with `then`."""
 
         def synced(error: BaseException | None) -> None:
             if error is not None and not isinstance(error, OSError):
@@ -437,10 +437,10 @@ class CleanerPass:
             else:
                 then()
 
-        if self._goes_on(act):
+        if self._survives(act):
             self._cleaner.in_pool(self.cleaning.sync, synced)
 
-    def _goes_on(self, act: Callable[[], None]) -> bool:
+    def _survives(self, act: Callable[[], None]) -> bool:
         self.stop_if_over()
         if self.cleaning.is_over:
             return False

@@ -1,18 +1,18 @@
-"""All logs of a node, in one data directory or in several (`log.dirs`, JBOD), each a `LogDirectory` of its own.
+"""All logs of a node, in one or several data directories (`log.dirs`, JBOD), each a `LogDirectory`.
 
-A new log comes into the directory with the fewest, as in Apache Kafka. The metadata log has its place in one of them
-(`metadata.log.dir`, the first by default) or in a directory apart, which then holds no partitions.
+A new log is created in the directory with the fewest logs, as in Apache Kafka. The metadata log is in one of them
+(`metadata.log.dir`, the first by default) or in a separate directory without partitions.
 
 Invariants:
-- All directories belong to the same node of the same cluster, each under a `directory.id` of its own, and a partition
-  is in one of them only; a start that finds it otherwise is refused, and no log was touched.
-  But for a move between two of them that a crash cut short, which is ended first (`future_logs`), and for what a disk
-  that failed has left of a log that was then made elsewhere: nothing was ever written to it, and it goes.
-- A directory of several that can't be used at the start is offline from the start on, and the others are served; but
-  not that of the metadata log, where there is one.
-- Of an incarnation that may have lost something in one directory nobody believes that it lost nothing.
+- All directories belong to the same node of the same cluster, each under its own `directory.id`, and a partition is in
+  one of them only. Otherwise the start is refused before a log changes. There are two exceptions: a move that a crash
+  interrupted is completed first (`future_logs`), and an empty remainder of a log that was created elsewhere after a
+  disk failure is removed.
+- One of several directories that is unusable at the start is offline from then on, and the others are served; the
+  directory of the metadata log, if any, must be usable.
+- If an incarnation may have lost records in one directory, it does not count as lossless.
 
-Left out: what a failed directory means for its partitions (`replica.manager`) and for the node (`server.broker`).
+The effects of a failed directory on partitions are in `replica.manager`, on the node in `server.broker`.
 """
 
 from __future__ import annotations
@@ -71,10 +71,11 @@ class LogManager:
     ) -> None:
         """`data_dirs` are absolute paths; `default_config` serves topics without overrides.
 
-        Without `has_metadata_log` ZooKeeper alone keeps the metadata: no directory is above the others.
+        Without `has_metadata_log` the metadata is in ZooKeeper only, and all directories are equal.
 
-        `on_offline` hears once of each directory, on the loop, of an error after which a log takes no more appends
-        until a restart.
+        `on_offline` is called once for each directory, on the loop, after an error that stops all appends to a log
+        until a
+        restart.
         """
         self._disk = disk
         self._clock = clock
@@ -86,7 +87,7 @@ class LogManager:
             return LogDirectory(path, disk, clock, rng, self._descriptors, self._defaults, on_offline)
 
         self.directories = tuple(directory(path) for path in data_dirs)
-        """Those that hold partitions, in the order of the configuration."""
+        """Directories with partitions, in the order of the configuration."""
         self.futures = FutureLogs(self.directories, disk)
         """Logs on their way from one of them to another."""
         apart = metadata_dir is not None and metadata_dir not in data_dirs
@@ -109,11 +110,11 @@ class LogManager:
     # -- start and stop ------------------------------------------------------------------------------------------------
 
     def open(self, *, node_id: int, cluster_id: str | None = None, version: int = QUORUM) -> MetaProperties:
-        """Make and lock the directories, read or write their `meta.properties`; see `meta_properties`.
+        """Create and lock the directories, read or write their `meta.properties`; see `meta_properties`.
 
-        `version` is that of the file, by what keeps the metadata (`meta_properties`). A directory that is new beside
-        others of the cluster is taken in; so is one that a quorum's broker had on ZooKeeper, and that was not there
-        when the others became the quorum's. Raises OperatorError.
+        `version` is that of the file, by metadata store (`meta_properties`). A new directory next to others of the
+        cluster is added. So is a ZooKeeper broker's directory that was missing when the others were migrated to the
+        quorum. Raises OperatorError.
         """
         try:
             for directory in self._all:
@@ -142,7 +143,7 @@ class LogManager:
         directory.take_offline(error, doing)
 
     def _is_needed(self, directory: LogDirectory) -> bool:
-        """Whether nothing can be served without it."""
+        """Return whether the node cannot serve anything without it."""
         return directory is self.metadata_directory or all(
             each.offline is not None for each in self.directories if each is not directory
         )
@@ -151,14 +152,14 @@ class LogManager:
         return "log.dirs (--data-dir)" if directory in self.directories else "metadata.log.dir"
 
     def _identify(self, node_id: int, cluster_id: str | None, version: int) -> None:
-        """First those that say whose they are: a new one is of the same cluster."""
+        """Identify directories with an identity first: a new one joins the same cluster."""
         there = [each for each in self._all if each.offline is None]
         formatted = [each for each in there if self._is_formatted(each)]
         metadata = self.metadata_directory
         if version == QUORUM and metadata is not None and formatted and metadata not in formatted:
             raise unformatted_metadata_directory(metadata.path, formatted[0].path)
         found: dict[str, LogDirectory] = {}
-        # The metadata log's is the first: it says what the others have to fit.
+        # The directory of the metadata log is first: the others must match it.
         for directory in sorted(there, key=lambda each: (each is not metadata, each not in formatted)):
             left = version == QUORUM and directory is not metadata and is_of_zookeeper(self._disk, directory.path)
             meta = directory.identify(node_id=node_id, cluster_id=cluster_id, version=ZOOKEEPER if left else version)
@@ -198,9 +199,9 @@ class LogManager:
             )
 
     def become_quorums(self) -> None:
-        """For good: there is no way back to ZooKeeper. Raises OperatorError.
+        """Finalize the migration from ZooKeeper in all directories. Raises OperatorError.
 
-        That of the metadata log says so for all: what a crash leaves of the others is taken in by the next start.
+        The directory of the metadata log decides for all: the next start migrates those that a crash left behind.
         """
         for directory in sorted(self._all, key=lambda each: each is not self.metadata_directory):
             if directory.offline is None and directory.meta is not None:
@@ -225,10 +226,10 @@ class LogManager:
         return self._meta
 
     def load_logs(self, config_of: Callable[[str], LogConfig] | None = None) -> int:
-        """Open every partition directory, `config_of(topic)` giving its configuration; how many.
+        """Open every partition directory, `config_of(topic)` giving its configuration; returns the number of logs.
 
-        After an unclean stop this walks what was not durable. Raises OperatorError when a directory can't be read,
-        unless others can, and where a partition is in two of them.
+        After an unclean stop this scans all records that were not durable. Raises OperatorError if a directory is
+        unreadable, unless others are readable, and if a partition is in two of them.
         """
         if len(self.directories) > 1:
             self._refuse_twins()
@@ -258,21 +259,25 @@ class LogManager:
                     found[name] = self._one_of_twins(name, other, directory)
 
     def _one_of_twins(self, name: str, one: LogDirectory, other: LogDirectory) -> LogDirectory:
-        """That which has the partition's log, where the other only began to make it. Raises OperatorError."""
+        """Return the directory with the partition's log, if the other log was never written to. Raises
+        OperatorError.
+        """
         try:
             for left, kept in ((other, one), (one, other)):
                 if left.only_began(name):
-                    logger.warning("%s/%s is empty and lies in %s, too: it is removed", left.path, name, kept.path)
+                    logger.warning(
+                        "%s/%s is empty and also exists in %s: removing the empty one", left.path, name, kept.path
+                    )
                     left.discard(name)
                     return kept
         except OSError as error:
             raise OperatorError(
                 f"the partition {name} is in {one.path} and {other.path}, {error.filename or ''} "
-                f"{error.strerror or error}: mend that disk of log.dirs"
+                f"{error.strerror or error}: repair that disk of log.dirs"
             ) from error
         raise OperatorError(
             f"the partition {name} is in two directories of log.dirs, {one.path} and {other.path}: move the older one "
-            "elsewhere, or, if one disk failed lately, that which lies on it"
+            "elsewhere, or, if a disk failed recently, the one on that disk"
         )
 
     def _end_swaps(self) -> None:
@@ -288,8 +293,8 @@ class LogManager:
             end_swaps(self._disk, self._rng, usable)
         except OSError as error:
             raise OperatorError(
-                f"a move between data directories can't be ended, {error.filename or ''} {error.strerror or error}: "
-                "mend that disk of log.dirs"
+                f"a move between data directories can't be completed, {error.filename or ''} "
+                f"{error.strerror or error}: repair that disk of log.dirs"
             ) from error
 
     def _online(self) -> list[LogDirectory]:
@@ -297,12 +302,12 @@ class LogManager:
 
     @property
     def had_clean_shutdown(self) -> bool:
-        """Whether the logs of all directories were closed durably before this start."""
+        """Return whether the logs of all directories were closed durably before this start."""
         return all(each.had_clean_shutdown for each in self.directories)
 
     @property
     def offline_directories(self) -> list[LogDirectory]:
-        """Those that failed, at the start or since."""
+        """Directories that failed, at the start or later."""
         return [each for each in self._all if each.offline is not None]
 
     def directory_ids(self) -> list[Uuid]:
@@ -310,7 +315,7 @@ class LogManager:
         return [each.directory_id for each in self._online() if each.meta is not None]
 
     def offline_directory_ids(self) -> list[Uuid]:
-        """Of those that failed, as far as they said whose they are."""
+        """Ids of the failed directories, as far as they are known."""
         return [each.directory_id for each in self.directories if each.offline is not None and each.meta is not None]
 
     def begin_incarnation(self, incarnation_id: Uuid) -> Uuid:
@@ -349,7 +354,7 @@ class LogManager:
     # -- logs ----------------------------------------------------------------------------------------------------------
 
     def directory_of(self, key: TopicPartition) -> LogDirectory | None:
-        """Where the partition's log is; None without one."""
+        """Directory of the partition's log; None without a log."""
         for directory in self.directories:
             if key in directory.logs:
                 return directory
@@ -382,7 +387,7 @@ class LogManager:
             log.producer_expiration_ms = expiration_ms
 
     def use_transaction_verification(self, *, enabled: bool) -> None:
-        """Whether transactions begin in all logs with the guard of a verification only (KIP-890)."""
+        """Set whether transactions in all logs begin only with a verification guard (KIP-890)."""
         self._defaults.verification_enabled = enabled
         for log in self.all_logs():
             log.producers.verification_enabled = enabled
@@ -413,11 +418,11 @@ class LogManager:
         is_new: bool = True,
         directory_id: Uuid = ZERO_UUID,
     ) -> Log:
-        """The log of the partition, made when it doesn't exist: in the directory of that id, where it is here.
+        """Return the log of the partition, created if missing: in the directory with that id, if it is on this node.
 
-        One that is not new may lie in a directory that is offline, and is not made while there is one.
+        A log that is not new may be in an offline directory, and is not created while there is one.
 
-        Raises KafkaError: INCONSISTENT_TOPIC_ID when it exists for another topic id, KAFKA_STORAGE_ERROR.
+        Raises KafkaError: INCONSISTENT_TOPIC_ID if it exists for another topic id, KAFKA_STORAGE_ERROR.
         """
         log = self.get_log(topic, partition)
         if log is None:
@@ -439,9 +444,9 @@ class LogManager:
         *,
         is_new: bool,
     ) -> Log:
-        """In the directory with the fewest logs that has room, in the order of the configuration among equals.
+        """Create the log in the directory with the fewest logs that has space; ties follow the configured order.
 
-        A cordoned one comes after all others, and that first which was wished for.
+        The requested directory comes first, and cordoned ones come last.
         """
         name = names.partition_dir(*key)
         take_target_dir = self.futures.take_target_dir(key)
@@ -450,8 +455,8 @@ class LogManager:
         if named:
             online = named
         elif not online or (not is_new and len(online) < len(self.directories)):
-            told = "; ".join(each.refusal for each in self.directories if each.offline is not None)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"creating {name} failed: {told}")
+            refusals = "; ".join(each.refusal for each in self.directories if each.offline is not None)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"creating {name} failed: {refusals}")
         failure: OSError | None = None
         for directory in sorted(
             online, key=lambda each: (each.path != take_target_dir, each.is_cordoned, len(each.logs))
@@ -484,10 +489,11 @@ class LogManager:
             directory.delete_log(topic, partition)
 
     def set_aside(self, topic: str, partition: int) -> str | None:
-        """Take a log out of use that belongs to no topic of the cluster, and keep its data: the directory's new name.
+        """Take a log of a topic unknown to the cluster out of use without deleting it; returns the new directory name.
 
-        The name ends with `-stray`, as Apache Kafka's; nothing here ever opens or removes it, and `ottla log restore`
-        takes it back. Raises KafkaError.
+        The name ends with `-stray`, as Apache Kafka's. The broker never opens or removes it; `ottla log restore`
+        restores
+        it. Raises KafkaError.
         """
         directory = self.directory_of((topic, partition))
         return None if directory is None else directory.set_aside(topic, partition)
@@ -503,22 +509,22 @@ class LogManager:
         return [each for each in self.directories if each.is_served]
 
     def run_retention(self, now_ms: int | None = None) -> int:
-        """Delete what retention allows and what was deleted before; how many segments went."""
+        """Delete expired segments and purge deleted files; returns the number of segments."""
         return sum(directory.run_retention(now_ms) for directory in self._served())
 
     def retention_steps(self) -> Iterator[int]:
-        """As `run_retention`, in steps and without the purge: each yields how many segments it took out of use."""
+        """Run `run_retention` in steps and without the purge: each yields the number of segments taken out of use."""
         now_ms = self._clock.time_ms()
         for directory in self._served():
             yield from directory.retention_steps(now_ms)
 
     def purge_deleted(self, now_ms: int | None = None) -> None:
-        """Remove renamed files and directories whose delay is over."""
+        """Remove renamed files and directories after their delay."""
         for directory in self._served():
             directory.purge_deleted(now_ms)
 
     def flush_due(self, pool: BlockingPool, now_ms: int | None = None) -> int:
-        """Begin flushing logs that need it, and those whose `flush.ms` is over; how many. Then `write_checkpoints`."""
+        """Start flushes of logs that need one or are past `flush.ms`; returns the number. Then `write_checkpoints`."""
         return sum(directory.flush_due(pool, now_ms) for directory in self._served())
 
     def write_checkpoints(self) -> None:

@@ -1,16 +1,16 @@
-"""Which leader epoch started at which offset: the truth about divergence between replicas (KIP-101, KIP-279).
+"""Start offsets of leader epochs, by which divergence between replicas is detected (KIP-101, KIP-279).
 
 Invariants:
 - Epochs and start offsets rise from entry to entry; start offsets strictly.
 - No entry starts above the log end offset; a new leader's entry starts at it, before its first append.
 - Memory may be ahead of the file `leader-epoch-checkpoint`: the file is written before the recovery point passes the
-  change, on truncation and on close. An unclean start believes it up to the recovery point, and takes later epochs
-  from the batches again.
-- The file needs no entry without a record: a start drops it, as the next leader begins there. So ten thousand logs that
-  took no record since the last start have nothing to write. Whether the file lacks an entry is computed from the
-  entries and the log end, never remembered, so that no event can make it be forgotten.
+  change, on truncation and on close. An unclean start trusts it up to the recovery point, and reads later epochs from
+  the batches.
+- An entry without records need not be in the file: a start drops it, as the next leader adds its own. So ten thousand
+  logs without appends since the last start have nothing to write. Whether the file lacks an entry is computed from the
+  entries and the log end, never remembered, so that no event can lose it.
 
-Left out: who writes the file and when (`flush.py`, `truncation.py`).
+The file is written by `flush.py` and `truncation.py`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LeaderEpochCache:
         self.dirty = True
 
     def must_be_written(self, log_end_offset: int) -> bool:
-        """Whether the file lacks something that a start would need: a change, or an entry that has records."""
+        """Return whether the file lacks a change, or an entry with records, that a start would need."""
         if self.dirty:
             return True
         if self.latest_epoch == self._written_epoch:
@@ -98,7 +98,7 @@ class LeaderEpochCache:
         return self._epochs[at - 1] if at else UNDEFINED_EPOCH
 
     def replace(self, start_offset: int, end_offset: int, entries: list[tuple[int, int]]) -> None:
-        """The batches from `start_offset` up to `end_offset` have these epochs, whatever was thought of them."""
+        """Set the epochs of the batches from `start_offset` up to `end_offset`, replacing earlier entries."""
         old = self.entries()
         first_epoch = entries[0][0] if entries else self.latest_epoch
         before = [entry for entry in old if entry[1] < start_offset and entry[0] <= first_epoch]
@@ -127,7 +127,7 @@ class LeaderEpochCache:
             self.dirty = True
 
     def clear(self) -> None:
-        """Forget everything: the log starts anew."""
+        """Remove all entries: the log restarts."""
         if self._epochs:
             self._epochs.clear()
             self._starts.clear()

@@ -1,10 +1,10 @@
-"""The settings of one log, under Kafka's topic config names.
+"""Settings of one log, under Kafka's topic config names.
 
-Purpose: the storage layer's own view of a topic's configuration, so that it depends on no config table. Who resolves
-overrides and defaults hands the effective strings to `LogConfig.from_properties`.
+This is the storage layer's own view of a topic's configuration, so that it depends on no config table. The code that
+resolves overrides and defaults passes the effective strings to `LogConfig.from_properties`.
 
-Left out: validation with messages for users (the definition table of `ottla.common` does that before a value gets
-here); a value that doesn't parse raises ValueError with its name.
+Validation with messages for users is in `ottla.common`, before a value gets here; a value that doesn't parse raises
+ValueError with its name.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class LogConfig(NamedTuple):
 
     @property
     def compacted(self) -> bool:
-        """Whether the newest value of each key is kept, so that every record needs a key."""
+        """Return whether the log is compacted, so that every record needs a key."""
         return "compact" in self.cleanup_policy
 
     @property

@@ -1,7 +1,4 @@
-"""Names of files and directories in a log directory, exactly as Apache Kafka writes them.
-
-Left out: what the files hold.
-"""
+"""Names of files and directories in a log directory, exactly as Apache Kafka writes them."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ RUNNING_FILE = ".ottla_running"
 SIBLINGS_FILE = ".ottla_siblings"
 """Ottla's own: the directories that a broker on ZooKeeper had."""
 CLEANER_REPORT_FILE = ".ottla_cleaner"
-"""Ottla's own, for `ottla log cleaner`: nothing goes by it but what is shown."""
+"""Ottla's own, for the output of `ottla log cleaner` only."""
 
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_DIR = f"{METADATA_TOPIC}-0"
@@ -71,9 +68,9 @@ def offset_name(offset: int, suffix: str) -> str:
 
 
 def is_left_over(name: str) -> bool:
-    """Whether a file in a partition's directory is one of a log's that was removed, or was never written to its end.
+    """Return whether a file in a partition's directory was left over by a removed log or an incomplete write.
 
-    A stranger's `.tmp` or `.deleted` is not ours to remove.
+    A foreign `.tmp` or `.deleted` file must not be removed.
     """
     for mark in (DELETED_SUFFIX, TEMPORARY_SUFFIX):
         if name.endswith(mark):
@@ -119,7 +116,7 @@ def future_partition_dir(topic: str, partition: int, unique: bytes) -> str:
 
 
 def has_future_dir(topic: str, partition: int) -> bool:
-    """Whether the name of such a directory fits a file system's limit."""
+    """Return whether the name of such a directory fits a file system's limit."""
     return len(future_partition_dir(topic, partition, bytes(16))) <= _MAX_NAME_LENGTH
 
 
@@ -130,7 +127,7 @@ def parse_future_dir(name: str) -> tuple[str, int] | None:
 
 
 def is_cut_short(name: str) -> bool:
-    """Whether the topic in the name of a retired directory may be longer than what is left of it there."""
+    """Return whether the name of a retired directory may contain a shortened topic."""
     return len(name) >= _MAX_NAME_LENGTH
 
 

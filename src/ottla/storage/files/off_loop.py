@@ -1,12 +1,13 @@
-"""What a call on the loop leaves to the pool: reads of cold pages, and batches that must be decompressed.
+"""Blocking work of a call on the loop, moved to the pool: reads of cold pages, and decompression of batches.
 
-A call that is given `Known` never blocks. Where it would, it raises `WouldBlock`; the caller has that done by
-`run_off_loop`, parks its request meanwhile, and makes the same call again, which now finds the outcome. Nothing is kept
-of the interrupted call, so whatever changed in between (a truncation, a deleted topic) is seen by the next one.
+A call that is given `Known` never blocks. Instead it raises `WouldBlock`. The caller runs that work by `run_off_loop`,
+parks its request meanwhile, and repeats the call, which now finds the outcome. No state of the interrupted call
+remains, so the repeated call sees every change in between (a truncation, a deleted topic).
 
-Invariant: each repetition knows at least one thing more, so a call ends after as many rounds as it has things to ask.
+Invariant: each repetition knows at least one more outcome, so the number of repetitions is bounded by the outcomes that
+the call needs.
 
-Left out: opening files and reading directory entries, which can't be tried without blocking.
+Opening files and reading directory entries cannot be tried without blocking, and stay on the loop.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from ottla.record.compression import DEFAULT_MAX_BYTES
 T = TypeVar("T")
 
 Known = dict[Hashable, Any]
-"""Outcomes of what was done off the loop for one request: a result, or the exception instead."""
+"""Outcomes of off-loop work for one request: a result or an exception."""
 
 
 BYTES_PER_TURN = 4 * 1024 * 1024
-"""What a batch may decompress to in one turn of the pool's computing share; for more there are long turns."""
+"""Decompressed bytes that fit into one turn of the pool's computing share; more need long turns."""
 
 
 class DecompressionSliceExceeded(Exception):
@@ -39,7 +40,7 @@ class Pin(Protocol):
 
 
 class WouldBlock(Exception):
-    """`work` has to run in the pool before the call can be made again."""
+    """`work` has to run in the pool before the call can be repeated."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
-"""The offset checkpoints of one data directory: what they contain, and writing them on the loop or in the pool.
+"""Offset checkpoints of one data directory: their content, and writing them on the loop or in the pool.
 
 Invariants:
-- Content that is older than that of the file is not written: contents are numbered on the loop when they are made.
-- What a file may say of a partition is known at any time, so that a new log takes nothing over from one of the same
-  name that was deleted: a start would drop the records of a log that ends before its start offset.
+- Content older than that of the file is not written: contents are numbered on the loop when they are created.
+- The possible content of the file for a partition is known at any time, so that a new log inherits nothing from a
+  deleted one with the same name: a start would drop the records of a log that ends before its start offset.
 
-Left out: what goes into which file and when (`log_directory`), `cleaner-offset-checkpoint` (`cleaner.checkpoint`).
+The schedule of the files is in `log_directory`; `cleaner-offset-checkpoint` is in `cleaner_checkpoint`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class OffsetFiles:
         return OffsetContent(name, offsets, self._number)
 
     def is_written(self, content: OffsetContent) -> bool:
-        """Whether this process has written these offsets last."""
+        """Return whether this process last wrote these offsets."""
         return content.name not in self._foreign and self._contents.get(content.name) == content.offsets
 
     def written(self, name: str, partition: TopicPartition) -> int:

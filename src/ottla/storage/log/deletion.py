@@ -1,9 +1,9 @@
-"""Taking segments out of a log, with all that belongs to them.
+"""Removal of segments from a log, with all their files.
 
-Invariant: a segment leaves the set before its files change, so nobody finds a place in one that is going; regions that
-are held keep their bytes. Files are renamed first and removed later.
+Invariant: a segment leaves the set before its files change, so no lookup finds a position in a removed one; pinned
+regions still have their bytes. Files are renamed first and removed later.
 
-Left out: which segments go (`retention`, `truncation`).
+The selection of segments is in `retention` and `truncation`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Leader epochs that the batches of a log have and `leader-epoch-checkpoint` lacks.
+"""Repair of `leader-epoch-checkpoint`: entries for leader epochs of batches that the file lacks.
 
-Followers are truncated by these entries, so a leader whose file lacks one makes them cut records that both have. Leader
-epochs never fall within a log: all batches of an entry are of its epoch if the last one is, and where an epoch begins
-is found by a binary search. So a log of any size is checked with a few reads for each entry.
+Followers truncate by these entries, so a missing entry at the leader makes them truncate records that both have. Leader
+epochs never decrease within a log: all batches of an entry have its epoch if the last one has, and a binary search
+finds where an epoch begins. So a log of any size is checked with a few reads for each entry.
 
-A single batch against an entry may be one whose epoch was damaged, since no CRC covers it. An entry is added for two
-batches, or for one whose epoch a second replica has at the same offset.
+A single batch that contradicts an entry may have a damaged epoch, which no CRC covers. An entry is added for two
+batches, or for one with an epoch that a second replica has at the same offset.
 
-Left out: entries for batches that do not exist, which starts drop (`loader`); damage (`segment_scrub`, `uncovered`).
+Starts drop entries without batches (`loader`); damage is in `segment_scrub` and `header_repair`.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Making a log durable: what has to be synced before its offsets may move, and waiting for it together.
+"""Flushing of a log: the syncs that must precede its durable offsets, and group commit of waiting requests.
 
-A `FlushTask` is made on the loop, its `run` blocks and belongs in a pool, its `finish` runs on the loop again.
-`LogFlush` knows what of one log is not durable yet, and makes the tasks. `Flusher` is the group commit: requests that
-come while a flush runs share the next one.
+A `FlushTask` is created on the loop, its `run` blocks and belongs in a pool, its `finish` runs on the loop again.
+`LogFlush` tracks the volatile part of one log, and creates the tasks. `Flusher` is the group commit: requests that
+arrive during a flush share the next one.
 
 Invariants:
-- The flushed offset moves only after the data before it is durable, and all names in the directory: then a start finds
-  it. The recovery point, from which a start reads the log, moves only after indexes of segments that are complete and
-  leader epochs are durable too. A full disk may refuse those: then it stays, and another flush tries again.
+- The flushed offset advances only after the data below it and all names in the directory are durable: then a start
+  finds the data. The recovery point, from which a start scans the log, advances only after indexes of complete segments
+  and leader epochs are durable too. A full disk may prevent that: then it stays, and another flush retries.
 - One flush of a log runs at a time, so offsets become durable in order.
-- A failed sync is final: the kernel may have dropped the pages, so the log takes no more appends.
+- A failed sync is final: the kernel may have dropped the pages, so the log accepts no more appends.
 
-Left out: deciding when to flush (`flush.messages`: append result; `flush.ms` and rolls: log manager).
+Flushes are triggered elsewhere (`flush.messages`: append result; `flush.ms` and rolls: log manager).
 """
 
 from __future__ import annotations
@@ -68,12 +68,14 @@ class FlushTask:
         folder: str | None,
         holder: str | None,
     ) -> None:
-        """A flush up to `end_offset`, the log end; `segments` are all that reach beyond the recovery point.
+        """Create a flush up to `end_offset`, the log end; `segments` are all that reach beyond the recovery point.
 
-        `data`: they hold records that are not durable. `closing`: the indexes of the last one count too, and a full
-        disk is a failure. `loose_paths` are files written without a descriptor that is kept; `folder` is synced when
-        given. `epochs_file` is written, as (path, content), into that folder; `holder` is the directory that got its
-        name, synced when given. `finished` hears of the outcome. Raises OSError.
+        `data`: they contain volatile records. `closing`: the indexes of the last one count too, and a full disk is a
+        failure. `loose_paths` are files written without an open descriptor; `folder` is synced if given. `epochs_file`
+        is
+        written, as (path, content), into that folder; `holder` is the directory with its name, synced if given.
+        `finished`
+        is called with the outcome. Raises OSError.
         """
         self._disk = disk
         self._finished = finished
@@ -87,7 +89,7 @@ class FlushTask:
         self._holder = holder
         self.end_offset = end_offset
         self.refused: OSError | None = None
-        """What a full disk said to that which only the recovery point needs."""
+        """Error of a full disk that only prevents a new recovery point."""
         try:
             self._take_files(segments, data=data)
         except OSError:
@@ -116,7 +118,7 @@ class FlushTask:
             self._pinned.append(descriptor)
 
     def _refuse(self, error: OSError) -> None:
-        """Go on without, where only the recovery point needs it and the disk is only full."""
+        """Continue if only the recovery point is affected and the disk is only full."""
         if self._closing or error.errno not in TRANSIENT_ERRORS:
             raise error
         self.refused = error
@@ -140,7 +142,7 @@ class FlushTask:
             self._disk.fsync_dir(self._holder)
 
     def _write_epochs(self) -> bool:
-        """Whether the file of leader epochs was written, and the folder synced with it. Raises OSError."""
+        """Write the file of leader epochs and sync the folder with it; returns whether. Raises OSError."""
         if self._epochs_lock is None:
             return False
         with self._epochs_lock:
@@ -177,7 +179,7 @@ FlushFinished = Callable[[FlushTask, BaseException | None], None]
 
 
 class LogFlush:
-    """What of one log is not durable yet, and making it so."""
+    """Volatile part of one log, and its flushes."""
 
     __slots__ = (
         "_clock",
@@ -225,7 +227,7 @@ class LogFlush:
         )
         """A clean stop has to flush the log."""
         self.directory_is_new = False
-        """Set by who made it: the first flush then makes its name durable too."""
+        """Set by the creator of the directory: the first flush then makes its name durable too."""
         self.last_flush_ms = clock.time_ms()
 
     @property
@@ -233,12 +235,12 @@ class LogFlush:
         return self._task is not None
 
     def names_changed(self, *written: str) -> None:
-        """Names in the log's directory changed; files were `written` there that nobody has synced."""
+        """Record changed names in the log's directory, and unsynced `written` files in it."""
         self._folder_changed = True
         self._unsynced_paths += written
 
     def write_snapshot(self) -> None:
-        """Write the producers as of the log end, where that says anything new. Raises OSError."""
+        """Write a snapshot of the producers at the log end, if they changed. Raises OSError."""
         path = write_producers(self._producers, self._folder, self._offsets.log_end_offset)
         if path is not None:
             self.names_changed(path)
@@ -252,18 +254,19 @@ class LogFlush:
             self._task.replace_epochs(path, data)
 
     def log_was_cut(self, offset: int) -> None:
-        """The log was cut at `offset`: what is appended from there on, a flush that is under way does not cover."""
+        """Record a truncation at `offset`: a running flush does not cover later appends from there on."""
         if self._task is not None:
             self._task.end_offset = min(self._task.end_offset, offset)
         self.changed = self._folder_changed = True
 
     def prepare(self, *, closing: bool = False) -> FlushTask | None:
-        """What makes everything up to the log end durable; None when it is. Its `run` blocks, `finish` must follow.
+        """Return the flush of everything up to the log end, or None. Its `run` blocks, `finish` must follow.
 
-        `closing` makes the log ready for the start after a clean stop, which trusts the indexes of the active segment
-        too and finds the producers in a snapshot.
+        `closing` prepares the log for the start after a clean stop, which trusts the indexes of the active segment too
+        and
+        reads the producers from a snapshot.
 
-        Raises OSError, and InvariantError while another flush of this log is under way.
+        Raises OSError, and InvariantError while another flush of this log runs.
         """
         if self._task is not None:
             raise InvariantError(f"two flushes of {self._health.name} at once")
@@ -295,7 +298,7 @@ class LogFlush:
             else None,
             loose_paths=self._unsynced_paths,
             folder=folder.path if self._folder_changed else None,
-            # A clean stop ends with a marker in that directory, whose names it makes durable all at once.
+            # A clean stop ends with a marker in that directory, and its sync makes all names durable at once.
             holder=posixpath.dirname(folder.path) if self.directory_is_new and not closing else None,
         )
         task.refused = task.refused or refused
@@ -312,8 +315,9 @@ class LogFlush:
         return task
 
     def _write_lost_snapshot(self) -> OSError | None:
-        """Write the producers where no snapshot is left: a start reads the log from the last roll before the recovery
-        point only, unless it finds one. What a full disk said to that. Raises OSError."""
+        """Write the producers if no snapshot is left: without one a start scans the log only from the last roll before
+        the recovery point. Returns the error of a full disk. Raises OSError.
+        """
         try:
             self.write_snapshot()
         except OSError as error:
@@ -385,7 +389,7 @@ class LogFlush:
 
 
 class Flusher:
-    """Group commit of one log; made when somebody first waits for a flush."""
+    """Group commit of one log; created at the first wait for a flush."""
 
     __slots__ = ("_flush", "_offsets", "_running", "_waiting")
 
@@ -425,7 +429,7 @@ class Flusher:
         pool.submit(task.run, finished)
 
     def _answer(self, end_offset: int, error: BaseException | None) -> None:
-        # Whoever waits for more than there is waits for what was cut off since.
+        # A request for an offset above the log end waits for records that were truncated since.
         all_of_it = error is not None or end_offset >= self._offsets.log_end_offset
         covered = [done for offset, done in self._waiting if all_of_it or offset <= end_offset]
         self._waiting = [entry for entry in self._waiting if not all_of_it and entry[0] > end_offset]

@@ -1,17 +1,17 @@
-"""The log of one partition: a directory of segments, appended at the end, read anywhere, cut at both ends.
+"""Log of one partition: a directory of segments, appended at the end, read anywhere, truncated at both ends.
 
-`Log` puts the parts together and is their one door; each part takes what it needs and knows neither the log nor its
-siblings' insides:
+`Log` combines the components and is their only interface; a component receives its inputs and knows neither the log
+nor the internals of the others:
 
 - `log_segments`: the set of segments and the offsets, which the others share;
 - `log_writer`, `log_reader`: append and read; the partition calls them without a layer in between;
-- `aborted_transactions`: what a reader under read_committed is told;
-- `flush`: what is not durable yet; `health`: whether appends are taken;
-- `truncation`, `retention`, `deletion`: its two ends; `epochs`, `producer_state`: what its batches say.
+- `aborted_transactions`: transactions that a read_committed reader needs;
+- `flush`: the volatile part; `health`: whether appends are accepted;
+- `truncation`, `retention`, `deletion`: its two ends; `epochs`, `producer_state`: state derived from its batches.
 
 Everything runs on the event loop; only `FlushTask.run` and region reads run in pool threads.
 
-Left out: the high watermark's rules and who may read up to where (`replica`), the work of cleaning (`cleaner`).
+The rules of the high watermark and read limits are in `replica`, the work of cleaning in `compaction`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from ottla.storage.segment.segment import Segment
 
 
 class StoredLog(NamedTuple):
-    """What the files of a log say, checked: what a `Log` begins with."""
+    """Checked content of a log's files, from which a `Log` is created."""
 
     partition: TopicPartition
     topic_id: Uuid | None
@@ -63,7 +63,7 @@ class StoredLog(NamedTuple):
     names_are_durable: bool
     """Every name in the directory survives a power failure."""
     unrepaired_damage: Sequence[Damage] = ()
-    """What is wrong in it, was left as it is, and was said."""
+    """Damage that was left unrepaired and logged."""
 
 
 class Log:
@@ -109,13 +109,13 @@ class Log:
         self.offsets = offsets = stored.offsets
         self.epochs = epochs = stored.epochs
         self.unrepaired_damage = stored.unrepaired_damage
-        """What whoever follows with the log has to know of it at first."""
+        """Initial state for the code that uses the log."""
         self.producers = producers = stored.producers
         self.producer_expiration_ms = producer_expiration_ms
         self.start_listener: Callable[[], None] | None = None
-        """Told after the log start offset rose."""
+        """Called after the log start offset rose."""
         self.cleaning: LogCleaning | None = None
-        """The pass of a cleaner that is under way, or a mend."""
+        """The running cleaner pass or repair."""
         self.cleaner_works = False
         """A worker of the cleaner reads and writes files of the log, also after its pass was ended early."""
         self._warned_of_future = -1
@@ -155,7 +155,7 @@ class Log:
 
     @property
     def high_watermark(self) -> int:
-        """The end of what is committed; -1 where nobody keeps one."""
+        """End of the committed records; -1 if not tracked."""
         return self.offsets.high_watermark
 
     @property
@@ -186,7 +186,7 @@ class Log:
 
     @property
     def failed(self) -> bool:
-        """The log refuses appends, since what is on disk is unknown."""
+        """Whether the log rejects appends, since its content on disk is unknown."""
         return self._health.failed
 
     @property
@@ -205,8 +205,10 @@ class Log:
         return self._flush.last_flush_ms
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """The end of what read_committed may see: before the first transaction that is open, or whose marker is not
-        below the high watermark, but never above the watermark nor below the log start."""
+        """End of the records for read_committed: before the first transaction that is open, or has its marker at or
+        above
+        the high watermark, but never above the watermark nor below the log start.
+        """
         transactions = self.producers.transactions
         if transactions.first_unstable >= high_watermark:
             return high_watermark
@@ -217,7 +219,9 @@ class Log:
         return self.epochs.end_offset_for(epoch, self.offsets.log_end_offset)
 
     def assign_leader_epoch(self, epoch: int) -> None:
-        """This replica leads `epoch` from the log end on, before its first append (followers may ask for it)."""
+        """Record that this replica leads `epoch` from the log end on, before its first append: followers may ask for
+        it.
+        """
         self.epochs.assign(epoch, self.offsets.log_end_offset)
 
     def assign_topic_id(self, topic_id: Uuid) -> None:
@@ -360,7 +364,7 @@ class Log:
         A batch that holds `offset` goes as a whole, and the log then ends where it began.
         """
         if offset >= self.offsets.log_end_offset:
-            # A leader that appended nothing left an epoch at the end, which the new leader never heard of.
+            # A leader without appends left an epoch at the end, unknown to the new leader.
             self.epochs.truncate_from_end(self.offsets.log_end_offset)
             return False
         self.end_cleaning()
@@ -388,9 +392,9 @@ class Log:
         )
 
     def shares_epoch(self, leader_epoch: int, last_offset: int) -> bool:
-        """Whether the batch that ends with `last_offset` is of `leader_epoch`, which another replica has there.
+        """Return whether the batch that ends with `last_offset` has `leader_epoch`, as another replica has it there.
 
-        Entries that the file lacks are added then. Raises KafkaError.
+        Adds entries that the file lacks. Raises KafkaError.
         """
         try:
             found = epoch_at(self.segments, last_offset)
@@ -424,7 +428,7 @@ class Log:
         self._health.events.flush_needed((self.topic, self.partition))
 
     def learn_epochs(self, start_offset: int, end_offset: int, entries: list[tuple[int, int]]) -> None:
-        """A range of the log was fetched anew, whose batches have these (leader epoch, first offset)."""
+        """Record the (leader epoch, first offset) entries of a range that was fetched again."""
         self.epochs.replace(start_offset, end_offset, entries)
         self._flush.changed = True
 
@@ -452,15 +456,17 @@ class Log:
             self._health.report(error, "giving back reserved blocks")
 
     def close(self, *, clean: bool = True) -> None:
-        """Let go of all files. With `clean`, everything is on disk and durable first, so that the next start can trust
-        it; raises KafkaError KAFKA_STORAGE_ERROR when that fails, and the files are let go of anyway."""
+        """Close all files. With `clean`, all data is flushed first, so that the next start can trust it; raises
+        KafkaError
+        KAFKA_STORAGE_ERROR if that fails, and closes the files anyway.
+        """
         try:
             if clean and not self._health.failed:
                 self.end_cleaning()
                 self.flush(closing=True)
         finally:
             if self.cleaning is not None:
-                self.cleaning.is_over = True  # a start, if there is another one, ends what was begun
+                self.cleaning.is_over = True  # the next start, if any, completes the swap
                 self.cleaning = None
             self._health.close()
             for segment in self.segments:
@@ -474,12 +480,12 @@ class Log:
         return producers.remove_expired(now_ms, self.producer_expiration_ms)
 
     def fail(self, error: OSError, action: str) -> None:
-        """What is on disk is in doubt: the log takes no more appends until the next start."""
+        """Reject appends until the next start: the content on disk is unknown."""
         self._health.fail()
         self._health.report(error, action)
 
     def directory_was_made(self) -> None:
-        """The directory itself is new: the first flush makes its name durable too."""
+        """Record that the directory is new: the first flush makes its name durable too."""
         self._flush.directory_is_new = True
 
     def moved_to(self, directory: str) -> None:

@@ -1,12 +1,12 @@
-"""Appending to a log: what a leader takes from clients, what a broker writes itself, what a follower copies. Hot.
+"""Appends to a log: batches of clients, of the broker itself, and of a leader to follow. Hot.
 
 `append_as_leader` touches headers and counters, never a record object, and is one call below the partition.
 
 Invariants:
-- Offsets are given once: nothing rewrites a batch of an epoch.
-- After any OSError file and memory agree, as before the call, or the log takes no more (`health`).
+- Offsets are assigned once: a batch is never rewritten within an epoch.
+- After any OSError file and memory agree, as before the call, or the log accepts no more appends (`health`).
 
-Left out: who may append (`replica`), what a topic demands of a batch (`append_rules`).
+Permission to append is checked in `replica`, a topic's requirements in `append_rules`.
 """
 
 from __future__ import annotations
@@ -136,11 +136,12 @@ class LogWriter:
         prepared: bool = False,
         guard: VerificationGuard | None = None,
     ) -> AppendResult:
-        """Give the batch at `buffer[start:end]` its offsets and append it; the buffer is patched in place.
+        """Assign offsets to the batch at `buffer[start:end]` and append it; the buffer is patched in place.
 
         From a client it must be exactly one batch and obey the topic's configuration; the broker's own
-        (`client=False`) may be several and hold control records. `prepared`: it went through
-        `append_rules.prepare_batch`. `guard`: what a batch that begins a transaction needs. Raises KafkaError with the
+        (`client=False`) may be several and contain control records. `prepared`: it went through
+        `append_rules.prepare_batch`. `guard`: the proof for a batch that begins a transaction. Raises KafkaError with
+        the
         code for the client.
         """
         if not client:
@@ -211,7 +212,7 @@ class LogWriter:
         return result
 
     def _refuse_size(self, size: int) -> None:
-        # A batch that a request carried incompletely is corrupt, but its size alone is reason enough.
+        # A batch that is incomplete in the request is corrupt, but its size alone is reason enough.
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a batch of {size} bytes is larger than max.message.bytes of {self._health.name}, "
@@ -227,12 +228,14 @@ class LogWriter:
     def append_as_follower(
         self, buffer: Buffer, start: int, end: int, *, leader_epoch: int | None = None, gaps_allowed: bool = False
     ) -> AppendResult:
-        """Append batches that a leader wrote, with their offsets and epochs; an incomplete last one is left out.
+        """Append batches of a leader, with their offsets and epochs; an incomplete last one is ignored.
 
-        `leader_epoch` is that in which the leader leads: where it is given, what no CRC covers is checked, too.
-        `gaps_allowed`: offsets may be missing although the topic is not compacted. Returns the range appended,
-        `last_offset` below `base_offset` when no batch was whole. Raises KafkaError CORRUPT_MESSAGE when a batch is
-        damaged or its offsets go back; batches before it are appended.
+        `leader_epoch` is the current epoch of the leader: if given, fields without a CRC are checked too.
+        `gaps_allowed`:
+        offsets may be missing although the topic is not compacted. Returns the range appended, with `last_offset` below
+        `base_offset` if no batch was whole. Raises KafkaError CORRUPT_MESSAGE if a batch is damaged or its offsets go
+        back;
+        batches before it are appended.
         """
         offsets = self._offsets
         first = offsets.log_end_offset

@@ -50,9 +50,9 @@ class SegmentDamage(OttlaError):
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A whole batch and where it lies in its file; the CRC is checked by `batch.crc_matches()`.
+    """A whole batch and its position in the file; `batch.crc_matches()` checks the CRC.
 
-    A message of format v0 or v1, whose CRC was checked, comes as a batch with the same records.
+    A message of format v0 or v1 with a valid CRC is returned as a batch with the same records.
     """
 
     position: int
@@ -73,8 +73,9 @@ def base_offset_of(file_name: str) -> int | None:
 
 
 def iter_segment(stream: BinaryIO, *, position: int = 0, max_bytes: int | None = None) -> Iterator[StoredBatch]:
-    """The batches of a segment or snapshot file from `position` on, which starts one, while they begin before
-    `max_bytes`. Raises SegmentDamage at the first byte that is no whole batch or message, OSError."""
+    """Iterate over the batches of a segment or snapshot file from `position` on, where one starts, while they begin
+    before `max_bytes`. Raises SegmentDamage at the first byte that is not a whole batch or message, OSError.
+    """
     size = stream.seek(0, 2)
     stop = size if max_bytes is None else min(size, position + max_bytes)
     while position < stop:
@@ -87,7 +88,7 @@ def iter_segment(stream: BinaryIO, *, position: int = 0, max_bytes: int | None =
             position += stored.size_bytes
             continue
         if len(head) < HEADER_SIZE:
-            raise SegmentDamage(position, f"{len(head)} bytes are no batch header")
+            raise SegmentDamage(position, f"{len(head)} bytes are not a batch header")
         header = BATCH_HEADER.unpack(head)
         if header[MAGIC] != MAGIC_V2:
             raise SegmentDamage(position, f"magic {header[MAGIC]} names no message format")
@@ -102,9 +103,9 @@ def iter_segment(stream: BinaryIO, *, position: int = 0, max_bytes: int | None =
 
 
 def _message(stream: BinaryIO, position: int, head: bytes, left: int) -> StoredBatch:
-    """The message of format v0 or v1 that `stream` is at, and whose first bytes are `head`."""
+    """Return the message of format v0 or v1 at the position of `stream`; its first bytes are `head`."""
     if len(head) < SMALLEST_SIZE:
-        raise SegmentDamage(position, f"{len(head)} bytes are no message")
+        raise SegmentDamage(position, f"{len(head)} bytes are not a message")
     header = header_of_message(head, 0)
     length = header[BATCH_LENGTH] + LOG_OVERHEAD
     if not SMALLEST_SIZE <= length <= left:
@@ -135,7 +136,7 @@ def read_transaction_index(data: bytes) -> list[CompletedTransaction]:
     aborted = []
     for position in range(0, len(data), ENTRY.size):
         if len(data) - position < ENTRY.size:
-            raise SegmentDamage(position, f"{len(data) - position} bytes are no entry")
+            raise SegmentDamage(position, f"{len(data) - position} bytes are not an entry")
         version, *fields = ENTRY.unpack_from(data, position)
         if version != _ABORTED_VERSION:
             raise SegmentDamage(position, f"an entry has version {version}")
@@ -146,7 +147,7 @@ def read_transaction_index(data: bytes) -> list[CompletedTransaction]:
 def check_indexes(
     batches: Iterable[StoredBatch], offset_index: list[tuple[int, int]], time_index: list[tuple[int, int]]
 ) -> list[str]:
-    """What is wrong with the indexes of a segment, one sentence for each entry; empty when they are right."""
+    """Return the problems of a segment's indexes, one sentence for each entry; empty if they are correct."""
     problems: list[str] = []
     check = IndexCheck(offset_index, time_index, problems.append)
     for stored in batches:
@@ -183,8 +184,9 @@ def read_cleaned(data: bytes, path: str) -> set[str]:
 
 
 def read_log_starts(data: bytes, path: str) -> dict[str, int]:
-    """Where logs start that do so behind the beginning of their first segment, by the directory names of their
-    partitions: what a `log-start-offset-checkpoint` has. Raises SegmentDamage."""
+    """Return log start offsets inside of the first segment, by partition directory name: the content of
+    `log-start-offset-checkpoint`. Raises SegmentDamage.
+    """
     try:
         return {names.partition_dir(*partition): start for partition, start in parse_offsets(data, path).items()}
     except CheckpointCorruption as error:

@@ -1,14 +1,14 @@
 """One segment of a log: a data file and its indexes, and the regions of it that responses carry.
 
 Invariants:
-- `size_bytes` is the length of the data file as far as anybody may read; a failed append cuts the file back to it.
-- `max_timestamp` is the largest of all batches in the segment, or `UNLOADED` until somebody asks (`load_timestamps`).
-- A region holds a pin on the data file from its making to `release`. When a truncation cuts into a region that is still
-  held, its next read raises OSError: the connection closes instead of sending bytes of other batches.
-- Blocks are reserved ahead of the end only once the segment has grown to `_RESERVE_FROM`, in chunks, and given back on
+- `size_bytes` is the readable length of the data file; a failed append truncates the file back to it.
+- `max_timestamp` is the largest of all batches in the segment, or `UNLOADED` until it is needed (`load_timestamps`).
+- A region pins the data file from its creation to `release`. If a truncation cuts into a region in use, its next read
+  raises OSError: the connection closes instead of sending bytes of other batches.
+- Blocks are reserved ahead of the end only once the segment has grown to `_RESERVE_FROM`, in chunks, and released on
   roll, close and idleness, so that a thousand small partitions reserve nothing.
 
-Left out: what the batches mean (offsets, epochs, producers): `log_writer.py`.
+The meaning of batches (offsets, epochs, producers) is in `log_writer.py`.
 """
 
 from __future__ import annotations
@@ -118,8 +118,9 @@ class SegmentRegion:
         return count
 
     def is_cold(self, start: int, length: int) -> bool:
-        """Whether `length` bytes from `start` on, or those further behind them than the kernel reads ahead, are not
-        cached; see `FileRegion`."""
+        """Return whether the `length` bytes from `start` on, or those that the kernel reads ahead behind them, are not
+        cached; see `FileRegion`.
+        """
         position = self._position + start
         beyond = position + length + _READ_AHEAD_BYTES
         left = self._segment.size_bytes - beyond
@@ -182,9 +183,9 @@ class Segment:
         index_interval_bytes: int,
         suffix: str = "",
     ) -> None:
-        """A segment whose files exist; nothing is opened before it is used.
+        """Create a segment for existing files; they are opened on first use.
 
-        `suffix` stands behind the names of files that are not part of the log yet.
+        `suffix` is appended to the names of files that are not part of the log yet.
         """
         self._folder = folder
         self._suffix = suffix
@@ -212,7 +213,7 @@ class Segment:
     def create(
         cls, folder: Folder, base_offset: int, created_ms: int, index_interval_bytes: int, suffix: str = ""
     ) -> Segment:
-        """Make the files of an empty segment, cutting what a crash may have left under their names."""
+        """Create the files of an empty segment, truncating leftovers of a crash."""
         segment = cls(folder, base_offset, 0, created_ms, index_interval_bytes, suffix)
         segment._log.create_empty()
         segment._index = OffsetIndex(folder, base_offset, suffix)
@@ -226,7 +227,7 @@ class Segment:
         return self._log.path
 
     def mtime_ms(self) -> int:
-        """When the data file was last written, as its file system says. Raises OSError."""
+        """Return the modification time of the data file. Raises OSError."""
         return self._folder.disk.mtime_ms(self.path)
 
     @property
@@ -234,14 +235,14 @@ class Segment:
         return self._log
 
     def data_to_sync(self) -> list[Descriptor]:
-        """The log file, where it may hold what is not durable.
+        """Return the log file if it may contain volatile data.
 
-        An empty file that nothing was ever written to has no content to lose, and its name is the directory's.
+        A file that was never written to has no content to lose, and its name belongs to the directory.
         """
         return [self._log] if self.size_bytes or self.truncation_count or not self._log.made_empty else []
 
     def indexes_to_sync(self) -> list[Descriptor]:
-        """The index files that may hold what is not durable, with everything written; raises OSError."""
+        """Return the index files with volatile entries, all of them written; raises OSError."""
         return self._repairing(self._dirty_indexes)
 
     def _dirty_indexes(self) -> list[Descriptor]:
@@ -335,11 +336,11 @@ class Segment:
         self.size_bytes += length
 
     def overwrite(self, position: int, data: bytes) -> None:
-        """Write over bytes that nobody reads meanwhile, unsynced. Raises OSError."""
+        """Overwrite bytes without concurrent readers, unsynced. Raises OSError."""
         self._folder.disk.overwrite(self.path, data, position)
 
     def _cut_back(self, file: File, error: OSError) -> None:
-        """Take away what an append that failed has left."""
+        """Truncate the remainder of a failed append."""
         try:
             file.truncate(self.size_bytes)
         except OSError as second:
@@ -347,9 +348,9 @@ class Segment:
             raise TornAppendError(second.errno, reason, self.path) from error
 
     def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> bool:
-        """Take a batch that is now at `position` into the indexes, where it is due.
+        """Add a batch at `position` to the indexes, if an entry is due.
 
-        Whether they were made anew: then they know all that is written, also behind that batch.
+        Returns whether the indexes were rebuilt: then they contain everything written, also behind that batch.
         """
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
@@ -369,7 +370,7 @@ class Segment:
         return False
 
     def note_aborted(self, aborted: CompletedTransaction) -> bool:
-        """Take up a transaction whose marker, now in the segment, aborted it; whether a file is made for that."""
+        """Add an aborted transaction with its marker in this segment; returns whether that creates a file."""
         index = self.transaction_index
         if index is None:
             index = self.transaction_index = TransactionIndex(self._folder, self.base_offset, self._suffix)
@@ -379,17 +380,17 @@ class Segment:
 
     @property
     def awaits_file(self) -> bool:
-        """A full disk kept the file of aborted transactions from being made."""
+        """Whether a full disk prevented the creation of the file of aborted transactions."""
         return self.transaction_index is not None and not self.transaction_index.has_file
 
     @property
     def indexes_are_written(self) -> bool:
-        """Who reads the files of offset and time index only finds all entries there."""
+        """Whether the files of offset and time index contain all entries."""
         return all(index is None or index.is_written for index in (self._index, self._time_index))
 
     @property
     def aborted_are_written(self) -> bool:
-        """Who reads the files only finds all aborted transactions there."""
+        """Whether the files contain all aborted transactions."""
         return self.transaction_index is None or self.transaction_index.is_written
 
     def take_up_aborted(self) -> bool:
@@ -447,21 +448,22 @@ class Segment:
         return SegmentRegion(self, self._log, position, length)
 
     def find_offset(self, offset: int) -> Outline | None:
-        """The first batch whose last offset is `offset` or more; None when there is none."""
+        """Return the first batch with a last offset of at least `offset`, or None."""
         if offset == self._cut_offset:
             return self._cut
         return self._repairing(lambda: self._find(offset, UNLOADED))
 
     def leave_cut_batch(self, position: int, length: int) -> int:
-        """How much to read of the `length` bytes from the batch at `position` on, which they hold as a whole.
+        """Return how much to read of the `length` bytes from the batch at `position` on, which contain it whole.
 
-        A large batch that would be cut at their end is left out where the index knows it: a client would throw its
-        beginning away, and ask for it next. That question is answered without a search then.
+        A large batch that would be cut at their end is omitted if the index has it: a client would discard its
+        beginning
+        and fetch it next. Then that fetch needs no search.
         """
         end = position + length
         try:
             last_offset, cut = self.offset_index.lookup_position(end)
-        except _INDEX_DAMAGE:  # told and mended by the next search for an offset
+        except _INDEX_DAMAGE:  # logged and repaired by the next search for an offset
             return length
         if cut <= position or end - cut < WORTH_LEAVING_BYTES:
             return length
@@ -481,9 +483,9 @@ class Segment:
         return self._repairing(lambda: self.offset_index.offset_behind(position))
 
     def _repairing(self, use: Callable[[], T]) -> T:
-        """What `use` of the indexes gives; once more on new ones where they turn out to be damaged, or removed.
+        """Call `use` on the indexes, and again on rebuilt ones if they are damaged or removed.
 
-        Somebody may have written into them, or a disk: a search only believes entries that fit the batch they name.
+        A disk error or another process may have changed them: a search trusts only entries that fit their batch.
         """
         try:
             return use()
@@ -639,11 +641,11 @@ class Segment:
         self.max_timestamp_offset = self.base_offset
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the batch headers, which are trusted; `recovery` is for those that are not.
+        """Rebuild both indexes from the batch headers, which are trusted; `recovery` is for untrusted ones.
 
-        Rare, and done in one go: it blocks also where the caller must not.
+        Rare, and done in one step: it blocks even if the caller must not.
         """
-        logger.warning("the indexes of %s are damaged or missing, and are made anew", self.path, extra=RATE_LIMITED)
+        logger.warning("the indexes of %s are damaged or missing; rebuilding them", self.path, extra=RATE_LIMITED)
         descriptors = self._folder.descriptors
         known, descriptors.known = descriptors.known, None
         try:
@@ -709,13 +711,13 @@ class TornAppendError(OSError):
 
 
 class Readable(Protocol):
-    """Where a scan reads."""
+    """Source of a scan."""
 
     def read(self, length: int, position: int) -> bytes: ...
 
 
 def find_batch(file: Readable, position: int, end: int, offset: int, timestamp: int) -> Outline | None:
-    """The first batch from `position` on whose last offset reaches `offset` and whose time reaches `timestamp`."""
+    """Return the first batch from `position` on that reaches both `offset` and `timestamp`."""
     for outline in OutlineScan(file, position, end):
         _, _, last_offset, max_timestamp = outline
         if last_offset >= offset and max_timestamp >= timestamp:
