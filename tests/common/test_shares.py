@@ -56,7 +56,7 @@ def test_work_that_adds_itself_waits_for_the_next_turn() -> None:
     assert [loop.turn() for _ in range(4)] == [["a"], ["a"], ["a"], []]
 
 
-def test_work_that_is_cancelled_or_fails_stops_no_other() -> None:
+def test_cancelled_or_failed_work_does_not_stop_others() -> None:
     loop = Loop()
     loop.shares.add(lambda: loop.seen.append("cancelled")).cancel()
 

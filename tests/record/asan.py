@@ -3,10 +3,10 @@
     python tests/record/asan.py [--mutations 200000] [--seed 1]
 
 Builds `_batch.pyx` with -fsanitize=address,undefined in a temporary directory (gcc or clang, Cython and setuptools
-are needed) and starts itself again with the sanitizer's runtime preloaded. Bodies lie in `array('B')` under
-PYTHONMALLOC=malloc: an allocation of exactly their size, so that one byte too far is reported. Then it does the same
-with a planted defect, a length check taken out, and fails unless the sanitizer finds it: a run that can't see
-anything must not pass. Exit code 0 when all is well.
+are needed) and starts itself again with the sanitizer's runtime preloaded. Bodies are in `array('B')` under
+PYTHONMALLOC=malloc: an allocation of exactly their size, so that a read of one byte beyond it is reported. Then it
+repeats the run with a planted defect, a removed length check, and fails unless the sanitizer finds it: a run that
+detects nothing must not pass. Exit code 0 on success.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Batches against three independent implementations: kafka-python, aiokafka and librdkafka.
 
-librdkafka is asked through its in-process mock broker, which stores what a producer sent and gives it to consumers:
+librdkafka is tested through its in-process mock broker, which stores a producer's batches and returns them to
+consumers:
 so its own batches come to us unchanged, and ours go through its consumer, without a broker of ours.
 """
 
@@ -157,7 +158,7 @@ def mock_cluster():
 
 @pytest.mark.parametrize("codec", CODEC_NAMES)
 def test_we_read_what_librdkafka_builds(mock_cluster, codec):
-    # One batch as a rule; what was queued before the producer knew the partition's leader may go in one of its own.
+    # Usually one batch; messages queued before the producer knew the partition's leader may be in another one.
     producer = Producer(
         {"bootstrap.servers": mock_cluster.address, "compression.type": codec, "linger.ms": 10_000, "log_level": 0}
     )

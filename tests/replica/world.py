@@ -1,7 +1,7 @@
-"""Brokers' replicas joined in memory: real logs and handlers, a network and a controller of a few lines, virtual time.
+"""In-memory cluster of replicas: real logs and handlers, a simple network and controller, virtual time.
 
-What a broker is here: its log manager on a disk in memory, its replica manager, a dispatcher with Produce, Fetch and
-ListOffsets. The controller does what it is told, and commits ISR changes that are built on its newest state.
+A broker here has its log manager on a disk in memory, its replica manager, a dispatcher with Produce, Fetch and
+ListOffsets. The controller is scripted by the test, and commits ISR changes that are based on its newest state.
 """
 
 from __future__ import annotations
@@ -416,7 +416,7 @@ class World:
         return node
 
     def kill(self, node_id: int, *, power: bool = False) -> None:
-        """End a broker with everything it knew; with `power` the disk forgets what was not synced."""
+        """End a broker with its memory; with `power` the disk loses unsynced data."""
         node = self.nodes.pop(node_id)
         node.replicas.stop()
         for channel in node.clients:
@@ -443,8 +443,8 @@ class World:
             behind = node.publisher.image.offset < self.image.offset - 1
             node.publisher.publish(self.image, all_changes(self.image) if behind else changes)
 
-    def tell(self) -> None:
-        """Let everybody who missed something hear of it."""
+    def deliver_metadata(self) -> None:
+        """Deliver the missed metadata to all nodes."""
         self.publish(MetadataChanges())
 
     def create_topic(self, replicas: tuple[int, ...] = (1, 2, 3), partitions: int = 1) -> None:
@@ -510,7 +510,7 @@ class World:
         return ErrorCode.NONE
 
     def assign_directories(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
-        """Who lies in no directory is not in the ISR, and leads nothing, unless nobody else is in it."""
+        """A replica in no directory is not in the ISR and leads nothing, unless it is the only one in the ISR."""
         for directory in request.directories:
             for asked in [asked for topic in directory.topics for asked in topic.partitions]:
                 state, broker_id = self.state(asked.partition_index), request.broker_id
@@ -590,7 +590,7 @@ class World:
         )
 
     def settle(self, *nodes: int, index: int = 0) -> None:
-        """Wait until these replicas are in sync, and compare what they hold."""
+        """Wait until these replicas are in sync, and compare their records."""
         self.loop.run_until(lambda: self.in_sync(*nodes, index=index))
         logs = [self.nodes[node].partition(index).log for node in nodes]
         start, end = max(log.log_start_offset for log in logs), logs[0].log_end_offset

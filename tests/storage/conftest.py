@@ -52,7 +52,7 @@ class FakeRng:
 
 
 class InlinePool:
-    """A blocking pool that runs its work when told to."""
+    """Blocking pool that runs its work on demand."""
 
     def __init__(self) -> None:
         self.queue: list[tuple[Callable, Callable]] = []
@@ -104,7 +104,7 @@ class CrashDisk(MemoryDisk):
         self.files.sync_directory(posixpath.dirname(path))
 
     def crash(self, rng: FakeRng) -> None:
-        """Power failure: forget what was not durable, as far as chance wants."""
+        """Power failure: drop volatile data, as far as the random choices decide."""
         self.files.lose_power(rng)
         self.open_count = 0
 

@@ -77,7 +77,7 @@ def manager(fakes, disk, clock) -> LogManager:
     return manager
 
 
-def test_a_copy_takes_the_place_of_the_log(fakes, disk, clock, manager):
+def test_copy_replaces_log(fakes, disk, clock, manager):
     manager.cleaner_checkpoint.put(KEY, 3)
     before = fakes.read_log(manager.get_log(*KEY))
     move(manager, 1)
@@ -175,7 +175,7 @@ def failing(what: str, where_: str):
 
 
 @pytest.mark.parametrize("note", [None, b"", b"cut0", b"\xa5garbage"])
-def test_what_can_not_be_told_apart_is_refused(fakes, disk, clock, manager, note):
+def test_ambiguous_directories_are_rejected(fakes, disk, clock, manager, note):
     disk.fault = failing("rename", "/a/t-0")
     move(manager, 1)
     assert where(manager) == ["/b"]
@@ -188,8 +188,8 @@ def test_what_can_not_be_told_apart_is_refused(fakes, disk, clock, manager, note
         fakes.open_manager(disk, clock, directory=DIRS)
 
 
-def test_the_directory_that_was_left_is_offline_at_the_next_start(fakes, disk, clock, manager):
-    """It could not be renamed there; when it is back, what it has is the older one."""
+def test_old_directory_may_be_offline_at_next_start(fakes, disk, clock, manager):
+    """It could not be renamed there; when it is back, its log is the older one."""
     disk.fault = failing("rename", "/a/t-0")
     move(manager, 1)
     put(fakes, manager.get_log(*KEY), clock)
@@ -208,7 +208,7 @@ def test_the_directory_that_was_left_is_offline_at_the_next_start(fakes, disk, c
     assert left(disk) == ["/b/t-0"]
 
 
-def test_a_name_that_is_not_durable_is_appended_to_by_nobody(fakes, disk, clock, manager):
+def test_log_with_volatile_name_rejects_appends(fakes, disk, clock, manager):
     log = manager.get_log(*KEY)
     manager.futures.create(manager.directories[1], KEY, TOPIC_ID, log.config)
     copy = copy_rest(manager, log)
@@ -224,7 +224,7 @@ def test_a_name_that_is_not_durable_is_appended_to_by_nobody(fakes, disk, clock,
     assert fakes.open_manager(disk, clock, directory=DIRS).get_log(*KEY).log_end_offset == RECORDS
 
 
-def test_a_wish_is_for_one_creation_and_not_for_ever(fakes, disk, clock):
+def test_requested_directory_applies_to_one_creation(fakes, disk, clock):
     manager = fakes.open_manager(disk, clock, directory=DIRS)
     manager.futures.set_target_dir(KEY, "/b")
     manager.create_log(*KEY)

@@ -138,8 +138,8 @@ class Machine:
             assert durable_end <= log.log_end_offset <= self.end
         if log.log_end_offset < self.end:
             self.cut(log.log_end_offset)
-        # The start offset is written with the checkpoints; until then deleted records may come back. When what is left
-        # ends before it, the log begins empty there.
+        # The start offset is written with the checkpoints; until then deleted records may return. If the remaining log
+        # ends before it, the log restarts empty there.
         self.start = log.log_start_offset
         if self.start == log.log_end_offset:
             self.batches.clear()
@@ -254,7 +254,7 @@ KILL = ("kill", 0, 0)
 @pytest.mark.parametrize(
     "operations",
     [
-        pytest.param([("power_failure", None, 0), APPEND, FLUSH_FULL], id="what a power failure left of a new log"),
+        pytest.param([("power_failure", None, 0), APPEND, FLUSH_FULL], id="new log after a power failure"),
         pytest.param([KILL, APPEND, FLUSH_FULL], id="a new log that was never flushed"),
         pytest.param([APPEND, FLUSH, CHECKPOINT, ROLL, APPEND, KILL, FLUSH], id="a segment made before a kill"),
         pytest.param([APPEND, FLUSH, CHECKPOINT, ROLL, KILL, STOP, APPEND, FLUSH], id="a kill and a clean stop"),
@@ -262,8 +262,8 @@ KILL = ("kill", 0, 0)
         pytest.param([STOP, APPEND, FLUSH_FULL], id="a clean stop of an empty log"),
     ],
 )
-def test_a_flush_makes_names_of_a_life_before_durable(fakes, operations) -> None:
-    """What a life before this one made, and did not sync, is not in the directory yet for a power failure."""
+def test_flush_makes_names_of_earlier_process_durable(fakes, operations) -> None:
+    """Names that an earlier process created without a sync are still lost in a power failure."""
     for seed in range(1, 30):
         for last in range(1, 10):
             machine = Machine(fakes)
@@ -272,7 +272,7 @@ def test_a_flush_makes_names_of_a_life_before_durable(fakes, operations) -> None
                 machine.check()
 
 
-def test_a_log_without_a_topic_id_is_in_its_directory_after_a_flush(fakes) -> None:
+def test_log_without_topic_id_is_durable_after_flush(fakes) -> None:
     for seed in range(1, 10):
         machine = Machine(fakes)
         machine.manager.delete_log("t", 0)

@@ -1,4 +1,4 @@
-"""What goes on in turns beside a log's owner: the steps of the cleaner's worker, and work in the pool."""
+"""Steps that run in turns next to a log's owner: those of the cleaner's worker, and work in the pool."""
 
 from __future__ import annotations
 
