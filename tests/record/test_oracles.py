@@ -1,8 +1,7 @@
 """Batches against three independent implementations: kafka-python, aiokafka and librdkafka.
 
 librdkafka is tested through its in-process mock broker, which stores a producer's batches and returns them to
-consumers:
-so its own batches come to us unchanged, and ours go through its consumer, without a broker of ours.
+consumers: so its own batches come to us unchanged, and ours go through its consumer, without a broker of ours.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 The list contains every written batch. A record missing in the log must have been removed rightly: it was aborted, a
 later one has its key, it is an expired tombstone, or retention deleted its segment. The read_committed view of each
-key,
-and the next sequence number of each producer, are recomputed from the list each time.
+key, and the next sequence number of each producer, are recomputed from the list each time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Transactions of a log against a list: random schedules of batches, markers, cuts, stops, kills and power failures.
 
 The list contains every batch and marker. Open and aborted transactions, the next batch of each producer, and the view
-of
-a read_committed consumer are recomputed from it each time.
+of a read_committed consumer are recomputed from it each time.
 """
 
 from __future__ import annotations
@@ -334,8 +333,7 @@ class Machine:
         oracle = Oracle(self.entries)
         stable = self.log.last_stable_offset(self.high_watermark)
         # A transaction decided before a start or a truncation may be unknown if a snapshot reaches beyond its marker,
-        # and a
-        # deleted one if no snapshot has it.
+        # and a deleted one if no snapshot has it.
         left = oracle if self.whole else Oracle([entry for entry in self.entries if entry.last_offset >= self.start])
         at_least = oracle.stable(self.high_watermark, self.start, 0)
         at_most = left.stable(self.high_watermark, self.start, self.decided_from)

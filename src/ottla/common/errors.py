@@ -203,15 +203,15 @@ RETRIABLE_ERRORS = frozenset(
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
-"""The codes a client may answer by trying again, after a metadata refresh where that helps."""
+"""Retriable error codes, some of them after a metadata refresh."""
 
 
 class OttlaError(Exception):
-    """Base of everything Ottla raises on purpose."""
+    """Base of all exceptions of Ottla."""
 
 
 class KafkaError(OttlaError):
-    """An expected failure with the code that the client gets."""
+    """An expected failure with the error code for the client."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)
@@ -220,7 +220,7 @@ class KafkaError(OttlaError):
 
 
 class ProtocolError(OttlaError):
-    """Bytes that can't be answered: the connection closes. The message names the reason and no payload."""
+    """Bytes without a possible response: the connection closes. The message has the reason and no payload."""
 
 
 class OperatorError(OttlaError):

@@ -12,4 +12,4 @@ AUDIT_LOGGER = "kafka.authorizer.logger"
 """Apache Kafka's logger name for its authorizer: refusals and changes at INFO, other allowed requests at DEBUG."""
 
 RATE_LIMITED = MappingProxyType({"rate_limited": True})
-"""For `extra=` of a log call that a client can cause."""
+"""Value of `extra=` for a log call that a client can cause."""

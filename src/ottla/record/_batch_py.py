@@ -28,7 +28,7 @@ from ottla.record.errors import (
 )
 
 INDEX_WIDTH = 8
-"""int64 values that `index_records` gives for each record."""
+"""Number of int64 values of `index_records` for each record."""
 
 _MIN_RECORD_SIZE = 7
 _MIN_HEADER_SIZE = 2
@@ -45,7 +45,7 @@ _Row = tuple[int, int, int, int, int, int, int, int]
 
 
 class _Defect(Exception):
-    """One of the defects of `ottla.record.errors`, on its way to the loop that knows the record's index."""
+    """A defect of `ottla.record.errors`, raised to the loop that knows the record's index."""
 
     def __init__(self, defect: int) -> None:
         super().__init__(defect)
@@ -92,7 +92,7 @@ def _skip_headers(buffer: Buffer, position: int, end: int, count: int) -> int:
 
 
 def _read_record(buffer: Buffer, position: int, end: int) -> tuple[_Row, int]:
-    """One record: its row of the index, and the position after it."""
+    """Parse one record: returns its row of the index, and the position after it."""
     length, position = _read_varint(buffer, position, end)
     if length < 1 or length > end - position:
         raise _Defect(BAD_LENGTH)
@@ -203,7 +203,8 @@ def refused_records(
         if row[0] != number:
             raise invalid_record(BAD_OFFSET_DELTA, number)
         keyless = needs_keys and row[3] < 0
-        timestamp = (base_timestamp + row[1] + _INT64_RANGE // 2) % _INT64_RANGE - _INT64_RANGE // 2  # as int64 wraps
+        # overflow as int64
+        timestamp = (base_timestamp + row[1] + _INT64_RANGE // 2) % _INT64_RANGE - _INT64_RANGE // 2
         if keyless or (timestamp != _NO_TIMESTAMP and not earliest <= timestamp <= latest):
             total += 1
             if len(found) < limit:
@@ -212,9 +213,9 @@ def refused_records(
 
 
 def oversized_record(buffer: Buffer, start: int, end: int, count: int, max_bytes: int) -> int:
-    """The size of the first record larger than `max_bytes`, as its length field states it; 0 without one.
+    """Return the size of the first record larger than `max_bytes`, by its length field; 0 without one.
 
-    Raises InvalidRecord for a malformed one before it; whether the records fill the range is for `refused_records`.
+    Raises InvalidRecord for a malformed record before it; `refused_records` checks whether the records fill the range.
     """
     _check_entry(buffer, start, end, count)
     position = start
@@ -230,7 +231,7 @@ def oversized_record(buffer: Buffer, start: int, end: int, count: int, max_bytes
 
 
 def max_timestamp(buffer: Buffer, start: int, end: int, count: int) -> tuple[int, int]:
-    """(timestamp_delta, offset_delta) of the first record with the largest timestamp; (-1, -1) without records."""
+    """Return (timestamp_delta, offset_delta) of the first record with the largest timestamp; (-1, -1) if empty."""
     found = (-1, -1)
     for row in _rows(buffer, start, end, count):
         if found[1] < 0 or row[1] > found[0]:
@@ -241,7 +242,7 @@ def max_timestamp(buffer: Buffer, start: int, end: int, count: int) -> tuple[int
 def find_timestamp(
     buffer: Buffer, start: int, end: int, count: int, timestamp_delta: int, first_offset_delta: int
 ) -> tuple[int, int] | None:
-    """(timestamp_delta, offset_delta) of the first record at or after both deltas, None when there is none."""
+    """Return (timestamp_delta, offset_delta) of the first record at or after both deltas, or None."""
     found = None
     for row in _rows(buffer, start, end, count):
         if found is None and row[1] >= timestamp_delta and row[0] >= first_offset_delta:
@@ -250,7 +251,7 @@ def find_timestamp(
 
 
 def parse_headers(buffer: Buffer, start: int, length: int) -> tuple[Header, ...]:
-    """The headers in a range that `index_records` gave; raises InvalidRecord when they do not fill it exactly.
+    """Return the headers in a range of `index_records`; raises InvalidRecord if they do not fill it exactly.
 
     A key that is not UTF-8 gets replacement characters, as in Java.
     """
@@ -279,7 +280,7 @@ def parse_headers(buffer: Buffer, start: int, length: int) -> tuple[Header, ...]
 
 
 def parse_records(buffer: Buffer, start: int, end: int, count: int) -> list[ParsedRecord]:
-    """(offset_delta, timestamp_delta, key, value, headers) of each record."""
+    """Return (offset_delta, timestamp_delta, key, value, headers) of each record."""
     records: list[ParsedRecord] = []
     for offset_delta, timestamp_delta, key_start, key_length, value_start, value_length, headers_start, length in _rows(
         buffer, start, end, count

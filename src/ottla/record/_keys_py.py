@@ -28,15 +28,15 @@ _OFFSET_DELTA, _TIMESTAMP_DELTA, _KEY_START, _KEY_LENGTH, _, _VALUE_LENGTH, _HEA
 
 
 class KeyTable:
-    """The latest offset of each key, by the keyed hash of that, in one table with open addressing.
+    """Latest offset of each key, by its keyed hash, in one table with open addressing.
 
-    Pages of it that hold no key cost no memory.
+    Pages without keys cost no memory.
     """
 
     __slots__ = ("_capacity", "_secret", "_slots", "_table", "count")
 
     def __init__(self, slots: int, capacity: int, secret: bytes) -> None:
-        """Room for `slots` entries, of which `capacity`, fewer, may be taken. Raises MemoryError."""
+        """Create a table of `slots` entries, of which `capacity`, fewer, may be used. Raises MemoryError."""
         if not 0 < capacity < slots:
             raise InvariantError("a table of keys has a free entry")
         if len(secret) != SECRET_BYTES:
@@ -48,11 +48,11 @@ class KeyTable:
         """Keys in the table."""
         try:
             self._table = mmap.mmap(-1, slots * ENTRY_BYTES)
-        except (OSError, OverflowError) as error:  # it must not pass for an error of the disk
+        except (OSError, OverflowError) as error:  # it must not look like a disk error
             raise MemoryError(f"no room for {slots * ENTRY_BYTES} bytes of keys") from error
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._table.close()
 
     def _find(self, key: Buffer) -> tuple[int, bytes, int]:
@@ -68,9 +68,9 @@ class KeyTable:
             slot = slot + 1 if slot + 1 < self._slots else 0
 
     def note(self, body: Buffer, rows: array[int], base_offset: int, first_offset: int) -> int:
-        """Note the records from `first_offset` on, each as the latest of its key.
+        """Add the records from `first_offset` on, each as the latest of its key.
 
-        Returns how many of the rows were dealt with: fewer than there are when no more keys fit.
+        Returns the number of processed rows: fewer than given when no more keys fit.
         """
         view = memoryview(body)
         for at in range(0, len(rows), INDEX_WIDTH):

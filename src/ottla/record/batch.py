@@ -46,7 +46,7 @@ A tuple, so that no object is created for a batch on its way; headers of other f
 
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12
-"""Bytes of base offset and batch length, which batch_length does not count."""
+"""Size of base offset and batch length, which batch_length does not include."""
 
 LENGTH_POSITION = 8
 LEADER_EPOCH_POSITION = 12
@@ -100,7 +100,7 @@ class BatchView:
     __slots__ = ("_header", "buffer", "position")
 
     def __init__(self, buffer: Buffer, position: int = 0) -> None:
-        """Raises CorruptBatch when not even the header fits, or when its length is impossible."""
+        """Raises CorruptBatch if the header does not fit, or its length is impossible."""
         if position < 0 or len(buffer) - position < HEADER_SIZE:
             raise CorruptBatch("a batch header is cut short", position)
         self.buffer = buffer
@@ -151,7 +151,7 @@ class BatchView:
 
     @property
     def base_timestamp(self) -> int:
-        """Milliseconds that timestamp deltas count from; see `delete_horizon_ms` for its second meaning."""
+        """Base of timestamp deltas in milliseconds; see `delete_horizon_ms` for its second meaning."""
         return self._header[BASE_TIMESTAMP]
 
     @property
@@ -205,7 +205,7 @@ class BatchView:
 
     @property
     def compression(self) -> str:
-        """Kafka's name of the codec, or its number where there is no such codec."""
+        """Kafka's name of the codec, or its number if unknown."""
         codec_id = self._header[ATTRIBUTES] & COMPRESSION_MASK
         return CODEC_NAMES[codec_id] if codec_id < len(CODEC_NAMES) else str(codec_id)
 
@@ -224,11 +224,11 @@ class BatchView:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones and markers of this batch may go (KIP-534), None where the cleaner has set none."""
+        """Delete horizon of tombstones and markers in this batch (KIP-534), None if the cleaner has set none."""
         return self._header[BASE_TIMESTAMP] if self._header[ATTRIBUTES] & DELETE_HORIZON_MASK else None
 
     def compute_crc(self) -> int:
-        """CRC-32C of the bytes; raises CorruptBatch when the buffer ends inside the batch."""
+        """Compute CRC-32C of the bytes; raises CorruptBatch if the buffer ends inside the batch."""
         self._require_whole()
         with memoryview(self.buffer) as view:
             value: int = crc32c(view[self.position + ATTRIBUTES_POSITION : self.end])
@@ -238,12 +238,12 @@ class BatchView:
         return self.compute_crc() == self._header[CRC]
 
     def to_bytes(self) -> bytes:
-        """A copy of the batch; raises CorruptBatch when the buffer ends inside it."""
+        """Return a copy of the batch; raises CorruptBatch if the buffer ends inside it."""
         self._require_whole()
         return bytes(self.buffer[self.position : self.end])
 
     def body(self, max_bytes: int = DEFAULT_MAX_BYTES) -> memoryview:
-        """The records, decompressed to at most `max_bytes`; a view of the buffer where they are not compressed.
+        """Return the records, decompressed to at most `max_bytes`; a view of the buffer if they are not compressed.
 
         Raises CorruptBatch, and KafkaError as `compression.decompress` does.
         """
@@ -318,9 +318,9 @@ def unsupported_magic(magic: int, position: int) -> KafkaError:
 
 
 def iter_batches(buffer: Buffer, start: int = 0, end: int | None = None) -> Iterator[BatchView]:
-    """The complete batches in `buffer[start:end]`; an incomplete last one is left out, as a fetch may cut it.
+    """Iterate over the complete batches in `buffer[start:end]`; an incomplete last one, as in a fetch, is ignored.
 
-    Raises CorruptBatch where the bytes can't be a batch, KafkaError UNSUPPORTED_FOR_MESSAGE_FORMAT at format v0 or v1.
+    Raises CorruptBatch for invalid bytes, KafkaError UNSUPPORTED_FOR_MESSAGE_FORMAT for format v0 or v1.
     """
     stop = len(buffer) if end is None else min(end, len(buffer))
     position = start

@@ -29,12 +29,12 @@ LZ4 = 3
 ZSTD = 4
 
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
-"""Kafka's names, at the position of their number."""
+"""Kafka's names, indexed by number."""
 
 CODEC_IDS = {name: number for number, name in enumerate(CODEC_NAMES)}
 
 DEFAULT_MAX_BYTES = 128 * 1024 * 1024
-"""Bound of a decompressed batch body where the caller sets none."""
+"""Default limit of a decompressed batch body."""
 
 _FIRST_OUTPUT_SIZE = 64 * 1024
 _OUTPUT_PER_INPUT = 4
@@ -74,7 +74,8 @@ def _too_large(codec_id: int, max_bytes: int) -> KafkaError:
 
 
 def compress(codec_id: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` in the form that all clients read; `level` is that of Kafka's settings, None their default (KIP-390).
+    """Compress `data` in the form that all clients read; `level` as in Kafka's settings, None for the default
+    (KIP-390).
 
     Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
     """
@@ -95,7 +96,7 @@ def compress(codec_id: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec_id: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) -> memoryview:
-    """The bytes behind `data`, at most `max_bytes` of them; a view of `data` itself for codec 0.
+    """Decompress `data` to at most `max_bytes`; a view of `data` itself for codec 0.
 
     Raises KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
     """
@@ -119,14 +120,14 @@ def _new_output(size: int) -> bytearray | mmap.mmap:
         return bytearray(size)
     try:
         return mmap.mmap(-1, size)
-    except OSError as error:  # it means the same as for bytearray, and must not pass for an error of the disk
+    except OSError as error:  # the same as for bytearray; it must not look like a disk error
         raise MemoryError(f"no room for {size} bytes") from error
 
 
 def _decompress_bounded(
     codec_id: int, decompress_into: Callable[[Buffer, bytearray | mmap.mmap], int], data: Buffer, max_bytes: int
 ) -> memoryview:
-    """Decompress into a buffer that grows up to the bound; starting over costs a third more at worst."""
+    """Decompress into a buffer that grows up to the limit; restarts cost at worst a third more."""
     size = min(max_bytes, max(_FIRST_OUTPUT_SIZE, _OUTPUT_PER_INPUT * len(data)))
     while True:
         output = _new_output(size)
@@ -143,7 +144,7 @@ def _decompress_bounded(
 
 
 def _snappy_length(block: Buffer, max_bytes: int, limit: int) -> int:
-    """The length that a raw block promises, once it is plausible; `limit` names the bound in the error."""
+    """Return the length stated by a raw block, if plausible; `limit` names the limit in the error."""
     try:
         length: int = cramjam.snappy.decompress_raw_len(block)
     except cramjam.DecompressionError as error:
@@ -156,7 +157,7 @@ def _snappy_length(block: Buffer, max_bytes: int, limit: int) -> int:
 
 
 def _snappy_block(block: Buffer, left: int, max_bytes: int) -> memoryview:
-    """A raw block of at most `left` bytes; `max_bytes` names the bound in the error."""
+    """Decompress a raw block to at most `left` bytes; `max_bytes` names the limit in the error."""
     length = _snappy_length(block, left, max_bytes)
     piece = _new_output(length)
     try:
@@ -176,7 +177,7 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> memoryview:
     end = len(view)
     position = 0
     while position < end:
-        if view[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:  # streams may follow one another
+        if view[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:  # streams may be concatenated
             if end - position < _XERIAL_HEADER_SIZE:
                 raise _corrupt(SNAPPY, "the xerial header is cut short")
             position += _XERIAL_HEADER_SIZE

@@ -44,9 +44,9 @@ class InvalidRecord(KafkaError):
 
 
 class RecordsRefused(KafkaError):
-    """Records of a batch that their topic does not take: INVALID_RECORD or INVALID_TIMESTAMP (KIP-467).
+    """Records of a batch that their topic rejects: INVALID_RECORD or INVALID_TIMESTAMP (KIP-467).
 
-    `records` names them: (number in the batch, the reason in Kafka's words). The message is Kafka's summary.
+    `records` has (number in the batch, Kafka's message) of each. The message is Kafka's summary.
     """
 
     def __init__(self, code: ErrorCode, message: str, records: tuple[tuple[int, str], ...]) -> None:
@@ -55,5 +55,5 @@ class RecordsRefused(KafkaError):
 
 
 def invalid_record(defect: int, record_index: int) -> InvalidRecord:
-    """The exception for one of the defects above in the record of that index."""
+    """Return the exception for one of the defects above in the record with that index."""
     return InvalidRecord(f"record {record_index}: {_DEFECTS[defect]}")

@@ -1,4 +1,4 @@
-"""Which of fetched batches a reader sees: no control batch, and none of an aborted transaction."""
+"""Filter of fetched batches for consumers: removes control batches and aborted transactions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.record.control import ControlRecordType, control_record_type
 
 
 class Aborted(Protocol):
-    """One aborted transaction, as a Fetch response lists it."""
+    """One aborted transaction of a Fetch response."""
 
     @property
     def producer_id(self) -> int: ...
@@ -19,7 +19,7 @@ class Aborted(Protocol):
 
 
 class AbortedAt(NamedTuple):
-    """An `Aborted` where no response lists it."""
+    """An `Aborted` for a response without a list."""
 
     producer_id: int
     first_offset: int

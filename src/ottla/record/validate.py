@@ -69,7 +69,7 @@ _MAX_RECORDS = DEFAULT_MAX_BYTES // _MIN_RECORD_SIZE
 """Maximum record count: a larger batch cannot be decompressed, so its offsets would be wasted."""
 
 Decompress = Callable[[int, Buffer], memoryview]
-"""The bytes behind the stored ones, by codec id; raises KafkaError."""
+"""Decompressed bytes, by codec id; raises KafkaError."""
 
 
 def _check_intact(buffer: Buffer, view: memoryview, start: int, end: int) -> BatchHeader:
@@ -92,14 +92,13 @@ def _check_intact(buffer: Buffer, view: memoryview, start: int, end: int) -> Bat
 def check_batch(
     buffer: bytearray, view: memoryview, start: int, end: int, unpack: Decompress = decompress
 ) -> BatchHeader:
-    """Check the client's batch at `buffer[start:end]` (`view` is a memoryview of the same buffer); its header.
+    """Check the client's batch at `buffer[start:end]` (`view` is a memoryview of the same buffer); returns its header.
 
     The batch may end before `end`. A max timestamp below the base timestamp, or below -1, is replaced in place by the
     records' own, or by -1 if they are all from before 1970, and the CRC renewed; `unpack` decompresses for that.
 
-    Raises KafkaError: CORRUPT_MESSAGE (length, magic, CRC),
-    UNSUPPORTED_FOR_MESSAGE_FORMAT (formats v0, v1), INVALID_TIMESTAMP, INVALID_RECORD (counts, control bit, codec,
-    producer fields).
+    Raises KafkaError: CORRUPT_MESSAGE (length, magic, CRC), UNSUPPORTED_FOR_MESSAGE_FORMAT (formats v0, v1),
+    INVALID_TIMESTAMP, INVALID_RECORD (counts, control bit, codec, producer fields).
     """
     header = _check_intact(buffer, view, start, end)
     _, batch_length, _, _, _, attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, _, _, count = (
@@ -143,7 +142,7 @@ def _set_max_timestamp(buffer: bytearray, start: int, header: BatchHeader, unpac
     with memoryview(buffer) as whole, whole[start + HEADER_SIZE : end] as stored:
         with unpack(header[ATTRIBUTES] & COMPRESSION_MASK, stored) as body:
             timestamp_delta, _ = max_timestamp_of(body, 0, len(body), header[RECORDS_COUNT])
-        # Apache Kafka counts from -1 on: records that are all from before 1970 have no place in a time index.
+        # Apache Kafka starts at -1: records that are all from before 1970 have no place in a time index.
         corrected = max(header[BASE_TIMESTAMP] + timestamp_delta, NO_TIMESTAMP)
         if corrected > _INT64_MAX:
             raise _invalid_timestamp(header[BASE_TIMESTAMP], corrected)
@@ -186,7 +185,7 @@ def patch_batch(buffer: bytearray | memoryview, start: int, base_offset: int, le
 
 
 def set_log_append_time(buffer: bytearray | memoryview, start: int, timestamp: int) -> None:
-    """Make `timestamp` (ms) that of all records of a batch that was checked before; renews the CRC."""
+    """Set the timestamp of all records of a checked batch to `timestamp` (ms), and renew the CRC."""
     (batch_length,) = _INT32.unpack_from(buffer, start + LENGTH_POSITION)
     (attributes,) = _INT16.unpack_from(buffer, start + ATTRIBUTES_POSITION)
     _INT16.pack_into(buffer, start + ATTRIBUTES_POSITION, attributes | TIMESTAMP_TYPE_MASK)

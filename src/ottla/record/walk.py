@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 IMPLEMENTATION: Literal["compiled", "pure"]
-"""Which twin serves; `ottla --version` prints it."""
+"""Name of the selected twin; `ottla --version` prints it."""
 
 try:
     from ottla.record._batch import (

@@ -39,7 +39,7 @@ class DirectoryAssignments:
     __slots__ = ("_controller", "_in_flight", "_membership", "_pending", "_scheduled", "_scheduler", "_stopped")
 
     def __init__(self, membership: Membership, controller: ControllerRequests, scheduler: Scheduler) -> None:
-        """`controller` is the way to the active one, which may be in this process."""
+        """`controller` sends to the active controller, which may be in this process."""
         self._membership = membership
         self._controller = controller
         self._scheduler = scheduler
@@ -49,7 +49,7 @@ class DirectoryAssignments:
         self._stopped = False
 
     def report(self, topic_id: Uuid, index: int, directory_id: Uuid) -> None:
-        """The replica is in that directory, and the metadata has another one."""
+        """Report the directory of a replica that differs from the metadata."""
         self._pending[topic_id, index] = directory_id
         self._schedule(0.0)
 

@@ -42,7 +42,7 @@ SESSION_EVICTION_S = 120.0
 """Time that a session is safe from eviction by a larger one, and that an idle one stays in a full cache."""
 
 MAX_CACHED_PARTITIONS = 500_000
-"""Over all sessions; one costs about 500 bytes while it is idle."""
+"""Limit over all sessions; a partition costs about 500 bytes while it is idle."""
 
 PartitionKey = tuple[TopicKey, int]
 
@@ -106,12 +106,12 @@ class SessionPartition:
         self.update(requested)
 
     def join(self, session: FetchSession) -> None:
-        """Belong to `session`, active at first."""
+        """Join `session`, active at first."""
         self._session = session
         session.active[self] = None
 
     def leave(self) -> None:
-        """Belong to no session any more."""
+        """Leave the session."""
         self._end_rest()
         if self._watch is not None:
             self._watch.unsubscribe(self)
@@ -121,7 +121,7 @@ class SessionPartition:
             self._session = None
 
     def listen(self, watch: Watch) -> None:
-        """Let the next touch of the partition's `watch` reach the session."""
+        """Subscribe the session to the partition's `watch`."""
         if self._session is not None and self._watch is None:
             self._watch = watch
             watch.subscribe(self)
@@ -134,11 +134,11 @@ class SessionPartition:
             self._resting = True
             session.active.pop(self, None)
             if not session.active:
-                session.active.clear()  # walking it would still pass over the places of all that were in it
+                session.active.clear()  # iteration would still step over the slots of all former entries
 
     @property
     def heard_s(self) -> float:
-        """When the session was used last while this rested in it, in seconds of the session's clock."""
+        """Time of the session's last use while this was idle in it, in seconds of the session's clock."""
         return self._session.last_used_s if self._resting and self._session is not None else self._rested_until_s
 
     def _end_rest(self) -> None:
@@ -146,7 +146,7 @@ class SessionPartition:
         self._resting = False
 
     def wake(self) -> Watch:
-        """The watch was touched: read this partition again."""
+        """Reactivate this partition: the watch was touched."""
         session = self._session
         if session is None:
             raise InvariantError("a partition that left its session was still subscribed")
@@ -167,7 +167,7 @@ class SessionPartition:
         if self._resting:
             self._end_rest()
         self.fetch_offset = requested.fetch_offset
-        # Kafka takes any negative epoch for none; other requests are stricter.
+        # Kafka treats any negative epoch as none; other requests are stricter.
         epoch = requested.current_leader_epoch
         leader_epoch = epoch if epoch > NO_EPOCH else NO_EPOCH
         if leader_epoch != self.current_leader_epoch:
@@ -253,7 +253,7 @@ class FetchSession:
                     gone.leave()
 
     def move_to_end(self, served: Iterable[SessionPartition]) -> None:
-        """Partitions that just gave records queue up behind the others, so that none starves under `max_bytes`."""
+        """Move partitions that just returned records behind the others, so that none starves under `max_bytes`."""
         active = self.active
         for partition in served:
             if partition in active:
@@ -261,7 +261,7 @@ class FetchSession:
                 active[partition] = None
 
     def end(self) -> None:
-        """Let go of all partitions; the session is used no more."""
+        """Release all partitions; the session is not used any more."""
         for partition in self.partitions.values():
             partition.leave()
 
@@ -280,7 +280,7 @@ class FetchContext:
 
     @property
     def incremental(self) -> bool:
-        """The request names only what changed, and is answered with news only."""
+        """Whether the request contains only changes, and its response only news."""
         return self._named is None
 
     @property
@@ -292,12 +292,12 @@ class FetchContext:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is fetched at all."""
+        """Whether no partition is fetched."""
         return not (self._named if self.session is None else self.session.partitions)
 
 
 class FetchSessionCache:
-    """All sessions of this broker, least recently used first."""
+    """Sessions of this broker, least recently used first."""
 
     __slots__ = ("_max_partitions", "_partition_count", "_purgatory", "_rng", "_sessions", "_slots", "evictions")
 
@@ -314,7 +314,7 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def partition_count(self) -> int:
-        """Partitions remembered over all sessions."""
+        """Number of partitions over all sessions."""
         return self._partition_count
 
     def ask_again(self) -> None:
@@ -337,7 +337,7 @@ class FetchSessionCache:
         now_s: float,
         max_partitions: int = MAX_CACHED_PARTITIONS,
     ) -> FetchContext:
-        """Match a request with its session. One that would grow beyond `max_partitions` is forgotten.
+        """Match a request with its session. A session that would exceed `max_partitions` is removed.
 
         Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.
         """
@@ -399,12 +399,12 @@ class FetchSessionCache:
         return session
 
     def forget(self, session_id: int) -> None:
-        """End a session; an unknown one is fine."""
+        """End a session; an unknown one is ignored."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partition_count -= len(session.partitions)
             session.end()
-            self._purgatory.touch(session.watch, force=True)  # a fetch that waits there would wait for nothing
+            self._purgatory.touch(session.watch, force=True)  # a fetch that waits there would never be woken
 
     def _make_room(self, privileged: bool, size: int, now_s: float) -> bool:
         sessions = self._sessions
@@ -439,7 +439,7 @@ class FetchSessionCache:
 
 
 def named_partitions(topics: RequestedTopics) -> list[SessionPartition]:
-    """The partitions of a request that names all of them, topic by topic; the last mention of a partition counts."""
+    """Return the partitions of a full request, topic by topic; the last mention of a partition counts."""
     by_topic: dict[TopicKey, dict[int, SessionPartition]] = {}
     for topic, requested_partitions in topics:
         by_index = {requested.partition: SessionPartition(topic, requested) for requested in requested_partitions}

@@ -51,14 +51,14 @@ from ottla.replica.truncation import first_fetch_offset, truncation_offset
 logger = logging.getLogger(__name__)
 
 FIRST_RETRY_S = 0.02
-"""The first retry of a partition or connection; each further one waits twice as long, up to `backoff_s`."""
+"""First backoff of a partition or connection; it doubles with each failure, up to `backoff_s`."""
 THROTTLE_CHECK_S = 0.2
 REFUSED_GAPS = 30
 """Number of times that a follower rejects batches with offset gaps before it accepts that the log was compacted."""
 PATIENCE_S = 0.05
 """Minimum age of a Fetch that is abandoned for new partitions; a younger one may return soon."""
 IDLE_BYTES = 64 * 1024
-"""Only after an answer that was smaller than this a Fetch is thought to wait; a stream of data is not broken off."""
+"""A Fetch counts as waiting only after a response smaller than this; a stream of data is not interrupted."""
 
 SESSION_ERRORS = frozenset(
     {
@@ -83,7 +83,7 @@ Key = tuple[bytes, int]
 
 
 class FetcherSettings(NamedTuple):
-    """The broker's settings `replica.fetch.*` and `replica.socket.timeout.ms`, defaults as in Kafka."""
+    """Broker settings `replica.fetch.*` and `replica.socket.timeout.ms`, with Kafka's defaults."""
 
     wait_ms: int = 500
     min_bytes: int = 1
@@ -115,7 +115,7 @@ class _Asked(NamedTuple):
 
 
 class _Followed:
-    """One partition that is fetched here."""
+    """One partition of this fetcher."""
 
     __slots__ = (
         "asked",
@@ -136,12 +136,12 @@ class _Followed:
         self.asked: _Asked | None = None
         """Position in the session; None while the session does not contain the partition."""
         self.lag = 0
-        """Records up to the leader's high watermark, as of its last answer."""
+        """Number of records up to the leader's high watermark, as of its last response."""
         self.retries = 0
         self.refusals = 0
         """Number of consecutive rejections by the log."""
         self.gaps_allowed = False
-        """The leader has had its time to look whether offsets that it leaves out are missing."""
+        """The leader has had time to check whether offsets that it omits are missing."""
         self.cut_committed_to: int | None = None
         """Offset of a truncation below the high watermark, under this leader and epoch."""
         self.refuses_leader = False
@@ -163,7 +163,7 @@ class _Followed:
 
 
 class ReplicaFetcher:
-    """The partitions of this broker that one leader leads; see the module."""
+    """Fetcher of the partitions that one leader leads; see the module."""
 
     __slots__ = (
         "_brought_bytes",
@@ -201,11 +201,11 @@ class ReplicaFetcher:
         self._changed: dict[Key, None] = {}
         """Ready partitions with an outdated position in the session."""
         self._forgotten: dict[Key, None] = {}
-        """Partitions that the session has and should not have."""
+        """Partitions to remove from the session."""
         self._session_id = INVALID_SESSION_ID
         self._session_epoch = INITIAL_EPOCH
         self._sessionless = False
-        """The leader has no room for a session, so that every request names everything."""
+        """Whether the leader has no session slot, so that every request contains all partitions."""
         self._in_flight = False
         self._request_number = 0
         self._hurried = 0
@@ -226,13 +226,13 @@ class ReplicaFetcher:
         return self._host, self._port
 
     def max_lag(self) -> int:
-        """Most records that a partition lacks of the leader's high watermark, as of the last answers."""
+        """Maximum lag of a partition behind the leader's high watermark in records, as of the last responses."""
         return max((followed.lag for followed in self._followed.values()), default=0)
 
     # --- partitions ------------------------------------------------------------------------------------------------
 
     def follow(self, partition: Partition) -> None:
-        """Fetch a partition, in the leader epoch that it is in now."""
+        """Add a partition, in its current leader epoch."""
         key = (partition.topic_id, partition.index)
         self.forget(key)
         followed = self._followed[key] = _Followed(partition)
@@ -255,7 +255,7 @@ class ReplicaFetcher:
             self._context.scheduler.call_later(max(0.0, PATIENCE_S - age_s), self._break_off, self._request_number)
 
     def _break_off(self, request_number: int) -> None:
-        """Give up a Fetch, if it still is under way, waits, and leaves a partition out."""
+        """Abandon a Fetch if it is still in flight, waits, and does not contain a partition."""
         connection = self._connection
         opens = self._session_epoch == INITIAL_EPOCH and not self._sessionless
         waits = self._in_flight and self._request_number == request_number and self._brought_bytes < IDLE_BYTES
@@ -264,14 +264,14 @@ class ReplicaFetcher:
             connection.close()
 
     def forget(self, key: Key) -> None:
-        """Fetch a partition no longer."""
+        """Remove a partition."""
         followed = self._followed.pop(key, None)
         if followed is not None:
             followed.cancel()
             self._make_unready(followed)
 
     def close(self) -> None:
-        """Give up the connection and all partitions."""
+        """Close the connection and remove all partitions."""
         self._closed = True
         for followed in self._followed.values():
             followed.cancel()
@@ -321,7 +321,7 @@ class ReplicaFetcher:
     # --- requests --------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        """Send at the end of this turn, when all that one step of the metadata brought is known."""
+        """Send at the end of this tick, when all changes of one metadata update are known."""
         if not self._scheduled and not self._in_flight and self._timer is None and not self._closed:
             self._scheduled = True
             self._context.scheduler.call_soon(self._send)
@@ -393,7 +393,7 @@ class ReplicaFetcher:
         self._session_epoch = INITIAL_EPOCH
 
     def _back_off(self) -> None:
-        """The connection or the session is of no use for now."""
+        """Retry later: the connection or the session failed."""
         self._reset_session()
         delay_s = min(self._context.settings.backoff_s, FIRST_RETRY_S * (1 << min(self._retries, 10)))
         self._retries += 1
@@ -414,7 +414,7 @@ class ReplicaFetcher:
                 self._make_unready(followed)
                 self._wake_later(followed, THROTTLE_CHECK_S)
 
-    # --- answers ---------------------------------------------------------------------------------------------------
+    # --- responses -------------------------------------------------------------------------------------------------
 
     def _answered(
         self, connection: PeerConnection, response: FetchResponse | None, error: BaseException | None
@@ -424,7 +424,7 @@ class ReplicaFetcher:
         if self._closed:
             return
         if response is None and renewing:
-            # A Fetch that opens a session ends the one that it names.
+            # A Fetch that opens a session ends the session that it names.
             self._session_epoch = INITIAL_EPOCH
             self._send()
             return
@@ -571,7 +571,7 @@ class ReplicaFetcher:
         self._retry_later(followed)
         return False
 
-    # --- a place that the leader does not have ---------------------------------------------------------------------
+    # --- offsets that the leader does not have ---------------------------------------------------------------------
 
     def _find_place(self, followed: _Followed) -> None:
         """Look up the leader's log range, since the leader has no record at this log's end."""
@@ -603,7 +603,7 @@ class ReplicaFetcher:
         self._make_ready(followed)
 
     def _ask_offset(self, followed: _Followed, timestamp: int, found: Callable[[int], None]) -> None:
-        """ListOffsets on the same connection, before the next Fetch."""
+        """Send ListOffsets on the same connection, before the next Fetch."""
         connection = self._connection
         if connection is None:
             self._retry_later(followed)

@@ -42,7 +42,7 @@ FINAL_ERRORS = frozenset(
         ErrorCode.INVALID_UPDATE_VERSION,
     }
 )
-"""The controller knows a newer state of the partition, which is on its way to this broker."""
+"""Errors that mean: the controller has a newer state of the partition, which this broker gets with the metadata."""
 
 NOT_ATTEMPTED_ERRORS = frozenset(
     {ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST}
@@ -63,7 +63,7 @@ Proposals = dict[Key, Proposal]
 
 
 class IsrChanges:
-    """The proposals of one broker."""
+    """ISR proposals of one broker."""
 
     __slots__ = (
         "_in_flight",
@@ -90,13 +90,13 @@ class IsrChanges:
         self._stopped = False
 
     def propose(self, partition: Partition, change: IsrChange) -> None:
-        """Send `change` with all others of this turn of the loop."""
+        """Send `change` with all others of this tick of the loop."""
         grows = len(change.isr) > len(partition.state.isr)
         self._unsent[partition.topic_id, partition.index] = Proposal(partition, change, grows)
         self._schedule(0.0)
 
     def stop(self) -> None:
-        """Send nothing any more."""
+        """Send no more proposals."""
         self._stopped = True
         self._unsent.clear()
 
@@ -162,7 +162,7 @@ class IsrChanges:
             self._schedule(RETRY_S)
 
     def _settle(self, proposal: Proposal, result: AlterPartitionPartitionResult) -> bool:
-        """Hand the outcome to the partition; False when it is to be sent again."""
+        """Pass the outcome to the partition; returns False if the proposal must be sent again."""
         partition, change, grows = proposal
         code = ErrorCode.for_code(result.error_code)
         statistics = self._statistics

@@ -71,7 +71,7 @@ class FollowerProgress:
 
     @property
     def last_caught_up_s(self) -> float:
-        """When it last held all that the leader had."""
+        """Time at which it last had all of the leader's log."""
         return self._caught_up_s if self.resting is None else max(self._caught_up_s, self.resting.heard_s)
 
     def fetched(
@@ -244,7 +244,7 @@ class Leadership:
     # --- changes of the ISR ----------------------------------------------------------------------------------------
 
     def expansion(self, replica_id: int, high_watermark: int) -> IsrChange | None:
-        """The ISR with `replica_id`, when that one is in sync and allowed to join."""
+        """Return the ISR with `replica_id`, if it is in sync and may join."""
         if self.proposed is not None or replica_id in self.isr:
             return None
         follower = self.followers[replica_id]
@@ -281,6 +281,6 @@ class Leadership:
         )
 
     def not_attempted(self, change: IsrChange) -> None:
-        """The controller surely did not do it: the committed ISR stands, and another may be proposed."""
+        """Drop the proposal: it was certainly not applied, so another may be proposed on the committed ISR."""
         if change.partition_epoch == self.partition_epoch:
             self.proposed = None

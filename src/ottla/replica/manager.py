@@ -63,11 +63,11 @@ LEADER_THROTTLED = "leader.replication.throttled.replicas"
 FOLLOWER_THROTTLED = "follower.replication.throttled.replicas"
 
 TopicProperties = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""A topic's overrides to its effective settings (`BrokerConfig.topic_properties`)."""
+"""Returns a topic's effective settings for its overrides (`BrokerConfig.topic_properties`)."""
 
 
 class ReplicationSettings(NamedTuple):
-    """The broker's settings of replication, defaults as in Kafka."""
+    """Broker settings of replication, with Kafka's defaults."""
 
     max_lag_s: float = 30.0
     listener_name: str = "PLAINTEXT"
@@ -78,7 +78,7 @@ class ReplicationSettings(NamedTuple):
 
 
 class ReplicaManager:
-    """The partitions of one broker."""
+    """Partitions of one broker."""
 
     __slots__ = (
         "_assignments",
@@ -140,7 +140,7 @@ class ReplicaManager:
         self._topic_properties = topic_properties
         self._image = MetadataImage()
         self._topics: dict[TopicKey, dict[int, Partition]] = {}
-        """Each topic's partitions under its name and under its id: both keys share one dictionary."""
+        """Partitions of each topic by its name and by its id: both keys share one dictionary."""
         self._listeners: dict[str, HighWatermarkListener] = {}
         self._unopened: dict[tuple[Uuid, int], str | None] = {}
         """Partitions of this broker with a log that failed to open, in the order of the attempts."""
@@ -187,7 +187,7 @@ class ReplicaManager:
     # --- lookup ----------------------------------------------------------------------------------------------------
 
     def find(self, topic: TopicKey, index: int) -> Partition:
-        """The partition by topic name or id. Raises KafkaError when it is not here."""
+        """Return the partition by topic name or id. Raises KafkaError if this broker does not have it."""
         partitions = self._topics.get(topic)
         if partitions is not None:
             partition = partitions.get(index)
@@ -207,12 +207,12 @@ class ReplicaManager:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def log_config(self, topic: TopicKey, index: int) -> LogConfig | None:
-        """The settings of a log that is here, None otherwise."""
+        """Return the settings of a log of this broker, or None."""
         partition = self._topics.get(topic, {}).get(index)
         return None if partition is None else partition.log.config
 
     def partitions(self) -> Iterator[Partition]:
-        """All partitions here, by topic as created and by number."""
+        """Iterate over all partitions of this broker, by topic in order of creation and by number."""
         for topic, partitions in self._topics.items():
             if isinstance(topic, str):
                 yield from partitions.values()
@@ -226,12 +226,14 @@ class ReplicaManager:
     # --- the cluster around this broker ----------------------------------------------------------------------------
 
     def broker_epoch(self, broker_id: int) -> int | None:
-        """The incarnation of a broker as the metadata has it."""
+        """Return the broker epoch in the metadata."""
         broker = self._image.brokers.get(broker_id)
         return None if broker is None else broker.broker_epoch
 
     def _eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """No broker that is fenced, shuts down or is another incarnation joins an ISR (KIP-841, KIP-903)."""
+        """Return whether a broker may join an ISR: not fenced, not shutting down, same incarnation (KIP-841,
+        KIP-903).
+        """
         broker = self._image.brokers.get(broker_id)
         return broker is not None and broker.active and broker.broker_epoch == broker_epoch
 
@@ -266,7 +268,7 @@ class ReplicaManager:
             quota.bytes_per_s = int(own.get(name) or default.get(name) or UNLIMITED)
 
     def preferred_read_replica(self, partition: Partition, rack: str, fetch_offset: int) -> int:
-        """The replica that a consumer in `rack` had better read from (KIP-392); -1 for this one."""
+        """Return the preferred replica of a consumer in `rack` (KIP-392); -1 for this one."""
         selector, leadership = self._settings.selector, partition.leadership
         if selector is None or leadership is None or not rack:
             return NO_REPLICA
@@ -287,7 +289,7 @@ class ReplicaManager:
         return self._fetchers.max_lag()
 
     def _shrink_isrs(self) -> None:
-        """Twice in `replica.lag.time.max.ms`, as long as there is a partition with other replicas."""
+        """Check ISRs twice in `replica.lag.time.max.ms`, as long as a partition with other replicas exists."""
         self._shrinking = None
         if self._stopped:
             return
@@ -307,7 +309,7 @@ class ReplicaManager:
         """Lead the partition, or fetch it from its leader, by its new state, unless it is damaged."""
         if self.repair.holds(partition):
             self._fetchers.forget((partition.topic_id, partition.index))
-            self.repair.go_on(partition)
+            self.repair.advance(partition)
         else:
             self._fetchers.follow(partition)
         if partition.leadership is not None:
@@ -364,7 +366,7 @@ class ReplicaManager:
             self._report_directory(topic, partition.index, known)
 
     def _check_opened(self, partition: Partition, directory_id: Uuid) -> None:
-        """See whether a log that was just opened may be followed with."""
+        """Check a newly opened log for damage before it may follow a leader."""
         log = partition.log
         if directory_id == LOST_UUID:
             self.repair.look_through(partition)
@@ -379,7 +381,7 @@ class ReplicaManager:
                 (partition.topic, partition.index), segment.base_offset, first, log.log_end_offset - 1, reason
             )
             logger.error("%s is damaged, its %s", segment.path, damage)
-            log.epochs.truncate_from_end(first)  # the next leader's would not be noted
+            log.epochs.truncate_from_end(first)  # the next leader's entry would not be added
             self.repair.found(partition, damage)
 
     # --- metadata --------------------------------------------------------------------------------------------------
@@ -389,8 +391,7 @@ class ReplicaManager:
         interrupted, or foreign data), and of replicas that moved to other brokers while this one was down.
 
         They would conflict with a new topic of that name. They are not removed, since only the operator can decide
-        that.
-        A log with a topic id one character off is this broker's own log with a damaged id, which is corrected.
+        that. A log with a topic id one character off is this broker's own log with a damaged id, which is corrected.
         """
         for log in self._logs.all_logs():
             topic = image.topic(log.topic)
@@ -419,9 +420,9 @@ class ReplicaManager:
             logger.warning("%s %s; its data is kept in %s", log.name, reason, directory)
 
     def apply(self, image: MetadataImage, changes: MetadataChanges) -> None:
-        """Follow one step of the metadata, the first of which names everything there is.
+        """Apply one metadata update; the first one contains everything.
 
-        New partitions may come up only after this returned: see `when_opened`.
+        New partitions may open only after the return: see `when_opened`.
         """
         brokers_changed = image.brokers is not self._image.brokers
         self._image = image
@@ -472,7 +473,7 @@ class ReplicaManager:
         self._release_waiters()
 
     def use_topic_properties(self, topic_properties: TopicProperties) -> None:
-        """The broker's own settings changed, and with them the defaults of topics."""
+        """Apply changed broker settings, which are the defaults of topics."""
         self._topic_properties = topic_properties
         self._opening_config = None
         for topic in self._image.topics:
@@ -552,7 +553,7 @@ class ReplicaManager:
             waiters.popleft()[1]()
 
     def _open(self, topic: TopicImage, index: int) -> None:
-        """Bring up one partition, with the state and the settings of the newest image."""
+        """Open one partition, with the state and the settings of the newest image."""
         partition = self._create(topic, index)
         if partition is None:
             return
@@ -595,7 +596,7 @@ class ReplicaManager:
             self._report_offline(topic.topic_id, index, directory_id)
             return None
         self._unopened.pop((topic.topic_id, index), None)
-        if directory_id != LOST_UUID:  # which is looked through first
+        if directory_id != LOST_UUID:  # which is scanned first
             self._report_directory(topic, index, directory_id)
         self._note_inspection(topic, config)
         high_watermark = self._logs.checkpointed_high_watermark(topic.name, index) or 0
@@ -681,7 +682,7 @@ class ReplicaManager:
             partition.stop()
 
     def _config_to_open(self, topic: TopicImage) -> LogConfig:
-        """The settings of a topic, read once for all of its partitions."""
+        """Return the settings of a topic, read once for all of its partitions."""
         cached = self._opening_config
         if cached is not None and cached[0] is self._image and cached[1] == topic.topic_id:
             return cached[2]
@@ -716,7 +717,7 @@ class ReplicaManager:
         self._removing.extend(partitions.values())
 
     def _remove_log(self, partition: Partition) -> None:
-        """The topic is gone, or another broker has this replica now."""
+        """Remove the partition: the topic is deleted, or the replica moved to another broker."""
         self._fetchers.forget((partition.topic_id, partition.index))
         partition.stop()
         try:

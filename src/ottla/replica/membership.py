@@ -17,13 +17,13 @@ class Membership(NamedTuple):
     peers: PeerNetwork
     controller: ControllerRequests
     broker_epoch: Callable[[], int]
-    """Of the registration that holds; -1 before."""
+    """Current broker epoch; -1 before registration."""
     names_directories: Callable[[], bool] = lambda: True
     """Whether the metadata contains log directories of replicas: a quorum's does, ZooKeeper's does not."""
 
 
 class _NoPeers:
-    """The other nodes of a cluster that has none."""
+    """Network to the other nodes of a single-node cluster, which has none."""
 
     def connect(self, host: str, port: int) -> PeerConnection:
         raise InvariantError(f"a broker without peers was to connect to {format_address(host, port)}")

@@ -90,7 +90,7 @@ class _Move:
         self.copy = copy
         self.directory = directory
         self.cut_count = -1
-        """Of the log when the copy was compared with it."""
+        """Truncation count of the log when the copy was compared with it."""
         self.due_s = 0.0
         self.failure = ""
         self.prepared = False
@@ -108,7 +108,7 @@ class _Move:
 
 
 class ReplicaMoves:
-    """See the module. Owned by the loop."""
+    """Moves of one broker. Owned by the loop."""
 
     __slots__ = ("_at_work", "_context", "_futures", "_moves", "_queue", "_stopped", "_timer", "quota")
 
@@ -118,7 +118,7 @@ class ReplicaMoves:
         self._moves: dict[Key, _Move] = {}
         self._queue: deque[_Move] = deque()
         self._at_work = False
-        """The pool has something of a move."""
+        """Whether the pool works for a move."""
         self._timer: TimerHandle | None = None
         self._stopped = False
         self.quota = ReplicationQuota()
@@ -170,7 +170,7 @@ class ReplicaMoves:
         self._schedule()
 
     def cancel(self, key: Key) -> None:
-        """The replica stays where it is."""
+        """Cancel: the replica stays in its directory."""
         move = self._drop(key)
         if move is not None:
             logger.info("%s stays in %s", move.partition.log.name, move.partition.log.directory)
@@ -184,13 +184,13 @@ class ReplicaMoves:
             logger.error("%s", error)
 
     def _take_back(self, move: _Move) -> None:
-        """The controller may count on the other directory."""
+        """Whether the controller may count on the new directory."""
         here = self._context.logs.directory_of(move.log_key)
         if move.reported_s is not None and here is not None:
             self._context.report(move.partition, here.directory_id)
 
     def forget(self, key: Key) -> None:
-        """The replica is no longer here; its copy goes with its log."""
+        """Drop the move with the replica; its copy is removed with its log."""
         self._drop(key)
 
     def _drop(self, key: Key) -> _Move | None:
@@ -225,18 +225,18 @@ class ReplicaMoves:
     # -------------------------------------------------------------------------------------------------------
 
     def copies(self) -> Iterator[tuple[Partition, Log]]:
-        """Partitions that are moved, and how far that is."""
+        """Return the moving partitions and their progress."""
         return iter([(move.partition, move.copy) for move in self._moves.values()])
 
     def max_lag(self) -> int:
-        """Most records that a copy lacks of its log."""
+        """Maximum lag of a copy behind its log, in records."""
         return max(
             (max(partition.log.log_end_offset - copy.log_end_offset, 0) for partition, copy in self.copies()),
             default=0,
         )
 
     def failed_count(self) -> int:
-        """Moves that rest after an error."""
+        """Number of moves that wait after an error."""
         return sum(1 for move in self._moves.values() if move.failure)
 
     # -- turns ---------------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class ReplicaMoves:
         self._timer = self._context.scheduler.call_later(delay_s, self._turn)
 
     def _turn(self) -> None:
-        """The first move that has something to do does it."""
+        """Run the first move that has work."""
         self._timer = None
         now_s = self._context.monotonic()
         if self.quota.limited and self.quota.exceeded(now_s):
@@ -331,7 +331,7 @@ class ReplicaMoves:
             self._caught_up(move)
 
     def _compare(self, move: _Move) -> None:
-        """Cut the copy where it leaves the log."""
+        """Truncate the copy where it diverges from the log."""
         log, copy = move.partition.log, move.copy
         if copy.log_start_offset > log.log_start_offset:
             copy.truncate_fully_and_start_at(log.log_start_offset)
@@ -350,7 +350,7 @@ class ReplicaMoves:
         move.cut_count = move.partition.cut_count
 
     def _follow(self, move: _Move) -> None:
-        """The other offsets of the log, as far as the copy reaches."""
+        """Copy the other offsets of the log, as far as the copy reaches."""
         log, copy = move.partition.log, move.copy
         start = log.log_start_offset
         is_empty = copy.log_end_offset == copy.log_start_offset
@@ -363,7 +363,7 @@ class ReplicaMoves:
     # -- copying -------------------------------------------------------------------------------------------------------
 
     def _read(self, move: _Move, known: Known) -> None:
-        """Find the next piece, by the pool where its place is not in memory, and have the pool read it."""
+        """Find the next piece, in the pool if its position is not in memory, and let the pool read it."""
         partition, copy = move.partition, move.copy
         log, cut_count = partition.log, partition.cut_count
         try:
@@ -420,7 +420,7 @@ class ReplicaMoves:
     # -- swapping ------------------------------------------------------------------------------------------------------
 
     def _caught_up(self, move: _Move) -> None:
-        """Both end alike, as of this turn."""
+        """Swap: log and copy have the same end in this tick."""
         if not move.prepared or move.loose_bytes > MOST_LOOSE_BYTES:
             self._prepare(move)
             return
@@ -481,7 +481,7 @@ class ReplicaMoves:
 
 
 def _conclude(_: None, error: BaseException | None) -> None:
-    """A note that stays is for the next start, which knows what to do with it."""
+    """Leave a remaining note to the next start, which handles it."""
     if isinstance(error, OSError):
         logger.warning("a move ends with the next start: %s", error)
     elif error is not None:

@@ -22,7 +22,7 @@ NO_TIMESTAMP = -1
 
 
 class FoundOffset(NamedTuple):
-    """An offset with the timestamp (ms) and leader epoch of its record; -1 each where there is none."""
+    """An offset with the timestamp (ms) and leader epoch of its record; -1 for missing values."""
 
     offset: int
     timestamp: int
@@ -46,7 +46,7 @@ def find_offset(
     if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
         return FoundOffset(log.log_start_offset, NO_TIMESTAMP, log.epochs.epoch_for_offset(log.log_start_offset))
     if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
-        # Without tiered storage nothing is tiered and nothing waits for upload (KIP-1005, KIP-1023).
+        # Without tiered storage no offset is tiered or waits for upload (KIP-1005, KIP-1023).
         return NOT_FOUND
     if timestamp == LATEST_TIMESTAMP:
         if not from_replica:
@@ -92,6 +92,6 @@ def offsets_before(
 
 
 def check_high_watermark(partition: Partition) -> None:
-    """Raise OFFSET_NOT_AVAILABLE right after an election, when answering could show offsets going back (KIP-207)."""
+    """Raise OFFSET_NOT_AVAILABLE right after an election, when offsets in the response could go back (KIP-207)."""
     if partition.high_watermark < partition.leader_epoch_start_offset:
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)

@@ -40,7 +40,7 @@ NO_OFFSET = -1
 READ_COMMITTED = 1
 
 HighWatermarkListener = Callable[[int, int], None]
-"""Called with the partition's number and its high watermark after each rise, also from inside an append."""
+"""Called with the partition's number and its high watermark after each rise, also within an append."""
 
 
 class PartitionState(NamedTuple):
@@ -62,9 +62,9 @@ class LeaderContext(NamedTuple):
     alive: Callable[[int], bool]
     """Whether a broker is registered and not fenced."""
     propose: Callable[[Partition, IsrChange], None]
-    """Asks the controller for another ISR; `isr_committed` or `isr_not_attempted` follow, or a new state."""
+    """Proposes an ISR to the controller; `isr_committed` or `isr_not_attempted` follow, or a new state."""
     suspect: Callable[[Partition, int], None]
-    """Hears that a follower does not get beyond an offset that this log has."""
+    """Called when a follower cannot fetch beyond an offset that this log has."""
 
 
 class EpochEnd(NamedTuple):
@@ -134,9 +134,9 @@ class Partition:
         """State of the other replicas; None on a follower or with a single replica."""
         self.offsets.begin_high_watermark(high_watermark)
         self.high_watermark_listener: HighWatermarkListener | None = None
-        """A coordinator that lives on this partition; set once, by `ReplicaManager.listen`."""
+        """The coordinator of this partition; set once, by `ReplicaManager.listen`."""
         self.fetch_watch = Watch()
-        """Consumers, which may read up to the high watermark."""
+        """Watch of consumers, which may read up to the high watermark."""
         self.follower_watch = Watch()
         """Watch of followers, which read fresh appends; touched by all news for a follower that has everything."""
         log.start_listener = self._log_start_moved
@@ -225,7 +225,7 @@ class Partition:
         self._purgatory.touch(self.follower_watch)
 
     def isr_committed(self, change: IsrChange, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]) -> None:
-        """The controller's answer to `change`, unless the metadata was faster."""
+        """Apply the controller's response to `change`, unless the metadata was faster."""
         state, leadership = self.state, self.leadership
         if leadership is None or leader_epoch != state.leader_epoch or partition_epoch < state.partition_epoch:
             return
@@ -235,7 +235,7 @@ class Partition:
         self._isr_changed()
 
     def isr_not_attempted(self, change: IsrChange) -> None:
-        """The controller refused `change` for now: the committed ISR stands."""
+        """Drop `change`, which the controller rejected for now: the committed ISR stays."""
         if self.proposal_stands(change) and self.leadership is not None:
             self.leadership.not_attempted(change)
             self._isr_changed()
@@ -267,7 +267,7 @@ class Partition:
         self._maybe_advance_high_watermark()
 
     def check_follower(self, current_leader_epoch: int, replica_id: int) -> None:
-        """Raise KafkaError unless this broker leads, in that epoch, a partition that has the replica."""
+        """Raise KafkaError unless this broker leads, in that epoch, a partition with that replica."""
         self.check_leader(current_leader_epoch)
         leadership = self.leadership
         if leadership is None or replica_id not in leadership.followers:
@@ -306,7 +306,7 @@ class Partition:
         return True
 
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Raise KafkaError unless this broker leads in the epoch that the client believes in (KIP-320)."""
+        """Raise KafkaError unless this broker leads in the epoch that the client expects (KIP-320)."""
         if self.offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         if current_leader_epoch != NO_EPOCH:
@@ -323,7 +323,7 @@ class Partition:
             self._purgatory.touch(watch, force=True)
 
     def check_readable(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Raise KafkaError unless a consumer may read here, from the leader or from a follower of it (KIP-392)."""
+        """Raise KafkaError unless a consumer may read here, from the leader or a follower (KIP-392)."""
         if self.is_leader or self.offline:
             self.check_leader(current_leader_epoch)
         elif self.state.leader_id == NO_LEADER or self.node_id not in self.state.replicas:
@@ -380,7 +380,7 @@ class Partition:
             buffer, start, end, self.state.leader_epoch, client=client, prepared=prepared, guard=guard
         )
         if result.duplicate:
-            # The first attempt may still wait for its fsync: then this one waits with it.
+            # The first attempt may still wait for its fsync: then this retry waits with it.
             result.needs_flush = result.last_offset < self._flush_owed
         else:
             self.appended_bytes += end - start
@@ -429,7 +429,7 @@ class Partition:
     def append_end_markers(self, markers: Sequence[EndMarker]) -> AppendResult:
         """End transactions here, each of another producer, after `check_end_marker` of each.
 
-        A transaction that is closed already gets another marker, as in Apache Kafka. Acknowledged as acks=all is.
+        A transaction that is already closed gets another marker, as in Apache Kafka. Acknowledged like acks=all.
         Raises KafkaError KAFKA_STORAGE_ERROR, with none of the markers in the log.
         """
         result = self.log.writer.append_end_markers(markers, self.state.leader_epoch)
@@ -441,7 +441,7 @@ class Partition:
         return result
 
     def append_end_marker(self, marker: EndMarker) -> AppendResult:
-        """End one transaction here. Raises as both above."""
+        """End one transaction here. Raises as both methods above."""
         self.check_end_marker(marker)
         return self.append_end_markers((marker,))
 
@@ -469,7 +469,7 @@ class Partition:
         self._purgatory.touch(self.produce_watch)
 
     def mark_offline(self) -> None:
-        """The disk failed under this replica: everything is answered KAFKA_STORAGE_ERROR from now on."""
+        """Take the replica offline after a disk error: all requests get KAFKA_STORAGE_ERROR from now on."""
         self.offline = True
         self._answer_all()
 
@@ -526,11 +526,13 @@ class Partition:
         self.cut_count += 1
         try:
             self.log.truncate_to(offset)
-        finally:  # a disk that refuses a part of it may have cut the log all the same
+        finally:  # a failed truncation may have changed the log all the same
             self._flush_owed = min(self._flush_owed, self.offsets.log_end_offset)
 
     def restart_at(self, offset: int) -> None:
-        """Drop everything: the leader's log begins later than this one ends. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Drop all records: the leader's log begins after the end of this one. Raises KafkaError
+        KAFKA_STORAGE_ERROR.
+        """
         self.cut_count += 1
         self.log.truncate_fully_and_start_at(offset)
         self._flush_owed = min(self._flush_owed, offset)
@@ -582,8 +584,8 @@ class Partition:
     ) -> ReadResult:
         """Stored batches from `offset` on, up to the high watermark or the last stable offset.
 
-        Raises KafkaError OFFSET_OUT_OF_RANGE, and WouldBlock as `Log.read` does; OFFSET_NOT_AVAILABLE at a follower that
-        has not got so far yet. Leadership was checked before by `check_leader` or `check_readable`.
+        Raises KafkaError OFFSET_OUT_OF_RANGE, and WouldBlock as `Log.read` does; OFFSET_NOT_AVAILABLE at a follower
+        that has not reached the offset. The caller has called `check_leader` or `check_readable`.
         """
         if offset > self.offsets.log_end_offset and not self.is_leader:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
@@ -608,7 +610,7 @@ class Partition:
         if fetch_offset < offsets.log_start_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if last_fetched_epoch == self.state.leader_epoch and fetch_offset <= offsets.log_end_offset:
-            return None  # without an object for each partition of each fetch
+            return None  # no object for each partition of each fetch
         found = self.epoch_end_offset(last_fetched_epoch)
         if found.end_offset == NO_OFFSET or found.leader_epoch == NO_EPOCH:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "the epoch of the last fetched record is not known here")
@@ -630,7 +632,7 @@ class Partition:
         return self.diverging_epoch(fetch_offset, last_fetched_epoch)
 
     def epoch_end_offset(self, leader_epoch: int) -> EpochEnd:
-        """The end of the largest epoch that is not above `leader_epoch` (KIP-101, KIP-279)."""
+        """Return the end of the largest epoch that is not above `leader_epoch` (KIP-101, KIP-279)."""
         if leader_epoch == self.state.leader_epoch:
             return EpochEnd(leader_epoch, self.log.log_end_offset)
         epoch, end_offset = self.log.epoch_end_offset(leader_epoch)
@@ -643,7 +645,7 @@ class Partition:
         return own if self.leadership is None else self.leadership.lowest_log_start(own, self._leader_context.alive)
 
     def delete_records(self, offset: int) -> int:
-        """Raise the log start to `offset` (-1: the high watermark); returns the new low watermark.
+        """Raise the log start offset to `offset` (-1: the high watermark); returns the new low watermark.
 
         Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark or below -1, POLICY_VIOLATION unless the topic's
         cleanup policy is `delete`.

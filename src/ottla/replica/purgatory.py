@@ -26,30 +26,30 @@ class Subscriber(Protocol):
     """Receiver of the next change at a watch, without waiting there."""
 
     def wake(self) -> Watch:
-        """The watch was touched, and no longer knows this subscriber. The result is touched next."""
+        """The watch was touched, and removed this subscriber. The returned watch is touched next."""
         ...
 
 
 class Watch:
-    """A place where operations wait for one thing to change."""
+    """Operations that wait for the same change."""
 
     __slots__ = ("force", "subscribers", "touched", "waiters")
 
     def __init__(self) -> None:
         self.waiters: dict[DelayedOperation, None] = {}
         self.subscribers: dict[Subscriber, None] | None = None
-        """In the order in which they came; None while there are none, since most watches never have one."""
+        """In order of arrival; None while empty, since most watches never have one."""
         self.touched = False
         self.force = False
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Wake `subscriber` at the next touch."""
+        """Notify `subscriber` of the next touch."""
         if self.subscribers is None:
             self.subscribers = {}
         self.subscribers[subscriber] = None
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
-        """Forget `subscriber`, if it is known."""
+        """Remove `subscriber`, if present."""
         if self.subscribers is not None:
             self.subscribers.pop(subscriber, None)
             self.subscribers = self.subscribers or None
@@ -70,11 +70,11 @@ class DelayedOperation:
         raise NotImplementedError
 
     def expire(self) -> None:
-        """The time is over: answer with what there is."""
+        """Timeout: answer with the current state."""
         raise NotImplementedError
 
     def fail(self, error: Exception) -> None:
-        """A defect showed up in one of the methods above: answer or close."""
+        """A defect surfaced in one of the methods above: answer or close."""
         raise NotImplementedError
 
 
@@ -85,7 +85,7 @@ class Failures(Protocol):
 
 
 class Purgatory:
-    """The owner of all parked operations of one broker."""
+    """Parked operations of one broker."""
 
     __slots__ = ("_failures", "_operations", "_scheduled", "_scheduler", "_touched")
 
@@ -100,7 +100,7 @@ class Purgatory:
         return len(self._operations)
 
     def park(self, operation: DelayedOperation, watches: Iterable[Watch], timeout_s: float) -> None:
-        """Keep `operation` until it completes, expires after `timeout_s` seconds or is cancelled."""
+        """Park `operation` until it completes, expires after `timeout_s` seconds or is cancelled."""
         if operation.finished or operation.watches:
             raise InvariantError("an operation is parked once")
         operation.watches = tuple(watches)
@@ -129,12 +129,12 @@ class Purgatory:
             self._scheduler.call_soon(self._sweep)
 
     def cancel(self, operation: DelayedOperation) -> None:
-        """Forget an operation without an answer (its connection is gone)."""
+        """Drop an operation without an answer (its connection is closed)."""
         if not operation.finished:
             self._forget(operation)
 
     def expire_all(self) -> None:
-        """Answer everything with what there is; for the shutdown."""
+        """Answer all operations with the current state, for the shutdown."""
         for operation in list(self._operations):
             self._expire(operation)
 

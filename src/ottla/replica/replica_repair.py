@@ -59,7 +59,7 @@ class RepairContext(NamedTuple):
     """Whether a broker is registered and not fenced."""
     logs: LogManager
     report_lost: Callable[[Partition], None]
-    """Has the controller take the replica out of the ISR and from the lead, if there is another one."""
+    """Lets the controller remove the replica from the ISR and from leadership, if another one is available."""
     report_whole: Callable[[Partition], None]
     """Reports the directory of the replica to the controller, if the metadata has another one."""
     place: Callable[[Partition], None]
@@ -83,7 +83,7 @@ class _Replica:
 
 
 class ReplicaRepair:
-    """See the module. Owned by the loop."""
+    """Repairs of one broker. Owned by the loop."""
 
     __slots__ = ("_context", "_looks", "_replicas", "_stopped")
 
@@ -91,7 +91,7 @@ class ReplicaRepair:
         self._context = context
         self._replicas: dict[Key, _Replica] = {}
         self._looks: dict[Key, None] = {}
-        """Partitions in which one segment is being looked through."""
+        """Partitions with a segment scan in progress."""
         self._stopped = False
 
     def __len__(self) -> int:
@@ -124,7 +124,7 @@ class ReplicaRepair:
             self._look(partition, deque(segments), lambda: self._looks.pop(key, None))
 
     def look_through(self, partition: Partition) -> None:
-        """It was damaged when this broker was there last: hold it until all of its segments were looked through."""
+        """Isolate a replica that was damaged before the restart, until all of its segments are scanned."""
         replica = self._replica(partition)
         replica.looking = True
 
@@ -176,10 +176,11 @@ class ReplicaRepair:
 
         self._context.pool.submit(lambda: scrub.run(MAX_LONG), looked)
 
-    # -- what follows --------------------------------------------------------------------------------------------------
+    # -- repair
+    # ---------------------------------------------------------------------------------------------------------
 
-    def go_on(self, partition: Partition) -> None:
-        """The state of a held partition is new, or something of it was found."""
+    def advance(self, partition: Partition) -> None:
+        """Take the next step for an isolated partition after a new state or finding."""
         replica = self._replicas[partition.topic_id, partition.index]
         state, context = partition.state, self._context
         if replica.timer is not None:
@@ -269,16 +270,17 @@ class ReplicaRepair:
     def _again(self, replica: _Replica) -> None:
         replica.timer = None
         if self._is_current(replica):
-            self.go_on(replica.partition)
+            self.advance(replica.partition)
 
     def _is_current(self, replica: _Replica) -> bool:
         partition = replica.partition
         return not self._stopped and self._replicas.get((partition.topic_id, partition.index)) is replica
 
-    # -- the end -------------------------------------------------------------------------------------------------------
+    # -- end of a replica
+    # -----------------------------------------------------------------------------------------------
 
     def forget(self, key: Key) -> None:
-        """The replica is no longer here."""
+        """Drop the repair: this broker no longer has the replica."""
         replica = self._replicas.pop(key, None)
         if replica is not None:
             self._let_go(replica)

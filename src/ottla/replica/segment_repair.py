@@ -48,7 +48,7 @@ RepairEnded = Callable[[str], None]
 
 
 class SegmentRepair:
-    """See the module. Owned by the loop; what blocks runs in the pool."""
+    """One repair attempt. Owned by the loop; blocking work runs in the pool."""
 
     __slots__ = (
         "_cleaning",
@@ -76,10 +76,11 @@ class SegmentRepair:
         pool: BlockingPool,
         ended: RepairEnded,
     ) -> None:
-        """Begin with the segments from `first_offset` to `last_offset`, all where the log was ever compacted.
+        """Repair the segments from `first_offset` to `last_offset`, or all if the log was ever compacted.
 
-        `compacted_in` are the logs that have it then; None where it never was. Raises KafkaError where the log can't be
-        worked at now.
+        `compacted_in` are the logs with its cleaner entry then; None if it was never compacted. Raises KafkaError if
+        the log
+        is busy.
         """
         was_compacted = compacted_in is not None
         self._logs = compacted_in
@@ -175,7 +176,7 @@ class SegmentRepair:
                 self._cut_offset = offset
             self._fetch(replacement.end_offset)
             return
-        records = bytes(data.records)  # which is good during this call only
+        records = bytes(data.records)  # the view is valid during this call only
 
         def written(_: None) -> None:
             if replacement.next_offset <= offset:
@@ -249,7 +250,7 @@ class SegmentRepair:
         self._pool.submit(work, done)
 
     def _on_log(self, act: Callable[[], None], then: Callable[[], None]) -> None:
-        """`act` unless the log was cut or closed meanwhile, or this was cancelled."""
+        """Run `act` unless the log was truncated or closed meanwhile, or this was cancelled."""
         if self._cleaning.is_over or self._connection.failed:
             self._end("the log is another by now")
             return
@@ -261,7 +262,7 @@ class SegmentRepair:
         then()
 
     def _end(self, reason: str = "") -> None:
-        """`reason` is why the log is not whole, if it is not."""
+        """End the attempt; `reason` is why the log is not repaired, empty on success."""
         self._connection.close()
         if self._log.cleaning is self._cleaning:
             try:
@@ -272,7 +273,7 @@ class SegmentRepair:
 
 
 def _sources(log: Log, first_offset: int, last_offset: int, *, everything: bool) -> list[Source]:
-    """The segments of a range, none of which is appended to any more. Raises KafkaError."""
+    """Return the inactive segments of a range. Raises KafkaError."""
     if everything or last_offset >= log.active_segment.base_offset:
         log.roll()
     sources = [

@@ -14,7 +14,7 @@ BURST_S = 1.0
 
 
 class ReplicationQuota:
-    """One direction of one broker."""
+    """Throttle of one direction of one broker."""
 
     __slots__ = ("_at_s", "_left", "bytes_per_s")
 
@@ -28,7 +28,7 @@ class ReplicationQuota:
         return self.bytes_per_s < UNLIMITED
 
     def record(self, byte_count: int, now_s: float) -> None:
-        """Take note of replicated bytes of throttled replicas."""
+        """Count replicated bytes of throttled replicas."""
         self._refill(now_s)
         self._left -= byte_count
 

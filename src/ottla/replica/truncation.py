@@ -25,8 +25,7 @@ def truncation_offset(
     """Return the offset at which the follower's log must end before the next fetch.
 
     `leader_epoch_end` is (epoch, end offset) of the leader's answer; `own_epoch_end` is the follower's own pair for
-    that
-    epoch: the largest epoch not above it, and its end. (-1, -1) means unknown.
+    that epoch: the largest epoch not above it, and its end. (-1, -1) means unknown.
     """
     epoch, end_offset = leader_epoch_end
     if end_offset == UNDEFINED_OFFSET:

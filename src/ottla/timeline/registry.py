@@ -2,14 +2,11 @@
 
 A snapshot of offset N is the state after every record below N. Creating one costs nothing: the objects store their
 current state as plain Python values, and a snapshot only collects, for each object that changes afterwards, the
-previous
-values of changed entries (a delta). So current reads cost as much as a dict, an unchanged entry costs no extra byte,
-and
-a state machine with a log that is always committed has one snapshot with an almost empty delta.
+previous values of changed entries (a delta). So current reads cost as much as a dict, an unchanged entry costs no extra
+byte, and a state machine with a log that is always committed has one snapshot with an almost empty delta.
 
 To read as of N, the deltas of N and of all later snapshots are consulted, oldest first. To revert to N they are
-applied,
-newest first.
+applied, newest first.
 
 Invariants: offsets of the snapshots rise strictly; changes are recorded in the newest snapshot only; the delta of an
 entry is recorded at its first change after that snapshot. The registry knows nothing of logs or time.

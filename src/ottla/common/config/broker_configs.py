@@ -1,7 +1,7 @@
 """`BrokerConfig`: the broker's settings, validated, with the layers they came from.
 
 Layers, best first: dynamic for this broker, dynamic for the cluster (both from the metadata log), static (file and
-command line), default. A `BrokerConfig` never changes: dynamic updates make a new one by `with_dynamic`, and the
+command line), default. A `BrokerConfig` never changes: dynamic updates create a new one with `with_dynamic`, and the
 settings that shape the process (identity, listeners, directories) come from the static layer only.
 
 An invalid static setting is an operator error: OperatorError names the setting and the fix. An invalid dynamic setting
@@ -56,9 +56,9 @@ from ottla.common.platform.endpoint import Endpoint, ListenerInfo
 from ottla.common.suggestion import did_you_mean
 
 METRICS_LISTENER = "METRICS"
-"""Names the endpoint of metrics in the settings of listeners."""
+"""Listener name of the metrics endpoint in listener settings."""
 MAX_REPORTED = 100
-"""Stored lockouts that are remembered as logged."""
+"""Stored lockouts that are remembered as logged; more of them reset the memory."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _WILDCARDS = ("", "0.0.0.0", "::")
 
@@ -124,9 +124,9 @@ class BrokerConfig:
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
-        """The config of a `server.properties`, and one warning for each setting without effect.
+        """Parse a `server.properties`; returns the config and one warning for each setting without effect.
 
-        Raises OperatorError, which names the setting, for a bad value, for a contradiction, and for a security setting
+        Raises OperatorError with the name of the setting for an invalid value, a contradiction, or a security setting
         that is not implemented.
         """
         known: dict[str, str] = {}
@@ -179,11 +179,11 @@ class BrokerConfig:
     def with_dynamic(
         self, default: Mapping[str, str], broker: Mapping[str, str], *, report: bool = True
     ) -> BrokerConfig:
-        """The same static settings under the dynamic ones of the cluster and of this broker.
+        """Return the same static settings combined with the dynamic ones of the cluster and of this broker.
 
-        Fixed names are dropped: a metadata log of Apache Kafka may hold settings that have no effect here. A stored
-        value that shuts out all clients is ignored, so that the operator can remove it, which is logged; not so for
-        settings that are only proposed, without `report`.
+        Read-only names are dropped: a metadata log of Apache Kafka may contain settings without effect here. A stored
+        value that blocks all clients is ignored and logged, so that the operator can remove it; without `report` (for
+        proposed settings) it is not logged.
         """
         defaults, own = _only_dynamic(default), _only_dynamic(broker)
         for layer in (defaults, own):
@@ -208,7 +208,7 @@ class BrokerConfig:
             logger.error("%s=%s is ignored because no client could connect: remove the setting", name, text)
 
     def ignoring(self, names: frozenset[str]) -> BrokerConfig:
-        """The same settings, for which `with_dynamic` leaves out these names (`ottla config recover`)."""
+        """Return the same settings, with these names excluded in `with_dynamic` (`ottla config recover`)."""
         result = BrokerConfig(self._static, self._dynamic_default, self._dynamic_broker)
         result._ignored = names
         return result
@@ -219,7 +219,7 @@ class BrokerConfig:
         return is_ignored(QUOTAS, self._ignored)
 
     def get(self, name: str) -> ConfigValue:
-        """The effective value; raises KeyError for a name that is not in the table."""
+        """Return the effective value; raises KeyError for an unknown name."""
         return self._values[name]
 
     def get_int(self, name: str) -> int:
@@ -247,7 +247,7 @@ class BrokerConfig:
         return value
 
     def get_list(self, name: str) -> tuple[str, ...]:
-        """Empty when not set."""
+        """Return the list, empty if not set."""
         value = self._values[name]
         if value is None:
             return ()
@@ -296,7 +296,7 @@ class BrokerConfig:
 
     @property
     def connection_rates(self) -> dict[str, int]:
-        """New connections a second of the listeners that have a limit of their own."""
+        """New connections per second of the listeners with their own limit."""
         texts = {
             each.listener_name: self._of_listeners.get(of_listener(each.listener_name, CONNECTION_RATE))
             for each in self.listeners
@@ -383,7 +383,7 @@ class BrokerConfig:
         return self._topic_defaults
 
     def topic_properties(self, overrides: Mapping[str, str]) -> dict[str, str]:
-        """The effective settings of a topic with these overrides, for `LogConfig.from_properties`."""
+        """Return the effective settings of a topic with these overrides, for `LogConfig.from_properties`."""
         return topic_properties(self._topic_defaults, overrides)
 
     def advertise(self, bound: Sequence[Endpoint], hostname: str) -> list[Endpoint]:
@@ -435,7 +435,7 @@ class BrokerConfig:
         return tuple(found)
 
     def describe(self) -> list[ConfigEntry]:
-        """Every broker setting that takes effect, by name, for DescribeConfigs of this broker."""
+        """Return every effective broker setting, by name, for DescribeConfigs of this broker."""
         entries = []
         for name in sorted(BROKER_CONFIGS):
             key = BROKER_CONFIGS[name]
@@ -455,7 +455,7 @@ class BrokerConfig:
         return entries + [self._further_entry(name, *found) for name, found in sorted(further.items())]
 
     def describe_cluster_default(self) -> list[ConfigEntry]:
-        """The dynamic settings of the whole cluster, for DescribeConfigs of the broker with the empty name."""
+        """Return the dynamic settings of the whole cluster, for DescribeConfigs of the broker with the empty name."""
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
         return [
             self._entry(BROKER_CONFIGS[name], text, source, (ConfigSynonym(name, text, source),))
@@ -465,7 +465,7 @@ class BrokerConfig:
         ]
 
     def describe_topic(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-        """Every setting of a topic with these overrides, by name, for DescribeConfigs."""
+        """Return every setting of a topic with these overrides, by name, for DescribeConfigs."""
         chains = {
             name: self.synonyms(name) for key in TOPIC_CONFIGS.values() for name, _factor in key.server_synonyms[:1]
         }
@@ -476,7 +476,7 @@ class BrokerConfig:
         ]
 
     def describe_group(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-        """Every setting of a group with these overrides, by name, for DescribeConfigs."""
+        """Return every setting of a group with these overrides, by name, for DescribeConfigs."""
         return [
             describe_group_config(GROUP_CONFIGS[name], overrides, self.synonyms(f"group.{name}"))
             for name in sorted(GROUP_CONFIGS)
@@ -571,7 +571,7 @@ _ORDERED_GROUP_SETTINGS = (
     ("group.consumer.min.assignment.interval.ms", "group.consumer.assignment.interval.ms"),
     ("group.consumer.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
 )
-"""Pairs of which the first must not be larger than the second, as Apache Kafka requires."""
+"""Pairs of settings: the first must not be larger than the second, as Apache Kafka requires."""
 
 
 def _check_group_timeouts(config: BrokerConfig) -> None:
@@ -590,7 +590,7 @@ def _check_group_timeouts(config: BrokerConfig) -> None:
 
 
 def _check_migration(config: BrokerConfig) -> None:
-    """Raises OperatorError for a node that has no part in a migration from ZooKeeper, or can't have it."""
+    """Check the settings of a migration from ZooKeeper. Raises OperatorError for a node that cannot take part."""
     if not config.leads_migration:
         return
     if not config.get_list("process.roles"):
@@ -686,7 +686,7 @@ def _security_protocols(config: BrokerConfig) -> dict[str, str]:
 
 
 def _bound_listeners(config: BrokerConfig) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
-    """(listeners of the broker, listeners of the controller)."""
+    """Return (listeners of the broker, listeners of the controller)."""
     everything = parse_endpoints("listeners", config.get_list("listeners"), _security_protocols(config))
     endpoints = [item for item in everything if item.listener_name not in config.controller_listener_names]
     controllers = [item for item in everything if item.listener_name in config.controller_listener_names]

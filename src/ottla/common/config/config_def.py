@@ -1,8 +1,8 @@
 """Config definitions: one row a setting, from which parsing, validation, DescribeConfigs and the documentation follow.
 
 The tables themselves are `topic_configs` and `broker_configs`. Texts of validation errors follow Apache Kafka, since
-tools and tests of others match on them. A value is parsed once; `render` gives the string form that DescribeConfigs
-and the metadata log carry. Nothing here knows where a value came from: see `broker_configs` for the layers.
+other tools and tests match them. A value is parsed once; `render` returns the string form for DescribeConfigs and the
+metadata log. The layers of values are in `broker_configs`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_LONG = 2**63 - 1
 MAX_DOUBLE = 1.7976931348623157e308
 
 MAX_VALUE_LENGTH = 32767
-"""Longest text of a value in characters; Kafka's ConfigRecord carries it with a 16-bit length in older tools."""
+"""Maximum length of a value in characters; older tools encode Kafka's ConfigRecord with a 16-bit length."""
 
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
 
@@ -87,7 +87,7 @@ class Validator(Protocol):
         ...
 
     def describe(self) -> str:
-        """The rule in the notation of Kafka's documentation."""
+        """Return the rule in the notation of Kafka's documentation."""
         ...
 
 
@@ -128,7 +128,7 @@ class RangeOr(NamedTuple):
 
 
 class OneOf(NamedTuple):
-    """Strings out of a fixed choice; for a list, each element."""
+    """Strings from a fixed set; for a list, each element."""
 
     choices: tuple[str, ...]
 
@@ -143,7 +143,7 @@ class OneOf(NamedTuple):
 
 
 class OneOfAnyCase(NamedTuple):
-    """A string out of a fixed choice, in lower or upper case."""
+    """A string from a fixed set, in lower or upper case."""
 
     choices: tuple[str, ...]
 
@@ -196,7 +196,7 @@ def between(low: float, high: float) -> Range:
 class ConfigKey(NamedTuple):
     """One setting.
 
-    `server_synonyms` (topic settings): the broker settings that give its default, most specific first, each with the
+    `server_synonyms` (topic settings): the broker settings that define its default, most specific first, each with the
     factor that turns its unit into this one's. `internal` settings work but are not shown.
     """
 
@@ -216,7 +216,7 @@ class ConfigKey(NamedTuple):
         return self.type is ConfigType.PASSWORD
 
     def parse(self, text: str) -> ConfigValue:
-        """The value of `text`; raises KafkaError INVALID_CONFIG in Kafka's words."""
+        """Parse `text`; raises KafkaError INVALID_CONFIG with Kafka's message."""
         shown = "[hidden]" if self.sensitive else text
         if len(text) > MAX_VALUE_LENGTH:
             raise KafkaError(
@@ -260,12 +260,12 @@ def _parse(kind: ConfigType, text: str) -> ConfigValue:
         return lowered == "true"
     if kind in _BOUNDS:
         low, high = _BOUNDS[kind]
-        # int() also takes "1_000" and Unicode digits, which Kafka refuses.
+        # int() also accepts "1_000" and Unicode digits, which Kafka rejects.
         if not re.fullmatch(r"[+-]?[0-9]{1,20}", text, re.ASCII) or not low <= int(text) <= high:
             raise ValueError(f"Not a number of type {kind.name}")
         return int(text)
     if kind is ConfigType.DOUBLE:
-        # float() also takes "1_000", Unicode digits and "nan".
+        # float() also accepts "1_000", Unicode digits and "nan".
         if not _DOUBLE.fullmatch(text):
             raise ValueError("Not a number of type DOUBLE")
         return float(text)
@@ -275,7 +275,7 @@ def _parse(kind: ConfigType, text: str) -> ConfigValue:
 
 
 def render(value: ConfigValue) -> str | None:
-    """The text form that Kafka shows for a value."""
+    """Return the text form that Kafka shows for a value."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -288,7 +288,7 @@ def render(value: ConfigValue) -> str | None:
 
 
 def key_table(keys: Iterable[ConfigKey]) -> Mapping[str, ConfigKey]:
-    """The rows by name; raises ValueError on a name that occurs twice."""
+    """Return the rows by name; raises ValueError for a duplicate name."""
     table: dict[str, ConfigKey] = {}
     for key in keys:
         if key.name in table:
@@ -298,7 +298,7 @@ def key_table(keys: Iterable[ConfigKey]) -> Mapping[str, ConfigKey]:
 
 
 def markdown(table: Mapping[str, ConfigKey]) -> str:
-    """The settings as a Markdown table for the documentation, by name."""
+    """Return the settings as a Markdown table for the documentation, by name."""
     lines = [
         "| name | type | default | valid values | update | description |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -315,7 +315,7 @@ def markdown(table: Mapping[str, ConfigKey]) -> str:
 
 
 class ConfigSynonym(NamedTuple):
-    """One candidate for a value, in the order in which they are considered."""
+    """One candidate for a value, in order of precedence."""
 
     name: str
     value: str | None
@@ -323,7 +323,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One described setting, as DescribeConfigs answers it."""
+    """One described setting in a DescribeConfigs response."""
 
     name: str
     value: str | None

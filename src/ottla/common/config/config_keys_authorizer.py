@@ -1,4 +1,4 @@
-"""The broker settings of the authorizer: names and defaults of Apache Kafka 4.4, texts our own."""
+"""Broker settings of the authorizer: names and defaults of Apache Kafka 4.4, texts our own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 class _Principals(NamedTuple):
-    """Principals with a semicolon between them."""
+    """Principals separated by semicolons."""
 
     def problem(self, value: ConfigValue) -> str | None:
         for principal in principals_of(str(value)):
@@ -24,7 +24,7 @@ class _Principals(NamedTuple):
 
 
 def principals_of(text: str) -> tuple[str, ...]:
-    """The principals that a setting names."""
+    """Return the principals in a setting."""
     return tuple(principal for each in text.split(";") if (principal := each.strip()))
 
 

@@ -1,4 +1,4 @@
-"""The settings of the metadata quorum: names, types and defaults of Apache Kafka 4.4, texts our own."""
+"""Settings of the metadata quorum: names, types and defaults of Apache Kafka 4.4, texts our own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker settings of quotas of clients: names, types and defaults of Apache Kafka 4.4, texts our own."""
+"""Broker settings of client quotas and connection limits: names and defaults of Apache Kafka 4.4, texts our own."""
 
 from __future__ import annotations
 

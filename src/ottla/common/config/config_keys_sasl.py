@@ -1,8 +1,8 @@
-"""Broker settings of SASL, each also for one listener, or one mechanism of it.
+"""Broker settings of SASL; each may be set for one listener, or one mechanism of it.
 
 As in KIP-12, KIP-85, KIP-103, KIP-368, KIP-768 and KIP-1139.
 
-Left out: to change them while the broker runs.
+They cannot be changed while the broker runs.
 """
 
 from __future__ import annotations

@@ -49,5 +49,5 @@ TOKEN_CONFIGS = [
 
 
 def token_secret(get: Callable[[str], str | None]) -> str:
-    """The secret of this node by its settings, of which `get` gives one; empty where it has none."""
+    """Return the secret of this node from its settings, read through `get`; empty if not set."""
     return get(SECRET_KEY) or get(OLD_SECRET_KEY) or ""

@@ -1,4 +1,4 @@
-"""The broker settings of transactions: names, types and defaults of Apache Kafka 4.4, texts our own."""
+"""Broker settings of transactions: names, types and defaults of Apache Kafka 4.4, texts our own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of a broker that ZooKeeper coordinates: names, types and defaults of Apache Kafka 3.9, texts our own."""
+"""Settings of a ZooKeeper broker: names, types and defaults of Apache Kafka 3.9, texts our own."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ from ottla.common.platform.endpoint import BRACKETED_HOST
 
 _HOST_AND_PORT = rf"(?:{BRACKETED_HOST}|([^\[\]/@]+)):([0-9]{{1,5}})"
 _VOTER = rf"([0-9]{{1,10}})@{_HOST_AND_PORT}"
-"""Compiled where one is named: most single nodes name none, and start faster."""
+"""Compiled on first use: most single nodes configure no voters, and start faster."""
 _MAX_NODE_ID = 2**31 - 1
 
 
 class ConfiguredVoter(NamedTuple):
-    """One of `controller.quorum.voters`."""
+    """One entry of `controller.quorum.voters`."""
 
     node_id: int
     host: str
@@ -24,7 +24,7 @@ class ConfiguredVoter(NamedTuple):
 
 
 def parse_voters(items: Iterable[str]) -> tuple[ConfiguredVoter, ...]:
-    """The voters of `ID@HOST:PORT` items. Raises OperatorError."""
+    """Parse `ID@HOST:PORT` items. Raises OperatorError."""
     voters = []
     for item in items:
         match = re.fullmatch(_VOTER, item.strip())
@@ -37,7 +37,7 @@ def parse_voters(items: Iterable[str]) -> tuple[ConfiguredVoter, ...]:
 
 
 def parse_servers(items: Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """The addresses of `HOST:PORT` items. Raises OperatorError."""
+    """Parse `HOST:PORT` items. Raises OperatorError."""
     servers = []
     for item in items:
         match = re.fullmatch(_HOST_AND_PORT, item.strip())

@@ -1,4 +1,4 @@
-"""Levels of features as an operator names them on a command line: by a release, by a version, by NAME=LEVEL."""
+"""Feature levels on a command line: by release, by metadata version, or as NAME=LEVEL."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_DIGITS = 5
 
 
 def metadata_level_named(option: str, version: str) -> int:
-    """The level of metadata.version that `version` of `option` names (`4.0-IV3`, `4.0`); raises OperatorError."""
+    """Return the metadata.version level for `version` of `option` (`4.0-IV3`, `4.0`); raises OperatorError."""
     found = metadata_level_of(version)
     if found is None:
         lowest, highest = METADATA_LEVELS[LOWEST_LEVEL].name, METADATA_LEVELS[HIGHEST_LEVEL].name
@@ -52,7 +52,7 @@ def _levels(name: str) -> str:
 
 
 def first_levels(release_version: str | None, named: Mapping[str, str]) -> dict[str, int]:
-    """The features of a cluster that is formatted with these options, without those at 0; raises OperatorError."""
+    """Return the features of a cluster formatted with these options, without those at 0; raises OperatorError."""
     levels = dict(NEW_CLUSTER_LEVELS)
     if release_version is not None:
         levels = release_features(metadata_level_named("--release-version", release_version))

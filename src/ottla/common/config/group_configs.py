@@ -67,20 +67,20 @@ GROUP_CONFIGS: Mapping[str, ConfigKey] = key_table(
 
 
 class Bounds(NamedTuple):
-    """The broker settings that bound a group's."""
+    """Broker settings that bound a group setting."""
 
     low: str
     high: str
 
 
 def bounds_of(name: str) -> Bounds:
-    """`group.consumer.min.session.timeout.ms` and its like for the maximum."""
+    """Return, for example, `group.consumer.min.session.timeout.ms` and its maximum counterpart."""
     kind, _, rest = name.partition(".")
     return Bounds(f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}")
 
 
 def validate_group_configs(overrides: Mapping[str, str], broker_values: Mapping[str, ConfigValue]) -> None:
-    """Check a group's settings as a whole; raises KafkaError INVALID_CONFIG in Apache Kafka's words."""
+    """Check all settings of a group together; raises KafkaError INVALID_CONFIG with Apache Kafka's message."""
     for name in overrides:
         if name not in GROUP_CONFIGS:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
@@ -97,7 +97,7 @@ def validate_group_configs(overrides: Mapping[str, str], broker_values: Mapping[
 
 
 def clamped(name: str, overrides: Mapping[str, str], default: int, low: int, high: int) -> int:
-    """What holds for a group with these settings; `default` where it has none of that name."""
+    """Return the effective value for a group, within the bounds; `default` if it is not set."""
     text = overrides.get(name)
     return default if text is None else min(max(_number(GROUP_CONFIGS[name].parse(text)), low), high)
 
@@ -105,7 +105,7 @@ def clamped(name: str, overrides: Mapping[str, str], default: int, low: int, hig
 def describe_group_config(
     key: ConfigKey, overrides: Mapping[str, str], broker_synonyms: tuple[ConfigSynonym, ...]
 ) -> ConfigEntry:
-    """One setting of a group for DescribeConfigs; `broker_synonyms`: those of its broker setting, best first."""
+    """Return one group setting for DescribeConfigs; `broker_synonyms` are those of its broker setting, best first."""
     value = overrides.get(key.name)
     own = () if value is None else (ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_GROUP_CONFIG),)
     synonyms = (*own, *broker_synonyms)

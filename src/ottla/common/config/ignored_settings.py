@@ -1,4 +1,4 @@
-"""The file of `ottla config recover`: names of dynamic settings that a node ignores; a start reads it."""
+"""File of `ottla config recover`: names of dynamic settings that a start ignores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.common.errors import OperatorError
 from ottla.common.platform.files import read_file
 
 IGNORED_FILE = "ignored-dynamic-settings"
-"""One name a line; in a data directory."""
+"""File in a data directory, with one name a line."""
 _MAX_FILE_BYTES = 64 * 1024
 
 
@@ -32,7 +32,7 @@ def read_ignored(directories: Iterable[str]) -> frozenset[str]:
 
 
 def _is_closed(directory: str) -> bool:
-    """Whether nothing in the directory can be read."""
+    """Return whether nothing in the directory can be read."""
     try:
         read_file(f"{directory}/meta.properties", _MAX_FILE_BYTES)
     except OSError:

@@ -1,4 +1,4 @@
-"""`max.connections.per.ip.overrides`: how many connections single addresses may have, as `host:count,host:count`."""
+"""Parsing of `max.connections.per.ip.overrides`, connection limits of single addresses as `host:count,host:count`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class IpOverrides:
 
 
 def parse_ip_overrides(text: str) -> dict[str, int]:
-    """Counts by host, which is a name or an address, an IPv6 one with or without brackets. Raises KafkaError."""
+    """Return counts by host, a name or an address, an IPv6 one with or without brackets. Raises KafkaError."""
     overrides = {}
     for item in filter(None, map(str.strip, text.split(","))):
         host, _, count = item.rpartition(":")

@@ -48,7 +48,7 @@ def canonical(name: str) -> str:
 
 
 def parse_endpoints(setting: str, items: Iterable[str], protocols: Mapping[str, str]) -> list[Endpoint]:
-    """Parse `NAME://host:port` items; names become upper case. Raises OperatorError that names `setting`."""
+    """Parse `NAME://host:port` items; names become upper case. Raises OperatorError with the name of `setting`."""
     endpoints: list[Endpoint] = []
     for item in items:
         match = _LISTENER.fullmatch(item.strip())
@@ -66,7 +66,7 @@ def parse_endpoints(setting: str, items: Iterable[str], protocols: Mapping[str, 
 
 
 def protocol_of(setting: str, name: str, protocols: Mapping[str, str]) -> str:
-    """The security protocol of the listener that `setting` names; raises OperatorError."""
+    """Return the security protocol of a listener named in `setting`; raises OperatorError."""
     if name not in protocols:
         raise OperatorError(
             f"{setting} names listener {name}, which listener.security.protocol.map does not map to a protocol"
@@ -75,7 +75,7 @@ def protocol_of(setting: str, name: str, protocols: Mapping[str, str]) -> str:
 
 
 def parse_protocols(text: str) -> dict[str, str]:
-    """Security protocols by listener name, from `listener.security.protocol.map`. Raises OperatorError."""
+    """Return security protocols by listener name, from `listener.security.protocol.map`. Raises OperatorError."""
     protocols: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, colon, protocol = item.partition(":")

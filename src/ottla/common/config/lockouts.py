@@ -1,6 +1,6 @@
-"""Dynamic settings that shut out all clients: refused when they are set, ignored when they are stored already.
+"""Dynamic settings that block all clients: rejected when they are set, ignored when they are already stored.
 
-Further settings are ignored by name on the host (`ottla config recover`, `ignored_settings`). The stored values
+The operator can exclude other settings by name on the host (`ottla config recover`, `ignored_settings`). The stored
 stay in the metadata, so that an operator can connect and remove them there.
 """
 
@@ -17,14 +17,14 @@ from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 
 ALL = "all"
 QUOTAS = "quotas"
-"""Stands for all quotas of clients, users and addresses."""
+"""Name for all quotas of clients, users and addresses."""
 _PER_IP, _OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
 _ACCEPTING = frozenset({"max.connections", _PER_IP, CONNECTION_RATE})
 """Settings that refuse every connection if they are 0."""
 
 
 def check_reachable(changes: Iterable[str], new: Mapping[str, str]) -> None:
-    """Refuse changed settings with which no client could connect; `new` has all dynamic settings of the resource.
+    """Reject changed settings that block all clients; `new` has all dynamic settings of the resource.
 
     Raises KafkaError INVALID_CONFIG.
     """
@@ -56,7 +56,7 @@ def is_ignored(name: str, ignored: frozenset[str]) -> bool:
 
 
 def ignorable(name: str, where: str) -> str:
-    """The canonical form of a name that may be ignored. Raises OperatorError."""
+    """Return the canonical form of a name that may be ignored. Raises OperatorError."""
     name = canonical(name)
     key = BROKER_CONFIGS.get(without_listener(name))
     if name in (ALL, QUOTAS) or (key is not None and key.update_mode is not UpdateMode.READ_ONLY):

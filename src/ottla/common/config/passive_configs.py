@@ -59,7 +59,7 @@ _HIDDEN: tuple[tuple[str, ConfigType, ConfigValue, Validator | None], ...] = (
     ("group.share.assignor.offload.enable", _BOOLEAN, True, None),
     ("group.streams.assignor.offload.enable", _BOOLEAN, True, None),
 )
-"""Settings that Apache Kafka takes and does not show."""
+"""Settings that Apache Kafka accepts and does not show."""
 
 
 def _kept(rows: tuple[tuple[str, ConfigType, ConfigValue, Validator | None], ...], internal: bool) -> list[ConfigKey]:

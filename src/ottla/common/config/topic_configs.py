@@ -1,4 +1,4 @@
-"""The settings of a topic, complete as in Apache Kafka 4.4, and how their defaults follow from the broker's settings.
+"""Settings of a topic, complete as in Apache Kafka 4.4, and their defaults from broker settings.
 
 A topic's effective setting is its own override, else the most specific broker setting that is set (dynamic before
 static; `log.retention.ms` before `.minutes` before `.hours`), else the default. Texts are our own.
@@ -389,7 +389,7 @@ def parse_topic_configs(overrides: Mapping[str, str]) -> dict[str, ConfigValue]:
 
 
 def validate_topic_configs(overrides: Mapping[str, str], defaults: Mapping[str, ConfigValue]) -> None:
-    """The rules over several settings of one topic; `defaults` as from `topic_defaults`. Raises INVALID_CONFIG."""
+    """Check rules over several settings of one topic; `defaults` as from `topic_defaults`. Raises INVALID_CONFIG."""
     values = {**defaults, **parse_topic_configs(overrides)}
     low, high = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
     if isinstance(low, int) and isinstance(high, int) and low > high:
@@ -424,7 +424,7 @@ def topic_defaults(broker_values: Mapping[str, ConfigValue], explicit: frozenset
 
 
 def topic_properties(defaults: Mapping[str, ConfigValue], overrides: Mapping[str, str]) -> dict[str, str]:
-    """The effective settings as text, complete, for `storage.LogConfig.from_properties`."""
+    """Return the complete effective settings as text, for `storage.LogConfig.from_properties`."""
     merged = {name: render(value) for name, value in defaults.items()} | dict(overrides)
     internal_segment_bytes = merged.pop("internal.segment.bytes", None)
     if internal_segment_bytes is not None:
@@ -438,7 +438,7 @@ def describe_topic_config(
     defaults: Mapping[str, ConfigValue],
     broker_synonyms: Mapping[str, tuple[ConfigSynonym, ...]],
 ) -> ConfigEntry:
-    """One setting of a topic for DescribeConfigs; `broker_synonyms`: those of each broker setting, best first."""
+    """Return one topic setting for DescribeConfigs; `broker_synonyms` are those of its broker settings, best first."""
     synonyms: list[ConfigSynonym] = []
     value = overrides.get(key.name)
     if value is not None:

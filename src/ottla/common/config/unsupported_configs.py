@@ -156,7 +156,7 @@ def _by_name(reasons: Iterable[tuple[str, str]]) -> Mapping[str, str]:
 
 
 INERT_CONFIGS: Mapping[str, str] = _by_name(_REASONS)
-"""Why each of these settings has no effect."""
+"""Reason why each of these settings has no effect."""
 
 STORED_CONFIGS: Mapping[str, str] = _by_name(
     (
@@ -215,7 +215,7 @@ PER_BROKER_SECURITY = _names(
     "ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.keymanager.algorithm ssl.protocol "
     "ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm"
 )
-"""Security settings of one broker that Apache Kafka changes while it runs."""
+"""Security settings of one broker that are dynamic in Apache Kafka."""
 
 LISTENER_SECURITY = _names(
     "ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password "
@@ -225,4 +225,4 @@ LISTENER_SECURITY = _names(
 """Security settings that Apache Kafka changes for one listener only, by `listener.name.<name>.` before the name."""
 
 SECURITY_PREFIXES = ("ssl.", "sasl.", "zookeeper.ssl.")
-"""Every other name that begins so is a security setting without a harmless value."""
+"""Prefixes of all other security settings, which have no harmless value."""

@@ -19,23 +19,23 @@ class TokenPrincipal(str):
 
 
 def principal_of(kind: str, name: str) -> str:
-    """A principal of two fields of a message."""
+    """Return a principal from two fields of a message."""
     return f"{kind}:{name}"
 
 
 def parted(principal: str) -> tuple[str, str]:
-    """Kind and name of a principal."""
+    """Return type and name of a principal."""
     kind, _, name = principal.partition(":")
     return kind, name
 
 
 def principal_name(principal: str) -> str:
-    """The name of a principal, without its kind."""
+    """Return the name of a principal, without its type."""
     return parted(principal)[1]
 
 
 CLUSTER_NAME = "kafka-cluster"
-"""The name of the one resource of type CLUSTER."""
+"""Name of the only resource of type CLUSTER."""
 
 
 class AclOperation(IntEnum):
@@ -76,7 +76,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How the name of a resource is meant (KIP-290); the first two only in filters."""
+    """Pattern type of a resource name (KIP-290); the first two only in filters."""
 
     ANY = 1
     MATCH = 2
@@ -94,7 +94,7 @@ class Permission(IntEnum):
 
 
 WILDCARD = "*"
-"""Every host, every principal of a kind, and as a literal name every resource of a type."""
+"""Wildcard for every host, every principal of a type, and, as a literal name, every resource of a type."""
 
 EVERYBODY = "User:*"
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class DelegationToken(NamedTuple):
-    """A token as the metadata log has it. Principals as "User:name", times in milliseconds since the Unix epoch."""
+    """A token in the metadata log. Principals as "User:name", times in milliseconds since the Unix epoch."""
 
     token_id: str
     owner: str

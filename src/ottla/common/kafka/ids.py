@@ -6,7 +6,7 @@ import base64
 import binascii
 
 Uuid = bytes
-"""16 bytes, big end first, as on the wire."""
+"""16 bytes, big-endian, as on the wire."""
 
 ZERO_UUID: Uuid = bytes(16)
 METADATA_TOPIC_ID: Uuid = bytes(15) + b"\x01"
@@ -25,18 +25,18 @@ RESERVED_UUIDS = frozenset({ZERO_UUID, METADATA_TOPIC_ID, UNASSIGNED_UUID, LOST_
 
 
 def uuid_to_string(value: Uuid) -> str:
-    """The 22-character form, as in `meta.properties` and `kafka-topics --describe`."""
+    """Return the 22-character form, as in `meta.properties` and `kafka-topics --describe`."""
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")
 
 
 def uuid_to_rfc9562(value: Uuid) -> str:
-    """The form with hyphens of RFC 9562, in member ids of classic groups; importing `uuid` takes 2 ms of a start."""
+    """Return the form of RFC 9562 with hyphens, for member ids of classic groups; importing `uuid` takes 2 ms."""
     digits = value.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def uuid_from_string(text: str) -> Uuid:
-    """Inverse of `uuid_to_string`; raises ValueError unless it is 22 characters that make 16 bytes."""
+    """Inverse of `uuid_to_string`; raises ValueError unless the text is 22 characters for 16 bytes."""
     if len(text) != 22:
         raise ValueError(f"{text!r} is not an id of 22 characters")
     try:
@@ -46,7 +46,7 @@ def uuid_from_string(text: str) -> Uuid:
 
 
 def new_uuid(random_bytes: bytes) -> Uuid:
-    """A version-4 id from 16 random bytes (RFC 9562)."""
+    """Return a version-4 id from 16 random bytes (RFC 9562)."""
     if len(random_bytes) != 16:
         raise ValueError("16 random bytes are needed")
     raw = bytearray(random_bytes)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ottla.common.errors import ErrorCode, KafkaError
 
 MAX_PATTERN_BYTES = 32_767
-"""A longer pattern is refused: strings in keys of records have 16-bit lengths, and no name or id is longer either."""
+"""Maximum length of a pattern: strings in record keys have 16-bit lengths, and names and ids are not longer."""
 
 MAX_PROGRAM_BYTES = 1 << 20
 """Memory limit of a compiled pattern and its caches; an eighth of RE2's default. RE2 caches the last 128 patterns."""
@@ -31,7 +31,7 @@ def compile_pattern(pattern: str, what: str) -> Matcher:
             ErrorCode.INVALID_REGULAR_EXPRESSION,
             f"{what} has {len(encoded)} bytes, more than {MAX_PATTERN_BYTES}.",
         )
-    import re2  # here, since only few clients have patterns and each import delays the start
+    import re2  # imported here: only few clients use patterns, and the import delays the start
 
     options = re2.Options()
     options.log_errors = False

@@ -28,7 +28,7 @@ class FileRegion(Protocol):
         ...
 
     def try_read_into(self, view: memoryview, start: int) -> int:
-        """The same without blocking; raises BlockingIOError where the page cache can't serve it."""
+        """Read without blocking; raises BlockingIOError if the page cache does not have the bytes."""
         ...
 
     @property
@@ -57,7 +57,7 @@ class FileRegion(Protocol):
 
 
 Part = Buffer | FileRegion
-"""One piece of a response. Buffers are not changed by their maker once handed over."""
+"""One piece of a response. Buffers do not change after they are passed on."""
 
 
 class Channel(Protocol):
@@ -65,7 +65,7 @@ class Channel(Protocol):
 
     @property
     def id(self) -> int:
-        """Unique in the life of the process."""
+        """Unique in the lifetime of the process."""
         ...
 
     @property
@@ -85,17 +85,15 @@ class Channel(Protocol):
     def closed(self) -> bool: ...
 
     def respond(self, parts: list[Part]) -> None:
-        """Finish the parked request; an empty list means that it has no response. Releases regions if closed."""
+        """Complete the parked request; an empty list means no response. Releases regions if closed."""
         ...
 
     def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
         """Read and serve nothing for `duration_s`, for a client above its quota (KIP-219).
 
         The current request is still answered. A longer mute stays in force. With `anew`, only a running mute is
-        replaced,
-        also by a shorter one. `more` is called when the time is over: the mute continues for the returned seconds,
-        until
-        it returns 0.
+        replaced, also by a shorter one. `more` is called when the time is over: the mute continues for the returned
+        seconds, until it returns 0.
         """
         ...
 
@@ -108,7 +106,7 @@ class IdentifiedChannel(Channel, Protocol):
     """Connection with client authentication."""
 
     def identified(self, principal: str) -> None:
-        """The client is `principal` from now on."""
+        """Set the authenticated principal."""
         ...
 
 
@@ -134,7 +132,7 @@ class Gate(Protocol):
 
     @property
     def max_request_bytes(self) -> int | None:
-        """How large a request may be now; None where the usual limit is right."""
+        """Maximum size of the next request; None for the usual limit."""
         ...
 
     @property

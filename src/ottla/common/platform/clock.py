@@ -1,4 +1,4 @@
-"""Time, randomness and deferred work as arguments.
+"""Interfaces of time, randomness and deferred work.
 
 Every module above `common` that needs one of these takes it as a parameter, so that the whole broker also runs on a
 virtual clock (`simulation`). The real implementations are in `ottla.app`; an asyncio loop satisfies `Scheduler`
@@ -29,11 +29,11 @@ class Rng(Protocol):
     """The only source of randomness of the broker."""
 
     def random_bytes(self, count: int) -> bytes:
-        """`count` unpredictable bytes."""
+        """Return `count` unpredictable bytes."""
         ...
 
     def randrange(self, stop: int) -> int:
-        """A uniform integer in [0, stop)."""
+        """Return a uniform integer in [0, stop)."""
         ...
 
 
@@ -44,7 +44,7 @@ class TimerHandle(Protocol):
 
 
 class Scheduler(Protocol):
-    """The part of an event loop that deferred work needs."""
+    """Timers of an event loop for deferred work."""
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> TimerHandle: ...
 

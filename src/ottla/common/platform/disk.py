@@ -21,7 +21,7 @@ class File(Protocol):
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write all buffers at the end, in order, finishing short writes; returns the bytes written.
 
-        When an OSError leaves a part behind, the caller truncates to the size it knew before.
+        If an OSError leaves a part behind, the caller truncates to the previous size.
         """
         ...
 
@@ -34,11 +34,11 @@ class File(Protocol):
         ...
 
     def read(self, length: int, position: int) -> bytes:
-        """Up to `length` bytes; fewer only at the end of the file. May block on the disk."""
+        """Read up to `length` bytes; fewer only at the end of the file. May block on the disk."""
         ...
 
     def read_into(self, view: memoryview, position: int) -> int:
-        """Fill `view` as far as the file goes; returns the bytes read. May block on the disk."""
+        """Fill `view` up to the end of the file; returns the bytes read. May block on the disk."""
         ...
 
     def try_read_into(self, view: memoryview, position: int) -> int:
@@ -55,9 +55,9 @@ class File(Protocol):
         ...
 
     def send(self, socket: int, position: int, length: int) -> int:
-        """Have a non-blocking socket take bytes of the file by reference; returns how many, 0 only at the file's end.
+        """Send bytes of the file to a non-blocking socket by reference; returns how many, 0 only at the file's end.
 
-        Raises BlockingIOError when the socket takes nothing, or when it shows that the file can't be sent.
+        Raises BlockingIOError if the socket's buffer is full, or if the file cannot be sent.
         """
         ...
 
@@ -113,7 +113,7 @@ class Disk(Protocol):
         ...
 
     def listdir(self, path: str) -> list[str]:
-        """Names in `path`, sorted."""
+        """Return the names in `path`, sorted."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -125,27 +125,27 @@ class Disk(Protocol):
     def mtime_ms(self, path: str) -> int: ...
 
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
-        """Have a file pass for one that was last written then; not synced."""
+        """Set the modification time of a file; not synced."""
         ...
 
     def makedirs(self, path: str) -> None:
-        """Make the directory and its parents; an existing one is fine."""
+        """Create the directory and its parents; an existing one is accepted."""
         ...
 
     def rename(self, source: str, target: str) -> None: ...
 
     def unlink(self, path: str) -> None:
-        """Remove a file; a missing one is fine."""
+        """Remove a file; a missing one is ignored."""
         ...
 
     def rmtree(self, path: str) -> None:
-        """Remove a directory with its contents; a missing one is fine."""
+        """Remove a directory with its contents; a missing one is ignored."""
         ...
 
     def fsync_dir(self, path: str) -> None: ...
 
     def usage(self, path: str) -> tuple[int, int]:
-        """(total bytes, bytes free to this user) of the file system that holds `path`."""
+        """Return (total bytes, bytes free to this user) of the file system of `path`."""
         ...
 
     def boot_id(self) -> str:
@@ -155,5 +155,5 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: str) -> FileLock:
-        """Take the lock file at `path`; raises BlockingIOError when another process holds it."""
+        """Take the lock file at `path`; raises BlockingIOError if another process has it."""
         ...

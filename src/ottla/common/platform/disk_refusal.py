@@ -14,7 +14,7 @@ _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 def disk_refusal(error: OSError, path: str) -> OperatorError:
-    """The sentence for `error`; `path` is named where the error itself names no file."""
+    """Return the message for `error`; `path` is used if the error has no file name."""
     what = error.filename or path
     if error.errno in _FULL:
         return OperatorError(

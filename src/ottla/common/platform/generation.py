@@ -21,7 +21,7 @@ class Generation:
         self._number += 1
 
     def during(self, callback: Callable[P, None]) -> Callable[P, None]:
-        """`callback`, unless the round of this moment is over by the time it is called."""
+        """Return `callback` guarded: it does nothing if this generation is over when it is called."""
         begun = self._number
 
         def call(*args: P.args, **kwargs: P.kwargs) -> None:

@@ -40,7 +40,7 @@ def fetch(
         raise OperatorError(
             f"{what}: the issuer returned HTTP {error.code}; check the URL, the client id, its secret and the scope"
         ) from None
-    except (OSError, ValueError, HTTPException) as error:  # URLError is of the first
+    except (OSError, ValueError, HTTPException) as error:  # includes URLError
         raise OperatorError(f"{what} can't be read: {getattr(error, 'reason', None) or error}") from error
     if len(data) > limit:
         raise OperatorError(f"{what}: the document is larger than {limit} bytes; check the URL")

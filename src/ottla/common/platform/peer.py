@@ -16,13 +16,13 @@ from typing import Any, NamedTuple, Protocol
 from ottla.common.platform.disk import Buffer
 
 Address = tuple[str, int]
-"""(host, port) where a node listens for others."""
+"""(host, port) of a node's listener for other nodes."""
 
 PeerDone = Callable[[memoryview | None, BaseException | None], None]
-"""The response's body without header, valid only during the call, or the error."""
+"""Callback with the response's body without header, valid only during the call, or the error."""
 
 ControllerDone = Callable[[Any, BaseException | None], None]
-"""The response message, or the error (KafkaError NOT_CONTROLLER, ConnectionError, TimeoutError)."""
+"""Callback with the response message, or the error (KafkaError NOT_CONTROLLER, ConnectionError, TimeoutError)."""
 
 
 class PeerConnection(Protocol):
@@ -34,7 +34,7 @@ class PeerConnection(Protocol):
         ...
 
     def request(self, api_key: int, api_version: int, body: Buffer, done: PeerDone, timeout_s: float) -> None:
-        """Send one request; header, size and correlation id are the connection's."""
+        """Send one request; the connection adds header, size and correlation id."""
         ...
 
     def close(self) -> None:
@@ -58,8 +58,8 @@ class Peers(NamedTuple):
 
 
 class ControllerRequests(Protocol):
-    """The way to the active controller, wherever it is: in this process or behind a connection."""
+    """Requests to the active controller, in this process or behind a connection."""
 
     def send(self, message: object, done: ControllerDone, timeout_s: float) -> None:
-        """Send one request message in its newest version; one try, retries are the caller's."""
+        """Send one request message in its newest version, once; the caller retries."""
         ...

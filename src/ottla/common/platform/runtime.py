@@ -12,11 +12,11 @@ from ottla.common.platform.disk import Disk
 
 
 class NodeRuntime(NamedTuple):
-    """Time, randomness, timers, threads and files of one node: a real process's or a simulated one's."""
+    """Time, randomness, timers, threads and files of one node, real or simulated."""
 
     disk: Disk
     clock: Clock
     rng: Rng
     scheduler: Scheduler
-    """Of the loop on which the node runs."""
+    """Timers of the node's loop."""
     pool: BlockingPool

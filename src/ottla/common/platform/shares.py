@@ -20,13 +20,13 @@ from ottla.common.platform.clock import Scheduler
 T = TypeVar("T")
 
 TURN_S = 0.005
-"""Time on the loop for all work in the line together, before the loop reads again."""
+"""Time on the loop for all queued work together, before the loop reads again."""
 SHARE_S = 0.002
-"""Time that one piece of long work takes before it goes behind the others."""
+"""Time that one piece of long work may take before it moves to the end of the queue."""
 
 
 class Share:
-    """One place in the line. Satisfies `ottla.common.platform.clock.TimerHandle`."""
+    """One place in the queue. Satisfies `ottla.common.platform.clock.TimerHandle`."""
 
     __slots__ = ("run",)
 
@@ -34,12 +34,12 @@ class Share:
         self.run: Callable[[], None] | None = run
 
     def cancel(self) -> None:
-        """Give the place up; idempotent."""
+        """Leave the queue; idempotent."""
         self.run = None
 
 
 class LoopShares:
-    """The line of one event loop."""
+    """The fair queue of one event loop."""
 
     __slots__ = ("_line", "_monotonic", "_scheduled", "_scheduler")
 
@@ -50,7 +50,7 @@ class LoopShares:
         self._scheduled = False
 
     def add(self, run: Callable[[], None]) -> Share:
-        """Call `run` once, in a later turn, behind what waits already; it adds itself again where work is left."""
+        """Call `run` once, in a later turn, behind the queued work; it adds itself again if work is left."""
         share = Share(run)
         self._line.append(share)
         self._schedule()

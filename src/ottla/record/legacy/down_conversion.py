@@ -27,7 +27,7 @@ from ottla.record.legacy.message_set import (
 )
 
 MAX_CONVERTED_RECORDS = 2_000_000
-"""Records of one batch that are converted; a batch of a megabyte that has more is nothing but a bomb."""
+"""Maximum number of converted records in one batch; a batch of a megabyte with more is a bomb."""
 
 _BYTES_PER_RECORD = 8 * walk.INDEX_WIDTH
 

@@ -27,7 +27,7 @@ def with_right_checksum(frame: Buffer) -> bytes | memoryview:
 
 
 def with_wrong_checksum(frame: Buffer) -> bytes | memoryview:
-    """`frame` with the header checksum of message format v0."""
+    """Return `frame` with the header checksum of message format v0."""
     return _with_checksum(frame, 0)
 
 
@@ -49,7 +49,7 @@ def _rotated(value: int, bits: int) -> int:
 
 
 def _xxh32_short(data: memoryview) -> int:
-    """XXH32 with seed 0 of less than 16 bytes, where it needs none of its accumulators."""
+    """Return XXH32 with seed 0 of less than 16 bytes, which needs no accumulators."""
     value = (_PRIME_5 + len(data)) & _MASK
     words = len(data) // 4 * 4
     for start in range(0, words, 4):

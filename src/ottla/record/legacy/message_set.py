@@ -43,7 +43,7 @@ MIN_MESSAGE_LENGTH = (14, 22)
 """Value of the length field for a message with neither key nor value, by magic."""
 
 Unpack = Callable[[int, Buffer], memoryview]
-"""The bytes behind compressed ones, by codec id; raises KafkaError."""
+"""Decompressed bytes, by codec id; raises KafkaError."""
 
 _OFFSET_LENGTH = struct.Struct(">qi")
 _CRC_MAGIC_ATTRIBUTES = struct.Struct(">Ibb")
@@ -68,7 +68,7 @@ class Entry(NamedTuple):
     position: int
     size_bytes: int
     offset: int
-    """Of the record; of the last one within a wrapper."""
+    """Offset of the record; of the last one for a wrapper."""
     magic: int
     attributes: int
     timestamp_ms: int
@@ -81,19 +81,19 @@ class Entry(NamedTuple):
 
     @property
     def timestamp_type(self) -> int:
-        """CREATE_TIME or LOG_APPEND_TIME; v0 has no timestamps, and CREATE_TIME."""
+        """CREATE_TIME or LOG_APPEND_TIME; v0 has no timestamps, and counts as CREATE_TIME."""
         return LOG_APPEND_TIME if self.magic and self.attributes & TIMESTAMP_TYPE_MASK else CREATE_TIME
 
 
 def unpack_by_default(codec_id: int, data: Buffer) -> memoryview:
-    """`compression.decompress` with its own bound, as an `Unpack`."""
+    """`compression.decompress` with its default limit, as an `Unpack`."""
     return decompress(codec_id, data)
 
 
 def entry_length(view: memoryview, position: int, end: int) -> int:
-    """The length that an entry at `position` states, of any format; -1 where it is cut short.
+    """Return the length stated by an entry of any format at `position`; -1 if it is cut short.
 
-    Raises CorruptBatch for one that no message has.
+    Raises CorruptBatch for an impossible length.
     """
     if end - position < LOG_OVERHEAD:
         return -1
@@ -104,9 +104,9 @@ def entry_length(view: memoryview, position: int, end: int) -> int:
 
 
 def read_entry(view: memoryview, position: int, end: int) -> Entry | None:
-    """The message at `position`, its CRC checked; None where it is cut short, as a fetch may do.
+    """Return the message at `position`, with its CRC checked; None if it is cut short, as in a fetch.
 
-    Raises CorruptBatch, and InvalidRecord where it is of another format.
+    Raises CorruptBatch, and InvalidRecord for another format.
     """
     length = entry_length(view, position, end)
     if length < 0:
@@ -143,10 +143,10 @@ def _read_bytes(view: memoryview, cursor: int, stop: int, position: int) -> tupl
 
 
 def messages_of(entry: Entry, unpack: Unpack = unpack_by_default, *, of_one_format: bool = False) -> Iterator[Message]:
-    """The records of an entry in their order, with absolute offsets; keys and values are views.
+    """Iterate over the records of an entry in order, with absolute offsets; keys and values are views.
 
-    `of_one_format`: a wrapper with messages of the other format is refused, too. Raises CorruptBatch, InvalidRecord,
-    and what `unpack` raises.
+    `of_one_format`: a wrapper with messages of the other format is rejected too. Raises CorruptBatch, InvalidRecord,
+    and the errors of `unpack`.
     """
     if entry.codec_id == NONE:
         yield Message(entry.offset, entry.timestamp_ms, entry.key, entry.value)
@@ -154,7 +154,7 @@ def messages_of(entry: Entry, unpack: Unpack = unpack_by_default, *, of_one_form
     body = unpack_wrapper(entry, unpack)
     last_offset = _last_inner_offset(body)
     shift = 0
-    # An offset of 0 is a producer's that sets none (librdkafka): it is for the broker to give.
+    # An offset of 0 is from a producer that sets none (librdkafka): the broker assigns it.
     if entry.magic == MAGIC_V1 and entry.offset != 0:
         if entry.offset < last_offset:
             raise InvalidRecord(f"a wrapper has offset {entry.offset}, below that of its last message, {last_offset}")
@@ -172,7 +172,7 @@ def messages_of(entry: Entry, unpack: Unpack = unpack_by_default, *, of_one_form
 
 
 def unpack_wrapper(entry: Entry, unpack: Unpack) -> memoryview:
-    """The set within a wrapper. Raises InvalidRecord where there can be none, and what `unpack` raises."""
+    """Return the set within a wrapper. Raises InvalidRecord for an invalid wrapper, and the errors of `unpack`."""
     if entry.value is None:
         raise InvalidRecord("a compressed message has no value")
     if entry.codec_id == ZSTD:
@@ -204,7 +204,7 @@ def append_message(
     key: Buffer | None,
     value: Buffer | None,
 ) -> None:
-    """Write one message behind `out`."""
+    """Append one message to `out`."""
     parts = [bytes((magic, attributes))]
     if magic:
         parts.append(_INT64.pack(timestamp_ms))
@@ -223,9 +223,9 @@ def append_message(
 def append_message_set(
     out: bytearray, messages: Iterable[Message], magic: int, codec_id: int, timestamp_type: int = CREATE_TIME
 ) -> None:
-    """Write messages in the order of their offsets behind `out`: one after another, or within one wrapper.
+    """Append messages in the order of their offsets to `out`: one by one, or within one wrapper.
 
-    Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for a codec that does not exist.
+    Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
     """
     time_bit = TIMESTAMP_TYPE_MASK if magic and timestamp_type == LOG_APPEND_TIME else 0
     if codec_id == NONE:

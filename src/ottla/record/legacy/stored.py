@@ -92,7 +92,7 @@ def header_of_message(buffer: Buffer, position: int) -> BatchHeader:
 
 
 def header_of_any(buffer: Buffer, position: int) -> BatchHeader | None:
-    """The header of a batch, or of a message as above; None where it is cut short."""
+    """Return the header of a batch, or of a message as above; None if it is cut short."""
     left = len(buffer) - position
     if is_message(buffer, position):
         return header_of_message(buffer, position) if left >= SMALLEST_SIZE else None
@@ -103,19 +103,19 @@ def header_of_any(buffer: Buffer, position: int) -> BatchHeader | None:
 
 
 def check_replicated_message(view: memoryview, start: int, end: int) -> BatchHeader:
-    """Check a message that a broker wrote; its header as above. Raises CorruptBatch."""
+    """Check a message that a broker wrote; returns its header as above. Raises CorruptBatch."""
     if read_entry(view, start, end) is None:
         raise CorruptBatch("a message is cut short", start)
     return header_of_message(view, start)
 
 
 class MessageView(BatchView):
-    """A message by its header, as above; its records lie elsewhere than those of a batch."""
+    """A message seen by its header, as above; its records are not laid out like those of a batch."""
 
     __slots__ = ()
 
     def __init__(self, buffer: Buffer, position: int = 0) -> None:
-        """Raises CorruptBatch when not even the header fits."""
+        """Raises CorruptBatch if the header does not fit."""
         if len(buffer) - position < SMALLEST_SIZE:
             raise CorruptBatch("the header of a message is cut short", position)
         self.buffer = buffer
@@ -123,18 +123,18 @@ class MessageView(BatchView):
         self._header = header_of_message(buffer, position)
 
     def entry(self) -> Entry:
-        """The message itself, its CRC checked. Raises CorruptBatch."""
+        """Return the message itself, with its CRC checked. Raises CorruptBatch."""
         entry = read_entry(memoryview(self.buffer), self.position, len(self.buffer))
         if entry is None:
             raise CorruptBatch("a message is cut short", self.position)
         return entry
 
     def crc_matches(self) -> bool:
-        """Raises CorruptBatch where it does not, too."""
+        """Raises CorruptBatch on a mismatch, too."""
         return bool(self.entry())
 
     def body(self, max_bytes: int = 0) -> memoryview:
-        """Raises KafkaError: a message has none."""
+        """Raises KafkaError: a message has no batch records."""
         raise unsupported_magic(self.magic, self.position)
 
     def first_offset(self) -> int:
@@ -185,7 +185,7 @@ def _numbered(messages: Iterator[Message], numbers: Sequence[int]) -> Iterator[M
 
 
 def view_of_any(buffer: Buffer, position: int = 0) -> BatchView:
-    """The batch or message at `position`. Raises CorruptBatch."""
+    """Return the batch or message at `position`. Raises CorruptBatch."""
     return MessageView(buffer, position) if is_message(buffer, position) else BatchView(buffer, position)
 
 
@@ -209,7 +209,7 @@ def iter_views(buffer: Buffer) -> Iterator[BatchView]:
 
 
 def whole_size(buffer: Buffer) -> int:
-    """Bytes of the messages and batches that are whole in `buffer`, by their lengths. Raises CorruptBatch."""
+    """Return the size of the whole messages and batches in `buffer`, by their lengths. Raises CorruptBatch."""
     view = memoryview(buffer)
     position = 0
     while (length := entry_length(view, position, len(view))) >= 0:
@@ -218,7 +218,7 @@ def whole_size(buffer: Buffer) -> int:
 
 
 def iter_any_batches(buffer: Buffer) -> Iterator[BatchView]:
-    """The complete batches in `buffer`, with batches in place of messages; an incomplete last one is left out.
+    """Iterate over the complete batches in `buffer`, with batches in place of messages; ignores an incomplete last one.
 
     Raises CorruptBatch, InvalidRecord, and KafkaError as `compression.decompress` does.
     """
@@ -241,7 +241,7 @@ def iter_any_batches(buffer: Buffer) -> Iterator[BatchView]:
 
 
 def _run(view: memoryview, first: Entry) -> list[Entry]:
-    """The wrapper, or the messages without compression that fit one batch with the first."""
+    """Return the wrapper, or the uncompressed messages that fit into one batch with the first."""
     run = [first]
     if first.codec_id != NONE:
         return run
@@ -263,9 +263,9 @@ def _run(view: memoryview, first: Entry) -> list[Entry]:
 
 
 def batch_of_messages(run: list[Entry]) -> BatchView:
-    """A batch without compression that has the records of messages with their offsets and times.
+    """Return an uncompressed batch with the records, offsets and times of messages.
 
-    All of them have one type of timestamps, and one time where that is LogAppendTime. Raises as above.
+    All of them have the same timestamp type, and one time if that is LogAppendTime. Raises as above.
     """
     messages = chain.from_iterable(map(messages_of, run))
     records = iter(messages)

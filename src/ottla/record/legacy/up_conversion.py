@@ -17,9 +17,9 @@ from ottla.record.legacy.message_set import Entry, Unpack, messages_of, read_ent
 
 
 def batch_of_message_set(view: memoryview, start: int, end: int, unpack: Unpack) -> bytearray:
-    """The batch that stands for the message set in `view[start:end]`; a last message that is cut short is left out.
+    """Convert the message set in `view[start:end]` to a batch; a last message that is cut short is ignored.
 
-    Raises KafkaError CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, and what `unpack` raises.
+    Raises KafkaError CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, and the errors of `unpack`.
     """
     first = read_entry(view, start, end)
     if first is None:

@@ -29,7 +29,7 @@ class Round(NamedTuple):
     sources: Sequence[Source]
     """All segments below `end_offset`, from the first of the log on; it is the base offset of the next."""
     later_base_offsets: Sequence[int]
-    """Of the segments behind them, where transactions may end that began before."""
+    """Base offsets of later segments, where transactions that began before may end."""
     log_start_offset: int
     """Offsets below, in the first segment, were deleted: the state of the log does not contain them."""
     first_dirty_offset: int
@@ -61,7 +61,7 @@ class CleanedGroup(NamedTuple):
 
 
 class Cleaning:
-    """One round, from its beginning to its end."""
+    """One cleaning pass, from its beginning to its end."""
 
     __slots__ = ("_aborted", "_folder", "_has_read", "_map", "_round")
 
@@ -85,7 +85,7 @@ class Cleaning:
 
     @property
     def map_utilization(self) -> float:
-        """How full the offset map is, 0 to 1."""
+        """Used fraction of the offset map, 0 to 1."""
         return self._map.utilization
 
     def _read_keys(self, aborted: Sequence[CompletedTransaction]) -> None:
@@ -149,5 +149,5 @@ class Cleaning:
         return clean[-1].mtime_ms - cleaned.delete_retention_ms if clean else 0
 
     def close(self) -> None:
-        """Give the memory of the map back."""
+        """Free the memory of the map."""
         self._map.close()

@@ -19,7 +19,7 @@ from ottla.record.walk import INDEX_WIDTH
 
 
 class OffsetMap:
-    """See the module. Records come as the body of a batch and `record.walk.index_records` of it."""
+    """Offset map of one pass. Records are given as the body of a batch and `record.walk.index_records` of it."""
 
     __slots__ = ("_slots", "_table", "latest_offset")
 
@@ -53,11 +53,13 @@ class OffsetMap:
     def surviving(
         self, body: Buffer, rows: array[int], base_offset: int, *, keeps_tombstones: bool
     ) -> tuple[array[int], int, int]:
-        """The numbers of the records that stay, how many had no key and go, how many stay without a value."""
+        """Return the numbers of retained records, and how many were dropped without a key and retained as
+        tombstones.
+        """
         return self._table.surviving(body, rows, base_offset, self.latest_offset, keeps_tombstones=keeps_tombstones)
 
     def reached(self, offset: int) -> None:
-        """Everything up to `offset` was read, whether it has keys or not."""
+        """Record that everything up to `offset` was read, with or without keys."""
         if offset > self.latest_offset:
             self.latest_offset = offset
 

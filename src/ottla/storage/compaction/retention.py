@@ -65,10 +65,10 @@ _OFFSET_DELTA, _TIMESTAMP_DELTA, _, _, _, _, _HEADERS_START, _HEADERS_LENGTH = r
 
 
 class LastRecord(NamedTuple):
-    """The newest of a producer that a log still knows."""
+    """Latest batch of a producer that a log still remembers."""
 
     last_data_offset: int
-    """-1 when only a marker of its epoch is known."""
+    """-1 if only a marker of its epoch is known."""
     producer_epoch: int
 
 
@@ -78,7 +78,7 @@ class Rules(NamedTuple):
     now_ms: int
     delete_retention_ms: int
     old_tombstones_horizon_ms: int
-    """Tombstones of formats v0 and v1 go from segments that were last written then or before."""
+    """Tombstones of formats v0 and v1 are dropped from segments last written at this time or before."""
     log_start_offset: int
     """Records below were deleted, and are retained until their segment is deleted."""
     end_offset: int
@@ -86,7 +86,7 @@ class Rules(NamedTuple):
     last_records: Mapping[int, LastRecord]
     """By producer id."""
     max_body_bytes: int
-    """Of the records of a batch, decompressed."""
+    """Limit of a batch's decompressed records."""
 
 
 def batch_records(batch: BatchView, max_body_bytes: int) -> tuple[int, Buffer, array[int]]:
@@ -118,7 +118,7 @@ def _records(batch: BatchView, max_body_bytes: int) -> tuple[memoryview, array[i
 
 
 class BatchFilter:
-    """Takes the batches of a log in their order, from its beginning on."""
+    """Processes the batches of a log in order, from its beginning on."""
 
     __slots__ = ("_map", "_rules", "_transactions", "keyless_count")
 
@@ -127,7 +127,7 @@ class BatchFilter:
         self._transactions = transactions
         self._rules = rules
         self.keyless_count = 0
-        """Records that had no key, and went."""
+        """Number of dropped records without a key."""
 
     def apply(self, batch: BatchView, mtime_ms: int) -> memoryview | bytearray | None:
         """Return the surviving part of a batch: a memoryview of it if that is everything, new bytes, or None.
@@ -202,7 +202,7 @@ def _emptied(batch: BatchView) -> memoryview | bytearray:
 
 
 def empty_batch(batch: BatchView) -> bytearray:
-    """The header of `batch` over no records: producer, sequences, offsets and epochs as they were."""
+    """Return the header of `batch` for no records: producer, sequences, offsets and epochs are unchanged."""
     header = list(batch.header)
     header[BATCH_LENGTH] = HEADER_SIZE - LOG_OVERHEAD
     header[ATTRIBUTES] = batch.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_MASK)
@@ -231,7 +231,7 @@ def rewritten_batch(
 
 
 def _moved(body: bytearray, count: int, shift: int) -> bytearray:
-    """`count` records as they are in `body`, but for their timestamps, which get the shift."""
+    """Copy `count` records of `body` with shifted timestamps."""
     rows = index_records(body, 0, len(body), count)
     out = bytearray()
     start = 0

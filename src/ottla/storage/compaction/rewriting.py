@@ -30,13 +30,13 @@ from ottla.storage.segment.transactions import CompletedTransaction
 
 _WRITE_BYTES = 1024 * 1024
 _LARGE_RUN_BYTES = 256 * 1024
-"""From here on a system call of its own costs less than to have the bytes pass through."""
+"""Size from which a separate system call costs less than copying the bytes through memory."""
 _LARGEST_RUN_BYTES = 16 * 1024 * 1024
-"""The notes of its batches are in memory."""
+"""Maximum number of batches with their index data in memory."""
 
 
 class _Run:
-    """Neighbours in a source that stay as they are."""
+    """Adjacent unchanged batches of a source."""
 
     __slots__ = ("end", "is_large", "path", "start")
 
@@ -45,7 +45,7 @@ class _Run:
         self.start = start
         self.end = start
         self.is_large = False
-        """Their bytes wait nowhere: they are copied by reference."""
+        """Whether the bytes are copied by reference, without a buffer."""
 
     @property
     def size_bytes(self) -> int:
@@ -53,7 +53,7 @@ class _Run:
 
 
 class Output:
-    """The segments that a group becomes, in their order."""
+    """Output segments of a group, in order."""
 
     __slots__ = (
         "_aborted",
@@ -74,9 +74,9 @@ class Output:
         largest_bytes: int,
         aborted: dict[int, CompletedTransaction],
     ) -> None:
-        """Make the first, at the base offset of the group. Raises OSError.
+        """Create the first output, at the base offset of the group. Raises OSError.
 
-        `aborted` has transactions that are to be noted with their marker, by the offset of that.
+        `aborted` has transactions to add with their marker, by the offset of the marker.
         """
         self._folder = folder
         self._aborted = aborted
@@ -231,7 +231,7 @@ def _begin(group: Sequence[Source], last: int) -> int:
 def _copy_until(
     offset: int, folder: Folder, source: Source, output: Output, *, chunk_bytes: int, has_read: Callable[[int], object]
 ) -> None:
-    """Take over the batches before `offset`, of which everything stays."""
+    """Copy the unchanged batches before `offset`."""
     path = source_path(folder, source)
     for position, batch in batches(folder, source, chunk_bytes, has_read):
         if batch.base_offset >= offset:

@@ -28,7 +28,7 @@ class Source(NamedTuple):
     """Base offset of the next segment."""
     size_bytes: int
     largest_index_bytes: int
-    """Of its two indexes."""
+    """Size of its two indexes."""
     mtime_ms: int
     """Last write, the time of records without a timestamp; the rewritten segment inherits it."""
 
@@ -54,7 +54,7 @@ def group(sources: Sequence[Source], segment_bytes: int, segment_index_bytes: in
 
 
 def source_path(folder: Folder, source: Source) -> str:
-    """Of the data file."""
+    """Paths of the data file."""
     return folder.join(offset_name(source.base_offset, LOG_SUFFIX))
 
 
@@ -90,7 +90,7 @@ def batches(
 
 
 def _chunk(file: File, position: int, end: int, chunk_bytes: int) -> bytes:
-    """One batch at least. Raises OSError where the file ends before."""
+    """Read at least one batch. Raises OSError if the file ends before."""
     left = end - position
     chunk = file.read(min(max(chunk_bytes, HEADER_SIZE), left), position)
     size = int.from_bytes(chunk[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD

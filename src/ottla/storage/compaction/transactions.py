@@ -32,12 +32,12 @@ class _Aborted:
 
 
 class CleanedTransactions:
-    """See the module."""
+    """State of one pass; see the module."""
 
     __slots__ = ("_aborted", "_coming", "_committed", "kept")
 
     def __init__(self, aborted: Iterable[CompletedTransaction]) -> None:
-        """`aborted` are those that any index of the log names, each once."""
+        """`aborted` are the transactions of all indexes of the log, each once."""
         self._committed: set[int] = set()
         self._aborted: dict[int, _Aborted] = {}
         self._coming = deque(sorted(aborted, key=lambda transaction: transaction.first_offset))
@@ -81,12 +81,12 @@ class CleanedTransactions:
         return False
 
     def _aborted_of(self, batch: BatchView) -> _Aborted | None:
-        """The aborted transaction of the batch's producer that is open there."""
+        """Return the aborted transaction of the batch's producer that is open there."""
         while self._coming and self._coming[0].first_offset <= batch.last_offset:
             transaction = self._coming.popleft()
             self._aborted[transaction.producer_id] = _Aborted(transaction)
         aborted = self._aborted.get(batch.producer_id)
         if aborted is not None and batch.base_offset > aborted.transaction.last_offset:
-            del self._aborted[batch.producer_id]  # its marker is gone, and must not reach on to the next one's batches
+            del self._aborted[batch.producer_id]  # its marker was dropped, and must not apply to the next one's batches
             return None
         return aborted

@@ -23,22 +23,22 @@ _MAX_OPEN_FILES = 16
 
 
 class CleaningTask(NamedTuple):
-    """One round, and how fast it may read."""
+    """One pass, and its rate limit."""
 
     directory: str
-    """Of the partition; an absolute path."""
+    """Directory of the partition; an absolute path."""
     round: Round
     max_bytes_per_second: float
 
 
 class RoundEnd(NamedTuple):
-    """The last group was taken in."""
+    """The last group was swapped in."""
 
     end_offset: int
-    """The log is clean up to here."""
+    """The log is clean up to this offset."""
     read_bytes: int
     map_utilization: float
-    """How full the map of keys was, 0 to 1."""
+    """Used fraction of the offset map, 0 to 1."""
 
 
 class RoundFailure(NamedTuple):
@@ -46,9 +46,9 @@ class RoundFailure(NamedTuple):
 
     reason: str
     lacks_room: bool
-    """For files or memory: the log is not to blame."""
+    """Whether files or memory ran out, which is not the fault of the log."""
     worker_died: bool = False
-    """Not for the log's sake, and unasked. Its next round begins with a new one."""
+    """Whether the worker died, for no reason in the log. Its next pass starts a new one."""
 
 
 Told = CleanedGroup | RoundEnd | RoundFailure

@@ -30,11 +30,11 @@ class CleanableRange(NamedTuple):
 
     first_dirty_offset: int
     end_offset: int
-    """The base offset of the first segment that has to wait; not below the first dirty offset's segment."""
+    """Base offset of the first segment that must wait; not below the first dirty offset's segment."""
     clean_bytes: int
-    """Of the segments before the first dirty offset's."""
+    """Bytes of the segments before the first dirty offset's."""
     cleanable_bytes: int
-    """Of those from there to the end."""
+    """Bytes of the segments from there to the end."""
     overdue_ms: int
     """Time by which the oldest dirty record exceeds `max.compaction.lag.ms`; 0 if none does."""
     held_by: str
@@ -42,7 +42,7 @@ class CleanableRange(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """Share of the bytes that a pass would read which the last one has not seen, 0 to 1."""
+        """Ratio of bytes in a pass that the last one has not read, 0 to 1."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
@@ -92,7 +92,7 @@ def cleanable_range(log: Log, first_dirty: int, now_ms: int) -> CleanableRange:
             held_by = "the last stable offset"
         elif later.base_offset > log.recovery_point:
             held_by = "a flush"
-        elif not aborted_are_written:  # records that were aborted would pass for committed
+        elif not aborted_are_written:  # aborted records would count as committed
             held_by = "room for an index of aborted transactions"
         elif lag_ms > 0 and _newest_ms(segment) > now_ms - lag_ms:
             held_by = "min.compaction.lag.ms"
@@ -122,7 +122,7 @@ def _overdue_ms(dirty: tuple[Segment, ...], max_lag_ms: int, now_ms: int) -> int
 
 
 def roll_overdue(log: Log, now_ms: int) -> bool:
-    """Begin a new active segment where `max.compaction.lag.ms` is over for that one; whether it was.
+    """Roll the active segment if `max.compaction.lag.ms` is over for it; returns whether.
 
     Raises KafkaError KAFKA_STORAGE_ERROR, OSError.
     """
@@ -137,7 +137,7 @@ def roll_overdue(log: Log, now_ms: int) -> bool:
 
 
 def sources_before(log: Log, end_offset: int) -> tuple[list[Source], list[int]]:
-    """The segments before `end_offset`, the base offset of one, and the base offsets of those from there on.
+    """Return the segments before `end_offset`, the base offset of one, and the base offsets of those from there on.
 
     Raises OSError.
     """

@@ -20,24 +20,24 @@ from ottla.storage.files.checkpoints import CheckpointCorruption
 _VERSION = 0
 
 CLEANING, DUE, WAITING, UNCLEANABLE = "cleaning", "due", "waiting", "uncleanable"
-"""States of a log: in a worker's hands; as soon as there is a worker; not yet; it failed, and is tried again."""
+"""States of a log: being cleaned; waiting for a worker; not due; failed, and retried later."""
 
 
 class LogReport(NamedTuple):
-    """One log, at the time of the report."""
+    """Status of one log at the time of the report."""
 
     topic: str
     partition: int
     state: str
     reason: str
-    """Why it waits or can't be cleaned; empty where it does not."""
+    """Reason for a waiting or failed log; else empty."""
     retry_ms: int
-    """When a log that can't be cleaned is tried again, in ms since the Unix epoch; else -1."""
+    """Retry time of a failed log, in ms since the Unix epoch; else -1."""
     last_pass: PassReport | None
 
 
 class CleanerReport(NamedTuple):
-    """The content of the file."""
+    """Content of the file."""
 
     time_ms: int
     logs: Sequence[LogReport]
@@ -73,7 +73,7 @@ def _state(cleaner: LogCleaner, partition: TopicPartition, least_ratio: float) -
 
 
 def format_report(report: CleanerReport) -> bytes:
-    """The bytes of the file."""
+    """Return the bytes of the file."""
     logs = [
         {**log._asdict(), "last_pass": None if log.last_pass is None else log.last_pass._asdict()}
         for log in report.logs
@@ -82,7 +82,7 @@ def format_report(report: CleanerReport) -> bytes:
 
 
 def parse_report(data: bytes, path: str) -> CleanerReport:
-    """The content of the file at `path`. Raises CheckpointCorruption."""
+    """Parse the file at `path`. Raises CheckpointCorruption."""
     try:
         document = json.loads(data)
         if document["version"] != _VERSION:

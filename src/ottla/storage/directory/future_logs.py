@@ -39,11 +39,11 @@ from ottla.storage.log.log import Log
 logger = logging.getLogger(__name__)
 
 MAX_REQUESTED_DIRS = 10_000
-"""Directories that are remembered for replicas that are not here yet."""
+"""Maximum number of remembered directories for future replicas."""
 
 
 class FutureLogs:
-    """The copies in all directories of a node. Owned by the loop."""
+    """Copies in all directories of a node. Owned by the loop."""
 
     __slots__ = ("_directories", "_disk", "_requested")
 
@@ -60,18 +60,18 @@ class FutureLogs:
         return None
 
     def get(self, key: TopicPartition) -> Log | None:
-        """The copy; None without one."""
+        """Return the copy, or None."""
         directory = self.directory_of(key)
         return None if directory is None else directory.futures[key]
 
     def logs(self) -> Iterator[Log]:
-        """All copies."""
+        """Return all copies."""
         return iter([log for directory in self._directories for log in directory.futures.values()])
 
-    # -- replicas that are not here yet --------------------------------------------------------------------------------
+    # -- future replicas -----------------------------------------------------------------------------------------------
 
     def set_target_dir(self, key: TopicPartition, path: str) -> None:
-        """Should the broker get the replica, it is to lie there. Of too many the oldest is forgotten."""
+        """Remember the directory for a replica that the broker may get. Beyond the limit the oldest is dropped."""
         self._requested.pop(key, None)
         self._requested[key] = path
         if len(self._requested) > MAX_REQUESTED_DIRS:
@@ -84,7 +84,7 @@ class FutureLogs:
     # -- copies --------------------------------------------------------------------------------------------------------
 
     def create(self, directory: LogDirectory, key: TopicPartition, topic_id: Uuid | None, config: LogConfig) -> Log:
-        """An empty copy in `directory`. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Create an empty copy in `directory`. Raises KafkaError KAFKA_STORAGE_ERROR."""
         if key in directory.logs or self.directory_of(key) is not None:
             raise InvariantError(f"a second copy of {key[0]}-{key[1]}")
         try:
@@ -96,7 +96,7 @@ class FutureLogs:
             ) from error
 
     def remove(self, key: TopicPartition) -> None:
-        """The log stays where it is; the copy is renamed and goes. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Cancel the move: the copy is renamed and removed. Raises KafkaError KAFKA_STORAGE_ERROR."""
         directory = self.directory_of(key)
         if directory is not None:
             directory.delete_log(*key, future=True)
@@ -107,7 +107,7 @@ class FutureLogs:
         return None if directory is None else directory.set_aside(*key, future=True)
 
     def let_go(self, key: TopicPartition) -> None:
-        """Leave the files as they are, for the next start."""
+        """Release the copy, and leave its files to the next start."""
         directory = self.directory_of(key)
         if directory is not None:
             with suppress(OSError):
@@ -116,7 +116,7 @@ class FutureLogs:
     # -- the swap ------------------------------------------------------------------------------------------------------
 
     def preparation(self, key: TopicPartition, source: LogDirectory) -> Callable[[], None]:
-        """Step 1, but for the flush of the copy: work for the pool, which raises OSError."""
+        """Return step 1 except for the flush of the copy: work for the pool, which raises OSError."""
         directory = self._target(key)
         log, disk = directory.futures[key], self._disk
         path = f"{log.directory}/{names.MOVED_FROM}"
@@ -138,10 +138,11 @@ class FutureLogs:
         return prepare
 
     def take_place(self, key: TopicPartition, source: LogDirectory) -> bool:
-        """Steps 2 and 3, but for the note: the copy is the partition's log.
+        """Do steps 2 and 3 except for the note: the copy becomes the partition's log.
 
-        Whether that is durable: where it is not, both are left to the next start, and the log takes no appends. Raises
-        KafkaError KAFKA_STORAGE_ERROR with nothing changed.
+        Returns whether that is durable: if not, both directories are left to the next start, and the log rejects
+        appends.
+        Raises KafkaError KAFKA_STORAGE_ERROR with nothing changed.
         """
         directory = self._target(key)
         try:
@@ -162,7 +163,7 @@ class FutureLogs:
         return durable
 
     def conclusion(self, log: Log, source: LogDirectory) -> Callable[[], None]:
-        """The rest of step 3: work for the pool, which raises OSError."""
+        """Return the rest of step 3: work for the pool, which raises OSError."""
         disk, path = self._disk, f"{log.directory}/{names.MOVED_FROM}"
         old = f"{source.path}/{posixpath.basename(log.directory)}"
 

@@ -48,7 +48,7 @@ RETRY_MS = 600_000
 
 
 class CleanerSettings(NamedTuple):
-    """Of all workers together, but for the load factor."""
+    """Limits of all workers together, except for the load factor."""
 
     threads: int
     dedupe_buffer_bytes: int
@@ -65,7 +65,7 @@ class Uncleanable(NamedTuple):
 
 
 class PassReport(NamedTuple):
-    """A pass that came to its end."""
+    """A completed pass."""
 
     ended_ms: int
     seconds: float
@@ -85,7 +85,7 @@ class _Candidate(NamedTuple):
 
 
 class LogCleaner:
-    """See the module. Owned by the loop."""
+    """Cleaner of one directory's logs. Owned by the loop."""
 
     __slots__ = (
         "_clock",
@@ -117,7 +117,7 @@ class LogCleaner:
         clock: Clock,
         rng: Rng,
     ) -> None:
-        """`make_worker` is called when one more is needed; a worker that ended its round is used again."""
+        """`make_worker` is called when another worker is needed; idle workers are reused."""
         self.logs = logs
         self.checkpoint = logs.cleaner_checkpoint
         self.settings = settings
@@ -129,20 +129,20 @@ class LogCleaner:
         self._idle: list[Worker] = []
         self._stopped = False
         self.dead: set[Worker] = set()
-        """Idle ones that died in their last round."""
+        """Idle workers that died in their last pass."""
         self.passes: dict[TopicPartition, CleanerPass] = {}
         self.uncleanable: dict[TopicPartition, Uncleanable] = {}
         self.reports: dict[TopicPartition, PassReport] = {}
-        """The last pass of each log."""
+        """Last pass of each log."""
         self.found: dict[TopicPartition, CleanableRange] = {}
-        """Of each log that is to be compacted, as the last step found it; of one in work, the step before."""
+        """Cleanable range of each compacted log at the last step; for a log in cleaning, at the step before."""
         self.last_run_ms = clock.time_ms()
         self.max_dirty_ratio = 0.0
-        """Of all logs, as the last step found them."""
+        """Values over all logs at the last step."""
         self.max_overdue_ms = 0
 
     def run_due(self) -> None:
-        """Give idle workers the logs that are due, and end work on logs that were cut or closed, or changed policy."""
+        """Assign due logs to idle workers, and end passes over logs that were truncated, closed, or changed policy."""
         if self._stopped:
             return
         for running in self.passes.values():
@@ -165,7 +165,8 @@ class LogCleaner:
         for running in self.passes.values():
             running.end_early()
 
-    # -- which log is next -------------------------------------------------------------------------------------------
+    # -- selection of logs
+    # ----------------------------------------------------------------------------------------------
 
     def _due(self, now_ms: int) -> list[_Candidate]:
         due = []
@@ -274,14 +275,14 @@ class LogCleaner:
         self._write_checkpoint(_complain)
 
     def has_ended(self, ended: CleanerPass, outcome: RoundEnd | RoundFailure) -> None:
-        """A pass is over, and its worker reads and writes no more."""
+        """Handle the end of a pass: its worker reads and writes no more."""
         log, partition = ended.log, (ended.log.topic, ended.log.partition)
         del self.passes[partition]
         log.cleaner_works = False
         self._idle.append(ended.worker)
         if isinstance(outcome, RoundFailure) and outcome.worker_died:
             self.dead.add(ended.worker)
-        if log.cleaning is not ended.cleaning:  # the log was cut, or is gone
+        if log.cleaning is not ended.cleaning:  # the log was truncated or removed
             return
         try:
             log.end_cleaning()
@@ -372,7 +373,7 @@ class CleanerPass:
         self.written_bytes = 0
 
     def begin(self, task: CleaningTask, error: BaseException | None) -> None:
-        """The log has its entry in the checkpoint, unless there is an error."""
+        """The checkpoint entry of the log is durable, unless there is an error."""
         if error is not None or self.cleaning.is_over:
             reason = f"the checkpoint can't be written: {error}"
             self._cleaner.has_ended(self, RoundFailure(reason, lacks_room=True))
@@ -381,14 +382,14 @@ class CleanerPass:
         self.worker.begin(task, self._receive)
 
     def stop_if_over(self) -> None:
-        """Let the worker end early when the log was cut or closed, or is compacted no more."""
+        """Stop the worker early if the log was truncated or closed, or is no longer compacted."""
         if not self.cleaning.is_over and not self.log.config.compacted:
             self._end_cleaning()
         if self.cleaning.is_over and self._is_reported:
             self.worker.stop()
 
     def end_early(self) -> None:
-        """The broker ends."""
+        """Stop for the shutdown of the broker."""
         self._end_cleaning()
         self.stop_if_over()
 

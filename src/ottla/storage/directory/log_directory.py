@@ -71,7 +71,7 @@ class LogDefaults:
     """Settings common to all logs of a node; shared by its directories, and changed at run time."""
 
     config: LogConfig
-    """Of topics without overrides."""
+    """Settings of topics without overrides."""
     producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS
     verification_enabled: bool = True
 
@@ -84,7 +84,7 @@ class Removals(NamedTuple):
 
 
 class LogDirectory:
-    """The logs of one directory. Owned by the loop's thread."""
+    """Logs of one directory. Owned by the loop's thread."""
 
     def __init__(
         self,
@@ -122,9 +122,11 @@ class LogDirectory:
         self.cleaner_checkpoint = CleanerCheckpoint(disk, self._join(names.CLEANER_OFFSET_CHECKPOINT))
         self._descriptors = descriptors
         self.logs: dict[TopicPartition, Log] = {}
-        """In the order they were opened; only methods change it."""
+        """In order of opening; only methods change it."""
         self.futures: dict[TopicPartition, Log] = {}
-        """Logs on their way here from other directories of the node (`future_logs`); of none of them is one here."""
+        """Copies that move here from other directories of the node (`future_logs`); `logs` has none of their
+        partitions.
+        """
         self._lock: FileLock | None = None
         self._to_flush: dict[TopicPartition, None] = {}
         self._flushed_by_time: dict[TopicPartition, None] = {}
@@ -141,7 +143,7 @@ class LogDirectory:
     # -- start and stop ------------------------------------------------------------------------------------------------
 
     def lock(self) -> None:
-        """Make the directory if need be and lock it. Raises OperatorError where another broker has it, and OSError."""
+        """Create the directory if needed and lock it. Raises OperatorError if another broker uses it, and OSError."""
         make_durably(self._disk, self.path)
         self._disk.listdir(self.path)
         try:
@@ -160,7 +162,7 @@ class LogDirectory:
             return False
 
     def identify(self, *, node_id: int, cluster_id: str | None, version: int) -> MetaProperties:
-        """Read `meta.properties`, or write it in a directory that was not used yet. Raises OperatorError."""
+        """Read `meta.properties`, or write it in an unused directory. Raises OperatorError."""
         self.meta = meta_properties.load_or_create(
             self._disk, self._rng, self.path, node_id=node_id, cluster_id=cluster_id, version=version
         )
@@ -168,21 +170,20 @@ class LogDirectory:
 
     @property
     def directory_id(self) -> Uuid:
-        """By which the cluster knows it. Raises InvariantError before `identify`."""
+        """The `directory.id` by which the cluster identifies it. Raises InvariantError before `identify`."""
         if self.meta is None:
             raise InvariantError(f"{self.path} was not opened")
         return uuid_from_string(self.meta.directory_id)
 
     def partition_names(self) -> list[str]:
-        """The names of the directories of partitions on the disk. Raises OSError."""
+        """Names of the partition directories on the disk. Raises OSError."""
         return partition_directories(self._disk, self.path)
 
     def load_logs(self, config_of: Callable[[str], LogConfig] | None = None) -> None:
         """Open every partition directory, `config_of(topic)` giving its configuration.
 
         After an unclean stop this scans all records that were not durable. Raises OSError if the directory is
-        unreadable,
-        and OperatorError for foreign entries.
+        unreadable, and OperatorError for foreign entries.
         """
         marker = self._join(names.CLEAN_SHUTDOWN_FILE)
         self.had_clean_shutdown = self._disk.exists(marker)
@@ -190,7 +191,7 @@ class LogDirectory:
         if self.had_clean_shutdown:
             self.running = self.running._replace(broker_epoch=parse_clean_shutdown(self._disk.read_bytes(marker)))
             self._disk.unlink(marker)
-        # Without a clean stop the names of directories may not be durable yet, and no flush to come would know.
+        # Without a clean stop the names of directories may not be durable yet, and no later flush would sync them.
         self._disk.fsync_dir(self.path)
         recovery_points = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
         self.cleaner_checkpoint.read()
@@ -279,7 +280,7 @@ class LogDirectory:
         return parse_running(self._disk.read_bytes(path), self._disk.boot_id())
 
     def note_waiting(self, incarnation_id: Uuid) -> None:
-        """Note an incarnation that is to be registered, so that it is known if the process ends before it serves."""
+        """Record an incarnation before its registration, so that it is known if the process ends before it serves."""
         self.running = self.running._replace(incarnation_id=incarnation_id)
         self._note(self.running)
 
@@ -310,7 +311,9 @@ class LogDirectory:
         return True
 
     def _overwritten(self, path: str, data: bytes) -> bool:
-        """Without room for a new file; the end of the process tears nothing, and that of the machine voids it all."""
+        """Overwrite without space for a new file: a process end tears nothing, a machine restart invalidates the
+        note.
+        """
         try:
             self._disk.overwrite(path, data)
         except OSError:
@@ -344,7 +347,7 @@ class LogDirectory:
         self.release()
 
     def release(self) -> None:
-        """Let others have the directory."""
+        """Release the lock of the directory."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
@@ -355,7 +358,7 @@ class LogDirectory:
     # -- logs ----------------------------------------------------------------------------------------------------------
 
     def create_log(self, key: TopicPartition, config: LogConfig | None, topic_id: Uuid | None) -> Log:
-        """Make the log of a partition that has none. Raises OSError, and then nothing of it stays."""
+        """Create the log of a partition without one. Raises OSError, and then leaves nothing behind."""
         options = LoadOptions(
             config=config or self.defaults.config,
             clean=True,
@@ -383,7 +386,7 @@ class LogDirectory:
             log = self._load(name, key, options)
             log.directory_was_made()
         except OSError:
-            if is_new:  # another directory may take it
+            if is_new:  # another directory may be used
                 with suppress(OSError):
                     self._disk.rmtree(path)
             raise
@@ -470,8 +473,7 @@ class LogDirectory:
         """Take a log of a topic unknown to the cluster out of use without deleting it; returns the new directory name.
 
         The name ends with `-stray`, as Apache Kafka's. The broker never opens or removes it; `ottla log restore`
-        restores
-        it. Raises KafkaError.
+        restores it. Raises KafkaError.
         """
         log = self._take_out(topic, partition, names.STRAY_DIR_SUFFIX, future=future)
         return None if log is None else log.directory
@@ -498,21 +500,21 @@ class LogDirectory:
         return log
 
     def _held(self) -> list[Log]:
-        """All that have files here."""
+        """All partitions with files here."""
         return [*self.logs.values(), *self.futures.values()]
 
     def _log_of(self, key: TopicPartition) -> Log | None:
         return self.logs.get(key) or self.futures.get(key)
 
     def checkpointed_high_watermark(self, partition: TopicPartition) -> int | None:
-        """The high watermark that `replication-offset-checkpoint` held at start, for the replica to begin with."""
+        """High watermark of `replication-offset-checkpoint` at the start, the initial one of the replica."""
         return self._high_watermarks.get(partition)
 
     # -- failure -------------------------------------------------------------------------------------------------------
 
     @property
     def refusal(self) -> str:
-        """Why it takes no new log, for an error message."""
+        """Reason why it accepts no new log, for an error message."""
         return "" if self.offline is None else f"{self.path} is offline: {self.offline.strerror or self.offline}"
 
     @property
@@ -521,7 +523,7 @@ class LogDirectory:
         return not self._abandoned
 
     def take_offline(self, error: OSError, action: str) -> None:
-        """It can't be used at the start; the others of the node are."""
+        """Mark it unusable at the start; the other directories of the node are served."""
         logger.error(
             "the data directory %s is offline, %s failed: %s; repair its disk and restart the node, or remove it from "
             "log.dirs",
@@ -533,7 +535,7 @@ class LogDirectory:
         self.abandon()
 
     def abandon(self) -> None:
-        """Let all logs go as they are: no file of this directory is touched any more until the next start."""
+        """Close all logs without further writes: no file of this directory is touched until the next start."""
         self._abandoned = True
         for log in self._held():
             with suppress(OSError):
@@ -548,9 +550,9 @@ class LogDirectory:
     # -- periodic steps ------------------------------------------------------------------------------------------------
 
     def run_retention(self, now_ms: int | None = None) -> int:
-        """Delete what retention allows, forget expired producers, give idle reservations back, purge deleted files.
+        """Delete expired segments and producers, release idle reservations, purge deleted files.
 
-        How many segments went. Failures are logged and leave the other logs to be treated.
+        Returns the number of segments. Failures are logged and do not affect other logs.
         """
         now = self._clock.time_ms() if now_ms is None else now_ms
         count = sum(self.retention_steps(now))
@@ -603,7 +605,7 @@ class LogDirectory:
         return due
 
     def remove(self, due: Removals) -> None:
-        """Remove it, for a pool thread: a large file or directory takes the file system long. Raises OSError."""
+        """Remove the paths, in a pool thread: deleting a large file or directory takes long. Raises OSError."""
         for path in due.files:
             self._disk.unlink(path)
         for path in due.directories:
@@ -633,7 +635,7 @@ class LogDirectory:
         return len(due)
 
     def write_checkpoints(self, *, stopping: bool = False) -> None:
-        """Write recovery points, log start offsets and high watermarks, as far as they changed. Blocks on the disk.
+        """Write changed recovery points, log start offsets and high watermarks. Blocks on the disk.
 
         `stopping`: see `write_recovery_points`. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
@@ -676,19 +678,21 @@ class LogDirectory:
         }
 
     def write_files(self, files: Sequence[OffsetContent]) -> None:
-        """Write what `offset_checkpoints_due` named; blocks. Raises OSError."""
+        """Write the files of `offset_checkpoints_due`; blocks. Raises OSError."""
         for content in files:
             self._files.write(content)
 
     def checkpoints_written(self, _: object, error: BaseException | None) -> None:
-        """The outcome of `write_files` or `write_off_loop`, on the loop: a failure is logged and tried again later."""
+        """Handle the outcome of `write_files` or `write_off_loop`, on the loop: failures are logged and retried
+        later.
+        """
         if isinstance(error, OSError):
             self._note_error(error, "writing checkpoints")
 
     def write_recovery_points(self, *, stopping: bool = False) -> None:
         """Write their checkpoint if it changed; blocks. Raises OSError.
 
-        `stopping`: nothing is appended any more, and how many aborted transactions each segment's index holds goes in.
+        `stopping`: no more appends follow, and the number of entries in each index of aborted transactions is included.
         """
         due = self._recovery_points()
         if stopping:
@@ -711,16 +715,18 @@ class LogDirectory:
         return self.recovery_points_due()
 
     def write_off_loop(self, due: OffsetContent) -> bool:
-        """Write what `recovery_points_due` gave, in the pool; blocks. Raises OSError.
+        """Write the result of `recovery_points_due`, in the pool; blocks. Raises OSError.
 
-        Returns False, and writes nothing, when newer points are on disk already, those of a truncation maybe: these
-        could name more than there is.
+        Returns False, and writes nothing, if newer points are on disk already, maybe those of a truncation: these
+        points
+        could exceed the log.
         """
         return self._files.write(due)
 
     def before_gaps(self, key: TopicPartition, end_offset: int) -> Callable[[], object] | None:
-        """Offsets are to go missing between segments of the log that begin up to `end_offset`: work for the pool, to be
-        done first, after which no start takes that for a loss. It raises OSError. None where nothing has to be done.
+        """Return the work that must precede gaps between segments of the log that begin up to `end_offset`, after which
+        no
+        start takes them for a loss. It runs in the pool and raises OSError. None if nothing is needed.
         """
         log = self.logs.get(key)
         if log is None or self._files.written(names.RECOVERY_POINT_CHECKPOINT, key) >= end_offset:
@@ -773,7 +779,7 @@ class LogDirectory:
         self._unlinks += [(when, path) for path in paths]
 
     def _note_error(self, error: OSError, action: str, *, lasting: bool = False) -> None:
-        """Log it, at most once in a while, and go offline unless it is only lack of room or of descriptors."""
+        """Log an error, rate-limited, and go offline unless only space or descriptors are lacking."""
         lasting = lasting or error.errno not in TRANSIENT_ERRORS
         now = self._clock.time_ms()
         if (lasting and self.offline is None) or now - self._last_error_log_ms >= _ERROR_LOG_INTERVAL_MS:
@@ -796,4 +802,4 @@ class LogDirectory:
 
 
 def _ignore_outcome(error: BaseException | None) -> None:
-    """The log itself took note of a failed flush."""
+    """Ignore a failed flush: the log itself has handled it."""

@@ -49,11 +49,11 @@ from ottla.storage.log.log import Log
 logger = logging.getLogger(__name__)
 DEFAULT_OPEN_FILES = 16_384
 EVERY_DIRECTORY = "*"
-"""Of `cordoned.log.dirs`."""
+"""Wildcard of `cordoned.log.dirs`."""
 
 
 class LogManager:
-    """The logs of one node. Owned by the loop's thread."""
+    """Logs of one node. Owned by the loop's thread."""
 
     def __init__(
         self,
@@ -74,8 +74,7 @@ class LogManager:
         Without `has_metadata_log` the metadata is in ZooKeeper only, and all directories are equal.
 
         `on_offline` is called once for each directory, on the loop, after an error that stops all appends to a log
-        until a
-        restart.
+        until a restart.
         """
         self._disk = disk
         self._clock = clock
@@ -89,7 +88,7 @@ class LogManager:
         self.directories = tuple(directory(path) for path in data_dirs)
         """Directories with partitions, in the order of the configuration."""
         self.futures = FutureLogs(self.directories, disk)
-        """Logs on their way from one of them to another."""
+        """Copies that move from one directory to another."""
         apart = metadata_dir is not None and metadata_dir not in data_dirs
         self._all = (*self.directories, *([directory(metadata_dir)] if apart and metadata_dir is not None else []))
         metadata_path = metadata_dir or data_dirs[0]
@@ -98,13 +97,13 @@ class LogManager:
         )
         self._meta: MetaProperties | None = None
         self.missing: list[str] = []
-        """The `directory.id` of those that were here once, where no metadata names them, and that are not now."""
+        """`directory.id` of former directories that are missing now, if no metadata contains them."""
         self.cleaner_checkpoint = CleanerCheckpoints(
             [each.cleaner_checkpoint for each in self.directories],
             lambda key: self._checkpoint_holder(key).cleaner_checkpoint,
         )
         self.last_broker_epoch = -1
-        """Of the last incarnation if it lost nothing in any directory; -1 when it may have, or is unknown (KIP-966)."""
+        """Broker epoch of the last incarnation if no directory lost anything; -1 if unknown (KIP-966)."""
         self._waiting_incarnation: Uuid | None = None
 
     # -- start and stop ------------------------------------------------------------------------------------------------
@@ -134,7 +133,7 @@ class LogManager:
             self._go_without(directory, error)
 
     def _go_without(self, directory: LogDirectory, error: OSError, doing: str = "opening") -> None:
-        """Raises OperatorError for one without which nothing can be served."""
+        """Raises OperatorError for a directory that the node cannot serve without."""
         if self._is_needed(directory):
             raise OperatorError(
                 f"the data directory {directory.path} can't be used: {reason_of(error, directory.path)}; set "
@@ -175,7 +174,7 @@ class LogManager:
                 )
 
     def _know_siblings(self) -> None:
-        """Find out which directories were here before (`log_dir_ids`), and have each remember all."""
+        """Compare with the directories recorded earlier (`log_dir_ids`), and record all of them in each."""
         here = {each.meta.directory_id for each in self.directories if each.meta is not None}
         known: dict[LogDirectory, set[str]] = {}
         for directory in self._online():
@@ -220,7 +219,7 @@ class LogManager:
 
     @property
     def meta_properties(self) -> MetaProperties:
-        """Of the directory of the metadata log; without one, of the first that could be used at the start."""
+        """Identity from the directory of the metadata log; without one, from the first usable directory."""
         if self._meta is None:
             raise InvariantError("the log manager was not opened")
         return self._meta
@@ -311,7 +310,7 @@ class LogManager:
         return [each for each in self._all if each.offline is not None]
 
     def directory_ids(self) -> list[Uuid]:
-        """Of the directories that can be used, as the cluster gets to know them."""
+        """Ids of the usable directories, for the cluster."""
         return [each.directory_id for each in self._online() if each.meta is not None]
 
     def offline_directory_ids(self) -> list[Uuid]:
@@ -319,12 +318,14 @@ class LogManager:
         return [each.directory_id for each in self.directories if each.offline is not None and each.meta is not None]
 
     def begin_incarnation(self, incarnation_id: Uuid) -> Uuid:
-        """The incarnation that is to be registered; noted, so that it is known if the process ends before it serves.
+        """Return the incarnation id for registration; recorded, so that it is known if the process ends before it
+        serves.
 
-        Also one that a broker which runs becomes, since its cluster forgot the one before.
+        Also used when a running broker registers again because its cluster forgot the last incarnation.
 
-        It is the one that a process before this one noted and did not come to use: were it registered meanwhile, a new
-        one would be taken for its successor that knows nothing of it, and so for one that may have lost records.
+        It is the one that an earlier process recorded and did not use. If that one was registered meanwhile, a new id
+        would
+        count as a successor without knowledge of it, and so as one that may have lost records.
         """
         if self._waiting_incarnation is None:
             self._waiting_incarnation = incarnation_id
@@ -333,7 +334,7 @@ class LogManager:
         return self._waiting_incarnation
 
     def note_running(self, broker_epoch: int) -> None:
-        """Remember in each directory which incarnation runs here, before it takes anything in. Raises OperatorError."""
+        """Record the running incarnation in each directory before its first append. Raises OperatorError."""
         for directory in self._online():
             directory.note_running(broker_epoch)
         self.last_broker_epoch = broker_epoch
@@ -342,8 +343,9 @@ class LogManager:
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Close all logs durably, write checkpoints and the clean markers, release the locks.
 
-        `broker_epoch` of this incarnation goes into the markers; of one that was never registered (-1) that of the one
-        before, which has lost nothing since. No flush may be in flight.
+        `broker_epoch` of this incarnation goes into the markers; if it was never registered (-1), that of the one
+        before,
+        which has lost nothing since. No flush may be in flight.
         """
         epoch = self.last_broker_epoch if broker_epoch < 0 else broker_epoch
         for directory in self._all:
@@ -364,12 +366,12 @@ class LogManager:
         return self.directory_of(key) or self.directories[0]
 
     def get_log(self, topic: str, partition: int) -> Log | None:
-        """The log of a partition; None without one."""
+        """Return the log of a partition, or None."""
         directory = self.directory_of((topic, partition))
         return None if directory is None else directory.logs[topic, partition]
 
     def cordon(self, paths: Sequence[str]) -> None:
-        """From now on new logs go to other directories than these; `*` names all (KIP-1066)."""
+        """Cordon these directories: new logs go to others; `*` means all (KIP-1066)."""
         for directory in self.directories:
             directory.is_cordoned = directory.path in paths or EVERY_DIRECTORY in paths
         unknown = sorted({*paths} - {each.path for each in self.directories} - {EVERY_DIRECTORY})
@@ -377,11 +379,11 @@ class LogManager:
             logger.warning("cordoned.log.dirs names %s, which is not in log.dirs", ", ".join(unknown))
 
     def cordoned_ids(self) -> list[Uuid]:
-        """Of the directories that can be used and take no new logs, as the cluster gets to know them."""
+        """Ids of the usable cordoned directories, for the cluster."""
         return [each.directory_id for each in self._online() if each.meta is not None and each.is_cordoned]
 
     def use_producer_expiration(self, expiration_ms: int) -> None:
-        """Forget producers of all logs after this time from now on."""
+        """Set the expiration time of producers in all logs."""
         self._defaults.producer_expiration_ms = expiration_ms
         for log in self.all_logs():
             log.producer_expiration_ms = expiration_ms
@@ -393,11 +395,11 @@ class LogManager:
             log.producers.verification_enabled = enabled
 
     def logs(self) -> Iterator[Log]:
-        """All logs, by directory and in the order they were opened."""
+        """All logs, by directory and in order of opening."""
         return iter([log for directory in self.directories for log in directory.logs.values()])
 
     def all_logs(self) -> Iterator[Log]:
-        """These, and those on their way to another directory."""
+        """All logs, including copies that move to another directory."""
         return chain(self.logs(), self.futures.logs())
 
     def __len__(self) -> int:
@@ -405,7 +407,7 @@ class LogManager:
 
     @property
     def open_file_count(self) -> int:
-        """Descriptors of segments and indexes that are open."""
+        """Number of open descriptors of segments and indexes."""
         return len(self._descriptors)
 
     def create_log(
@@ -465,7 +467,7 @@ class LogManager:
                 return directory.create_log(key, config, topic_id)
             except OSError as error:
                 failure = error
-                if directory.offline is not None and not is_new:  # it may lie there
+                if directory.offline is not None and not is_new:  # it may be there
                     break
         if failure is None:
             raise InvariantError("no directory was asked for a new log")
@@ -479,9 +481,9 @@ class LogManager:
         return None if directory is None else directory.before_gaps(key, end_offset)
 
     def delete_log(self, topic: str, partition: int) -> None:
-        """Take the log out of use now; its directory is renamed and goes after `file.delete.delay.ms`.
+        """Remove the log from use; its directory is renamed now and removed after `file.delete.delay.ms`.
 
-        Reads that are under way end with their bytes. Raises KafkaError KAFKA_STORAGE_ERROR; unknown logs are fine.
+        Reads in progress still get their bytes. Raises KafkaError KAFKA_STORAGE_ERROR; unknown logs are ignored.
         """
         self.futures.remove((topic, partition))
         directory = self.directory_of((topic, partition))
@@ -492,14 +494,13 @@ class LogManager:
         """Take a log of a topic unknown to the cluster out of use without deleting it; returns the new directory name.
 
         The name ends with `-stray`, as Apache Kafka's. The broker never opens or removes it; `ottla log restore`
-        restores
-        it. Raises KafkaError.
+        restores it. Raises KafkaError.
         """
         directory = self.directory_of((topic, partition))
         return None if directory is None else directory.set_aside(topic, partition)
 
     def checkpointed_high_watermark(self, topic: str, partition: int) -> int | None:
-        """The high watermark that `replication-offset-checkpoint` held at start, for the replica to begin with."""
+        """High watermark of `replication-offset-checkpoint` at the start, the initial one of the replica."""
         directory = self.directory_of((topic, partition))
         return None if directory is None else directory.checkpointed_high_watermark((topic, partition))
 
@@ -528,7 +529,7 @@ class LogManager:
         return sum(directory.flush_due(pool, now_ms) for directory in self._served())
 
     def write_checkpoints(self) -> None:
-        """Write recovery points, log start offsets and high watermarks, as far as they changed. Blocks on the disk.
+        """Write changed recovery points, log start offsets and high watermarks. Blocks on the disk.
 
         Raises KafkaError KAFKA_STORAGE_ERROR.
         """

@@ -124,8 +124,7 @@ class Descriptor:
         """Read up to `length` bytes, fewer only at the end of the file.
 
         In a call that must not block (`Descriptors.known`) it raises WouldBlock for pages outside the page cache;
-        without
-        support of the file system it reads directly.
+        without support of the file system it reads directly.
         """
         file = self.file()
         known = self._folder.descriptors.known

@@ -1,8 +1,7 @@
 """Aborted transactions of a log: those that a read_committed reader needs, and rebuilding of their indexes.
 
 A lost or damaged `.txnindex` is rebuilt from the log, which contains every marker. The transactions that the markers
-end
-are known from a producer snapshot at or before the segment and the batches after it.
+end are known from a producer snapshot at or before the segment and the batches after it.
 
 The file of one segment is in `transaction_index`, filtering by readers in `record.transactions`.
 """

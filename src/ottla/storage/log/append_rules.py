@@ -76,8 +76,7 @@ class DecompressionBudget:
         """Return the decompressed bytes of `stored`. Rejected data is charged with its maximum size.
 
         Raises KafkaError as `compression.decompress`, and REQUEST_TIMED_OUT if the budget is exhausted: the client
-        retries
-        the remaining batches. Raises `DecompressionSliceExceeded` if the slice is too short, without a charge.
+        retries the remaining batches. Raises `DecompressionSliceExceeded` if the slice is too short, without a charge.
         """
         limit = min(self.left, self.turn_bytes, DEFAULT_MAX_BYTES)
         if limit > 0:

@@ -72,10 +72,8 @@ class FlushTask:
 
         `data`: they contain volatile records. `closing`: the indexes of the last one count too, and a full disk is a
         failure. `loose_paths` are files written without an open descriptor; `folder` is synced if given. `epochs_file`
-        is
-        written, as (path, content), into that folder; `holder` is the directory with its name, synced if given.
-        `finished`
-        is called with the outcome. Raises OSError.
+        is written, as (path, content), into that folder; `holder` is the directory with its name, synced if given.
+        `finished` is called with the outcome. Raises OSError.
         """
         self._disk = disk
         self._finished = finished
@@ -263,8 +261,7 @@ class LogFlush:
         """Return the flush of everything up to the log end, or None. Its `run` blocks, `finish` must follow.
 
         `closing` prepares the log for the start after a clean stop, which trusts the indexes of the active segment too
-        and
-        reads the producers from a snapshot.
+        and reads the producers from a snapshot.
 
         Raises OSError, and InvariantError while another flush of this log runs.
         """

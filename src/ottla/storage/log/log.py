@@ -206,8 +206,7 @@ class Log:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """End of the records for read_committed: before the first transaction that is open, or has its marker at or
-        above
-        the high watermark, but never above the watermark nor below the log start.
+        above the high watermark, but never above the watermark nor below the log start.
         """
         transactions = self.producers.transactions
         if transactions.first_unstable >= high_watermark:
@@ -457,8 +456,7 @@ class Log:
 
     def close(self, *, clean: bool = True) -> None:
         """Close all files. With `clean`, all data is flushed first, so that the next start can trust it; raises
-        KafkaError
-        KAFKA_STORAGE_ERROR if that fails, and closes the files anyway.
+        KafkaError KAFKA_STORAGE_ERROR if that fails, and closes the files anyway.
         """
         try:
             if clean and not self._health.failed:

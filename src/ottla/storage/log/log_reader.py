@@ -37,8 +37,7 @@ class LogReader:
         """Return batches from the one that contains `offset` on, below `max_offset`, within one segment.
 
         At most `max_bytes`, where a small last batch may be cut; but the first is returned whole with `min_one_batch`,
-        and
-        without it nothing is returned if it doesn't fit. The caller releases `records`. Raises KafkaError
+        and without it nothing is returned if it doesn't fit. The caller releases `records`. Raises KafkaError
         OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, and, with `known`, `WouldBlock` instead of blocking.
         """
         offsets = self._offsets

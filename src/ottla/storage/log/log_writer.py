@@ -138,11 +138,9 @@ class LogWriter:
     ) -> AppendResult:
         """Assign offsets to the batch at `buffer[start:end]` and append it; the buffer is patched in place.
 
-        From a client it must be exactly one batch and obey the topic's configuration; the broker's own
-        (`client=False`) may be several and contain control records. `prepared`: it went through
-        `append_rules.prepare_batch`. `guard`: the proof for a batch that begins a transaction. Raises KafkaError with
-        the
-        code for the client.
+        From a client it must be exactly one batch and obey the topic's configuration; the broker's own (`client=False`)
+        may be several and contain control records. `prepared`: it went through `append_rules.prepare_batch`. `guard`:
+        the proof for a batch that begins a transaction. Raises KafkaError with the code for the client.
         """
         if not client:
             return self._append_own(buffer, start, end, leader_epoch, guard)
@@ -231,11 +229,9 @@ class LogWriter:
         """Append batches of a leader, with their offsets and epochs; an incomplete last one is ignored.
 
         `leader_epoch` is the current epoch of the leader: if given, fields without a CRC are checked too.
-        `gaps_allowed`:
-        offsets may be missing although the topic is not compacted. Returns the range appended, with `last_offset` below
-        `base_offset` if no batch was whole. Raises KafkaError CORRUPT_MESSAGE if a batch is damaged or its offsets go
-        back;
-        batches before it are appended.
+        `gaps_allowed`: offsets may be missing although the topic is not compacted. Returns the range appended, with
+        `last_offset` below `base_offset` if no batch was whole. Raises KafkaError CORRUPT_MESSAGE if a batch is damaged
+        or its offsets go back; batches before it are appended.
         """
         offsets = self._offsets
         first = offsets.log_end_offset

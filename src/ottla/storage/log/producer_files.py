@@ -51,8 +51,7 @@ def load_producers(
     """Return the state at the end of `offsets` (log start to log end). Raises OSError.
 
     Without any snapshot the producer state was empty at the last durable roll, which otherwise writes one, so only
-    later
-    segments are read. After a clean stop (`trusted`), which writes one too, the state is empty.
+    later segments are read. After a clean stop (`trusted`), which writes one too, the state is empty.
     """
     producers = ProducerState(offsets.start)
     producers.snapshot_offsets = _sort_out(folder, segments, snapshots, offsets)

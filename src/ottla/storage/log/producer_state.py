@@ -234,10 +234,8 @@ class ProducerState:
         """Check a marker before its append.
 
         Below transaction version 2 it may have the epoch of the transaction that it ends; from version 2 on (KIP-1228)
-        it
-        has a later one. Then an equal epoch is a repeated marker: accepted if no transaction is open, and at the
-        maximum
-        epoch, which has no successor. Raises KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        it has a later one. Then an equal epoch is a repeated marker: accepted if no transaction is open, and at the
+        maximum epoch, which has no successor. Raises KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
         entry = self._entries.get(producer_id)
         if entry is None:

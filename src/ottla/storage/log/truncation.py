@@ -55,10 +55,8 @@ class Truncation:
         """Drop everything from `offset` on, which is in a segment. Raises KafkaError KAFKA_STORAGE_ERROR.
 
         A batch that contains `offset` is dropped as a whole, and the log then ends behind the one before it: offsets
-        between
-        the two were compacted away, or one of them has a wrong offset and a further truncation follows. A full disk
-        refuses
-        before any change.
+        between the two were compacted away, or one of them has a wrong offset and a further truncation follows. A full
+        disk refuses before any change.
         """
         segment, *later = self._segments.holding(offset)
         try:

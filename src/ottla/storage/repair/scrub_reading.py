@@ -114,8 +114,7 @@ class SegmentReading:
     @property
     def seen_behind(self) -> Mapping[int, int]:
         """Producer id -> first offset of transactions that are open behind the segment and have records in it, or were
-        open
-        at its start; valid once the reading is done. Empty if it is damaged.
+        open at its start; valid once the reading is done. Empty if it is damaged.
         """
         aborted = self._aborted
         return {} if aborted is None or self.damages else aborted.seen

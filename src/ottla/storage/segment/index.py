@@ -83,8 +83,7 @@ class SparseIndex:
         self._block_first = 0
         self.dirty = False
         """Whether the file was changed since its last sync. An existing file was synced before the recovery point
-        passed
-        it, or by a clean stop; in all other cases it is rebuilt.
+        passed it, or by a clean stop; in all other cases it is rebuilt.
         """
 
     def create(self) -> None:
@@ -294,8 +293,7 @@ class TimeIndex(SparseIndex):
 
     def lookup(self, timestamp: int) -> tuple[int, int]:
         """Return (timestamp, offset) of the last entry below `timestamp`, before which every batch is older: a scan
-        starts
-        there. (-1, base offset) without one.
+        starts there. (-1, base offset) without one.
         """
         number = self._search(0, timestamp - 1)
         if number < 0:

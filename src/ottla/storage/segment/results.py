@@ -77,8 +77,7 @@ class LogEvents(Protocol):
 
     def log_failed(self, partition: TopicPartition, error: OSError, action: str, *, lasting: bool) -> None:
         """The disk failed under the log. After a transient error (disk full) it continues, unless the failure is
-        lasting:
-        then it accepts no more appends.
+        lasting: then it accepts no more appends.
         """
         ...
 

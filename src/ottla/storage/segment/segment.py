@@ -457,8 +457,7 @@ class Segment:
         """Return how much to read of the `length` bytes from the batch at `position` on, which contain it whole.
 
         A large batch that would be cut at their end is omitted if the index has it: a client would discard its
-        beginning
-        and fetch it next. Then that fetch needs no search.
+        beginning and fetch it next. Then that fetch needs no search.
         """
         end = position + length
         try:
