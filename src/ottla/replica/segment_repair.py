@@ -79,8 +79,7 @@ class SegmentRepair:
         """Repair the segments from `first_offset` to `last_offset`, or all if the log was ever compacted.
 
         `compacted_in` are the logs with its cleaner entry then; None if it was never compacted. Raises KafkaError if
-        the log
-        is busy.
+        the log is busy.
         """
         was_compacted = compacted_in is not None
         self._logs = compacted_in

@@ -21,7 +21,7 @@ from ottla.common.errors import InvariantError
 
 
 class Revertible(Protocol):
-    """A timeline object, as the registry sees it."""
+    """Interface of a timeline object for the registry."""
 
     def revert(self, delta: Any) -> None:
         """Restore the values in `delta`, which this object created; records nothing."""
@@ -57,7 +57,7 @@ class SnapshotRegistry:
         return [snapshot.offset for snapshot in self._snapshots]
 
     def snapshot(self, offset: int) -> None:
-        """Remember the current state as that of `offset`; nothing to do when the newest snapshot has that offset.
+        """Create a snapshot of the current state at `offset`, unless the newest one has that offset.
 
         Raises InvariantError below the newest snapshot.
         """
@@ -71,7 +71,7 @@ class SnapshotRegistry:
         self._snapshots.append(self.latest)
 
     def revert_to(self, offset: int) -> None:
-        """Make the state of `offset` the current one and forget later snapshots. Raises InvariantError if unknown."""
+        """Revert to the state of `offset` and drop later snapshots. Raises InvariantError if unknown."""
         start = self._index(offset)
         for snapshot in reversed(self._snapshots[start:]):
             for owner, delta in snapshot.deltas.values():
@@ -81,7 +81,7 @@ class SnapshotRegistry:
         self.latest.deltas = {}
 
     def delete_up_to(self, offset: int) -> None:
-        """Forget snapshots below `offset`: the state can't go back there any more."""
+        """Drop snapshots below `offset`: the state can't revert to them any more."""
         snapshots = self._snapshots
         count = 0
         while count < len(snapshots) and snapshots[count].offset < offset:
@@ -92,14 +92,14 @@ class SnapshotRegistry:
                 self.latest = None
 
     def floor(self, offset: int) -> int | None:
-        """The greatest snapshot offset that is not above `offset`, None when there is none."""
+        """Return the greatest snapshot offset that is not above `offset`, or None."""
         for snapshot in reversed(self._snapshots):
             if snapshot.offset <= offset:
                 return snapshot.offset
         return None
 
     def since(self, offset: int) -> Sequence[Snapshot]:
-        """The snapshot of `offset` and all later ones, ascending. Raises InvariantError if unknown."""
+        """Return the snapshot of `offset` and all later ones, ascending. Raises InvariantError if unknown."""
         snapshots = self._snapshots
         if snapshots and snapshots[0].offset == offset:
             return snapshots

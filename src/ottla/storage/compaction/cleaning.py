@@ -142,8 +142,10 @@ class Cleaning:
             yield CleanedGroup(replaced, outputs, sum(segment.size_bytes for segment in segments), clean_offset)
 
     def _old_tombstones_horizon_ms(self) -> int:
-        """When a segment must have been written last for the tombstones of formats v0 and v1 to go, since their batches
-        have no horizon: `delete.retention.ms` before the last segment that was cleaned already."""
+        """Return the latest modification time of segments with expired tombstones of formats v0 and v1.
+
+        Their batches have no delete horizon: it is `delete.retention.ms` before the last segment that is already clean.
+        """
         cleaned = self._round
         clean = [source for source in cleaned.sources if source.base_offset < cleaned.first_dirty_offset]
         return clean[-1].mtime_ms - cleaned.delete_retention_ms if clean else 0

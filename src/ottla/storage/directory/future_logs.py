@@ -141,8 +141,7 @@ class FutureLogs:
         """Do steps 2 and 3 except for the note: the copy becomes the partition's log.
 
         Returns whether that is durable: if not, both directories are left to the next start, and the log rejects
-        appends.
-        Raises KafkaError KAFKA_STORAGE_ERROR with nothing changed.
+        appends. Raises KafkaError KAFKA_STORAGE_ERROR with nothing changed.
         """
         directory = self._target(key)
         try:

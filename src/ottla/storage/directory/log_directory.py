@@ -718,15 +718,13 @@ class LogDirectory:
         """Write the result of `recovery_points_due`, in the pool; blocks. Raises OSError.
 
         Returns False, and writes nothing, if newer points are on disk already, maybe those of a truncation: these
-        points
-        could exceed the log.
+        points could exceed the log.
         """
         return self._files.write(due)
 
     def before_gaps(self, key: TopicPartition, end_offset: int) -> Callable[[], object] | None:
         """Return the work that must precede gaps between segments of the log that begin up to `end_offset`, after which
-        no
-        start takes them for a loss. It runs in the pool and raises OSError. None if nothing is needed.
+        no start takes them for a loss. It runs in the pool and raises OSError. None if nothing is needed.
         """
         log = self.logs.get(key)
         if log is None or self._files.written(names.RECOVERY_POINT_CHECKPOINT, key) >= end_offset:

@@ -318,14 +318,12 @@ class LogManager:
         return [each.directory_id for each in self.directories if each.offline is not None and each.meta is not None]
 
     def begin_incarnation(self, incarnation_id: Uuid) -> Uuid:
-        """Return the incarnation id for registration; recorded, so that it is known if the process ends before it
-        serves.
+        """Record and return the incarnation id for registration, so that a start knows it if the process ends before.
 
         Also used when a running broker registers again because its cluster forgot the last incarnation.
 
-        It is the one that an earlier process recorded and did not use. If that one was registered meanwhile, a new id
-        would
-        count as a successor without knowledge of it, and so as one that may have lost records.
+        It is the id that an earlier process recorded and did not use. If that one was registered meanwhile, a new id
+        would count as a successor without knowledge of it, and so as one that may have lost records.
         """
         if self._waiting_incarnation is None:
             self._waiting_incarnation = incarnation_id
@@ -344,8 +342,7 @@ class LogManager:
         """Close all logs durably, write checkpoints and the clean markers, release the locks.
 
         `broker_epoch` of this incarnation goes into the markers; if it was never registered (-1), that of the one
-        before,
-        which has lost nothing since. No flush may be in flight.
+        before, which has lost nothing since. No flush may be in flight.
         """
         epoch = self.last_broker_epoch if broker_epoch < 0 else broker_epoch
         for directory in self._all:

@@ -32,11 +32,11 @@ _VERSION = 0
 _MAX_LONG = 2**63 - 1
 _OWN = ":ottla:"
 NO_GAPS_ABOVE: TopicPartition = (f"{_OWN}no-gaps-above", 0)
-"""An entry among recovery points, which no topic has: above them offsets are missing by loss only (`log_directory`)."""
+"""Entry among recovery points, of no topic: offsets missing above them are losses (`log_directory`)."""
 _CHECKSUM: TopicPartition = (f"{_OWN}crc32c", 0)
-"""Another one, in each file: the CRC-32C of the lines of all others."""
+"""Entry in each file with the CRC-32C of all other lines."""
 _RUNNING_BYTES = 192
-"""More than the longest `.ottla_running`: an epoch of 19 digits, a boot's UUID of 36 characters, an incarnation's."""
+"""Limit above the longest `.ottla_running`: an epoch of 19 digits, a boot's UUID of 36 characters, an incarnation's."""
 
 
 class CheckpointCorruption(Exception):
@@ -44,7 +44,7 @@ class CheckpointCorruption(Exception):
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """The bytes of an offset checkpoint, sorted by topic and partition behind the checksum."""
+    """Return the bytes of an offset checkpoint, sorted by topic and partition behind the checksum."""
     lines = [_offset_line(key, offset) for key, offset in sorted(offsets.items())]
     return _format([_offset_line(_CHECKSUM, _checksum(lines)), *lines])
 
@@ -58,7 +58,7 @@ def _checksum(lines: Sequence[str]) -> int:
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """The offsets in a checkpoint, empty without the file. Raises CheckpointCorruption, OSError."""
+    """Read the offsets in a checkpoint, empty without the file. Raises CheckpointCorruption, OSError."""
     return _parse_offset_lines(_read_lines(disk, path), path)
 
 
@@ -104,12 +104,12 @@ def aborted_counts(points: Mapping[TopicPartition, int]) -> dict[TopicPartition,
 
 
 def format_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
-    """The bytes of a leader epoch checkpoint."""
+    """Return the bytes of a leader epoch checkpoint."""
     return _format([f"{epoch} {start}" for epoch, start in entries])
 
 
 def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
-    """(epoch, start offset) entries, empty without the file. Raises CheckpointCorruption, OSError."""
+    """Read (epoch, start offset) entries, empty without the file. Raises CheckpointCorruption, OSError."""
     return _parse_epoch_lines(_read_lines(disk, path), path)
 
 
@@ -136,7 +136,7 @@ def _format(lines: list[str]) -> bytes:
 
 
 def _read_lines(disk: Disk, path: str) -> list[tuple[int, str]]:
-    """Numbered data lines of a checkpoint; an absent or empty file has none, as in Kafka."""
+    """Return numbered data lines of a checkpoint; an absent or empty file has none, as in Kafka."""
     try:
         data = disk.read_bytes(path)
     except FileNotFoundError:
@@ -170,12 +170,12 @@ def _number(path: str, line: int, text: str) -> int:
 
 
 def format_partition_metadata(topic_id: Uuid) -> bytes:
-    """The bytes of `partition.metadata`."""
+    """Return the bytes of `partition.metadata`."""
     return f"version: 0\ntopic_id: {uuid_to_string(topic_id)}".encode()
 
 
 def read_partition_metadata(disk: Disk, path: str) -> Uuid | None:
-    """The topic id, None without the file. Raises CheckpointCorruption, OSError."""
+    """Read the topic id, None without the file. Raises CheckpointCorruption, OSError."""
     try:
         data = disk.read_bytes(path)
     except FileNotFoundError:
@@ -199,7 +199,7 @@ def format_clean_shutdown(broker_epoch: int) -> bytes:
 
 
 def parse_clean_shutdown(data: bytes) -> int:
-    """The broker epoch of the marker; -1 for a marker without one, as older versions wrote it."""
+    """Read the broker epoch of the marker; -1 for a marker without one, as older versions wrote it."""
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
@@ -218,7 +218,7 @@ class Running(NamedTuple):
 
 
 def format_running(running: Running, boot_id: str) -> bytes:
-    """The bytes of `.ottla_running`."""
+    """Return the bytes of `.ottla_running`."""
     fields: dict[str, object] = {"version": 0, "brokerEpoch": running.broker_epoch, "bootId": boot_id}
     if running.incarnation_id is not None:
         fields["incarnationId"] = uuid_to_string(running.incarnation_id)
@@ -226,7 +226,7 @@ def format_running(running: Running, boot_id: str) -> bytes:
 
 
 def parse_running(data: bytes, boot_id: str) -> Running:
-    """`.ottla_running` if it is of this boot of the machine; otherwise, and where it is damaged, nothing is known."""
+    """Read `.ottla_running` if it is of this boot of the machine; otherwise, or if it is damaged, nothing is known."""
     try:
         fields = json.loads(data)
         if not isinstance(fields, dict) or not boot_id or fields.get("bootId") != boot_id:

@@ -22,14 +22,14 @@ logger = logging.getLogger(__name__)
 
 
 class CleanedOffsets(NamedTuple):
-    """A content of the file, and its place among others."""
+    """Content of the file, and its sequence number."""
 
     number: int
     offsets: dict[TopicPartition, int]
 
 
 class CleanerCheckpoint:
-    """See the module. Owned by the loop; only `write` runs in the pool."""
+    """Cleaner checkpoint of one directory. Owned by the loop; only `write` runs in the pool."""
 
     __slots__ = ("_disk", "_lock", "_number", "_offsets", "_path", "_written_number")
 
@@ -53,7 +53,7 @@ class CleanerCheckpoint:
         return self._offsets.get(partition)
 
     def put(self, partition: TopicPartition, offset: int) -> None:
-        """The log was cleaned up to `offset`."""
+        """Record that the log is clean up to `offset`."""
         if self._offsets.get(partition) != offset:
             self._offsets[partition] = offset
             self._number += 1
@@ -64,12 +64,12 @@ class CleanerCheckpoint:
             self.put(partition, offset)
 
     def forget(self, partition: TopicPartition) -> None:
-        """The log is gone."""
+        """Remove the entry of a deleted log."""
         if self._offsets.pop(partition, None) is not None:
             self._number += 1
 
     def keep_only(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget all other logs."""
+        """Remove the entries of all other logs."""
         for partition in [partition for partition in self._offsets if partition not in partitions]:
             self.forget(partition)
 
@@ -86,12 +86,12 @@ class CleanerCheckpoint:
 
 
 class CleanerCheckpoints:
-    """The checkpoints of all directories of a node, as one."""
+    """Cleaner checkpoints of all directories of a node, as one."""
 
     __slots__ = ("_each", "_of")
 
     def __init__(self, each: Sequence[CleanerCheckpoint], of: Callable[[TopicPartition], CleanerCheckpoint]) -> None:
-        """`of(partition)` is the one of the directory that holds the partition's log."""
+        """`of(partition)` returns that of the directory with the partition's log."""
         self._each = tuple(each)
         self._of = of
 
@@ -109,6 +109,6 @@ class CleanerCheckpoints:
         return due or None
 
     def write(self, due: Sequence[tuple[CleanerCheckpoint, CleanedOffsets]]) -> None:
-        """Make it durable; blocks. Raises OSError."""
+        """Write the contents durably; blocks. Raises OSError."""
         for each, content in due:
             each.write(content)

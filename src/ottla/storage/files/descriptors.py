@@ -24,7 +24,7 @@ from ottla.storage.files.off_loop import Known, WouldBlock
 
 
 class Descriptors:
-    """The open files of a log directory, bounded."""
+    """Open files of a log directory, bounded."""
 
     __slots__ = ("_limit", "disk", "known", "open_files")
 
@@ -32,7 +32,7 @@ class Descriptors:
         self.disk = disk
         self._limit = max(limit, 1)
         self.open_files: OrderedDict[Descriptor, None] = OrderedDict()
-        """By last use, the latest last."""
+        """In order of last use, the most recent last."""
         self.known: Known | None = None
         """Set during a call that must not block: results that were read or computed for it off the loop."""
 
@@ -41,7 +41,7 @@ class Descriptors:
         return len(self.open_files)
 
     def add(self, descriptor: Descriptor) -> None:
-        """Note an opened descriptor and close the longest unused ones above the limit."""
+        """Add an opened descriptor and close the least recently used ones above the limit."""
         self.open_files[descriptor] = None
         excess = len(self.open_files) - self._limit
         if excess <= 0:
@@ -98,7 +98,7 @@ class Descriptor:
         return self._folder.join(self.name)
 
     def file(self) -> File:
-        """The open file; raises OSError when it can't be opened."""
+        """Return the open file; raises OSError if it cannot be opened."""
         file = self._file
         if file is not None:
             self._folder.descriptors.open_files.move_to_end(self)
@@ -150,7 +150,7 @@ class Descriptor:
         return self.file().is_at(self.path)
 
     def renamed(self, name: str) -> None:
-        """The file got another name in the same folder; an open descriptor stays good."""
+        """Rename within the same folder; an open descriptor stays valid."""
         self.name = name
 
     def pin(self) -> File:
@@ -160,7 +160,7 @@ class Descriptor:
         return file
 
     def unpin(self) -> None:
-        """Give a pin back; the last one of a closed descriptor closes the file."""
+        """Release a pin; the last one of a closed descriptor closes the file."""
         if self.pins <= 0:
             raise InvariantError(f"{self.path} is released more often than it was held")
         self.pins -= 1
@@ -168,7 +168,7 @@ class Descriptor:
             self.release_file()
 
     def close(self) -> None:
-        """No further use; the file is closed once no pin is left. Idempotent."""
+        """End its use; the file is closed once no pin is left. Idempotent."""
         self._closed = True
         if self.pins == 0:
             self.release_file()

@@ -28,7 +28,7 @@ _SHOWN = 3
 
 
 def make_durably(disk: Disk, path: str) -> None:
-    """Make a directory and its parents, with fsync of every directory that got a new name; blocks. Raises OSError."""
+    """Create a directory and its parents, with fsync of every changed directory; blocks. Raises OSError."""
     holders = []
     missing = path
     while not disk.exists(missing):
@@ -84,13 +84,13 @@ def unformatted_metadata_directory(path: str, other: str) -> OperatorError:
 
 
 def reason_of(error: OSError, directory: str) -> str:
-    """Why a data directory can't be used: what failed, and which file of it, if that is known."""
+    """Return why a data directory is unusable: the failed operation, and its file, if known."""
     where = "" if error.filename in (None, directory) else f" ({error.filename})"
     return f"{error.strerror or error}{where}"
 
 
 def shown(found: Sequence[str]) -> str:
-    """A few names for a sentence."""
+    """Return a few names for a message."""
     return ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
 
 

@@ -17,7 +17,7 @@ MAX_INT = 2**31 - 1
 
 
 class LogConfig(NamedTuple):
-    """Effective topic settings that storage and replication read; defaults are Apache Kafka 4.x's."""
+    """Effective topic settings used by storage and replication; defaults are Apache Kafka 4.x's."""
 
     segment_bytes: int = 1024**3
     segment_ms: int = 7 * 24 * 3600 * 1000
@@ -52,14 +52,14 @@ class LogConfig(NamedTuple):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
-        """Build from Kafka's topic config names (`segment.bytes`); names that no field has are passed over.
+        """Build from Kafka's topic config names (`segment.bytes`); unknown names are ignored.
 
         Raises ValueError naming the setting when a value doesn't parse.
         """
         return cls().with_properties(properties)
 
     def with_properties(self, properties: Mapping[str, str]) -> LogConfig:
-        """This configuration with some settings replaced; see `from_properties`."""
+        """Return this configuration with some settings replaced; see `from_properties`."""
         changes: dict[str, object] = {}
         for name, default in self._field_defaults.items():
             key = name.replace("_", ".")
@@ -79,7 +79,7 @@ class LogConfig(NamedTuple):
 
     @property
     def max_segment_ms(self) -> int:
-        """Longest time that a segment is appended to: a compacted one only has to become inactive (KIP-354)."""
+        """Maximum time that a segment is active: a compacted one only has to become inactive (KIP-354)."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
 
     @property

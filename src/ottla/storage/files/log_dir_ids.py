@@ -35,6 +35,6 @@ def remembered(disk: Disk, directory: str) -> set[str]:
 
 
 def remember(disk: Disk, directory: str, ids: Collection[str]) -> None:
-    """Durably. Raises OSError."""
+    """Write the ids durably. Raises OSError."""
     text = "".join(f"{each}\n" for each in sorted(ids))
     disk.write_atomic(f"{directory}/{SIBLINGS_FILE}", text.encode())

@@ -30,7 +30,7 @@ _NODE_ID = {QUORUM: "node.id", ZOOKEEPER: "broker.id"}
 
 
 class MetaProperties(NamedTuple):
-    """The contents: ids in their 22-character form."""
+    """Content of the file: ids in their 22-character form."""
 
     cluster_id: str
     node_id: int
@@ -70,8 +70,7 @@ def load_or_create(
 
 
 def read_meta_properties(disk: Disk, directory: str, version: int = QUORUM) -> MetaProperties | None:
-    """The file's contents, None without it. Raises OperatorError when it is unreadable, damaged or of the other
-    version."""
+    """Read the file, None without it. Raises OperatorError if it is unreadable, damaged or of the other version."""
     path = f"{directory}/{META_PROPERTIES}"
     try:
         data = disk.read_bytes(path)
@@ -92,9 +91,9 @@ def random_id(rng: Rng) -> str:
 
 
 def write_meta_properties(disk: Disk, directory: str, meta: MetaProperties, version: int = QUORUM) -> None:
-    """Write the file of a new directory, durably; with it the directory is formatted. Raises OperatorError.
+    """Write the file of a new directory, durably, which completes its formatting. Raises OperatorError.
 
-    Also that of a broker which belongs to a quorum for good now.
+    Also used when a broker's migration to a quorum is finalized.
     """
     path = f"{directory}/{META_PROPERTIES}"
     lines = [

@@ -30,7 +30,7 @@ BYTES_PER_TURN = 4 * 1024 * 1024
 
 
 class DecompressionSliceExceeded(Exception):
-    """A batch decompresses to more than a turn has; nothing was done with it."""
+    """A batch decompresses to more than a turn permits; no work was done."""
 
 
 class Pin(Protocol):
@@ -51,8 +51,10 @@ class WouldBlock(Exception):
         computes: bool = False,
         long: bool = False,
     ) -> None:
-        """`pin` is given back once `work` is done. `computes`: it needs a processor rather than the disk, and more of
-        it than a turn has where it is `long`."""
+        """`pin` is released once `work` is done.
+
+        `computes`: it needs CPU rather than the disk, and more than one turn of it if it is `long`.
+        """
         super().__init__("this call would block the loop")
         self.key = key
         self.pin = pin
@@ -61,7 +63,7 @@ class WouldBlock(Exception):
         self._work = work
 
     def attempt(self) -> object:
-        """In the pool: the result, or the exception that came instead."""
+        """Run in the pool: returns the result or the exception."""
         try:
             return self._work()
         except Exception as error:
@@ -94,7 +96,7 @@ def _in_a_turn(work: Callable[[int], T]) -> T:
 
 
 def run_off_loop(needed: Sequence[WouldBlock], known: Known, pool: BlockingPool, then: Callable[[], None]) -> None:
-    """Do everything `needed` in one job of the pool, note the outcomes in `known`, and call `then()` on the loop."""
+    """Run all `needed` work in one pool job, store the outcomes in `known`, and call `then()` on the loop."""
 
     def done(outcomes: list[object] | None, error: BaseException | None) -> None:
         for number, one in enumerate(needed):

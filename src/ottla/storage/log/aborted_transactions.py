@@ -25,7 +25,7 @@ from ottla.storage.segment.segment import Segment
 logger = logging.getLogger(__name__)
 
 ListedTransactions = Sequence[tuple[int, int]]
-"""(producer id, first offset) of each, as a Fetch response lists them."""
+"""(producer id, first offset) of each, as in a Fetch response."""
 
 
 class AbortedTransactions:
@@ -48,7 +48,7 @@ class AbortedTransactions:
         self._health = health
 
     def counts(self) -> Iterator[tuple[int, int]]:
-        """(base offset, how many its index holds) of the segments that have an index."""
+        """Return (base offset, number of entries) of the segments with an index."""
         for segment in self._segments.in_order:
             if segment.transaction_index is not None:
                 yield segment.base_offset, segment.transaction_index.entry_count
@@ -132,5 +132,5 @@ def rebuild_aborted(
         end = segments[number + 1].base_offset if number + 1 < len(segments) else None
         replay_producers(state, segments, segment.base_offset)
         replay_producers(state, segments, end, aborted=segment.note_aborted)
-        segment.sync_aborted()  # which no later flush of a complete segment would do
+        segment.sync_aborted()  # no later flush of a complete segment would sync it
     folder.disk.fsync_dir(folder.path)

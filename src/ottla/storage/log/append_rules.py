@@ -61,9 +61,9 @@ MAX_BYTES_PER_REQUEST = 2 * DEFAULT_MAX_BYTES
 
 
 class DecompressionBudget:
-    """Bounds the work that one request can make by decompression, however many batches it carries, and that of a turn.
+    """Limit of the decompression work of one request, however many batches it has, and of one turn.
 
-    `turn_bytes` is what one batch may become in the turn that is under way.
+    `turn_bytes` is the limit of one batch in the current turn.
     """
 
     __slots__ = ("left", "turn_bytes")
@@ -107,10 +107,10 @@ def timestamps_out_of_range(base_timestamp: int, max_timestamp: int, now_ms: int
 def check_records(
     buffer: Buffer, start: int, end: int, header: BatchHeader, now_ms: int, config: LogConfig, partition: str
 ) -> None:
-    """Walk the decompressed records at `buffer[start:end]`, and hold them to what their topic demands.
+    """Check the decompressed records at `buffer[start:end]` against the requirements of their topic.
 
-    Raises KafkaError INVALID_RECORD for the first that is malformed, and `RecordsRefused` with the reasons of those
-    that lack a key or have a timestamp out of range.
+    Raises KafkaError INVALID_RECORD for the first malformed record, and `RecordsRefused` with the reasons for records
+    without a key or with a timestamp out of range.
     """
     earliest, latest = -MAX_LONG, MAX_LONG
     if config.message_timestamp_type != LOG_APPEND_TIME:

@@ -29,7 +29,7 @@ def delete_segments(
     flush: LogFlush,
     events: LogEvents,
 ) -> None:
-    """Take `gone` out of the log; their files get the suffix `.deleted` and go after `delay_ms`. Raises OSError."""
+    """Remove `gone` from the log; the files are renamed now and removed after `delay_ms`. Raises OSError."""
     segments.replace(gone, ())
     paths = []
     for segment in gone:

@@ -35,7 +35,7 @@ EpochEntry = tuple[int, int]
 
 
 class BatchEpoch(NamedTuple):
-    """The leader epoch of a batch, and its offsets."""
+    """Leader epoch of a batch, and its offsets."""
 
     leader_epoch: int
     base_offset: int
@@ -43,9 +43,9 @@ class BatchEpoch(NamedTuple):
 
 
 def epoch_at(segments: LogSegments, offset: int) -> BatchEpoch | None:
-    """Of the batch with `offset`, or the next one; None where there is none, or one of an old format.
+    """Return the batch with `offset`, or the next one; None without one, or for an old format.
 
-    Raises OSError and KafkaError where the segment can't be read.
+    Raises OSError and KafkaError if the segment is unreadable.
     """
     for segment in segments.holding(offset):
         outline = segment.find_offset(offset)
@@ -69,7 +69,7 @@ def add_missing_entries(
     offsets: range,
     confirmed_epoch: int = UNDEFINED_EPOCH,
 ) -> bool:
-    """Add what `missing_entries` finds to `epochs`, and log it; `path` is that of the file. True when there was any.
+    """Add the result of `missing_entries` to `epochs`, and log it; `path` is that of the file. Returns whether any was.
 
     Raises as `epoch_at`.
     """
@@ -85,9 +85,9 @@ def add_missing_entries(
 def missing_entries(
     segments: LogSegments, entries: Sequence[EpochEntry], offsets: range, confirmed_epoch: int = UNDEFINED_EPOCH
 ) -> list[EpochEntry]:
-    """The entries to add to `entries`, which rise, for the batches of a log with `offsets`.
+    """Return the entries to add to `entries`, which rise, for the batches of a log with `offsets`.
 
-    `confirmed_epoch` is one that another replica has.
+    `confirmed_epoch` is an epoch that another replica has.
 
     Raises as `epoch_at`.
     """
@@ -108,7 +108,7 @@ def missing_entries(
 def _later_epochs(
     segments: LogSegments, leader_epoch: int, start: int, end: int, following: int | None
 ) -> Iterator[tuple[BatchEpoch, BatchEpoch]]:
-    """First and last batch of each epoch in [start, end) that is later than that of the entry, the latest first."""
+    """Iterate over first and last batch of each epoch in [start, end) later than the entry's, the latest first."""
     while end > start:
         last = epoch_at(segments, end - 1)
         if last is None or last.base_offset >= end or last.leader_epoch <= leader_epoch:
@@ -117,13 +117,13 @@ def _later_epochs(
             return  # damage
         first = _first_of(segments, last, start)
         if first is None or first.leader_epoch != last.leader_epoch:
-            return  # epochs that fall are damage
+            return  # decreasing epochs are damage
         yield first, last
         end, following = first.base_offset, first.leader_epoch
 
 
 def _first_of(segments: LogSegments, last: BatchEpoch, start: int) -> BatchEpoch | None:
-    """The first batch from `start` on with the epoch of `last`, or a later one."""
+    """Return the first batch from `start` on with the epoch of `last`, or a later one."""
     low, high = start, last.base_offset
     while low < high:
         middle = (low + high) // 2

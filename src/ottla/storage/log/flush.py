@@ -37,7 +37,7 @@ FlushDone = Callable[[BaseException | None], None]
 
 
 class FlushTask:
-    """Everything one flush syncs; holds a pin on each file."""
+    """Files that one flush syncs; pins each of them."""
 
     __slots__ = (
         "_closing",
@@ -128,7 +128,7 @@ class FlushTask:
         for path in self._loose_paths:
             try:
                 loose = self._disk.open(path, read_only=True)
-            except FileNotFoundError:  # deleted since, with the segment it belonged to
+            except FileNotFoundError:  # deleted since, with its segment
                 continue
             try:
                 loose.fsync()
@@ -154,7 +154,7 @@ class FlushTask:
             return True
 
     def replace_epochs(self, path: str, data: bytes) -> None:
-        """Write newer leader epochs in place of those of this flush; waits for a write under way. Raises OSError."""
+        """Write newer leader epochs instead of those of this flush; waits for a running write. Raises OSError."""
         if self._epochs_lock is None:
             self._disk.write_atomic(path, data)
             return
@@ -163,7 +163,7 @@ class FlushTask:
             self._epochs_file = None
 
     def finish(self, error: BaseException | None) -> None:
-        """Take note of the outcome, on the loop; called exactly once."""
+        """Apply the outcome, on the loop; called exactly once."""
         self._unpin()
         self._finished(self, error)
 
@@ -214,16 +214,16 @@ class LogFlush:
         self._folder = folder
         self._clock = clock
         self._health = health
-        self._task: FlushTask | None = None  # under way
+        self._task: FlushTask | None = None  # the running one
         self._flusher: Flusher | None = None
         self._folder_changed = False
         self._unsynced_paths: tuple[str, ...] = ()
         self.appended_count = 0
-        """Records since the last flush began."""
+        """Number of records since the last flush began."""
         self.changed = offsets.recovery_point < offsets.log_end_offset or snapshot_is_due(
             producers, offsets.log_end_offset
         )
-        """A clean stop has to flush the log."""
+        """Whether a clean stop must flush the log."""
         self.directory_is_new = False
         """Set by the creator of the directory: the first flush then makes its name durable too."""
         self.last_flush_ms = clock.time_ms()
@@ -244,7 +244,7 @@ class LogFlush:
             self.names_changed(path)
 
     def write_epochs(self, entries: Sequence[tuple[int, int]]) -> None:
-        """Replace the file of leader epochs now; a flush that is under way leaves it so. Raises OSError."""
+        """Replace the file of leader epochs now; a running flush does not overwrite it. Raises OSError."""
         path, data = self._folder.join(LEADER_EPOCH_CHECKPOINT), format_epochs(entries)
         if self._task is None:
             self._folder.disk.write_atomic(path, data)
@@ -281,7 +281,7 @@ class LogFlush:
             return None
         elif not self._producers.snapshot_offsets and len(self._segments) > 1:
             refused = self._write_lost_snapshot()
-        # No start rebuilds indexes of complete segments before it; one that ends there may have become so since.
+        # No start rebuilds indexes of complete segments before it; a segment that ends there may be complete by now.
         segments = self._segments.holding(offsets.recovery_point - 1)
         task = FlushTask(
             folder.disk,
@@ -342,7 +342,7 @@ class LogFlush:
             health.events.flush_needed(health.partition)
 
     def run(self, *, closing: bool = False) -> None:
-        """Make everything durable, blocking. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Flush everything, blocking. Raises KafkaError KAFKA_STORAGE_ERROR."""
         try:
             task = self.prepare(closing=closing)
         except OSError as error:
@@ -359,15 +359,15 @@ class LogFlush:
         task.finish(None)
 
     def request(self, pool: BlockingPool, done: FlushDone) -> None:
-        """Call `done(None)` once everything appended so far is durable; requests of the meantime share one sync."""
+        """Call `done(None)` once everything appended so far is durable; concurrent requests share one sync."""
         if self._flusher is None:
             self._flusher = Flusher(self, self._offsets)
         self._flusher.request(pool, self._offsets.log_end_offset, done)
 
     def request_closing(self, pool: BlockingPool, done: FlushDone) -> None:
-        """Do in the pool what closing the log would do on the loop, then `done(error)`.
+        """Do the work of closing the log in the pool instead of on the loop, then call `done(error)`.
 
-        No other flush may be under way. A failure leaves the log marked as failed or `close` to meet it again.
+        No other flush may run. After a failure the log is marked as failed, or `close` meets the error again.
         """
         try:
             task = self.prepare(closing=True)

@@ -61,13 +61,13 @@ class StoredLog(NamedTuple):
     epochs: LeaderEpochCache
     producers: ProducerState
     names_are_durable: bool
-    """Every name in the directory survives a power failure."""
+    """Whether every name in the directory survives a power failure."""
     unrepaired_damage: Sequence[Damage] = ()
     """Damage that was left unrepaired and logged."""
 
 
 class Log:
-    """One partition's log; see the module. Made by `loader.load_log`."""
+    """Log of one partition; see the module. Created by `loader.load_log`."""
 
     __slots__ = (
         "_clock",
@@ -117,7 +117,7 @@ class Log:
         self.cleaning: LogCleaning | None = None
         """The running cleaner pass or repair."""
         self.cleaner_works = False
-        """A worker of the cleaner reads and writes files of the log, also after its pass was ended early."""
+        """Whether a cleaner worker uses files of the log, also after its pass ended early."""
         self._warned_of_future = -1
         self._clock = clock
         self._health = health = LogHealth(stored.partition, events)
@@ -129,7 +129,7 @@ class Log:
             flush.names_changed(*(() if self.topic_id is None else (folder.join(PARTITION_METADATA),)))
         events.log_configured(stored.partition, config)
 
-    # -- facts -------------------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
 
     @property
     def config(self) -> LogConfig:
@@ -181,7 +181,7 @@ class Log:
 
     @property
     def leader_epoch(self) -> int:
-        """The newest leader epoch in the log, -1 without one."""
+        """Newest leader epoch in the log, -1 without one."""
         return self.epochs.latest_epoch
 
     @property
@@ -191,17 +191,17 @@ class Log:
 
     @property
     def changed(self) -> bool:
-        """A clean stop has something to flush."""
+        """Whether a clean stop must flush the log."""
         return self._flush.changed
 
     @property
     def is_flushing(self) -> bool:
-        """A flush is under way."""
+        """Whether a flush is running."""
         return self._flush.under_way
 
     @property
     def last_flush_ms(self) -> int:
-        """When the last flush began."""
+        """Time of the last flush's start."""
         return self._flush.last_flush_ms
 
     def last_stable_offset(self, high_watermark: int) -> int:
@@ -214,7 +214,7 @@ class Log:
         return max(min(transactions.settle(high_watermark), high_watermark), self.offsets.log_start_offset)
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) for OffsetForLeaderEpoch (KIP-279); (-1, -1) when unknown."""
+        """Return (epoch, end offset) for OffsetForLeaderEpoch (KIP-279); (-1, -1) if unknown."""
         return self.epochs.end_offset_for(epoch, self.offsets.log_end_offset)
 
     def assign_leader_epoch(self, epoch: int) -> None:
@@ -224,7 +224,7 @@ class Log:
         self.epochs.assign(epoch, self.offsets.log_end_offset)
 
     def assign_topic_id(self, topic_id: Uuid) -> None:
-        """Write `partition.metadata`, for a log that has none, or a damaged one. Raises KafkaError."""
+        """Write `partition.metadata` of a log without one, or with a damaged one. Raises KafkaError."""
         path = self.folder.join(PARTITION_METADATA)
         try:
             write_unsynced(self.folder.disk, path, format_partition_metadata(topic_id))
@@ -233,7 +233,7 @@ class Log:
         self.topic_id = topic_id
         self._flush.names_changed(path)
 
-    # -- parts -------------------------------------------------------------------------------------------------------
+    # -- components ----------------------------------------------------------------------------------------------------
 
     def append_as_leader(
         self,
@@ -267,7 +267,7 @@ class Log:
         return self.writer.append_as_follower(buffer, start, end)
 
     def roll(self) -> Segment:
-        """Begin a new active segment at the log end; see `LogWriter.roll`."""
+        """Roll a new active segment at the log end; see `LogWriter.roll`."""
         return self.writer.roll()
 
     def read(
@@ -289,7 +289,7 @@ class Log:
         return self._flush.prepare(closing=closing)
 
     def flush(self, *, closing: bool = False) -> None:
-        """Make everything durable, blocking. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Flush everything, blocking. Raises KafkaError KAFKA_STORAGE_ERROR."""
         self._flush.run(closing=closing)
 
     def request_flush(self, pool: BlockingPool, done: FlushDone) -> None:
@@ -303,9 +303,9 @@ class Log:
     # -- the start of the log ------------------------------------------------------------------------------------------
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
-        """Let the log start at `offset`, if that is later; segments go with the next retention pass.
+        """Raise the log start offset to `offset`; segments are deleted by the next retention pass.
 
-        Whether it changed. Raises KafkaError OFFSET_OUT_OF_RANGE beyond the log end (the caller checks the high
+        Returns whether it changed. Raises KafkaError OFFSET_OUT_OF_RANGE beyond the log end (the caller checks the high
         watermark).
         """
         offsets = self.offsets
@@ -323,14 +323,15 @@ class Log:
         return True
 
     def delete_records(self, before_offset: int) -> int:
-        """Drop records below `before_offset`; the log start offset after that. Raises as its sibling above."""
+        """Delete records below `before_offset`; returns the new log start offset. Raises as the method above."""
         self.maybe_increment_log_start_offset(before_offset)
         return self.offsets.log_start_offset
 
     def delete_old_segments(self, now_ms: int, max_count: int = MAX_INT) -> int:
-        """Delete whole segments by start offset, age and size; how many, `max_count` at most, since each costs renames.
+        """Delete whole segments by start offset, age and size; returns how many, at most `max_count` (renames are
+        slow).
 
-        It is none while a pass of the cleaner reads them. Raises KafkaError KAFKA_STORAGE_ERROR.
+        Deletes none while a cleaner pass reads them. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         if self.cleaning is not None:
             return 0
@@ -358,9 +359,9 @@ class Log:
     # -- the end of the log --------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Drop everything from `offset` on; whether there was anything. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """Drop everything from `offset` on; returns whether there was anything. Raises KafkaError KAFKA_STORAGE_ERROR.
 
-        A batch that holds `offset` goes as a whole, and the log then ends where it began.
+        A batch that contains `offset` is dropped as a whole, and the log then ends at its base offset.
         """
         if offset >= self.offsets.log_end_offset:
             # A leader without appends left an epoch at the end, unknown to the new leader.
@@ -374,7 +375,7 @@ class Log:
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything; the log is empty and starts at `offset`. Raises as its sibling above."""
+        """Drop everything; the empty log starts at `offset`. Raises as the method above."""
         self.end_cleaning()
         self._truncation().restart_at(offset, self.config.index_interval_bytes)
 
@@ -405,9 +406,9 @@ class Log:
         return self.add_missing_epochs(leader_epoch)
 
     def add_missing_epochs(self, confirmed_epoch: int = UNDEFINED_EPOCH) -> bool:
-        """Add the entries that the log's batches have and the file lacks; True when there were any.
+        """Add the entries that the log's batches have and the file lacks; returns whether any was missing.
 
-        `confirmed_epoch` is one that another replica has for the same batch. Raises KafkaError.
+        `confirmed_epoch` is an epoch that another replica has for the same batch. Raises KafkaError.
         """
         path = self.folder.join(LEADER_EPOCH_CHECKPOINT)
         try:
@@ -422,7 +423,7 @@ class Log:
         return added
 
     def write_epochs_soon(self) -> None:
-        """By the next flush: the entries were changed without an append."""
+        """Let the next flush write the entries, which changed without an append."""
         self._flush.changed = True
         self._health.events.flush_needed((self.topic, self.partition))
 
@@ -434,13 +435,13 @@ class Log:
     # -- cleaning ------------------------------------------------------------------------------------------------------
 
     def begin_cleaning(self) -> LogCleaning:
-        """A pass of the cleaner begins; the one before has ended. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Start a cleaner pass; the last one has ended. Raises KafkaError KAFKA_STORAGE_ERROR."""
         self.end_cleaning()
         self.cleaning = LogCleaning(self.segments, self.producers, self.folder, self._health, self.config)
         return self.cleaning
 
     def end_cleaning(self) -> None:
-        """The pass is over, whether it came to its end or not. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """End the pass, complete or not. Raises KafkaError KAFKA_STORAGE_ERROR."""
         cleaning, self.cleaning = self.cleaning, None
         if cleaning is not None:
             cleaning.end()
@@ -448,7 +449,7 @@ class Log:
     # -- the end of the object -----------------------------------------------------------------------------------------
 
     def release_idle_reserve(self) -> None:
-        """Give back blocks that were reserved for appends which didn't come. Best effort."""
+        """Release blocks reserved for further appends. Best effort."""
         try:
             self.segments.active.release_reserve()
         except OSError as error:
@@ -471,7 +472,7 @@ class Log:
                 segment.close()
 
     def remove_expired_producers(self, now_ms: int) -> int:
-        """Forget producers that wrote nothing for `producer.id.expiration.ms`; how many."""
+        """Remove producers without a write for `producer.id.expiration.ms`; returns how many."""
         producers = self.producers
         if not len(producers) and not producers.verifications.guards:
             return 0
@@ -487,5 +488,5 @@ class Log:
         self._flush.directory_is_new = True
 
     def moved_to(self, directory: str) -> None:
-        """The directory was renamed."""
+        """Apply a rename of the directory."""
         self.folder.path = directory

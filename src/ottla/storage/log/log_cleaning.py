@@ -27,7 +27,7 @@ from ottla.storage.segment.segment import Segment
 
 
 class LogCleaning:
-    """See the module. Made by `Log.begin_cleaning`."""
+    """Log's side of one pass. Created by `Log.begin_cleaning`."""
 
     __slots__ = (
         "_config",
@@ -59,14 +59,14 @@ class LogCleaning:
         self._staged: Sequence[int] = ()
         self._new: list[Segment] = []
         self.is_over = False
-        """The log was cut or closed, or the pass has ended: nothing more of it may be taken in."""
+        """Whether the log was truncated or closed, or the pass has ended: no further group may be swapped in."""
         try:
             discard_cleaned(folder)
         except OSError as error:
             raise health.storage_error(error, "removing the files of an earlier cleaner pass") from error
 
     def stage(self, cleaned: CleanedGroup) -> None:
-        """The outputs of a group are to take the place of its sources. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Stage the outputs of a group to replace its sources. Raises KafkaError KAFKA_STORAGE_ERROR."""
         self._refuse_when_over()
         bases = {source.base_offset for source in cleaned.sources}
         self._old = [segment for segment in self._segments if segment.base_offset in bases]
@@ -80,11 +80,11 @@ class LogCleaning:
             raise self._health.storage_error(error, "staging cleaned segments") from error
 
     def sync(self) -> None:
-        """Make the names durable that the last step changed; blocks, in the pool. Raises OSError."""
+        """Make the names changed by the last step durable; blocks, in the pool. Raises OSError."""
         self._folder.disk.fsync_dir(self._folder.path)
 
     def take_in(self) -> None:
-        """The staged segments are the log's. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Swap the staged segments into the log. Raises KafkaError KAFKA_STORAGE_ERROR."""
         self._refuse_when_over()
         try:
             self._new = take_in(
@@ -104,7 +104,7 @@ class LogCleaning:
         self._old = []
 
     def settle(self) -> None:
-        """They have their final names, which ends the swap. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Give the files their final names, which ends the swap. Raises KafkaError KAFKA_STORAGE_ERROR."""
         self._refuse_when_over()
         self._settle()
 

@@ -21,7 +21,7 @@ from ottla.storage.segment.segment import Outline, Segment
 
 
 class LogReader:
-    """The reading part of one log."""
+    """Reads of one log."""
 
     __slots__ = ("_descriptors", "_health", "_offsets", "_segments")
 
@@ -82,7 +82,7 @@ class LogReader:
             descriptors.known = None
 
     def _locate(self, offset: int) -> tuple[Segment, Outline] | None:
-        """Segment and batch of the first offset that is `offset` or more; None at the end. Raises OSError."""
+        """Return segment and batch of the first offset at or after `offset`; None at the end. Raises OSError."""
         for segment in self._segments.holding(offset):
             outline = segment.find_offset(offset)
             if outline is not None:
@@ -114,7 +114,7 @@ class LogReader:
         return self._looking(known, lambda: find_timestamp(self._segments, start_offset, timestamp, known))
 
     def max_timestamp(self, known: Known | None = None) -> FoundRecord | None:
-        """The first record with the largest timestamp (KIP-734); None if empty. Raises as its sibling above."""
+        """Return the first record with the largest timestamp (KIP-734); None if empty. Raises as the method above."""
         start_offset = self._offsets.log_start_offset
         return self._looking(known, lambda: find_max_timestamp(self._segments, start_offset, known))
 

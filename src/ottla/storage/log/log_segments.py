@@ -41,7 +41,7 @@ class LogOffsets:
         self.recovery_point = recovery_point
         """Records below are durable with indexes and leader epochs, so that no start has to scan them."""
         self.gap_end = 0
-        """Offsets may be missing before the segments up to here although the recovery point is not as far yet."""
+        """Offsets may be missing before the segments up to here although the recovery point is lower."""
 
     @property
     def committed_end(self) -> int:
@@ -59,7 +59,7 @@ class LogOffsets:
             self.high_watermark = offset
 
     def cut(self, offset: int) -> None:
-        """The log ends at `offset`, and nothing of it counts from there on."""
+        """Lower all offsets to the log end `offset`."""
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.high_watermark = min(self.high_watermark, offset)
@@ -67,13 +67,13 @@ class LogOffsets:
         self.gap_end = min(self.gap_end, offset)
 
     def restart_at(self, offset: int) -> None:
-        """The log is empty and begins and ends at `offset`."""
+        """Set all offsets to `offset`, for an empty log."""
         self.cut(offset)
         self.advance_log_start_offset(offset)
 
 
 class LogSegments:
-    """The segments of one log, at least one."""
+    """Segments of one log, at least one."""
 
     __slots__ = ("active", "base_offsets", "in_order", "recent", "with_aborted")
 
@@ -107,16 +107,16 @@ class LogSegments:
         return sum(segment.size_bytes for segment in self.in_order)
 
     def number_of(self, offset: int) -> int:
-        """The number of the segment that holds `offset`, or of the first when it is before all."""
+        """Return the number of the segment with `offset`, or of the first if it is before all."""
         return max(bisect_right(self.base_offsets, offset) - 1, 0)
 
     def holding(self, offset: int) -> tuple[Segment, ...]:
-        """The segment that holds `offset`, or the first of all, and those behind it."""
+        """Return the segment with `offset`, or the first of all, and those behind it."""
         return self.in_order[self.number_of(offset) :]
 
     def replace(self, gone: Collection[Segment], added: Collection[Segment]) -> None:
-        """Take segments out and others in, at once. Their files are the caller's."""
-        going = frozenset(gone)  # retention may take thousands at once
+        """Remove and add segments at once. Their files are the caller's."""
+        going = frozenset(gone)  # retention may remove thousands at once
         kept = [segment for segment in self.in_order if segment not in going]
         in_order = tuple(sorted([*kept, *added], key=lambda segment: segment.base_offset))
         base_offsets = tuple(segment.base_offset for segment in in_order)

@@ -56,7 +56,7 @@ def find_timestamp(segments: LogSegments, start_offset: int, timestamp: int, kno
             found = _first_record(segment, outline, timestamp, start_offset, known, believe=believe)
             if found is not None:
                 return found
-            # The header promised a timestamp that no record at or above the log start has.
+            # No record at or above the log start has the timestamp of the header.
             misleading += 1
             _, _, last_offset, _ = outline
             from_offset = last_offset + 1
@@ -64,7 +64,7 @@ def find_timestamp(segments: LogSegments, start_offset: int, timestamp: int, kno
 
 
 def find_max_timestamp(segments: LogSegments, start_offset: int, known: Known | None) -> FoundRecord | None:
-    """The first record with the largest timestamp; None when there is none. Raises as its sibling above."""
+    """Return the first record with the largest timestamp, or None. Raises as the function above."""
     best: Segment | None = None
     for segment in segments.holding(start_offset):
         segment.load_timestamps()
@@ -81,7 +81,7 @@ def find_max_timestamp(segments: LogSegments, start_offset: int, known: Known | 
 def _first_record(
     segment: Segment, outline: Outline, timestamp: int, start_offset: int, known: Known | None, *, believe: bool
 ) -> FoundRecord | None:
-    """The first record of a batch at or after both. `believe`: take the header's word and don't look inside."""
+    """Return the first record of a batch at or after both. `believe`: use the header without reading records."""
     data = segment.read_batch(outline)
     if is_message(data, 0):
         return _first_of_message(data, timestamp, start_offset, known, believe=believe)
@@ -130,7 +130,7 @@ def _first_of_message(
 
 
 def _walk(batch: BatchView, timestamp_delta: int, first_delta: int, max_bytes: int) -> tuple[int, int] | None:
-    """The (timestamp delta, offset delta) of the first record at or after both; may decompress, to `max_bytes`.
+    """Return (timestamp delta, offset delta) of the first record at or after both; may decompress, to `max_bytes`.
 
     Raises KafkaError.
     """

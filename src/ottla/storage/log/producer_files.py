@@ -105,7 +105,7 @@ def _sort_out(folder: Folder, segments: Sequence[Segment], snapshots: list[int],
 def load_snapshot(
     producers: ProducerState, folder: Folder, offset: int, now_ms: int = 0, expiration_ms: int = MAX_LONG
 ) -> bool:
-    """Replace the state by the snapshot at `offset`; False where that is lost or damaged. Raises OSError."""
+    """Load the snapshot at `offset`; returns False if it is lost or damaged. Raises OSError."""
     path = folder.join(offset_name(offset, SNAPSHOT_SUFFIX))
     try:
         producers.load(folder.disk.read_bytes(path), offset, now_ms, expiration_ms)
@@ -136,7 +136,7 @@ def reload_producers(
     now_ms: int,
     expiration_ms: int,
 ) -> None:
-    """The log was cut to `offsets`: go back to a snapshot from before the cut, and on from there. Raises OSError."""
+    """Revert to a snapshot before a truncation to `offsets`, and replay from there. Raises OSError."""
     left = range(offsets.log_start_offset, offsets.log_end_offset)
     if len(producers) or producers.snapshot_offsets:
         producers.clear(left.start)
@@ -172,7 +172,7 @@ def replay_producers(
                 break
             size = header[BATCH_LENGTH] + LOG_OVERHEAD
             base_offset = header[BASE_OFFSET]
-            # A log may start within a batch; all of that one counts, as for a consumer.
+            # A log may start within a batch; all of that batch counts, as for a consumer.
             holds_more = base_offset + header[LAST_OFFSET_DELTA] >= from_offset
             if header[PRODUCER_ID] != NO_PRODUCER_ID and holds_more and base_offset < end:
                 if not header[ATTRIBUTES] & CONTROL_MASK:
@@ -192,9 +192,9 @@ def snapshot_is_due(producers: ProducerState, offset: int) -> bool:
 
 
 def write_producers(producers: ProducerState, folder: Folder, offset: int) -> str | None:
-    """Write the state as of `offset`, the log end, without waiting for the disk; the new file's path.
+    """Write the state as of `offset`, the log end, without a sync; returns the new file's path.
 
-    None when nothing is due. Raises OSError.
+    None if no snapshot is due. Raises OSError.
     """
     snapshots = producers.snapshot_offsets
     if not snapshot_is_due(producers, offset):
@@ -206,7 +206,7 @@ def write_producers(producers: ProducerState, folder: Folder, offset: int) -> st
 
 
 def remove_producers(producers: ProducerState, folder: Folder, offsets: set[int] | None = None) -> None:
-    """Remove the snapshots at `offsets`, which began segments that go, but for the newest; all when None.
+    """Remove the snapshots at `offsets` of deleted segments, except the newest; all if None.
 
     Raises OSError.
     """

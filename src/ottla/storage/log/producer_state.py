@@ -47,7 +47,7 @@ from ottla.storage.segment.transactions import CompletedTransaction, Transaction
 logger = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_EPOCH_BUMP = 2
-"""Of `transaction.version`."""
+"""Level of `transaction.version`."""
 MAX_PRODUCER_EPOCH = 2**15 - 1
 LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
 """Time that a coordinator has to end a timed-out transaction."""
@@ -78,7 +78,7 @@ def _expected_transactional(producer_id: int) -> KafkaError:
 
 
 class ProducerEntry:
-    """The state of one producer id."""
+    """State of one producer id."""
 
     __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "last_timestamp", "producer_epoch")
 
@@ -98,12 +98,12 @@ class ProducerEntry:
 
 
 def last_sequence_of(base_sequence: int, last_offset_delta: int) -> int:
-    """The sequence of a batch's last record; sequences wrap from 2^31 - 1 to 0."""
+    """Return the sequence of a batch's last record; sequences wrap from 2^31 - 1 to 0."""
     return (base_sequence + last_offset_delta) & MAX_INT
 
 
 class ProducerState:
-    """All producers of one partition."""
+    """Producers of one partition."""
 
     __slots__ = (
         "_entries",
@@ -115,13 +115,13 @@ class ProducerState:
     )
 
     def __init__(self, map_end_offset: int) -> None:
-        """`map_end_offset` is where the state that will be loaded or replayed starts to count."""
+        """`map_end_offset` is the start of the state to be loaded or replayed."""
         self._entries: dict[int, ProducerEntry] = {}
         self.transactions = Transactions()
         """Changed here only."""
         self.verifications = Verifications()
         self.verification_enabled = True
-        """Transactions begin with the guard of a verification only."""
+        """Whether transactions begin only with a verification guard."""
         self.map_end_offset = map_end_offset
         self.snapshot_offsets: list[int] = []
 
@@ -132,7 +132,7 @@ class ProducerState:
         return self._entries.get(producer_id)
 
     def entries(self) -> dict[int, ProducerEntry]:
-        """Producer id -> entry, for DescribeProducers and tests; not to be changed."""
+        """Producer id -> entry, for DescribeProducers and tests; read-only."""
         return self._entries
 
     # -- appending ---------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class ProducerState:
     def check_own(
         self, producer_id: int, producer_epoch: int, transactional: int, guard: VerificationGuard | None
     ) -> None:
-        """Check a batch that a coordinator writes for a producer, which has no sequences. Raises as `check`."""
+        """Check a batch that a coordinator writes for a producer, without sequences. Raises as `check`."""
         entry = self._entries.get(producer_id)
         if transactional:
             self._check_begun(entry, producer_id, producer_epoch, guard)
@@ -212,7 +212,7 @@ class ProducerState:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
 
     def _check_verified_sequence(self, entry: ProducerEntry | None, producer_id: int, base_sequence: int) -> None:
-        """While a verification is under way no batch may overtake the first of those that wait for it."""
+        """Raise if a batch would overtake the first one that waits for the running verification."""
         guard = self.verifications.get(producer_id)
         if guard is None:
             return
@@ -272,7 +272,7 @@ class ProducerState:
         )
 
     def _entry_of(self, producer_id: int, producer_epoch: int) -> ProducerEntry:
-        """The entry to which a batch is added; another epoch, even an older one, begins without batches."""
+        """Return the entry to which a batch is added; another epoch, even an older one, begins without batches."""
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerEntry(producer_epoch)
@@ -282,10 +282,10 @@ class ProducerState:
         return entry
 
     def update(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
-        """Take up a batch of a producer that is in the log at `base_offset`; nothing is checked here.
+        """Apply a batch of a producer at `base_offset` in the log, without checks.
 
-        `max_timestamp` is that of the log, which a leader may have set after it read the header. Control batches are
-        `end_transaction`'s.
+        `max_timestamp` is that of the log, which a leader may have set after reading the header. `end_transaction`
+        applies control batches.
         """
         producer_id, producer_epoch, base_sequence = header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
         last_delta = header[LAST_OFFSET_DELTA]
@@ -359,7 +359,7 @@ class ProducerState:
         return 0 < last_timestamp < now_ms - max_timeout_ms - LATE_TRANSACTION_BUFFER_MS
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that wrote nothing for `expiration_ms` and have no open transaction; how many."""
+        """Remove producers without a write for `expiration_ms` and without an open transaction; returns how many."""
         expired = [
             producer_id
             for producer_id, entry in self._entries.items()
@@ -371,7 +371,7 @@ class ProducerState:
         return len(expired)
 
     def clear(self, map_end_offset: int) -> None:
-        """Forget all producers; what follows is replayed from `map_end_offset`."""
+        """Remove all producers; batches are replayed from `map_end_offset`."""
         self._entries.clear()
         self.transactions.replace(())
         self.map_end_offset = map_end_offset
@@ -379,7 +379,7 @@ class ProducerState:
     # -- snapshots ---------------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        """The bytes of a snapshot of the present state."""
+        """Return the bytes of a snapshot of the present state."""
         out = bytearray(_SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, 0, len(self._entries)))
         for producer_id, entry in self._entries.items():
             first, last, last_offset, _ = entry.batches[-1] if entry.batches else _NO_BATCH
@@ -397,7 +397,7 @@ class ProducerState:
         return bytes(out)
 
     def load(self, data: bytes, offset: int, now_ms: int, expiration_ms: int) -> None:
-        """Replace the state by a snapshot that reaches `offset`; expired producers are left out.
+        """Load a snapshot that reaches `offset`; expired producers are dropped.
 
         Raises SnapshotCorruption with the state unchanged.
         """
@@ -416,7 +416,7 @@ class ProducerState:
 
 
 def open_transactions(producers: Mapping[int, ProducerEntry]) -> dict[int, int]:
-    """Producer id -> first offset of those that have a transaction open."""
+    """Producer id -> first offset of open transactions."""
     return {
         producer_id: entry.current_txn_first_offset
         for producer_id, entry in producers.items()
@@ -425,7 +425,7 @@ def open_transactions(producers: Mapping[int, ProducerEntry]) -> dict[int, int]:
 
 
 def decode_snapshot(data: bytes) -> dict[int, ProducerEntry]:
-    """The producers in a snapshot file; raises SnapshotCorruption."""
+    """Parse the producers in a snapshot file; raises SnapshotCorruption."""
     try:
         version, crc, count = _SNAPSHOT_HEADER.unpack_from(data, 0)
     except struct_error as error:

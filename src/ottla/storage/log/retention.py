@@ -35,7 +35,7 @@ def count_deletable(segments: LogSegments, offsets: LogOffsets, config: LogConfi
         if end_offset > limit or (last and segment.size_bytes == 0):
             break
         below_start = not last and end_offset <= offsets.log_start_offset
-        oversize = excess >= segment.size_bytes  # also of a cleaned one of which nothing is left
+        oversize = excess >= segment.size_bytes  # also of an empty cleaned segment
         if not (below_start or oversize or (by_policy and _outlived(segment, config.retention_ms, now_ms))):
             break
         excess -= segment.size_bytes

@@ -51,7 +51,7 @@ def discard_cleaned(folder: Folder) -> None:
 
 
 def stage(folder: Folder, base_offsets: Sequence[int]) -> None:
-    """Step 1, for the segments at these offsets, which rise; step 2 is the caller's. Raises OSError."""
+    """Do step 1 for the segments at these offsets, which rise; the caller does step 2. Raises OSError."""
     disk = folder.disk
     for base_offset in reversed(base_offsets):
         for suffix in (*_INDEXES, LOG_SUFFIX):
@@ -106,7 +106,7 @@ def _staged(folder: Folder, base_offset: int, index_interval_bytes: int) -> Segm
 
 
 def settle(new: Sequence[Segment]) -> None:
-    """Step 5, with segments from `take_in`. Raises OSError."""
+    """Do step 5 with segments from `take_in`. Raises OSError."""
     for segment in new:
         segment.take_suffix("")
 
@@ -156,7 +156,7 @@ def _offset_in(name: str, suffix: str) -> int:
 
 
 def _next_offset(folder: Folder, base_offset: int) -> int:
-    """Behind the last batch of a staged segment."""
+    """Return the end of a staged segment's last batch."""
     path = folder.join(offset_name(base_offset, LOG_SUFFIX + SWAP_SUFFIX))
     file = folder.disk.open(path, read_only=True)
     try:

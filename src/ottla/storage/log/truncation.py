@@ -106,14 +106,14 @@ class Truncation:
             rebuild_aborted(self._folder, self._segments.in_order, (segment,), snapshots)
 
     def restart_at(self, offset: int, index_interval_bytes: int) -> None:
-        """Drop everything; the log is empty and starts at `offset`. Raises as its sibling above."""
+        """Drop everything; the empty log starts at `offset`. Raises as the method above."""
         try:
             self._announce_end(offset, [])
         except OSError as error:
             raise self._health.storage_error(error, "a truncation") from error
         try:
             old = self._segments.in_order
-            # First the names: the new segment may have that of an old one.
+            # First the names: the new segment may have the name of an old one.
             paths = [path for segment in old for path in segment.mark_deleted()]
             self._folder.disk.fsync_dir(self._folder.path)
             new = Segment.create(self._folder, offset, self._clock.time_ms(), index_interval_bytes)

@@ -31,11 +31,11 @@ class VerificationGuard:
         self.supports_epoch_bump = supports_epoch_bump
 
     def note(self, sequence: int, *, supports_epoch_bump: bool) -> None:
-        """Another batch of the epoch waits for the same answer."""
+        """Lower the sequence for another batch of the epoch that waits for the same response."""
         if sequence < self.lowest_sequence:
             self.lowest_sequence = sequence
         if not supports_epoch_bump:
-            self.supports_epoch_bump = False  # then a marker of this epoch may be that of its own transaction
+            self.supports_epoch_bump = False  # then a marker of this epoch may end its own transaction
 
 
 class Verifications:
@@ -45,7 +45,7 @@ class Verifications:
 
     def __init__(self) -> None:
         self.guards: dict[int, VerificationGuard] = {}
-        """Changed here only; empty nearly always."""
+        """Changed here only; mostly empty."""
 
     def get(self, producer_id: int) -> VerificationGuard | None:
         return self.guards.get(producer_id)
@@ -53,7 +53,7 @@ class Verifications:
     def begin(
         self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int, *, supports_epoch_bump: bool
     ) -> VerificationGuard:
-        """The guard of the producer, which is the same for all its batches that wait for the same answer."""
+        """Return the producer's guard, the same for all its batches that wait for one response."""
         guards = self.guards
         guard = guards.get(producer_id)
         if guard is not None:
@@ -70,12 +70,12 @@ class Verifications:
         return guard
 
     def end(self, producer_id: int, producer_epoch: int, *, marker: bool) -> None:
-        """A transactional batch of the producer is in the log, or the `marker` of its transaction."""
+        """Remove the guard after a transactional batch of the producer, or the `marker` of its transaction."""
         guard = self.guards.get(producer_id)
         if guard is None:
             return
         if marker and guard.supports_epoch_bump and producer_epoch == guard.producer_epoch:
-            return  # of the next transaction, which begins with the epoch of the marker
+            return  # it belongs to the next transaction, which begins with the epoch of the marker
         del self.guards[producer_id]
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:

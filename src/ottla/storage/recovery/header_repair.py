@@ -53,7 +53,7 @@ _UINT64 = (1 << 64) - 1
 
 
 class UnchecksummedFields:
-    """See the module. Of one walk over the segments of a log, in their order."""
+    """Header repair during one scan over the segments of a log, in order."""
 
     __slots__ = (
         "_changed",
@@ -87,11 +87,11 @@ class UnchecksummedFields:
         self.epochs = epochs
         self._epochs_known_to = epochs_known_to
         self.leader_epoch = UNDEFINED_EPOCH
-        """Of the last batch."""
+        """Offset behind the last batch."""
         self.unrepaired_damage: list[Damage] = []
 
     def begin(self, segment: Segment, following: Segment | None) -> None:
-        """The next segment; `following` is the one behind it, None without one."""
+        """Start the next segment; `following` is the one behind it, None without one."""
         self._segment = segment
         self._following = following
         self._changed = False
@@ -121,8 +121,8 @@ class UnchecksummedFields:
         return None
 
     def judged(self, frames: BatchFrames, header: BatchHeader, due: int) -> tuple[BatchHeader, str]:
-        """The header of the batch at hand, which is whole, as the walk is to take it, or why it can't be; offset `due`
-        is next. Raises OSError.
+        """Return the corrected header of the current whole batch, or why it is invalid; `due` is the expected offset.
+        Raises OSError.
         """
         if header[MAGIC] != MAGIC_V2:
             return header, ""
@@ -193,7 +193,7 @@ class UnchecksummedFields:
         if following is not None and following[MAGIC] == MAGIC_V2:
             behind = following[PARTITION_LEADER_EPOCH]
             if behind < own and (behind < max(before, 0) or self._rises_behind(frames, following, own)):
-                behind = None  # it is the one that is wrong
+                behind = None  # it is the wrong one
         fits = before <= own and (behind is None or own <= behind)
         if (fits and self._agrees(own, base_offset)) or before <= own == known:
             return own, ""
@@ -227,7 +227,7 @@ class UnchecksummedFields:
         return known in (leader_epoch, UNDEFINED_EPOCH) or (known < leader_epoch and offset >= self._epochs_known_to)
 
     def _put_right(self, position: int, name: str, found: int, right: int, at: int, size: int) -> None:
-        """Overwrite a field of the batch at `position`, if it is wrong."""
+        """Overwrite a field of the batch at `position` if it is wrong."""
         segment = self._segment
         if found == right or segment is None:
             return

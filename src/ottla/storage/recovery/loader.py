@@ -64,18 +64,18 @@ class LoadOptions(NamedTuple):
     """The last known high watermark; the log contained all records below it."""
     producer_expiration_ms: int = 86_400_000
     was_cleaned: bool = False
-    """Offsets may be missing between segments, also in a topic that is compacted no more."""
+    """Whether offsets may be missing between segments, also in a topic that is no longer compacted."""
     gaps_end: int | None = MAX_LONG
     """End of the range with permitted gaps, in a log that was compacted; None if it was never flushed."""
     is_copy: bool = False
     """Another directory has the log: records missing here are copied again, and are not a loss."""
     aborted_counts: Mapping[int, int] = MappingProxyType({})
-    """Of segments by base offset: how many transactions their indexes held at the clean stop, where that is known."""
+    """Number of aborted transactions in the indexes of segments, by base offset, at the clean stop, if known."""
 
 
 @dataclass(slots=True)
 class _Loading:
-    """A log on its way to being one."""
+    """State of a log while it is loaded."""
 
     partition: TopicPartition
     folder: Folder
@@ -91,7 +91,7 @@ class _Loading:
     aborted_lost: dict[Segment, None] = field(default_factory=dict)
     """Segments with aborted transactions that have to be found again."""
     last_batch: bytes = b""
-    """The beginning of the last batch's header, after a clean stop."""
+    """Beginning of the last batch's header, after a clean stop."""
 
 
 def load_log(
@@ -184,7 +184,7 @@ def _lacks_epochs(loading: _Loading, *, trusted: bool) -> bool:
 
 
 def _gaps_end(options: LoadOptions, listing: list[str]) -> int:
-    """Up to where offsets may be missing before a segment."""
+    """Return the offset up to which offsets may be missing before a segment."""
     if not options.config.compacted and not options.was_cleaned:
         return 0
     if options.gaps_end is not None:
@@ -198,7 +198,7 @@ def _nothing_lost(*, proved: bool) -> None:
 
 
 def _refuse_foreign(folder: Folder, listing: list[str]) -> None:
-    """Raise OperatorError for a directory that only has the name of a partition's; nothing in it was touched."""
+    """Raise OperatorError for a data directory with the name of a partition's; nothing in it was changed."""
     if names.META_PROPERTIES in listing:
         raise OperatorError(
             f"{folder.path} is the data directory of a node, not a partition: set log.dirs (--data-dir) to it and "
@@ -278,7 +278,7 @@ def _load_epochs(loading: _Loading) -> None:
 
 
 def _clean_end(loading: _Loading) -> int | None:
-    """The log end offset after a clean stop; None when the active segment doesn't end with that batch after all."""
+    """Return the log end offset after a clean stop; None if the active segment doesn't end with that batch."""
     segment = loading.segments[-1]
     end_offset, end, last_position = segment.find_end()
     if end == segment.size_bytes:
@@ -296,7 +296,7 @@ def _clean_end(loading: _Loading) -> int | None:
 
 
 def _recover(loading: _Loading, gaps_end: int) -> None:
-    """Walk from the segment of the recovery point to the end, rebuilding indexes and epochs."""
+    """Scan from the segment of the recovery point to the end, rebuilding indexes and epochs."""
     options, first = loading.options, 0
     # The file may have later epochs without any record, or with records that were truncated.
     loading.epochs.truncate_from_end(options.recovery_point)
@@ -311,7 +311,7 @@ def _recover(loading: _Loading, gaps_end: int) -> None:
         recovery_point = loading.options.recovery_point
         first = max(sum(1 for segment in loading.segments if segment.base_offset <= recovery_point) - 1, 0)
         if first and loading.segments[first].base_offset == recovery_point:
-            # Its data was synced while it was active, so it is not cut; its indexes maybe were not.
+            # Its data was synced while it was active, so it is not truncated; its indexes may lack entries.
             before = loading.segments[first - 1]
             if recover_segment(loading.segments, first - 1, uncovered).has_transactions:
                 loading.aborted_lost[before] = None

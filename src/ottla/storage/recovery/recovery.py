@@ -48,7 +48,7 @@ _CHUNK_BYTES = 1024 * 1024
 
 
 class OnLoss(Protocol):
-    """Hears that a log lost records; see `LogEvents.records_lost`."""
+    """Called when a log lost records; see `LogEvents.records_lost`."""
 
     def __call__(self, *, proved: bool) -> None: ...
 
@@ -61,9 +61,9 @@ class Walk:
     next_offset: int = 0
     defect: str = ""
     is_torn: bool = False
-    """The defect is a batch that is cut short, as the end of a process in the middle of a write leaves it."""
+    """Whether the defect is an incomplete batch, as a process that ends in the middle of a write leaves it."""
     has_transactions: bool = False
-    """Some may be aborted, in the segment or in its index."""
+    """Whether some transactions may be aborted, in the segment or in its index."""
 
 
 class Recovered(NamedTuple):
@@ -72,7 +72,7 @@ class Recovered(NamedTuple):
     with_transactions: list[Segment]
     """Segments with aborted transactions that have to be found again."""
     gap_end: int
-    """The base offset of the last segment before which offsets are missing, and may be; 0 without one."""
+    """Base offset of the last segment with a permitted gap before it; 0 without one."""
 
 
 def recover_segments(
@@ -133,7 +133,7 @@ def _gap_after(segments: list[Segment], number: int, next_offset: int) -> str:
 
 
 def drop_segments(folder: Folder, segments: list[Segment], first: int) -> None:
-    """Remove segments at the end, durably, before the log is cut or grows where they were. Raises OSError."""
+    """Remove segments at the end, durably, before the log is truncated or grows there. Raises OSError."""
     if first >= len(segments):
         return
     disk = folder.disk

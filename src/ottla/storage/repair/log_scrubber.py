@@ -37,11 +37,11 @@ from ottla.storage.repair.scrub_reading import SegmentReading
 logger = logging.getLogger(__name__)
 
 STEP_MS = 250
-"""From one piece to the next."""
+"""Time from one piece to the next."""
 LEAST_ROUND_S = 600.0
 
 _LOGS_PER_STEP = 256
-"""Logs that one step looks at while none of them has anything to read."""
+"""Number of logs checked in one step while none of them is due."""
 
 
 _MEDIUM_ERRORS = frozenset({errno.EIO, errno.ENOENT, errno.ENXIO})
@@ -56,7 +56,7 @@ class Finding(NamedTuple):
 
 
 class LogScrubber:
-    """See the module. Owned by the loop."""
+    """Scrubber of one node. Owned by the loop."""
 
     __slots__ = (
         "_active_read",
@@ -98,14 +98,14 @@ class LogScrubber:
         self._is_reading = False
         self._stopped = False
         self.max_bytes_per_second = 0
-        """May be set at any time; 0 reads nothing."""
+        """May be set at any time; 0 disables reading."""
         self.least_round_s = LEAST_ROUND_S
-        """From the beginning of a round to that of the next, however little there is to read. May be set likewise."""
+        """Minimum time from the start of a round to that of the next. May be set at any time."""
         self.damaged: dict[TopicPartition, dict[int, Finding]] = {}
         """By the base offset of the segment; only damaged ones."""
 
     def run_due(self) -> None:
-        """Read the next piece, unless one is being read; to be called every `STEP_MS`."""
+        """Read the next piece, unless one is being read; called every `STEP_MS`."""
         if self._stopped or self._is_reading or self.max_bytes_per_second <= 0:
             return
         reading = self._current or self._next()
@@ -133,7 +133,7 @@ class LogScrubber:
         return None
 
     def _begin_round(self) -> Iterator[SegmentReading | None]:
-        """All segments that are due, one by one; None in between where it takes long to find one."""
+        """Iterate over all due segments; None in between if the search takes long."""
         keys = sorted((log.topic, log.partition) for log in self._logs.logs())
         self._forget_gone()
         for number, key in enumerate(keys, 1):
@@ -147,8 +147,7 @@ class LogScrubber:
     def _reading_after(
         self, key: TopicPartition, base_offset: int, before: SegmentReading | None
     ) -> SegmentReading | None:
-        """Of the first segment behind `base_offset`, which `before` has read; None when the log has no more, or none to
-        be read now."""
+        """Return the reading of the first segment behind `base_offset`, which `before` has read, or None."""
         log = self._logs.get_log(*key)
         if log is None or log.failed or log.cleaning is not None:
             return None
@@ -197,16 +196,16 @@ class LogScrubber:
             self._found(reading)
 
     def _end(self) -> None:
-        """Of the reading that is under way, if there is one."""
+        """Base offset of the segment in the current reading, if any."""
         reading, self._current = self._current, None
         if reading is not None:
             reading.close()
 
     def _found(self, reading: SegmentReading) -> None:
-        """A segment was read, as far as it can be."""
+        """Handle the end of a segment's reading, as far as it was readable."""
         segment = reading.segment
         if reading.damages and reading.log.add_missing_epochs():
-            return  # it is read again in the next round, against the entries that it has now
+            return  # it is read again in the next round, against its current entries
         if reading.is_active:
             self._active_read[reading.partition] = None
         known = self.damaged.setdefault(reading.partition, {})

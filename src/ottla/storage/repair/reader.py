@@ -1,10 +1,9 @@
-"""Reading a partition's files without a broker: batches with their positions, indexes, checks of one against the other.
+"""Reader of a partition's files without a broker: batches with their positions, indexes, and consistency checks.
 
-Of storage, tools may import this module and `segment_scrub` only. It gets open binary streams and bytes from its
-caller, never changes anything, and trusts nothing: the first byte that can't be right ends a segment with
-`SegmentDamage`.
+Tools may import only this module and `segment_scrub` of storage. It gets open binary streams and bytes from its
+caller, never changes anything, and trusts nothing: the first invalid byte ends a segment with `SegmentDamage`.
 
-Left out: rendering (the CLI's), repair (the broker does that at start).
+Rendering is in the CLI; the broker repairs at the start.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _ABORTED_VERSION = 0
 
 
 class SegmentDamage(OttlaError):
-    """A segment holds no valid batch at `position`."""
+    """A segment has no valid batch at `position`."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"position {position}: {reason}")
@@ -64,7 +63,7 @@ class StoredBatch:
 
 
 def base_offset_of(file_name: str) -> int | None:
-    """The base offset in the name of a segment, index or snapshot file; None for other names."""
+    """Return the base offset in the name of a segment, index or snapshot file; None for other names."""
     for suffix in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT_SUFFIX):
         offset = names.parse_offset(file_name, suffix)
         if offset is not None:
@@ -117,22 +116,22 @@ def _message(stream: BinaryIO, position: int, head: bytes, left: int) -> StoredB
         batch = batch_of_messages([entry])
     except KafkaError as error:
         raise SegmentDamage(position, error.message) from error
-    codec = CODEC_NAMES[entry.codec_id]  # which it was read by
+    codec = CODEC_NAMES[entry.codec_id]  # the codec that it was read with
     return StoredBatch(position, length, header[MAGIC], header[CRC], codec, batch)
 
 
 def read_offset_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
-    """(last offset of a batch, its position) entries; the zeros of a preallocated rest are left out."""
+    """Return (last offset of a batch, its position) entries; the zeros of a preallocated rest are ignored."""
     return list(offset_entries((data,), base_offset))
 
 
 def read_time_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
-    """(timestamp, last offset of its batch) entries; the zeros of a preallocated rest are left out."""
+    """Return (timestamp, last offset of its batch) entries; the zeros of a preallocated rest are ignored."""
     return list(time_entries((data,), base_offset))
 
 
 def read_transaction_index(data: bytes) -> list[CompletedTransaction]:
-    """The aborted transactions in a `.txnindex` file; raises SegmentDamage at the first entry that is none."""
+    """Return the aborted transactions in a `.txnindex` file; raises SegmentDamage at the first invalid entry."""
     aborted = []
     for position in range(0, len(data), ENTRY.size):
         if len(data) - position < ENTRY.size:
@@ -157,7 +156,7 @@ def check_indexes(
 
 
 def read_producer_snapshot(data: bytes) -> dict[int, ProducerEntry]:
-    """Producer id -> state in a `.snapshot` file; raises SegmentDamage."""
+    """Return producer id -> state of a `.snapshot` file; raises SegmentDamage."""
     try:
         return decode_snapshot(data)
     except SnapshotCorruption as error:
@@ -165,8 +164,10 @@ def read_producer_snapshot(data: bytes) -> dict[int, ProducerEntry]:
 
 
 def open_before(base_offset: int, snapshot: bytes) -> dict[int, int] | None:
-    """Producer id -> first offset of the transactions that are open where a segment begins, by the producer snapshot of
-    that name; None where that is lost or damaged."""
+    """Return producer id -> first offset of the transactions open at a segment's start.
+
+    They are from the producer snapshot of that name; None if it is lost or damaged.
+    """
     if not base_offset:
         return {}
     try:
@@ -176,7 +177,7 @@ def open_before(base_offset: int, snapshot: bytes) -> dict[int, int] | None:
 
 
 def read_cleaned(data: bytes, path: str) -> set[str]:
-    """The directory names of the partitions in a `cleaner-offset-checkpoint`; raises SegmentDamage."""
+    """Return the partition directory names in a `cleaner-offset-checkpoint`; raises SegmentDamage."""
     try:
         return {names.partition_dir(*partition) for partition in parse_offsets(data, path)}
     except CheckpointCorruption as error:
@@ -194,7 +195,7 @@ def read_log_starts(data: bytes, path: str) -> dict[str, int]:
 
 
 def read_leader_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
-    """The (epoch, start offset) entries of a `leader-epoch-checkpoint`; raises SegmentDamage, which names `path`."""
+    """Return the (epoch, start offset) entries of a `leader-epoch-checkpoint`; raises SegmentDamage with `path`."""
     try:
         return parse_epochs(data, path)
     except CheckpointCorruption as error:

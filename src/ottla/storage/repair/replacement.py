@@ -41,7 +41,7 @@ _OPEN_FILES = 16
 
 
 class Replacement:
-    """See the module."""
+    """Writer of the replacement segments of one repair."""
 
     __slots__ = (
         "_aborted",
@@ -68,7 +68,9 @@ class Replacement:
         index_interval_bytes: int,
         gaps_allowed: bool,
     ) -> None:
-        """`sources` are neighbours in the log, at least one; `aborted` what their transaction indexes hold."""
+        """`sources` are adjacent segments of the log, at least one; `aborted` are the entries of their transaction
+        indexes.
+        """
         self._folder = Folder(Descriptors(disk, _OPEN_FILES), directory)
         self._sources = sources
         self._aborted = {transaction.last_offset: transaction for transaction in aborted}
@@ -80,13 +82,13 @@ class Replacement:
         self._started = False
         self._written_bytes = 0
         self.next_offset = sources[0].base_offset
-        """Behind the last batch that was written."""
+        """Offset behind the last written batch."""
         self.epochs: list[tuple[int, int]] = []
         """(leader epoch, offset of its first batch) of the written batches, rising."""
 
     @property
     def end_offset(self) -> int:
-        """Behind the last offset that the segments are for."""
+        """Offset behind the range of the segments."""
         return self._sources[-1].next_base_offset
 
     def write(self, data: bytes) -> None:
@@ -146,7 +148,7 @@ class Replacement:
             self._outputs += [segment.base_offset for segment in output.segments]
 
     def complete(self) -> CleanedGroup:
-        """All of it is durable, also the segments that nothing came for, which are empty. Raises OSError."""
+        """Make all segments durable, including empty ones. Raises OSError."""
         while self._number + 1 < len(self._sources):
             self._begin_next()
         self._end_output()

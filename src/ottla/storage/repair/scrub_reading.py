@@ -34,7 +34,7 @@ _BLOCK_ENTRIES = 4096
 
 
 class SegmentReading:
-    """See the module. `read` runs in the pool, and nothing else of it meanwhile; all the rest is the loop's."""
+    """Reading of one segment: `read` runs in the pool, and nothing else of it meanwhile; the rest runs on the loop."""
 
     __slots__ = (
         "_aborted",
@@ -66,9 +66,9 @@ class SegmentReading:
         was_cleaned: bool,
         seen_before: Mapping[int, int] | None = None,
     ) -> None:
-        """Of segment `number` of `log`.
+        """Create the reading of segment `number` of `log`.
 
-        `was_cleaned`: batches may be missing, since the log was compacted. `seen_before` are the transactions that a
+        `was_cleaned`: batches may be missing, since the log was compacted. `seen_before` are the transactions that the
         reading of the segment before left open (`seen_behind`).
         """
         self.log = log
@@ -103,7 +103,7 @@ class SegmentReading:
 
     @property
     def is_done(self) -> bool:
-        """It was read to its end, or as far as it can be."""
+        """Whether it was read to its end, or as far as possible."""
         return self._scrub is not None and self._scrub.is_done
 
     @property
@@ -161,7 +161,7 @@ class SegmentReading:
 
     def lose(self, reason: str) -> None:
         """Mark the unread rest as unreadable."""
-        if self._scrub is None:  # not even the beginning
+        if self._scrub is None:  # not even the beginning is readable
             self._scrub = SegmentScrub(_Nothing(), self._facts, IndexCheck((), (), self._note))
         self._scrub.lose(reason)
 
@@ -179,7 +179,7 @@ class SegmentReading:
         self.index_problem = self.index_problem or problem
 
     def _blocks(self, suffix: str, entry_size: int) -> Iterator[bytes]:
-        """An index, as far as it can be read, in blocks of whole entries."""
+        """Iterate over the readable part of an index, in blocks of entries."""
         if not self._with_indexes:
             return
         try:
@@ -195,7 +195,7 @@ class SegmentReading:
             yield file.read(block_bytes, position)
 
     def _entries(self) -> list[CompletedTransaction]:
-        """Of the index of aborted transactions, where each can be one and follows the one before."""
+        """Iterate over the valid, rising entries of the index of aborted transactions."""
         previous = -1
         try:
             data = self._disk.read_bytes(self._path + TRANSACTION_INDEX_SUFFIX)
@@ -230,7 +230,7 @@ class SegmentReading:
 
 
 class _Nothing:
-    """A file that can't be opened."""
+    """An unreadable file."""
 
     def read(self, length: int, position: int) -> bytes:
         """See `Readable`."""

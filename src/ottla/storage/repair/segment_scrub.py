@@ -66,23 +66,23 @@ class SegmentFacts:
     epochs: Sequence[tuple[int, int]] = ()
     """(leader epoch, start offset) of the log, rising."""
     epochs_are_complete: bool = True
-    """No batch is of a later epoch; not so where they come from a file that may be behind."""
+    """Whether no batch has a later epoch; false for entries from a file that may be outdated."""
 
 
 def unknown_end(base_offset: int) -> int:
-    """The end of a segment that none follows: further no offset of it can reach."""
+    """Maximum end offset of a segment without a next one."""
     return base_offset + MAX_INT + 1
 
 
 class BatchObserver(Protocol):
-    """Hears of every batch of a segment."""
+    """Observer of every batch of a segment."""
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """The next batch; sizes and positions in bytes."""
+        """Process the next batch; sizes and positions in bytes."""
         ...
 
     def finish(self) -> None:
-        """There are no more, and each of them is whole."""
+        """Process the end: no more batches follow, and each of them is whole."""
         ...
 
 
@@ -183,19 +183,20 @@ class AbortedCheck:
         self._is_exact = not was_cleaned
         self._last_marker: dict[int, int] = {}
         self.seen: dict[int, int] = dict(seen_before or {})
-        """Producer id -> first offset of the open transactions of which a reader sees records."""
+        """Producer id -> first offset of the open transactions with visible records."""
         self.problem = ""
         """First problem; complete after `finish`."""
 
     def note(self, position: int, size: int, header: BatchHeader) -> None:
-        """The next batch, which is whole. Raises OSError."""
+        """Process the next batch, which is whole. Raises OSError."""
         if header[MAGIC] != MAGIC_V2 or header[PRODUCER_ID] == NO_PRODUCER_ID:
             return
         if not header[ATTRIBUTES] & CONTROL_MASK:
             if header[ATTRIBUTES] & TRANSACTIONAL_MASK:
                 self._open.setdefault(header[PRODUCER_ID], header[BASE_OFFSET])
                 last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
-                # The last batch of a producer stays without records, and a cleaner needs no entry for deleted ones.
+                # The last batch of a producer is retained without records, and a cleaner needs no entry for deleted
+                # ones.
                 if header[RECORDS_COUNT] and last_offset >= self._start_offset:
                     self.seen.setdefault(header[PRODUCER_ID], header[BASE_OFFSET])
             return
@@ -211,7 +212,7 @@ class AbortedCheck:
         seen_offset = self.seen.pop(producer_id, None)
         before, self._last_marker[producer_id] = self._last_marker.get(producer_id, -1), offset
         entry = self._entries.pop(offset, None)
-        if entry is None:  # where records were deleted or cleaned away it is rightly missing
+        if entry is None:  # rightly missing if records were deleted or cleaned
             if committed or offset < self._start_offset:
                 return
             if seen_offset is not None:
@@ -238,18 +239,18 @@ class AbortedCheck:
             self._report(f"{entry}, and offsets were stable up to {stable}", exactly=True)
 
     def _report(self, problem: str, *, exactly: bool = False) -> None:
-        """`exactly`: it is one only where no batch was dropped."""
+        """`exactly`: it is a problem only if no batch was dropped."""
         if self._is_exact or not exactly:
             self.problem = self.problem or problem
 
     def finish(self) -> None:
-        """There are no more batches."""
+        """Finish: no more batches follow."""
         for entry in self._entries.values():
             self._report(f"{entry} has no marker in the segment")
 
 
 class SegmentScrub:
-    """One segment, read once from its beginning to its end, in pieces of any size."""
+    """Damage detection in one segment, read once from its beginning to its end, in pieces of any size."""
 
     __slots__ = (
         "_aborted",
@@ -287,7 +288,7 @@ class SegmentScrub:
 
     @property
     def position(self) -> int:
-        """Bytes that were read."""
+        """Number of bytes read."""
         return self._frames.position
 
     def damages(self, partition: TopicPartition) -> list[Damage]:
@@ -295,7 +296,7 @@ class SegmentScrub:
         return [Damage(partition, self._facts.base_offset, *found) for found in self._ranges]
 
     def run(self, max_bytes: int) -> None:
-        """Check about so many bytes more. Raises OSError, after which `lose` may end it."""
+        """Check about `max_bytes` more. Raises OSError, after which `lose` may end it."""
         frames = self._frames
         while max_bytes > 0 and not self.is_done:
             if not frames.left:
@@ -314,7 +315,7 @@ class SegmentScrub:
         return None
 
     def lose(self, reason: str) -> None:
-        """From here on nothing can be read."""
+        """Mark everything from here on as unreadable."""
         self._report(self._frames.position, f"{reason}; what follows was not read")
         self._open(self._due, reason)
         self._end()
@@ -337,7 +338,7 @@ class SegmentScrub:
         if crc_defect:
             reasons.append(crc_defect)
         if base_offset < self._due:
-            first = self._previous_due  # it may be the one before that is wrong
+            first = self._previous_due  # the batch before may be the wrong one
             reasons.append(f"offset {base_offset} where {self._due} or more is due")
         elif not base_offset <= last_offset < facts.end_offset:
             reasons.append(f"offset {last_offset} in a segment that ends before {facts.end_offset}")
@@ -351,7 +352,7 @@ class SegmentScrub:
             self._open(first, reasons[0])
         elif self._opened is not None:
             self._close(base_offset)
-        if is_whole:  # also where it contradicts the one before: from here on it is what counts
+        if is_whole:  # also if it contradicts the one before: it is the reference from here on
             self._previous_due, self._due = self._due, last_offset + 1
             self._epoch = header[PARTITION_LEADER_EPOCH]
 
@@ -368,7 +369,7 @@ class SegmentScrub:
         return ""
 
     def _open(self, first_offset: int, reason: str) -> None:
-        """A range that can't be trusted begins, where none is open."""
+        """Start a damaged range, if none is open."""
         if self._opened is not None:
             return
         if self._ranges:
@@ -379,7 +380,7 @@ class SegmentScrub:
         self._opened = first_offset, reason
 
     def _close(self, end_offset: int) -> None:
-        """The range that is open ends before `end_offset`, which can be trusted again."""
+        """End the open range before `end_offset`, where valid data continues."""
         if self._opened is None:
             return
         first_offset, reason = self._opened

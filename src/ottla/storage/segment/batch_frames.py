@@ -36,23 +36,23 @@ HEADER_CUT = "the header of a batch is cut short"
 
 
 class BatchFrames:
-    """The batches of `file` before `end`, one after another: `header`, then `skip`."""
+    """Iterates over the batches of `file` before `end`: `header`, then `skip`."""
 
     __slots__ = ("_chunk", "_chunk_position", "_file", "end", "position", "size")
 
     def __init__(self, file: Readable, position: int, end: int) -> None:
-        """`position` starts a batch."""
+        """`position` is the start of a batch."""
         self._file = file
         self.end = end
         self._chunk = b""
         self._chunk_position = 0
         self.position = position
         self.size = 0
-        """Bytes that the batch at `position` claims to have, once its header was read; nothing vouches for it."""
+        """Size that the batch at `position` claims, once its header was read; it is unverified."""
 
     @property
     def left(self) -> int:
-        """Bytes from `position` to the end."""
+        """Number of bytes from `position` to the end."""
         return self.end - self.position
 
     def header(self) -> BatchHeader | None:
@@ -81,7 +81,7 @@ class BatchFrames:
 
     @property
     def cut(self) -> str:
-        """How the batch is cut short by the end; empty when it is whole."""
+        """Return how the batch is cut short by the end; empty if it is whole."""
         return f"a batch of {self.size} bytes is cut short after {self.left}" if self.size > self.left else ""
 
     def crc_defect(self, header: BatchHeader) -> str:

@@ -31,7 +31,7 @@ class LogHealth:
         self.failed = False
         self.closed = False
         self.writable = True
-        """Neither failed nor closed."""
+        """Whether the log has neither failed nor closed."""
 
     @property
     def name(self) -> str:
@@ -50,7 +50,7 @@ class LogHealth:
         self.writable = False
 
     def refusal(self) -> KafkaError:
-        """Why nothing is appended, for the client."""
+        """Return the error for rejected appends, for the client."""
         reason = "closed" if self.closed else "offline after a disk error"
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is {reason}")
 
@@ -65,6 +65,6 @@ class LogHealth:
         return self.read_error(error, action)
 
     def read_error(self, error: OSError, action: str = "a read") -> KafkaError:
-        """Take note of a failure that changed nothing; the error for the client."""
+        """Report a failure that changed nothing; returns the error for the client."""
         self.report(error, action)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{action} of {self.name} failed: {error.strerror or error}")

@@ -30,7 +30,7 @@ OFFSET_ENTRY = Struct(">ii")
 TIME_ENTRY = Struct(">qi")
 """(timestamp, relative offset)."""
 TIME_ENTRY_SIZE = TIME_ENTRY.size
-"""Bytes of the larger kind of entry, which decides how many fit into `segment.index.bytes`."""
+"""Size of the larger kind of entry, which limits the number of entries in `segment.index.bytes`."""
 
 _PENDING_BYTES = 1024
 _BLOCK_ENTRIES = 256
@@ -49,7 +49,7 @@ def offset_entries(blocks: Iterable[bytes], base_offset: int) -> Iterator[tuple[
 
 
 def time_entries(blocks: Iterable[bytes], base_offset: int) -> Iterator[tuple[int, int]]:
-    """(timestamp, last offset of its batch) entries, as `offset_entries`."""
+    """Iterate over (timestamp, last offset of its batch) entries, as `offset_entries`."""
     return ((timestamp, base_offset + relative) for timestamp, relative in _entries(blocks, TIME_ENTRY, 1))
 
 
@@ -119,17 +119,18 @@ class SparseIndex:
             try:
                 self.write_pending()
             except OSError:
-                # The batch is in the log already, so its append must not fail; the entries stay in memory, and the
-                # flush, roll or stop that needs them on disk reports the error.
+                # The batch is in the log already, so its append must not fail. The entries stay in memory, and the
+                # flush, roll or
+                # stop that needs them on disk reports the error.
                 return
 
     @property
     def is_written(self) -> bool:
-        """No entry is in memory only."""
+        """Whether all entries are in the file."""
         return not self._pending
 
     def write_pending(self) -> None:
-        """Bring the entries that are only in memory to the file; raises OSError, and can be called again then."""
+        """Write the entries that are only in memory to the file; raises OSError, and can be called again then."""
         if not self._pending:
             return
         file = self._descriptor.file()
@@ -154,7 +155,7 @@ class SparseIndex:
         return data
 
     def unpack(self, number: int) -> tuple[int, ...]:
-        """The values of an entry as they are stored."""
+        """Return the values of a stored entry."""
         width = self._FORMAT.size
         if number >= self._stored:
             return self._FORMAT.unpack_from(self._pending, (number - self._stored) * width)
@@ -190,13 +191,13 @@ class SparseIndex:
         return self._block_first <= first and end <= self._block_first + len(self._block) // self._FORMAT.size
 
     def entries(self) -> Iterator[tuple[int, int]]:
-        """All entries as stored, for checks and tools."""
+        """Return all entries as stored, for checks and tools."""
         for number in range(self.entry_count):
             first, second = self.unpack(number)
             yield first, second
 
     def truncate(self, count: int) -> None:
-        """Keep the first `count` entries."""
+        """Truncate to the first `count` entries."""
         if count < self._stored:
             self.dirty = True
             self._descriptor.file().truncate(count * self._FORMAT.size)
@@ -224,7 +225,7 @@ class OffsetIndex(SparseIndex):
             self._append(self._FORMAT.pack(relative, position))
 
     def lookup(self, offset: int) -> tuple[int, int]:
-        """(last offset, position) of the batch of the last entry at or before `offset`; (-1, 0) without one."""
+        """Return (last offset, position) of the batch of the last entry at or before `offset`; (-1, 0) without one."""
         number = self._search(0, min(offset - self.base_offset, MAX_INT))
         if number < 0:
             return -1, 0
@@ -232,7 +233,7 @@ class OffsetIndex(SparseIndex):
         return self.base_offset + relative, position
 
     def lookup_position(self, position: int) -> tuple[int, int]:
-        """(last offset, position) of the last batch with an entry that starts at `position` or before.
+        """Return (last offset, position) of the last batch with an entry that starts at `position` or before.
 
         (-1, 0) without one.
         """
@@ -243,12 +244,12 @@ class OffsetIndex(SparseIndex):
         return self.base_offset + relative, found
 
     def offset_behind(self, position: int) -> int | None:
-        """The last offset of the first batch with an entry that starts at `position` or later; None without one."""
+        """Return the last offset of the first batch with an entry that starts at `position` or later, or None."""
         number = self._search(1, min(position - 1, MAX_INT)) + 1
         return self.base_offset + self.unpack(number)[0] if number < self.entry_count else None
 
     def last_entry(self) -> tuple[int, int]:
-        """(last offset, position) of the batch of the last entry; (-1, 0) without entries."""
+        """Return (last offset, position) of the batch of the last entry; (-1, 0) without entries."""
         count = self.entry_count
         if not count:
             return -1, 0
@@ -256,11 +257,11 @@ class OffsetIndex(SparseIndex):
         return self.base_offset + relative, position
 
     def last_position(self) -> int:
-        """The position in the last entry, 0 without entries."""
+        """Position in the last entry, 0 without entries."""
         return self.last_entry()[1]
 
     def truncate_to_offset(self, offset: int) -> None:
-        """Drop the entries of batches that hold `offset` or more."""
+        """Drop the entries of batches with `offset` or later ones."""
         self.truncate(self._search(0, offset - self.base_offset - 1) + 1)
 
 
@@ -273,13 +274,13 @@ class TimeIndex(SparseIndex):
     _SUFFIX = TIME_INDEX_SUFFIX
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Note the largest timestamp so far and the last offset of its batch, unless that adds nothing."""
+        """Add the largest timestamp so far and the last offset of its batch, if they are larger."""
         relative = offset - self.base_offset
         if timestamp > self.last_timestamp() and 0 <= relative <= MAX_INT:
             self._append(self._FORMAT.pack(timestamp, relative))
 
     def last_timestamp(self) -> int:
-        """The timestamp in the last entry, -1 without entries."""
+        """Timestamp in the last entry, -1 without entries."""
         count = self.entry_count
         return self.unpack(count - 1)[0] if count else -1
 
@@ -302,5 +303,5 @@ class TimeIndex(SparseIndex):
         return found, self.base_offset + relative
 
     def truncate_to_offset(self, offset: int) -> None:
-        """Drop the entries that name `offset` or more."""
+        """Drop the entries at `offset` or later."""
         self.truncate(self._search(1, offset - self.base_offset - 1) + 1)

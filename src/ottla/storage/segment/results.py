@@ -57,11 +57,12 @@ class LogEvents(Protocol):
         ...
 
     def flush_needed(self, partition: TopicPartition) -> None:
-        """A segment is complete and not yet durable, or a full disk left a flush incomplete."""
+        """A segment is complete and volatile, or a full disk left a flush incomplete."""
         ...
 
     def log_truncated(self, partition: TopicPartition, offset: int) -> None:
-        """The recovery point fell, and a cut at `offset` is next: a checkpoint that names more must go first.
+        """The recovery point was lowered, and a truncation at `offset` follows: higher checkpoints must be rewritten
+        first.
 
         Raises OSError.
         """

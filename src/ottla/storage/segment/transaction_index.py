@@ -43,7 +43,7 @@ def names_abort(entry: tuple[int, ...], base_offset: int) -> bool:
 
 
 class TransactionIndex(SparseIndex):
-    """See the module."""
+    """Transaction index of one segment."""
 
     __slots__ = ("has_file",)
 
@@ -62,7 +62,7 @@ class TransactionIndex(SparseIndex):
         self.has_file = True
 
     def take_up(self, size: int) -> bool:
-        """The file exists with `size` bytes; whether those are whole entries. Nothing is opened."""
+        """Set the size of an existing file; returns whether it contains whole entries. Nothing is opened."""
         self.has_file = True
         self._stored, rest = divmod(size, ENTRY.size)
         return not rest
@@ -93,9 +93,9 @@ class TransactionIndex(SparseIndex):
             raise IndexCorruption(f"{self.path}: {entry} is not an aborted transaction of this segment")
 
     def collect(self, from_offset: int, upper_offset: int, found: list[tuple[int, int]]) -> bool:
-        """Add (producer id, first offset) of the transactions that reach into [from_offset, upper_offset) to `found`.
+        """Add (producer id, first offset) of the transactions that overlap [from_offset, upper_offset) to `found`.
 
-        Whether no later segment has any. Raises IndexCorruption and OSError.
+        Returns whether no later segment has any. Raises IndexCorruption and OSError.
         """
         first = self._search(_LAST_OFFSET, from_offset - 1) + 1
         previous = from_offset - 1

@@ -29,7 +29,7 @@ class CompletedTransaction(NamedTuple):
 
 
 class Transactions:
-    """The transactions of one partition that are open, or decided and not replicated yet."""
+    """Transactions of one partition that are open, or decided and not replicated yet."""
 
     __slots__ = ("_decided", "_open", "first_unstable")
 
@@ -41,7 +41,7 @@ class Transactions:
         self.first_unstable = NONE_UNSTABLE
 
     def open_transactions(self) -> dict[int, int]:
-        """Producer id -> first offset, in the order of the latter."""
+        """Producer id -> first offset, in rising order."""
         return dict(self._open)
 
     def oldest_producer(self) -> int | None:
@@ -49,13 +49,13 @@ class Transactions:
         return next(iter(self._open), None)
 
     def begin(self, producer_id: int, first_offset: int) -> None:
-        """A producer's first batch of a transaction is at `first_offset`, the end of the log so far."""
+        """Add a producer's transaction, which begins at `first_offset`, the log end so far."""
         self._open[producer_id] = first_offset
         if first_offset < self.first_unstable:
             self.first_unstable = first_offset
 
     def end(self, producer_id: int, marker_offset: int) -> CompletedTransaction | None:
-        """The producer's marker is in the log; None when that ended nothing."""
+        """Apply the producer's marker; returns None if it ended nothing."""
         first_offset = self._open.pop(producer_id, None)
         if first_offset is None:
             return None
@@ -78,7 +78,7 @@ class Transactions:
         return first
 
     def replace(self, open_transactions: Iterable[tuple[int, int]]) -> None:
-        """Only these (producer id, first offset) are open, and none is decided."""
+        """Replace the state: only these (producer id, first offset) are open, and none is decided."""
         self._open = dict(sorted(open_transactions, key=lambda entry: entry[1]))
         self._decided.clear()
         self.first_unstable = next(iter(self._open.values()), NONE_UNSTABLE)
