@@ -178,7 +178,7 @@ def test_what_becomes_of_each_log_is_told_in_a_file_that_the_next_life_takes_up(
     cleaning.cleaner.reports["bad", 0] = done
     scheduler.run()
     told = parse_report(disk.read_bytes(path), path)
-    assert told == (5000, [("bad", 0, "waiting", "the cleaner has not looked at it yet", -1, done)])
+    assert told == (5000, [("bad", 0, "waiting", "the cleaner has not checked it yet", -1, done)])
     disk.unlink(path)
     scheduler.run()
     assert not disk.exists(path), "nothing has changed"

@@ -218,7 +218,7 @@ def test_log_without_durable_entry_is_not_cleaned(site, caplog):
     site.disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if CHECKPOINT in path else None
     site.run()
     assert site.cleaned == []
-    assert "t-0 could not be cleaned for lack of room" in caplog.text
+    assert "t-0 could not be cleaned for lack of space" in caplog.text
     site.disk.fault = lambda action, path: None
     site.run()
     assert site.keys("t") == b"a"
@@ -233,7 +233,7 @@ def test_damaged_log_is_reported_and_delays_no_other(site, caplog):
     before = site.disk.listdir("/data/bad-0")
     site.run()
     assert site.keys("good") == b"ba"
-    assert "bad-0 can't be cleaned, keeps growing and is tried again every 10 minutes: the CRC of" in caplog.text
+    assert "bad-0 can't be cleaned and keeps growing, retrying every 10 minutes: the CRC of" in caplog.text
     assert set(site.cleaner.uncleanable) == {("bad", 0)}
     assert site.disk.listdir("/data/bad-0") == before
     site.run()
@@ -254,7 +254,7 @@ def test_pass_is_retried_after_disk_full_error(site, caplog):
     site.fill("t", b"a", b"a")
     site.disk.fault = lambda action, path: OSError(errno.ENOSPC, "full", path) if ".cleaned" in path else None
     site.run()
-    assert "could not be cleaned for lack of room" in caplog.text
+    assert "could not be cleaned for lack of space" in caplog.text
     assert not site.cleaner.uncleanable
     assert not site.log("t").failed
     site.disk.fault = lambda action, path: None

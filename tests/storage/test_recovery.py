@@ -185,7 +185,7 @@ def test_flipped_offset_or_epoch_is_corrected(store, caplog, flushed, mask):
                 assert {path: store.disk.read_bytes(path) for path in segments} == contents, (path, batch, at)
                 assert (log.log_end_offset, log.unrepaired_damage) == (24, [])
                 assert log.epochs.entries() == ([(4, 0), (6, 18)] if flushed else [(4, 0)])
-                assert sum("is put right" in message for message in caplog.messages) == 1
+                assert sum("corrected to" in message for message in caplog.messages) == 1
 
 
 @pytest.mark.parametrize("number", [0, 1, -1])
@@ -201,7 +201,7 @@ def test_flipped_length_is_corrected(store, caplog, number):
             caplog.clear()
             assert store.reopen().log_end_offset == 24
             assert store.disk.read_bytes(path) == whole, (at, bit)
-            assert sum("is put right" in message for message in caplog.messages) == 1
+            assert sum("corrected to" in message for message in caplog.messages) == 1
     flipped(store, path, batch * size + LENGTH_BYTES[-1], 0x06)
     assert store.reopen().log_end_offset == 24 - 2 * (len(whole) // size - batch), "cut where two bits are wrong"
 

@@ -429,13 +429,15 @@ class ReplicaFetcher:
             self._send()
             return
         if response is None:
-            logger.info("fetching from broker %d: %s", self.leader_id, error, extra=RATE_LIMITED)
+            logger.info("fetch from broker %d failed: %s", self.leader_id, error, extra=RATE_LIMITED)
             connection.close()
             self._back_off()
             return
         if response.error_code != ErrorCode.NONE:
             if response.error_code not in SESSION_ERRORS:
-                logger.warning("broker %d refuses a fetch: %s", self.leader_id, response.error_code, extra=RATE_LIMITED)
+                logger.warning(
+                    "broker %d rejected a fetch: %s", self.leader_id, response.error_code, extra=RATE_LIMITED
+                )
             self._back_off()
             return
         self._retries = 0
@@ -473,7 +475,9 @@ class ReplicaFetcher:
             self._find_place(followed)
         else:
             if code not in EXPECTED_ERRORS:
-                logger.warning("%r: broker %d answers %s", followed.partition, self.leader_id, code, extra=RATE_LIMITED)
+                logger.warning(
+                    "%r: broker %d returned %s", followed.partition, self.leader_id, code, extra=RATE_LIMITED
+                )
             self._retry_later(followed)
 
     def _append(self, followed: _Followed, data: PartitionData) -> None:
@@ -506,7 +510,7 @@ class ReplicaFetcher:
             self._make_unready(followed)
             return
         if not followed.refusals:
-            logger.error("%r does not take what broker %d sends: %s", followed.partition, self.leader_id, error)
+            logger.error("%r rejects records of broker %d: %s", followed.partition, self.leader_id, error)
         followed.refusals += 1
         followed.gaps_allowed = followed.refusals >= REFUSED_GAPS
         self._retry_later(followed)
@@ -518,7 +522,7 @@ class ReplicaFetcher:
         offset = truncation_offset((epoch, end_offset), own, log.log_end_offset, log.log_end_offset)
         log_divergence = logger.debug if followed.refuses_leader else logger.info
         log_divergence(
-            "%r leaves the leader's log in epoch %d at %d: cut from %d to %d",
+            "%r diverged from the leader's log in epoch %d at %d: truncated from %d to %d",
             partition,
             epoch,
             end_offset,
@@ -589,7 +593,7 @@ class ReplicaFetcher:
     def _found_end(self, followed: _Followed, end: int) -> None:
         partition = followed.partition
         if end < partition.log.log_end_offset:
-            logger.warning("%r is cut to %d, where the leader's log ends", partition, end)
+            logger.warning("%r is truncated to %d, the leader's log end offset", partition, end)
             self._then_ready(followed, lambda: partition.truncate_to(end))
         else:
             self._retry_later(followed)

@@ -142,7 +142,7 @@ class IsrChanges:
             return
         if response is None or response.error_code != ErrorCode.NONE:
             reason = error if response is None else ErrorCode.for_code(response.error_code).name
-            logger.info("a change of ISRs is sent again: %s", reason, extra=RATE_LIMITED)
+            logger.info("AlterPartition failed, retrying: %s", reason, extra=RATE_LIMITED)
             self._again(sent)
             return
         again: Proposals = {}
@@ -171,7 +171,7 @@ class IsrChanges:
             partition.isr_committed(change, result.leader_epoch, result.partition_epoch, tuple(result.isr))
             return True
         statistics.failed_isr_updates.value += 1
-        logger.info("%r: the ISR %s was refused: %s", partition, change.isr, code.name, extra=RATE_LIMITED)
+        logger.info("%r: the controller rejected the ISR %s: %s", partition, change.isr, code.name, extra=RATE_LIMITED)
         if code in NOT_ATTEMPTED_ERRORS:
             partition.isr_not_attempted(change)
             return True

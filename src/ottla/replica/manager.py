@@ -376,7 +376,7 @@ class ReplicaManager:
         if log.leader_epoch > partition.leader_epoch:
             first = next(start for epoch, start in log.epochs.entries() if epoch > partition.leader_epoch)
             segment = log.segments.holding(first)[0]
-            reason = f"leader epoch {log.leader_epoch}, which is still to come, is in it"
+            reason = f"it contains leader epoch {log.leader_epoch}, above the current one"
             damage = Damage(
                 (partition.topic, partition.index), segment.base_offset, first, log.log_end_offset - 1, reason
             )
@@ -398,7 +398,7 @@ class ReplicaManager:
             partition = None if topic is None else topic.partitions.get(log.partition)
             if topic is not None and log.topic_id is not None and _is_flipped(log.topic_id, topic.topic_id):
                 found, right = uuid_to_string(log.topic_id), uuid_to_string(topic.topic_id)
-                logger.warning("%s: its partition.metadata said %s and is put right, %s", log.name, found, right)
+                logger.warning("%s: partition.metadata had topic id %s, corrected to %s", log.name, found, right)
                 try:
                     log.assign_topic_id(topic.topic_id)
                 except KafkaError as error:
@@ -417,7 +417,7 @@ class ReplicaManager:
             except KafkaError as error:
                 logger.error("%s", error)
                 continue
-            logger.warning("%s %s; its data is kept in %s", log.name, reason, directory)
+            logger.warning("%s %s; its data was moved to %s", log.name, reason, directory)
 
     def apply(self, image: MetadataImage, changes: MetadataChanges) -> None:
         """Apply one metadata update; the first one contains everything.

@@ -145,7 +145,7 @@ class ReplicaMoves:
                 f"{partition.log.name} can't be moved while a data directory is offline, which may hold a copy of it",
             )
         copy = self._futures.create(directory, key, partition.topic_id, partition.log.config)
-        logger.info("%s is moved from %s to %s", partition.log.name, partition.log.directory, directory.path)
+        logger.info("moving %s from %s to %s", partition.log.name, partition.log.directory, directory.path)
         self._add(partition, copy, directory)
 
     def resume(self, partition: Partition) -> None:
@@ -173,7 +173,7 @@ class ReplicaMoves:
         """Cancel: the replica stays in its directory."""
         move = self._drop(key)
         if move is not None:
-            logger.info("%s stays in %s", move.partition.log.name, move.partition.log.directory)
+            logger.info("move cancelled: %s stays in %s", move.partition.log.name, move.partition.log.directory)
             self._remove_copy(move.log_key)
             self._take_back(move)
 
@@ -306,7 +306,7 @@ class ReplicaMoves:
             self._futures.let_go(move.log_key)
             return
         if reason != move.failure:
-            logger.error("%s is moved later to %s: %s", name, move.directory.path, reason)
+            logger.error("the move of %s to %s is retried later: %s", name, move.directory.path, reason)
         move.failure = reason
         move.cut_count = -1
         move.due_s = self._context.monotonic() + RETRY_S
@@ -483,7 +483,7 @@ class ReplicaMoves:
 def _conclude(_: None, error: BaseException | None) -> None:
     """Leave a remaining note to the next start, which handles it."""
     if isinstance(error, OSError):
-        logger.warning("a move ends with the next start: %s", error)
+        logger.warning("the next start completes a move: %s", error)
     elif error is not None:
         raise error
 

@@ -160,14 +160,14 @@ class ReplicaRepair:
         try:
             scrub = SegmentScrub(descriptor.pin(), facts, IndexCheck((), (), _ignored))
         except OSError as error:
-            logger.warning("%s can't be looked through: %s", segment.path, error)
+            logger.warning("%s can't be scanned: %s", segment.path, error)
             self._look(partition, waiting, then)
             return
 
         def looked(_: object, error: BaseException | None) -> None:
             descriptor.unpin()
             if error is not None:
-                logger.warning("%s can't be looked through: %s", segment.path, error)
+                logger.warning("%s can't be scanned: %s", segment.path, error)
             else:
                 for damage in scrub.damages((partition.topic, partition.index)):
                     logger.error("%s is damaged, its %s", segment.path, damage)

@@ -130,7 +130,7 @@ class SegmentRepair:
         def answered(response: ListOffsetsResponse | None, error: BaseException | None) -> None:
             answer = None if response is None else response.topics[0].partitions[0]
             if answer is None or answer.error_code != ErrorCode.NONE:
-                self._end(f"the leader does not say where its log begins: {_why(error, answer)}")
+                self._end(f"the leader did not return its log start offset: {_why(error, answer)}")
             else:
                 self._start_offset = answer.offset
                 self._fetch(max(answer.offset, self._replacement.next_offset))
@@ -159,7 +159,7 @@ class SegmentRepair:
         def answered(response: FetchResponse | None, error: BaseException | None) -> None:
             data = response.responses[0].partitions[0] if response is not None and response.responses else None
             if data is None or data.error_code != ErrorCode.NONE:
-                self._end(f"the leader gives nothing: {_why(error, data)}")
+                self._end(f"the leader returned no records: {_why(error, data)}")
             else:
                 self._take(offset, data)
 
@@ -169,7 +169,7 @@ class SegmentRepair:
         replacement = self._replacement
         if not data.records:
             if data.high_watermark < min(replacement.end_offset, self._partition.high_watermark):
-                self._end("the leader does not know yet how far its log is committed")
+                self._end("the leader does not know its high watermark yet")
                 return
             if data.high_watermark < replacement.end_offset:
                 self._cut_offset = offset
@@ -251,7 +251,7 @@ class SegmentRepair:
     def _on_log(self, act: Callable[[], None], then: Callable[[], None]) -> None:
         """Run `act` unless the log was truncated or closed meanwhile, or this was cancelled."""
         if self._cleaning.is_over or self._connection.failed:
-            self._end("the log is another by now")
+            self._end("the log has changed meanwhile")
             return
         try:
             act()

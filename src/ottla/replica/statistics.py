@@ -13,10 +13,12 @@ class ReplicationStatistics:
     __slots__ = ("committed_truncations", "failed_isr_updates", "isr_expands", "isr_shrinks")
 
     def __init__(self, registry: MetricsRegistry) -> None:
-        self.isr_shrinks = registry.counter(f"{_MANAGER}isrshrinks_total", "ISRs of this broker's that became smaller.")
-        self.isr_expands = registry.counter(f"{_MANAGER}isrexpands_total", "ISRs of this broker's that became larger.")
+        self.isr_shrinks = registry.counter(f"{_MANAGER}isrshrinks_total", "ISR shrinks of this broker's partitions.")
+        self.isr_expands = registry.counter(
+            f"{_MANAGER}isrexpands_total", "ISR expansions of this broker's partitions."
+        )
         self.failed_isr_updates = registry.counter(
-            f"{_MANAGER}failedisrupdates_total", "Changes of an ISR that the controller refused."
+            f"{_MANAGER}failedisrupdates_total", "ISR changes that the controller rejected."
         )
         self.committed_truncations = registry.counter(
             "ottla_replica_committed_truncations_total",

@@ -29,6 +29,7 @@ def truncation_offset(
     """
     epoch, end_offset = leader_epoch_end
     if end_offset == UNDEFINED_OFFSET:
+        # The leader has no epoch to compare with, so the fetch offset is the last known agreement.
         return min(fetch_offset, log_end_offset)
     own_epoch, own_end = own_epoch_end
     if epoch == UNDEFINED_EPOCH or own_epoch == UNDEFINED_EPOCH:

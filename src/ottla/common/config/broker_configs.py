@@ -590,7 +590,7 @@ def _check_group_timeouts(config: BrokerConfig) -> None:
 
 
 def _check_migration(config: BrokerConfig) -> None:
-    """Check the settings of a migration from ZooKeeper. Raises OperatorError for a node that cannot take part."""
+    """Check the settings of a migration from ZooKeeper. Raises OperatorError for a node with an invalid role."""
     if not config.leads_migration:
         return
     if not config.get_list("process.roles"):

@@ -190,7 +190,7 @@ def view_of_any(buffer: Buffer, position: int = 0) -> BatchView:
 
 
 def iter_views(buffer: Buffer) -> Iterator[BatchView]:
-    """Iterate over the complete batches and messages in `buffer`; ignores an incomplete last one. Raises CorruptBatch."""
+    """Iterate over the whole batches and messages in `buffer`, without an incomplete last one. Raises CorruptBatch."""
     view = memoryview(buffer)
     position = 0
     while len(view) - position > MAGIC_POSITION:

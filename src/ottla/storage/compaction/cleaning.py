@@ -99,7 +99,7 @@ class Cleaning:
                 continue
             for _, batch in batches(self._folder, source, cleaned.io_buffer_bytes, self._has_read):
                 if batch.last_offset < cleaned.log_start_offset:
-                    pass
+                    pass  # deleted records supersede nothing
                 elif batch.is_control:
                     transactions.ends_nothing(batch)
                 elif not transactions.is_aborted(batch) and batch.last_offset >= first:
@@ -107,7 +107,7 @@ class Cleaning:
                     if base_offset < next_offset:  # within a wrapper, which headers do not show
                         raise CorruptBatch(f"offset {base_offset} follows after {next_offset - 1}", batch.position)
                     if not offset_map.note(body, rows, base_offset, first):
-                        return
+                        return  # the map is full: this pass ends here, and the next one continues
                 next_offset = batch.next_offset
                 offset_map.reached(batch.last_offset)
             offset_map.reached(source.next_base_offset - 1)

@@ -147,6 +147,7 @@ class BatchFilter:
         discarded = discardable
         if batch.is_control:
             discarded = discardable and horizon is not None and horizon <= self._rules.now_ms
+        # A start reads the log end and the producer's last sequence from these batches, so they stay, even empty.
         must_stay = batch.next_offset == self._rules.end_offset or self._is_last_of_producer(batch)
         if discarded:
             return _emptied(batch) if must_stay else None
@@ -160,6 +161,7 @@ class BatchFilter:
                 body, rows, batch.base_offset, keeps_tombstones=keeps_tombstones
             )
             self.keyless_count += keyless_count
+            # The first pass only sets the horizon: consumers get delete.retention.ms to read the tombstones.
             needs_horizon = horizon is None and tombstone_count > 0
         if not kept:
             return _emptied(batch) if must_stay else None

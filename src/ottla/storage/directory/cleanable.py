@@ -58,7 +58,7 @@ def first_dirty_offset(log: Log, checkpointed: int | None) -> int:
         return start
     if checkpointed > log.log_end_offset:
         logger.warning(
-            "%s was cleaned up to offset %d, and ends at %d: it is cleaned from its start, %d, on",
+            "%s was cleaned up to offset %d but ends at %d: cleaning restarts at its start, %d",
             log.name,
             checkpointed,
             log.log_end_offset,
@@ -67,7 +67,7 @@ def first_dirty_offset(log: Log, checkpointed: int | None) -> int:
         return start
     if checkpointed < start and not log.config.deleted_by_age_or_size:
         logger.warning(
-            "%s was cleaned up to offset %d, and starts at %d: it is cleaned from there on",
+            "%s was cleaned up to offset %d but starts at %d: cleaning continues from there",
             log.name,
             checkpointed,
             start,

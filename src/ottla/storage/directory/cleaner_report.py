@@ -62,13 +62,13 @@ def _state(cleaner: LogCleaner, partition: TopicPartition, least_ratio: float) -
         return UNCLEANABLE, given_up.reason, given_up.retry_ms
     found = cleaner.found.get(partition)
     if found is None:
-        return WAITING, "the cleaner has not looked at it yet", -1
+        return WAITING, "the cleaner has not checked it yet", -1
     if found.is_due(least_ratio):
         return DUE, "", -1
     if found.held_by:
         return WAITING, f"complete segments wait for {found.held_by}", -1
     if not found.cleanable_bytes:
-        return WAITING, "nothing but the active segment is dirty", -1
+        return WAITING, "only the active segment is dirty", -1
     return WAITING, f"the dirty ratio is not above min.cleanable.dirty.ratio, {least_ratio:g}", -1
 
 

@@ -155,7 +155,7 @@ class FutureLogs:
             try:
                 source.delete_log(*key)
             except KafkaError as error:
-                logger.error("%s; the next start finds out that the log was moved", error)
+                logger.error("%s; the next start completes the move of the log", error)
         else:
             with suppress(OSError):
                 source.logs.pop(key).close(clean=False)
@@ -177,7 +177,7 @@ class FutureLogs:
     def _target(self, key: TopicPartition) -> LogDirectory:
         directory = self.directory_of(key)
         if directory is None:
-            raise InvariantError(f"{key[0]}-{key[1]} is not on its way to another directory")
+            raise InvariantError(f"{key[0]}-{key[1]} is not moving to another directory")
         return directory
 
 

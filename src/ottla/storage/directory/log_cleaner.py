@@ -321,13 +321,13 @@ class LogCleaner:
     def _give_up(self, log: Log, reason: str, *, lacks_room: bool = False) -> None:
         partition = (log.topic, log.partition)
         if lacks_room:
-            logger.warning("%s could not be cleaned for lack of room, and is tried again: %s", log.name, reason)
+            logger.warning("%s could not be cleaned for lack of space, retrying: %s", log.name, reason)
             return
         before = self.uncleanable.get(partition)
         self.uncleanable[partition] = Uncleanable(reason, self._clock.time_ms() + RETRY_MS)
         if before is None or before.reason != reason:
             logger.warning(
-                "%s can't be cleaned, keeps growing and is tried again every %d minutes: %s",
+                "%s can't be cleaned and keeps growing, retrying every %d minutes: %s",
                 log.name,
                 RETRY_MS // 60_000,
                 reason,
@@ -340,7 +340,7 @@ class LogCleaner:
 
 def _complain(error: BaseException | None) -> None:
     if error is not None:
-        logger.warning("how far logs were cleaned can't be written, and is tried again: %s", error)
+        logger.warning("the cleaner checkpoint can't be written, retrying: %s", error)
 
 
 class CleanerPass:

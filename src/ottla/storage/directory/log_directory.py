@@ -224,7 +224,7 @@ class LogDirectory:
         if key is None or key[0] == names.METADATA_TOPIC or not self._disk.is_dir(self._join(name)):
             return
         if future is not None and key in self.futures:
-            logger.warning("%s/%s is the second log of its name on its way here, and is removed", self.path, name)
+            logger.warning("%s/%s is a second copy of the same log, removing it", self.path, name)
             self._removals.append((self._clock.time_ms(), self._join(name)))
             return
         options = LoadOptions(

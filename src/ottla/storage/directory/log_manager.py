@@ -189,11 +189,11 @@ class LogManager:
                 try:
                     log_dir_ids.remember(self._disk, directory.path, everything)
                 except OSError as error:
-                    logger.warning("%s can't note the directories beside it: %s", directory.path, error)
+                    logger.warning("%s can't record the ids of the other directories: %s", directory.path, error)
         if self.missing:
             logger.warning(
-                "directories that this broker had can't be used or are not in log.dirs: %s (directory.id); what "
-                "only they have is offline till they are back",
+                "earlier directories of this broker failed or are not in log.dirs: %s (directory.id); partitions "
+                "that are only there stay offline until they are restored",
                 ", ".join(self.missing),
             )
 

@@ -399,7 +399,7 @@ class Log:
         try:
             found = epoch_at(self.segments, last_offset)
         except OSError as error:
-            self._health.report(error, "a look at leader epochs")
+            self._health.report(error, "reading leader epochs")
             return False
         if found is None or (found.leader_epoch, found.last_offset) != (leader_epoch, last_offset):
             return False
@@ -416,7 +416,7 @@ class Log:
                 path, self.segments, self.epochs, range(self.log_start_offset, self.log_end_offset), confirmed_epoch
             )
         except OSError as error:
-            self._health.report(error, "a look at leader epochs")
+            self._health.report(error, "reading leader epochs")
             return False
         if added:
             self.write_epochs_soon()
@@ -453,7 +453,7 @@ class Log:
         try:
             self.segments.active.release_reserve()
         except OSError as error:
-            self._health.report(error, "giving back reserved blocks")
+            self._health.report(error, "releasing reserved blocks")
 
     def close(self, *, clean: bool = True) -> None:
         """Close all files. With `clean`, all data is flushed first, so that the next start can trust it; raises

@@ -99,7 +99,7 @@ class LogCleaning:
             )
         except OSError as error:
             self._health.fail()
-            raise self._health.storage_error(error, "taking cleaned segments in") from error
+            raise self._health.storage_error(error, "swapping cleaned segments in") from error
         self._staged = ()
         self._old = []
 

@@ -112,7 +112,7 @@ def load_snapshot(
     except FileNotFoundError:
         return False
     except SnapshotCorruption as error:
-        logger.warning("%s: %s; an older one and the log serve instead", path, error)
+        logger.warning("%s: %s; using an older one and the log instead", path, error)
         return False
     return True
 

@@ -65,7 +65,7 @@ def warn_of_future(segments: LogSegments, config: LogConfig, now_ms: int, warned
         return -1
     if first.base_offset != warned_of:
         logger.warning(
-            "%s holds a timestamp %d ms ahead of the clock: retention.ms does not delete it, nor what follows, until "
+            "%s has a timestamp %d ms ahead of the clock: retention.ms does not delete it or later ones until "
             "%d ms after that; delete records, or set retention.bytes (message.timestamp.after.max.ms bounds new ones)",
             first.path,
             first.max_timestamp - now_ms,

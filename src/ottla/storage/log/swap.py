@@ -53,6 +53,7 @@ def discard_cleaned(folder: Folder) -> None:
 def stage(folder: Folder, base_offsets: Sequence[int]) -> None:
     """Do step 1 for the segments at these offsets, which rise; the caller does step 2. Raises OSError."""
     disk = folder.disk
+    # The data file of the first segment is renamed last: until then a start sees `.cleaned` files and discards all.
     for base_offset in reversed(base_offsets):
         for suffix in (*_INDEXES, LOG_SUFFIX):
             path = folder.join(offset_name(base_offset, suffix))
@@ -127,7 +128,7 @@ def finish_swaps(folder: Folder) -> None:
     if not swaps:
         return
     staged = sorted(offset for name, offset in swaps.items() if name.endswith(LOG_SUFFIX + SWAP_SUFFIX))
-    logger.info("%s: cleaned segments at %s take their place", folder.path, staged)
+    logger.info("%s: cleaned segments at %s are swapped in", folder.path, staged)
     if staged:
         end = _next_offset(folder, staged[-1])
         for name in listing:

@@ -232,7 +232,7 @@ class UnchecksummedFields:
         if found == right or segment is None:
             return
         logger.warning(
-            "%s: the %s of the batch at position %d was %d and is put right, %d by what lies around it",
+            "%s: the %s of the batch at position %d was %d, corrected to %d by the surrounding batches",
             segment.path,
             name,
             position,

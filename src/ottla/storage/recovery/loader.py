@@ -123,7 +123,7 @@ def load_log(
     start_offset = max(options.log_start_offset, loading.segments[0].base_offset)
     if end_offset < start_offset:
         logger.warning(
-            "%s ends at %d, before its start offset %d; it begins empty there", folder.path, end_offset, start_offset
+            "%s ends at %d, before its start offset %d; it restarts empty there", folder.path, end_offset, start_offset
         )
         drop_segments(folder, loading.segments, 0)
         loading.segments.append(_new_segment(loading, start_offset))
@@ -208,8 +208,8 @@ def _refuse_foreign(folder: Folder, listing: list[str]) -> None:
         name.endswith(names.PARTITION_SUFFIXES) or name in names.PARTITION_FILES for name in listing
     ):
         raise OperatorError(
-            f"{folder.path} has the name of a partition's directory and holds no file of one ({shown(listing)}): move "
-            "it out of log.dirs"
+            f"{folder.path} has the name of a partition's directory but contains no file of one ({shown(listing)}): "
+            "move it out of log.dirs"
         )
 
 
@@ -286,11 +286,9 @@ def _clean_end(loading: _Loading) -> int | None:
         noted = loading.options.recovery_point
         if end_offset == noted or not end or not noted:
             return end_offset
-        logger.warning(
-            "%s ends at %d and was left at %d by a clean stop; it is looked through", segment.path, end_offset, noted
-        )
+        logger.warning("%s ends at %d, but ended at %d at the clean stop; scanning it", segment.path, end_offset, noted)
         return None
-    logger.warning("%s: no whole batch at position %d in spite of a clean stop", segment.path, end)
+    logger.warning("%s: no whole batch at position %d after a clean stop", segment.path, end)
     loading.on_loss(proved=False)
     return None
 

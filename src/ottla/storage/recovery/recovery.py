@@ -105,7 +105,7 @@ def recover_segments(
         if not walk.defect:
             continue
         logger.warning(
-            "%s: cut at position %d, %d bytes dropped, the log ends at offset %d: %s",
+            "%s: truncated at position %d, %d bytes dropped, the log ends at offset %d: %s",
             segment.path,
             walk.end,
             segment.size_bytes - walk.end,
@@ -113,9 +113,11 @@ def recover_segments(
             walk.defect,
         )
         file = segment.log_descriptor.file()
+        # A torn write can only be at the end of the last segment: valid batches behind the place prove a loss.
         proved = segment is not segments[-1] or batch_behind(file, segment.size_bytes, walk)
         if proved or not walk.is_torn:
             on_loss(proved=proved)
+        # Later segments first, durably: a crash in between must not leave them behind a gap.
         drop_segments(folder, segments, number + 1)
         file.truncate(walk.end)
         file.fsync()
