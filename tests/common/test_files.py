@@ -38,7 +38,7 @@ def test_larger_file_raises_instead_of_truncating(tmp_path: Path) -> None:
 
 
 def test_pipe_content_is_read(tmp_path: Path) -> None:
-    """As a shell hands over `<(command)`; the command may not have begun to write."""
+    """A pipe as of a shell's `<(command)`; the command may not have started to write."""
     for limit in (10, 2 * len(DATA)):
         reading, writing = os.pipe()
 

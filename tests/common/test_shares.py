@@ -1,4 +1,4 @@
-"""The line of work that had its share: a turn of it ends by time."""
+"""Fair queue of work beyond its share: a turn ends by time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.common.platform.shares import TURN_S, LoopShares
 
 
 class Loop:
-    """A loop that turns when it is asked to, and a clock that moves by work alone."""
+    """A loop with ticks on demand, and a clock that only work advances."""
 
     def __init__(self) -> None:
         self.now = 0.0

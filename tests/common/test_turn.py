@@ -24,7 +24,7 @@ class Loop:
         then()
 
     def turn(self) -> list[str]:
-        """What happened in one turn of the loop."""
+        """Return the calls of one tick of the loop."""
         self.seen.clear()
         self.loop.call_soon(self.loop.stop)
         self.loop.run_forever()

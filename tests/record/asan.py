@@ -1,4 +1,4 @@
-"""Runs the hostile corpus and mutations through the compiled walk under AddressSanitizer. Opt-in:
+"""Run the hostile corpus and mutations through the compiled walk under AddressSanitizer. Opt-in:
 
     python tests/record/asan.py [--mutations 200000] [--seed 1]
 
@@ -40,7 +40,7 @@ def load(name: str, path: Path) -> ModuleType:
 
 
 def build(directory: Path, source: str) -> Path:
-    """The module of that source, compiled with the sanitizers."""
+    """Compile that source with the sanitizers, and return the module."""
     compiler = os.environ.get("CC", "gcc")
     directory.mkdir()
     (directory / "_batch.pyx").write_text(source)
@@ -52,7 +52,7 @@ def build(directory: Path, source: str) -> Path:
 
 
 def runtime() -> str:
-    """Path of the sanitizer's library."""
+    """Return the path of the sanitizer's library."""
     compiler = os.environ.get("CC", "gcc")
     name = "libasan.so" if "gcc" in compiler else "libclang_rt.asan-x86_64.so"
     found = subprocess.run([compiler, f"-print-file-name={name}"], check=True, capture_output=True, text=True)
@@ -73,7 +73,7 @@ def run_sanitized(module: Path, mutations: int, seed: int) -> subprocess.Complet
 
 
 def exercise(module: Path, mutations: int, seed: int) -> int:
-    """In the sanitized process: every function on every body; returns the number of bodies."""
+    """Run every function on every body, in the sanitized process; returns the number of bodies."""
     from ottla.common.errors import InvariantError
     from ottla.record.errors import InvalidRecord
 

@@ -33,7 +33,7 @@ def unsigned(value: int) -> bytes:
 
 
 def framed(body: bytes) -> bytes:
-    """A record of that body with the right length."""
+    """Return a record of that body with the correct length."""
     return varint(len(body)) + body
 
 
@@ -45,7 +45,7 @@ def record(
     value: bytes = b"\x01",
     headers: bytes = b"\x00",
 ) -> bytes:
-    """A record of fields that are given as encoded; the defaults are valid (null key and value, no headers)."""
+    """Return a record of encoded fields; the defaults are valid (null key and value, no headers)."""
     return framed(b"\x00" + timestamp_delta + offset_delta + key + value + headers)
 
 
@@ -106,7 +106,7 @@ def cases() -> Iterator[Case]:
 
 
 def mutations(rng: random.Random, count: int) -> Iterator[Case]:
-    """Valid bodies with a few bytes changed, cut out or put in, and now and then a wrong count."""
+    """Iterate over valid bodies with a few bytes changed, removed or inserted, and sometimes a wrong count."""
     seeds = [(body, records) for _, body, records in valid_cases() if len(body) < 400]
     seeds += [
         (

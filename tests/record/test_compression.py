@@ -1,4 +1,4 @@
-"""Codecs: every form that clients write, and data that means harm (bombs under RLIMIT_AS in their own process)."""
+"""Codecs: every form that clients write, and hostile data (bombs under RLIMIT_AS in a separate process)."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def xxh32(data: bytes) -> int:
 
 
 def lz4_frame(flags: int, blocks: list[tuple[bytes, bool]], content: bytes = b"") -> bytes:
-    """A frame by the book: descriptor and checksum, blocks of (data, is compressed), end mark."""
+    """Build a frame by its specification: descriptor and checksum, blocks of (data, is compressed), end mark."""
     descriptor = bytes((0x40 | flags, 0x40)) + content
     frame = struct.pack("<I", 0x184D2204) + descriptor + bytes(((xxh32(descriptor) >> 8) & 0xFF,))
     for data, is_compressed in blocks:

@@ -1,4 +1,4 @@
-"""Both twins of the table of keys against each other, and against a dictionary."""
+"""Twins of the key table, compared with each other and with a dictionary."""
 
 from __future__ import annotations
 

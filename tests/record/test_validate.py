@@ -1,4 +1,4 @@
-"""What every stored batch is checked for, one broken field at a time, and the in-place patches."""
+"""Checks of every stored batch, one broken field at a time, and the in-place patches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECORDS = [RecordData(1000 + i, b"k", b"v") for i in range(3)]
 
 
 def edited(position, layout, value, compression="none", **fields):
-    """A batch with one header field overwritten and the CRC made right again."""
+    """Return a batch with one header field overwritten and a valid CRC."""
     batch = build_batch(RECORDS, compression=compression, **fields)
     struct.pack_into(layout, batch, position, value)
     struct.pack_into(">I", batch, b.CRC_POSITION, crc32c(bytes(batch[b.ATTRIBUTES_POSITION :])))

@@ -1,4 +1,4 @@
-"""Both twins of the walk on one hostile corpus, and against each other on mutations."""
+"""Twins of the walk on one hostile corpus, and compared with each other on mutations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def outcome(twin, function, *args):
 
 
 def outcomes(twin, body, count):
-    # The body lies inside other bytes, so that a stray read gets something that looks like a record.
+    # The body is inside of other bytes, so that a stray read finds bytes that look like a record.
     around = b"\x0c\x00\x00\x00\x01\x01\x00"
     buffer = around + body + around
     start, end = len(around), len(around) + len(body)

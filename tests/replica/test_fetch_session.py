@@ -1,4 +1,4 @@
-"""Fetch sessions as a conversation: ids, epochs, changes, forgotten partitions, eviction (KIP-227)."""
+"""Fetch sessions: ids, epochs, changes, forgotten partitions, eviction (KIP-227)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def quiet_purgatory() -> Purgatory:
 
 
 class Client:
-    """Calls the cache as a consumer would."""
+    """Calls the cache like a consumer."""
 
     def __init__(self, slots: int = 10) -> None:
         self.loop = ManualLoop()
@@ -198,7 +198,7 @@ def test_incremental_response_contains_only_changes() -> None:
 
 
 def test_partition_of_a_new_leader_epoch_is_news_once() -> None:
-    """A follower drops the answer to a fetch of an earlier epoch, so it has to get the same offsets again."""
+    """A follower drops the response to a fetch of an earlier epoch, so it needs the same offsets again."""
     client = Client()
     first = client.ask(0, 0, [("t", [Asked(0, current_leader_epoch=4)])])
     partition = first.partitions[0]
@@ -342,7 +342,7 @@ def test_partitions_are_bounded_for_a_session() -> None:
 
 
 def test_oversized_session_works_while_it_does_not_grow() -> None:
-    """Topics were deleted, and with them the limit shrank."""
+    """The limit shrank with deleted topics."""
     cache = FetchSessionCache(10, SeededRng(), quiet_purgatory())
     asked = [("t", [Asked(index) for index in range(100)])]
     options: dict[str, Any] = {"uses_topic_ids": False, "privileged": False, "now_s": 0.0}

@@ -1,4 +1,4 @@
-"""Parking: one wake-up for many, each operation once, time-outs, defects contained."""
+"""Purgatory: one wake-up for many, each operation once, timeouts, isolated defects."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class TestAcknowledgement:
 
     @pytest.mark.parametrize("idle_s", [0, 5], ids=["asked for", "resting in the session"])
     def test_coordinator_append_is_fetched_at_once(self, make_world: MakeWorld, idle_s: float) -> None:
-        """Its records are committed within the fetch of a follower, which asks for the other partition as well."""
+        """Its records are committed during the fetch of a follower, which also fetches the other partition."""
         world = make_world(partitions=2)
         coordinated, other = (world.nodes[1].partition(index) for index in (1, 0))
         world.settle(1, 2, 3)
@@ -206,7 +206,7 @@ class TestInSyncReplicas:
         assert world.isr_changes == [(1, 2, 3)]
 
     def test_an_idle_follower_is_in_sync_for_as_long_as_it_fetches(self, make_world: MakeWorld) -> None:
-        """What rests in a session is not read, and counts as caught up all the same."""
+        """An idle partition of a session is not read, and counts as caught up all the same."""
         world = make_world(partitions=2)
         world.settle(1, 2, 3)
         world.loop.run_for(100)
@@ -322,7 +322,7 @@ class TestElections:
         world.settle(1, 2, 3)
 
     def test_follower_is_not_cut_where_the_leader_lacks_an_epoch(self, make_world: MakeWorld) -> None:
-        """Both have the batch; an entry that was missing made the follower cut it again and again."""
+        """Both have the batch; a missing entry made the follower truncate it again and again."""
         world = make_world()
         for _ in range(3):
             world.produce(1, b"%d").result()
@@ -360,7 +360,7 @@ class TestElections:
         assert sum("is not truncated to 1 again" in error for error in errors) == 2
 
     def test_logs_of_alternating_leaders_converge(self, make_world: MakeWorld) -> None:
-        """Two brokers lead in turn and each keeps a tail that the other never had (KIP-279)."""
+        """Two brokers lead alternately, and each has a tail that the other never had (KIP-279)."""
         world = make_world(min_insync_replicas="1")
         world.settle(1, 2, 3)
         alone = {frozenset(pair) for pair in ((1, 2), (1, 3), (2, 3))}

@@ -1,8 +1,8 @@
-"""Random schedules over three brokers' replicas: cuts, kills, power failures, deaf brokers and elections; then calm.
+"""Random schedules over three brokers' replicas: partitions, kills, power failures and elections; then recovery.
 
-Any broker may die as long as each partition keeps a live member of its ISR, from which the next leader is taken. Under
-that rule nothing acknowledged with acks=all is lost, nothing that a consumer read changes, and all copies end up equal,
-however much the dead forgot.
+Any broker may die as long as each partition retains a live member of its ISR, from which the next leader is elected.
+Under that rule no record acknowledged with acks=all is lost, no record that a consumer read changes, and all copies
+become equal, whatever the dead brokers lost.
 """
 
 from __future__ import annotations

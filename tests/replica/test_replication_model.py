@@ -45,7 +45,7 @@ class View(NamedTuple):
 
 
 class Replica:
-    """One broker's copy."""
+    """One broker's replica."""
 
     def __init__(self, number: int, view: View) -> None:
         self.id = number
@@ -111,12 +111,12 @@ class Cluster(RuleBasedStateMachine):
         for replica in self.replicas.values():
             replica.follow(self.view, self.now_s)
         self.proposals: list[tuple[int, int, IsrChange]] = []
-        """(replica, its broker epoch when it asked, the change)."""
+        """(replica, its broker epoch at the proposal, the change)."""
         self.values = 0
         self.waiting: list[tuple[int, int, int, int]] = []
-        """Produced with acks=all and not answered: (replica, leader epoch, offset, value)."""
+        """Produced with acks=all and not acknowledged: (replica, leader epoch, offset, value)."""
         self.served: dict[int, tuple[int, int]] = {}
-        """What any consumer could have read, by offset."""
+        """Records that any consumer could have read, by offset."""
         self.acknowledged: dict[int, int] = {}
         self.lost_tail: int | None = None
 
@@ -230,7 +230,7 @@ class Cluster(RuleBasedStateMachine):
         return tuple(dict.fromkeys(member for member in candidates if member not in isr))
 
     def decide(self, *, isr: tuple[int, ...], elr: tuple[int, ...]) -> None:
-        """Commit a new ISR, and elect when the leader is not in it."""
+        """Commit a new ISR, and elect a leader if the present one is not in it."""
         view = self.view
         leader, leader_epoch = view.leader, view.leader_epoch
         if leader not in isr:
@@ -255,7 +255,7 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(number=replica_ids)
     def session_expires(self, number: int) -> None:
-        """The controller no longer hears a broker, which may well be alive."""
+        """The controller fences a broker, which may still be alive."""
         if number not in self.view.fenced:
             self.fence(number, unclean=False)
 
@@ -282,7 +282,7 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(number=replica_ids, lose=st.booleans(), keep=st.integers(0, 3))
     def restart(self, number: int, lose: bool, keep: int) -> None:
-        """Come back as a new incarnation, which is registered before it does anything."""
+        """Restart as a new incarnation, which registers before anything else."""
         replica = self.replicas[number]
         if replica.alive:
             return
@@ -305,7 +305,7 @@ class Cluster(RuleBasedStateMachine):
 
     @invariant()
     def what_was_served_stays(self) -> None:
-        """Every offset below a high watermark shows one record for ever."""
+        """Every offset below a high watermark always has the same record."""
         for replica in self.replicas.values():
             if not replica.alive:
                 continue
@@ -336,7 +336,7 @@ class Cluster(RuleBasedStateMachine):
 
     @invariant()
     def replicas_agree_below_the_lowest_high_watermark(self) -> None:
-        """They hold the same there."""
+        """The replicas have the same records there."""
         low = min(replica.high_watermark for replica in self.replicas.values())
         logs = {tuple(replica.log[:low]) for replica in self.replicas.values()}
         assert len(logs) == 1
@@ -348,7 +348,7 @@ class Cluster(RuleBasedStateMachine):
             self.lost_tail = None
 
     def teardown(self) -> None:
-        """Once faults stop, everything gets through: no partition stays stuck."""
+        """Once faults stop, everything is replicated: no partition stays stuck."""
         for number in IDS:
             if not self.replicas[number].alive:
                 self.restart(number, False, 0)

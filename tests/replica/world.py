@@ -94,7 +94,7 @@ class Timer:
 
 
 class VirtualLoop:
-    """Scheduler and clock: time passes only from one event to the next."""
+    """Scheduler and clock: time advances only from one event to the next."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -136,7 +136,7 @@ class VirtualLoop:
 
 
 class SoonPool:
-    """Blocking work is done in a later turn."""
+    """Pool that runs blocking work in a later tick."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -155,7 +155,7 @@ class SoonPool:
 
 
 class Channel:
-    """A connection as the dispatcher sees it."""
+    """A connection for the dispatcher."""
 
     _ids = itertools.count(1)
 
@@ -173,7 +173,7 @@ class Channel:
             self.answered(data)
 
     def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
-        """Nodes are under no quotas of clients."""
+        """Ignored: nodes have no client quotas."""
 
     def close(self, reason: str) -> None:
         if not self.closed:
@@ -348,7 +348,7 @@ class Node:
         return self.replicas.find(TOPIC, index)
 
     def log_bytes(self, start: int, end: int, index: int = 0) -> bytes:
-        """Everything stored of the batches in a range of offsets."""
+        """Return all stored bytes of the batches in a range of offsets."""
         log = self.partition(index).log
         out = bytearray()
         while start < end:
@@ -365,7 +365,7 @@ class Node:
 
 
 class World:
-    """The cluster. `controller_refuses` is asked for the error code of each ISR change."""
+    """The cluster. `controller_refuses` returns the error code for each ISR change."""
 
     def __init__(self, fakes: Any, *, settings: ReplicationSettings | None = None, **configs: str) -> None:
         self.loop = VirtualLoop()
@@ -378,7 +378,7 @@ class World:
         self.connections: list[MemoryConnection] = []
         self.cuts: set[frozenset[int]] = set()
         self.deaf: set[int] = set()
-        """Nodes that hear nothing of the metadata."""
+        """Nodes that do not get the metadata."""
         self.isr_changes: list[tuple[int, ...]] = []
         self.controller_refuses: Callable[[AlterPartitionRequest], int] = lambda request: 0
         self._epochs = itertools.count(100)
@@ -392,7 +392,7 @@ class World:
     # --- brokers ---------------------------------------------------------------------------------------------------
 
     def start(self, node_id: int, rack: str | None = None) -> Node:
-        """A new incarnation, on the disk of the last one."""
+        """Start a new incarnation on the disk of the last one."""
         disk = self.disks.get(node_id)
         if disk is None:
             disk = self.disks[node_id] = self.fakes.Disk(self.loop)
@@ -457,7 +457,7 @@ class World:
         self.publish(changes, topics={TOPIC: topic}, topics_by_id={TOPIC_ID: topic})
 
     def change(self, index: int = 0, **fields: Any) -> None:
-        """Commit a new state of a partition; a new leader brings a new epoch."""
+        """Commit a new state of a partition; a new leader gets a new epoch."""
         topic = self.image.topics[TOPIC]
         old = topic.partitions[index]
         epoch = old.leader_epoch + (fields.get("leader", old.leader) != old.leader or "bump" in fields)
@@ -531,7 +531,7 @@ class World:
     # --- clients ---------------------------------------------------------------------------------------------------
 
     def ask(self, node_id: int, message: object, version: int = 0) -> Answer:
-        """Send a request to a broker as a client does."""
+        """Send a request to a broker like a client."""
         version = version or NEWEST[type(message)]
         key = KEYS[type(message)]
         frame = encode_request(key, version, 1, "client", message)
@@ -556,7 +556,7 @@ class World:
         return ProduceAnswer(node_id, self.ask(node_id, request, 12))
 
     def delete_records(self, node_id: int, before: int, timeout_ms: int = 30_000) -> DeleteAnswer:
-        """Let the log begin at `before`."""
+        """Raise the log start offset to `before`."""
         asked = DeleteRecordsPartition(partition_index=0, offset=before)
         request = DeleteRecordsRequest(
             topics=[DeleteRecordsTopic(name=TOPIC, partitions=[asked])], timeout_ms=timeout_ms
@@ -564,7 +564,7 @@ class World:
         return DeleteAnswer(self.ask(node_id, request))
 
     def fetch(self, node_id: int, offset: int, rack: str = "", version: int = 12, **fields: Any) -> PartitionData:
-        """Read as a consumer that does not wait."""
+        """Fetch like a consumer, without waiting."""
         asked = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, **fields)
         request = FetchRequest(
             max_bytes=1 << 20, rack_id=rack, topics=[FetchTopic(topic=TOPIC, partitions=[asked])], session_epoch=-1
@@ -579,7 +579,7 @@ class World:
     # --- what tests wait for ---------------------------------------------------------------------------------------
 
     def in_sync(self, *nodes: int, index: int = 0) -> bool:
-        """Whether these replicas hold the same, all of it committed, and are the whole ISR."""
+        """Return whether these replicas are equal and fully committed, and are the whole ISR."""
         leader = self.nodes[self.state(index).leader].partition(index)
         end = leader.log.log_end_offset
         return (
@@ -618,7 +618,7 @@ class ControllerOf:
 
 
 class Answer:
-    """The answer to a client's request, now or later."""
+    """The response to a client's request, now or later."""
 
     def __init__(self, loop: VirtualLoop, key: int, version: int) -> None:
         self._loop = loop
@@ -643,7 +643,7 @@ class Answer:
 
 
 class ProduceAnswer:
-    """The answer for one batch."""
+    """The response for one batch."""
 
     def __init__(self, node_id: int, answer: Answer) -> None:
         self.node_id = node_id
@@ -660,7 +660,7 @@ class ProduceAnswer:
 
 
 class DeleteAnswer:
-    """The answer to one deletion."""
+    """The response to one deletion."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer

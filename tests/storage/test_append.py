@@ -197,7 +197,7 @@ def test_time_based_roll_without_timestamps_counts_from_creation(open_log, clock
 class TestFollower:
     def test_offsets_and_epochs_are_kept_and_a_cut_batch_is_left_out(self, fakes, log, clock):
         first = fakes.make_batch(clock.now_ms, 2, base_offset=0, leader_epoch=3)
-        second = fakes.make_batch(clock.now_ms, 1, base_offset=5, leader_epoch=4)  # compaction left a gap
+        second = fakes.make_batch(clock.now_ms, 1, base_offset=5, leader_epoch=4)  # a gap of compaction
         data = first + second + second[:30]
         result = log.append_as_follower(data, 0, len(data))
         assert (result.base_offset, result.last_offset) == (0, 5)
@@ -237,11 +237,11 @@ class TestFollower:
             (2, 4, "delete", False, None, True),
             (2, 5, "delete", False, None, False),  # no leader epoch there yet
             (2, 2, "delete", False, None, False),  # the log has a later one
-            (2, -1, "delete", False, None, True),  # none, as of old
+            (2, -1, "delete", False, None, True),  # none, as in old logs
             (3, 4, "delete", False, 4, False),
             (3, 4, "delete", True, None, False),
             (3, 4, "delete", True, 4, True),
-            (3, 4, "delete", True, 3, False),  # of which one must be wrong
+            (3, 4, "delete", True, 3, False),  # one of them must be wrong
             (3, 4, "compact", False, None, True),
             (3, 4, "compact", False, 4, True),
             (3, 4, "compact", False, 3, False),
@@ -294,7 +294,7 @@ class TestProducers:
         assert refused(log, self.batch(fakes, clock, 1, epoch=2)) == ErrorCode.INVALID_PRODUCER_EPOCH
 
     def test_append_time_is_remembered_for_duplicates(self, fakes, disk, clock, open_log):
-        """Also by a replica and after a restart, which read it from the batch."""
+        """Also on a replica and after a restart, which read it from the batch."""
         log = open_log(message_timestamp_type="LogAppendTime")
         batch = fakes.make_batch(1000, producer_id=9, producer_epoch=0, base_sequence=0)
         append(log, bytearray(batch))

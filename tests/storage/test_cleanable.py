@@ -25,7 +25,7 @@ def manager(fakes, disk, clock):
 
 @pytest.fixture
 def log(fakes, manager, clock):
-    """Five segments of two batches, an hour from batch to batch; all but the last segment are durable."""
+    """Five segments of two batches, an hour from batch to batch; all except the last segment are durable."""
     log = manager.create_log("t", 0, bytes(16))
     for _ in range(10):
         batch = fakes.make_batch(clock.now_ms)
@@ -257,7 +257,7 @@ MARK = ":ottla:no-gaps-above 0 0"
 
 
 class TestMissingOffsets:
-    """A start from segments at 0, 2, 6 and 8, since that at 4 is gone."""
+    """A start from segments at 0, 2, 6 and 8, since the one at 4 is lost."""
 
     def start(self, fakes, disk, clock, points: list[str]):
         for suffix in (".log", ".index", ".timeindex"):
@@ -272,8 +272,8 @@ class TestMissingOffsets:
             ([MARK, "t 0 5"], True, 4),  # the end of a segment was lost
             ([MARK, "t 0 6"], True, 10),  # it was cleaned
             (["t 0 5"], True, 10),  # Apache Kafka's cleaner goes beyond its recovery points on disk
-            ([MARK], True, 10),  # the log was brought here
-            ([MARK], False, 4),  # or is so new that nothing of it was ever flushed
+            ([MARK], True, 10),  # the log was copied here
+            ([MARK], False, 4),  # or it is new and was never flushed
             ([], False, 10),
         ],
     )
@@ -311,9 +311,9 @@ class TestMissingOffsets:
 
 
 def test_a_follower_rolls_at_its_end_and_not_at_the_next_batch(fakes, log, clock):
-    """Else offsets that its leader had compacted away would look like the lost end of a segment."""
+    """Otherwise offsets that its leader had compacted away would look like the lost end of a segment."""
     batch = bytearray(fakes.make_batch(clock.now_ms))
-    for offset, base_offset in ((100, 10), (1 << 32, 1 << 32)):  # that is too far for a segment's relative offsets
+    for offset, base_offset in ((100, 10), (1 << 32, 1 << 32)):  # too far for a segment's relative offsets
         batch[:8] = offset.to_bytes(8)
         log.writer.append_as_follower(batch, 0, len(batch))
         assert (log.active_segment.base_offset, log.log_end_offset) == (base_offset, offset + 1)
@@ -321,7 +321,7 @@ def test_a_follower_rolls_at_its_end_and_not_at_the_next_batch(fakes, log, clock
 
 @pytest.mark.parametrize(("entry", "end_offset"), [(b"0\n1\nt 0 0\n", 10), (b"0\n0\n", 4)])
 def test_gap_in_cleaned_log_is_not_a_lost_tail(fakes, log, disk, clock, entry, end_offset):
-    """The topic is compacted no more, and where its flushes ended is lost: so all segments are walked."""
+    """The topic is no longer compacted, and the end of its flushes is lost: so all segments are scanned."""
     log.flush()
     for suffix in (".log", ".index", ".timeindex"):
         disk.unlink(f"/data/t-0/{4:020d}{suffix}")

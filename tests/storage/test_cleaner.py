@@ -1,4 +1,4 @@
-"""The cleaner against a dictionary: what stays, where it stays, and that a crash at any step loses nothing."""
+"""The cleaner compared with a dictionary: surviving records and their offsets, and crashes at any step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PATH = "/data/t-0"
 
 
 class Partition:
-    """One compacted log that is written as a follower does, and cleaned."""
+    """One compacted log that is written like a follower's, and cleaned."""
 
     def __init__(self, fakes) -> None:
         self.fakes = fakes
@@ -53,7 +53,7 @@ class Partition:
         self.log = self.manager.get_log("t", 0)
 
     def append(self, records, compression="none", **options) -> int:
-        """Records as (key, value); the base offset."""
+        """Append records as (key, value); returns the base offset."""
         self.clock.now_ms += 10
         offset = self.log.log_end_offset
         data = [RecordData(self.clock.now_ms + number, *record) for number, record in enumerate(records)]
@@ -103,7 +103,7 @@ class Partition:
         )._replace(**changes)
 
     def clean(self, **changes) -> int:
-        """A round as the owner of a log runs it; how many segments were taken in."""
+        """Run a pass like the owner of a log; returns the number of segments swapped in."""
         folder = self.log.folder
         owned = self.log.begin_cleaning()
         cleaning = Cleaning(self.round(**changes), Folder(Descriptors(self.disk, 8), folder.path), lambda count: None)
@@ -135,13 +135,13 @@ class Partition:
         return found
 
     def records(self) -> list[tuple[int, bytes | None, bytes | None]]:
-        """(offset, key, value) of all that is there, aborted or not, in the order of reading."""
+        """(offset, key, value) of all records, aborted or not, in reading order."""
         for batch in (batches := self.batches()):
             assert batch.crc_matches()
         return [(r.offset, r.key, r.value) for b in batches if not b.is_control for r in b.records()]
 
     def committed(self) -> dict[bytes, tuple[int, bytes | None]]:
-        """The latest of each key that a reader under read_committed finds."""
+        """Latest record of each key for a read_committed reader."""
         latest: dict[bytes, tuple[int, bytes | None]] = {}
         for batch in self.batches():
             found = self.log.read(batch.base_offset, 1, max_offset=self.log.log_end_offset)
@@ -315,7 +315,7 @@ def test_damaged_batch_fails_pass_and_is_reported(partition):
 
 
 def append_messages(partition, magic, codec_id, messages) -> None:
-    """Messages of an old format as (offset, key, value)."""
+    """Append messages of an old format as (offset, key, value)."""
     data = bytearray()
     append_message_set(data, [Message(offset, -1 + 9 * magic, *rest) for offset, *rest in messages], magic, codec_id)
     partition.log.append_as_follower(data, 0, len(data))
@@ -379,7 +379,7 @@ def test_wrapper_with_overlapping_offsets_fails_pass(partition):
 
 
 def test_transaction_from_below_log_start_is_not_damage(partition):
-    """A start knows of it no more, so the index names only the one that was aborted behind the log start."""
+    """A start does not know it any more, so the index names only the one that was aborted behind the log start."""
     producer = {"producer_id": 5, "producer_epoch": 0, "is_transactional": True}
     partition.append([(b"a", b"1")], base_sequence=0, **producer)
     partition.append([(b"b", b"2")])
@@ -527,14 +527,14 @@ def test_segments_are_grouped_as_far_as_one_may_hold_them():
 
 
 def one_record(key: bytes) -> tuple[bytes, array[int]]:
-    """A body that is the key, and its row of the index."""
+    """Return a body that is the key, and its row of the index."""
     return key, array("q", [0, 0, 0, len(key), len(key), 0, len(key), 0])
 
 
 class TestOffsetMap:
     @staticmethod
     def latest(offset_map, key, below=500) -> int:
-        """The lowest offset that stays of those that the map knows; -1 when it does not know the key."""
+        """Return the lowest retained offset of a key in the map; -1 if the map does not have the key."""
         for offset in range(below):
             if offset_map.surviving(*one_record(key), offset, keeps_tombstones=True)[0]:
                 return offset or -1
@@ -627,7 +627,7 @@ class Machine:
         assert self.partition.committed() == self.want
 
     def die(self, actions, power, seed) -> bool:
-        """A round that ends with the process after so many actions of the disk; whether it took more."""
+        """Run a pass that ends with the process after so many actions of the disk; returns whether it took more."""
         partition = self.partition
         left = [actions]
 
@@ -677,7 +677,7 @@ def test_readers_agree_with_dictionary(fakes, steps):
 
 
 def test_crash_at_any_step_loses_nothing(fakes):
-    """Each action of a round that rewrites two groups, one of two segments, ends the process, or the power."""
+    """Each action of a pass that rewrites two groups, one of two segments, ends the process, or the power."""
     for power in (False, True):
         for actions in itertools.count():
             machine = Machine(fakes)

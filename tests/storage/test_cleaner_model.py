@@ -1,4 +1,4 @@
-"""A compacted log against a list: random appends, cuts, retention and ends of the process between steps of the cleaner.
+"""A compacted log compared with a list: random appends, truncations, retention and crashes between cleaner steps.
 
 The list contains every written batch. A record missing in the log must have been removed rightly: it was aborted, a
 later one has its key, it is an expired tombstone, or retention deleted its segment. The read_committed view of each
@@ -51,7 +51,7 @@ CONFIGS = {
     "by size": CONFIG._replace(cleanup_policy=frozenset({"compact", "delete"}), retention_bytes=2500, retention_ms=-1),
 }
 NO_PRODUCER, OLDER, NEWER, PLAIN = -1, 5, 6, 7
-"""Producers: one without an id, two of transactions (version 1 and 2: its epoch rises), and an idempotent one."""
+"""Producers: one without an id, two transactional (version 1 and 2: its epoch rises), and an idempotent one."""
 
 RECORDS = st.lists(
     st.tuples(st.sampled_from([b"a", b"b", b"c", b"d", b"e"]), st.sampled_from([0, 1, 1, 60])), min_size=1, max_size=4
@@ -86,18 +86,18 @@ SCHEDULES = st.lists(OPERATIONS, min_size=10, max_size=60)
 
 
 class Written(NamedTuple):
-    """As it was written."""
+    """A record as written."""
 
     offset: int
     key: bytes | None
     value: bytes | None
     time_ms: int
     written_ms: int
-    """The same where it has a time of its own."""
+    """Timestamp of the record, if it has its own."""
 
 
 class Batch(NamedTuple):
-    """One of the list; `commits` is None but for markers."""
+    """A batch of the list; `commits` is None except for markers."""
 
     base_offset: int
     last_offset: int
@@ -116,7 +116,7 @@ class Oracle:
         self.aborted: set[int] = set()
         self.open: dict[int, list[Batch]] = {}
         self.producers: dict[int, Batch] = {}
-        """The newest of each."""
+        """Latest record of each key."""
         for batch in batches:
             if batch.producer_id != NO_PRODUCER:
                 self.producers[batch.producer_id] = self._newest(batch)
@@ -138,7 +138,7 @@ class Oracle:
         before = self.producers.get(batch.producer_id)
         if batch.commits is None or before is None or before.producer_epoch != batch.producer_epoch:
             return batch
-        return before  # a marker of the same epoch says nothing of the sequence
+        return before  # a marker of the same epoch does not change the sequence
 
 
 class Machine:
@@ -170,7 +170,7 @@ class Machine:
         )
         self.log.offsets.begin_high_watermark(self.high_watermark)
         self.high_watermark = self.log.high_watermark
-        # Of a transaction that was decided before, a clean start knows no more whether its marker is replicated.
+        # After a clean start it is unknown whether the marker of a decided transaction is replicated.
         self.least_cut = self.log.log_end_offset
 
     # -- writers
@@ -211,7 +211,7 @@ class Machine:
             assert self.log.append_as_leader(batch, 0, len(batch), 0).duplicate
 
     def write_old(self, magic: int, records, codec_id: int) -> None:
-        """Messages of format v0 or v1, as a replica gets them that was written long ago."""
+        """Append old messages of format v0 or v1, as a replica gets them."""
         self.clock.now_ms += 10
         end = self.log.log_end_offset
         written = []
@@ -227,12 +227,14 @@ class Machine:
             self.batches.append(Batch(together[0].offset, together[-1].offset, NO_PRODUCER, -1, -1, tuple(together)))
 
     def fill_old(self, magic: int, records, codec_id: int) -> None:
-        """As `fill`."""
+        """See `fill`."""
         self.write_old(magic, records, codec_id)
         self.complete(len(records))
 
     def fill(self, producer_id: int, records, codec: str) -> None:
-        """A complete segment that is durable and replicated; transactions are ended by the number of its records."""
+        """Append a complete, durable and replicated segment; the number of its records decides the end of
+        transactions.
+        """
         self.write(producer_id, records, codec)
         self.complete(len(records))
 
@@ -270,7 +272,7 @@ class Machine:
     def wait(self, ms: int) -> None:
         self.clock.now_ms += ms
 
-    # -- what takes records away
+    # -- removal of records
 
     def clean(self, slots: int) -> None:
         self.cleaner.settings = self.cleaner.settings._replace(dedupe_buffer_bytes=slots * ENTRY_BYTES)
@@ -321,7 +323,7 @@ class Machine:
         self.durable_end = min(self.durable_end, end)
         self.high_watermark = min(self.high_watermark, end)
 
-    # -- ends of the process
+    # -- crashes
 
     def stop(self) -> None:
         self.cleaner.stop()
@@ -345,7 +347,9 @@ class Machine:
         self.reopen(all_is_there=False)
 
     def die(self, actions: int, seed: int) -> None:
-        """At one of the next actions of the disk, in a pass or in retention; by the power where there is a seed."""
+        """Crash at one of the next actions of the disk, in a pass or in retention; a power failure if there is a
+        seed.
+        """
         left = [actions]
 
         def fault(action, path):
@@ -385,7 +389,7 @@ class Machine:
     # -- invariants
 
     def read(self) -> list[tuple[BatchView, bool]]:
-        """Every batch of the log, and whether a reader under read_committed sees it."""
+        """Return every batch of the log, and whether a read_committed reader sees it."""
         log, found, offset = self.log, [], self.log.log_start_offset
         while offset < log.log_end_offset:
             result = log.read(offset, 500, max_offset=log.log_end_offset)
@@ -405,7 +409,7 @@ class Machine:
         return found
 
     def records(self) -> list[tuple[Record, bool]]:
-        """The same of the records from the log start on."""
+        """Return the same for the records from the log start on."""
         batches = [(batch, seen) for batch, seen in self.read() if not batch.is_control]
         records = [(record, seen) for batch, seen in batches for record in batch.records()]
         return [(record, seen) for record, seen in records if record.offset >= self.log.log_start_offset]
@@ -445,7 +449,7 @@ class Machine:
         return latest.offset > record.offset or had_its_time
 
     def check_cleaned(self, oracle: Oracle, offsets: list[int]) -> None:
-        """Below the checkpoint of the cleaner each key is there once, and nothing that was aborted."""
+        """Below the cleaner's checkpoint each key exists once, and no aborted record."""
         clean_offset = self.manager.cleaner_checkpoint.get(("t", 0)) or 0
         keys = [record.key for record in oracle.committed if record.offset < clean_offset and record.offset in offsets]
         assert len(keys) == len(set(keys)), "superseded records are dropped"

@@ -39,7 +39,7 @@ def longer(data: bytes) -> bytes:
 
 
 def shuffled(data: bytes) -> bytes:
-    """Entries of the right form that name batches, but others."""
+    """Well-formed entries that name other batches."""
     half = len(data) // 48 * 24
     return data[half:] + data[:half]
 
@@ -63,7 +63,7 @@ def append(fakes, log, clock, number: int) -> None:
 
 
 def damage(disk, log, how, *, evict: bool) -> None:
-    """Every index file of the log; with `evict` each is opened again at its next use."""
+    """Change every index file of the log; with `evict` each is opened again at its next use."""
     for segment in log.segments:
         segment.write_indexes()
         for index in (segment.offset_index, segment.time_index):
@@ -133,7 +133,7 @@ def test_damaged_time_index_does_not_expire_segment(fakes, disk, log, clock, how
 
 @pytest.mark.parametrize("base_offset", [b"\x7f" * 8, b"\xff" * 8, b"\x00\x00\x00\x00\x80\x00\x00\x00"])
 def test_batch_outside_index_range_gets_no_entry(fakes, disk, log, base_offset):
-    """No CRC covers a base offset, so that a disk may make any number of it."""
+    """No CRC covers a base offset, so damage may turn it into any number."""
     segment = log.segments[1]
     position = segment.find_offset(segment.base_offset + 12)[0]
     path = segment.log_descriptor.path

@@ -1,4 +1,4 @@
-"""Entries that `leader-epoch-checkpoint` lacks are found in the batches, and damage is not taken for them."""
+"""Entries missing in `leader-epoch-checkpoint` are found in the batches, and damage is not taken for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log that moves to another data directory of its node, and a crash at each step of that."""
+"""Move of a log to another data directory of its node, and a crash at each step of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECORDS = 6
 
 
 class Killed(BaseException):
-    """The process is no more."""
+    """The process died."""
 
 
 def put(fakes, log: Log, clock, count: int = 1) -> None:
@@ -40,7 +40,7 @@ def copy_rest(manager: LogManager, log: Log) -> Log:
 
 
 def move(manager: LogManager, target: int) -> None:
-    """All of it, in the order of `replica.moves`."""
+    """Do the whole move, in the order of `replica.moves`."""
     source, directory = manager.directory_of(KEY), manager.directories[target]
     log = manager.get_log(*KEY)
     assert source is not None
@@ -59,7 +59,7 @@ def where(manager: LogManager) -> list[str]:
 
 
 def left(disk) -> list[str]:
-    """Directories of the partition, but for those that are about to be removed."""
+    """Directories of the partition, except those that are about to be removed."""
     return sorted(
         f"{path}/{name}"
         for path in DIRS.split(",")
@@ -110,7 +110,7 @@ def test_a_copy_that_is_not_complete_is_found_again(fakes, disk, clock, manager)
 
 
 def crash_at(fakes, disk, clock, manager: LogManager, step: int, *, power: bool) -> bool:
-    """Begin a move, and die at its `step`-th change of the disk; whether it came to that."""
+    """Begin a move, and crash at its `step`-th change of the disk; returns whether it got there."""
     count = 0
 
     def fault(action: str, path: str) -> None:
@@ -151,7 +151,7 @@ def test_a_crash_at_each_step_loses_nothing_and_leaves_one_log(fakes, clock, pow
         assert fakes.read_log(again.get_log(*KEY)) == before, f"step {step}"
         put(fakes, again.get_log(*KEY), clock)
         if place == "/a":
-            move(again, 1)  # with what there is of the copy
+            move(again, 1)  # with the remainder of the copy
         assert where(again) == ["/b"]
         assert again.get_log(*KEY).log_end_offset == RECORDS + 1
         again.shutdown()
@@ -159,7 +159,7 @@ def test_a_crash_at_each_step_loses_nothing_and_leaves_one_log(fakes, clock, pow
         last = fakes.open_manager(disk, clock, directory=DIRS)
         assert where(last) == ["/b"]
         assert last.get_log(*KEY).log_end_offset == RECORDS + 1
-        move(last, 0)  # nothing of the move before is in the way
+        move(last, 0)  # no remainder of the earlier move interferes
         last.shutdown()
         assert where(fakes.open_manager(disk, clock, directory=DIRS)) == ["/a"]
         step += 1

@@ -1,4 +1,4 @@
-"""The cleaner of a directory: which log is next, what ends a pass, and that a death at any moment loses nothing."""
+"""Cleaner of a directory: selection of logs, ends of passes, and that a crash at any time loses nothing."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Site:
             log.append_as_follower(batch, 0, len(batch))
 
     def fill(self, topic: str, *keys: bytes) -> None:
-        """A complete, durable segment with these keys."""
+        """Append a complete, durable segment with these keys."""
         self.append(topic, *keys)
         self.log(topic).roll()
         self.log(topic).flush()
@@ -129,7 +129,7 @@ def test_pass_cleans_log_and_records_offset(site):
 
 def test_interrupted_pass_resumes_behind_last_group(site):
     for keys in (b"aabcd", b"eefgh", b"iijkl"):
-        site.fill("t", *(b"%c" % key for key in keys))  # a group each
+        site.fill("t", *(b"%c" % key for key in keys))  # one group each
     want = site.latest("t")
     site.cleaner.run_due()
     noted = set()
@@ -329,7 +329,7 @@ def test_retention_of_compacted_log_runs_after_pass(site):
     site.log("t", cleanup_policy=frozenset({"compact", "delete"}), retention_ms=1000)
     site.fill("t", b"a")
     site.clock.now_ms += 5000
-    site.append("t", b"b", size=520)  # too large to become one with the other
+    site.append("t", b"b", size=520)  # too large to be merged with the other
     site.log("t").roll()
     site.log("t").flush()
     site.cleaner.run_due()
@@ -394,7 +394,7 @@ class Machine:
             self.site.turns.take_one()
 
     def cut(self, count) -> None:
-        """An unclean election takes the newest away, durable and cleaned or not."""
+        """An unclean election truncates the newest records, durable and cleaned or not."""
         if len(self.written) > count:
             offset = self.written[-count][0]
             # Records superseded by a lost record are lost with it, as everywhere in Kafka.

@@ -14,7 +14,7 @@ DIRS = "/a,/b"
 
 
 def broken(path: str, code: int = errno.EIO):
-    """A disk of which everything below `path` fails."""
+    """A disk on which everything below `path` fails."""
 
     def fault(action: str, touched: str) -> OSError | None:
         return OSError(code, "Input/output error", touched) if f"{touched}/".startswith(f"{path}/") else None
@@ -131,7 +131,7 @@ def test_a_partition_in_two_directories_is_refused(fakes, disk, clock, manager):
 @pytest.mark.parametrize("failing", ["/a", "/b"])
 @pytest.mark.parametrize("survives", [2, 5])
 def test_new_log_skips_failing_disk_and_leftover_is_removed(fakes, disk, clock, manager, failing, survives):
-    """The start that has the disk back found the partition in two directories, and was refused."""
+    """The start with the repaired disk found the partition in two directories, and was refused."""
     if failing == "/b":
         manager.create_log("t", 0)
     left = [survives]
@@ -205,7 +205,7 @@ def test_a_full_directory_sends_new_logs_to_another(fakes, disk, clock, manager)
 
 @pytest.mark.parametrize("refused", ["append", "open"])
 def test_new_log_leaves_nothing_in_full_directory(fakes, disk, clock, manager, refused):
-    """As tmpfs does, and others with room in the block of names."""
+    """As tmpfs does, and other file systems with space in the directory block."""
     for number in range(3):
         manager.create_log("t", number, bytes(15) + b"t")
 

@@ -39,7 +39,7 @@ def test_names_and_texts_of_files(fakes, disk, clock, manager):
     put(fakes, log, clock)
     put(fakes, log, clock, producer_id=1, producer_epoch=0, base_sequence=0)
     manager.shutdown()
-    assert disk.listdir("/data") == [  # the real disk also keeps the file `.lock`
+    assert disk.listdir("/data") == [  # the real disk also has the file `.lock`
         ".kafka_cleanshutdown",
         "log-start-offset-checkpoint",
         "meta.properties",
@@ -162,7 +162,7 @@ def test_checkpointed_high_watermarks_come_back(fakes, disk, clock, manager):
     for _ in range(3):
         put(fakes, log, clock)
     log.offsets.high_watermark = 2
-    for _ in range(2):  # a broker that stops before its replicas are open leaves it as it was
+    for _ in range(2):  # a broker that stops before its replicas are open leaves it unchanged
         manager.shutdown()
         manager = fakes.open_manager(disk, clock)
         assert manager.checkpointed_high_watermark("t", 0) == 2
@@ -189,7 +189,7 @@ class TestIncarnations:
         assert fakes.open_manager(disk, clock).last_broker_epoch == -1
 
     def test_incarnation_without_appends_registers_again(self, fakes, disk, clock, manager):
-        # A new one would follow one in the cluster that it knows nothing of (cluster seed 200338).
+        # A new one would count as a successor without knowledge of the registered one (cluster seed 200338).
         manager.begin_incarnation(self.FIRST)
         manager.note_running(7)
         manager = self.killed(fakes, disk, clock)
@@ -213,7 +213,7 @@ class TestIncarnations:
         assert fakes.open_manager(disk, clock).last_broker_epoch == 7, "its records are durable now"
 
     def test_a_full_disk_has_room_for_the_note(self, fakes, disk, clock, manager):
-        # Registered, but not known to the next start, it would be taken for one that lost records (cluster seed 4).
+        # Registered but unknown to the next start, it would count as one that lost records (cluster seed 4).
         manager.begin_incarnation(self.FIRST)
         manager.note_running(7)
         disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if action == "append" else None
@@ -239,7 +239,7 @@ class TestIncarnations:
 
     def test_a_full_disk_that_refuses_the_note(self, fakes, disk, clock, manager, caplog):
         manager.begin_incarnation(self.FIRST)
-        refused = ("append", "write")  # as a file system does that copies on write
+        refused = ("append", "write")  # as in a copy-on-write file system
         disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if action in refused else None
         manager.note_running(7)
         assert ".ottla_running can't be written: full" in caplog.text
@@ -249,7 +249,7 @@ class TestIncarnations:
         assert manager.begin_incarnation(self.SECOND) == self.SECOND, "the first one may have taken something in"
 
     def filled(self, fakes, clock, manager):
-        """A log of twenty batches of 120 bytes or so, durable; where its file lies."""
+        """A durable log of twenty batches of about 120 bytes; returns the path of its file."""
         manager.note_running(7)
         log = manager.create_log("t", 0, bytes(range(16)))
         for _ in range(20):
@@ -343,7 +343,7 @@ def test_open_files_are_bounded(fakes, disk, clock):
 
 
 def contents(disk) -> dict[str, bytes]:
-    """All files that are in use."""
+    """Number of open files."""
     files = {name: inode for name, inode in disk.files.names.items() if inode is not None}
     return {name: bytes(inode.data) for name, inode in files.items() if not name.endswith(".deleted")}
 
@@ -370,7 +370,7 @@ class TestFlush:
         assert not pool.queue
 
     def test_complete_segments_of_earlier_process_are_flushed(self, fakes, disk, clock):
-        """After a kill -9 no roll has to come first: until then the log was never cleaned, and walked by each start."""
+        """After a kill -9 no roll has to come first: before, the log was never cleaned, and scanned by each start."""
         config, pool = LogConfig(segment_bytes=300), fakes.Pool()
         log = fakes.open_manager(disk, clock, config=config).create_log("t", 0, TOPIC_ID, config)
         for _ in range(4):
@@ -414,7 +414,7 @@ class TestFlush:
             return OSError(errno.ENOSPC, "full") if action == "append" and path.endswith(full) else None
 
         disk.fault = fault
-        log.segments[0].rebuild_indexes()  # where the disk refuses, its entries stay in memory
+        log.segments[0].rebuild_indexes()  # if the disk refuses, its entries stay in memory
         log.request_flush(pool, done.append)
         pool.run_all()
         assert done == [None], "the data is on disk"
@@ -426,7 +426,7 @@ class TestFlush:
         pool.run_all()
         assert log.recovery_point == 0
         disk.fault = lambda action, path: None
-        if seed % 2:  # with room again it is made good
+        if seed % 2:  # it completes once there is space again
             manager.flush_due(pool)
             pool.run_all()
             assert log.recovery_point == 12
@@ -456,7 +456,7 @@ class TestFlush:
 
     @pytest.mark.parametrize("has_room", [True, False])
     def test_truncation_replaces_the_epochs_of_a_flush(self, fakes, disk, clock, manager, monkeypatch, has_room):
-        """The flush would bring back entries of records that are gone; where the disk refuses, it writes its own."""
+        """The flush would restore entries of truncated records; if the disk refuses, it writes its own."""
         pool = fakes.Pool()
         log = manager.create_log("t", 0, TOPIC_ID)
         for epoch in (3, 5):
@@ -708,7 +708,7 @@ def test_offset_checkpoints_are_due_after_change(fakes, clock, manager):
 
 @pytest.mark.parametrize("due", ["nothing", "offset_checkpoints_due", "recovery_points_due"])
 def test_recreated_log_inherits_no_offsets(fakes, disk, clock, manager, due):
-    """Its records were dropped by a start, which believed the start offset of the log that was deleted."""
+    """A start dropped its records, since it trusted the start offset of the deleted log."""
     (directory,) = manager.directories
     old = manager.create_log("t", 0, TOPIC_ID)
     for _ in range(10):
@@ -737,7 +737,7 @@ def test_recreated_log_inherits_no_offsets(fakes, disk, clock, manager, due):
 
 
 def test_checkpoint_is_written_again_after_a_failure(fakes, disk, clock, manager, monkeypatch):
-    """A file that was replaced before the failure must not be taken for the one before."""
+    """A file that was replaced before the failure must not count as the one before."""
     (directory,) = manager.directories
     log = manager.create_log("t", 0, TOPIC_ID)
     for _ in range(3):
@@ -762,7 +762,7 @@ def test_checkpoint_is_written_again_after_a_failure(fakes, disk, clock, manager
 
 
 def test_log_restarted_at_lower_offset_retains_records(fakes, disk, clock, manager):
-    """After an unclean election a log may begin below its old offsets, which a start must not believe."""
+    """After an unclean election a log may begin below its old offsets, which a start must not trust."""
     log = manager.create_log("t", 0, TOPIC_ID)
     log.truncate_fully_and_start_at(500)
     for _ in range(10):

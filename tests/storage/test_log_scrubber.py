@@ -1,4 +1,4 @@
-"""The scrubber of a node's logs: every complete segment is read in turn, damage is named once, what changes is none."""
+"""Scrubber of a node's logs: every complete segment is read in turn, damage is logged once, changes are ignored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Site:
     """A node with logs `a-0`, `a-1` and `b-0`, of several segments each."""
 
     def __init__(self, fakes, clock, disk, opened: list[str], *, batches: int = BATCHES) -> None:
-        """`opened` are the files that were opened to be read only; each log gets so many `batches` more."""
+        """`opened` are the files opened read-only; each log gets `batches` more."""
         self.opened = opened
         self.fakes = fakes
         self.clock = clock
@@ -57,7 +57,7 @@ class Site:
         self.scrubber.run_due()
 
     def run_round(self) -> None:
-        """Begin a new one, and read to its end."""
+        """Start a new reading, and read to its end."""
         self.clock.now_ms += int(LEAST_ROUND_S * 1000)
         for _ in range(1000):
             self.step()
@@ -195,7 +195,7 @@ def test_missing_file_is_damage_and_open_file_limit_is_not(site):
 )
 @pytest.mark.parametrize("in_pool", [False, True], ids=["between pieces", "under a piece"])
 def test_concurrent_change_is_not_damage(site, change, in_pool):
-    """The segment is spoiled, so that it would be found if it counted."""
+    """The segment is damaged, so that it would be reported if it counted."""
     site.scrubber.max_bytes_per_second = 2000
     first = site.log().segments[0]
     site.spoil(first.path, 70)
@@ -243,7 +243,7 @@ def test_cut_or_missing_index_is_reported(site, suffix, how):
 
 
 def write_transactions(site) -> list[str]:
-    """Of two producers, which interleave and reach over segments; the indexes that came of it, of complete segments."""
+    """Two interleaved producers over several segments; returns the indexes of the complete segments."""
     log = site.log()
     for number in range(24):
         for producer_id in (7, 8):
@@ -331,7 +331,7 @@ def stop_as_apache_kafka(site) -> None:
 @pytest.mark.parametrize("snapshots", ["kept", "lost", "cleaned"])
 @pytest.mark.parametrize("rolls", [0, 1, 2])
 def test_removed_transaction_index_is_rebuilt(site, rolls, snapshots, is_active):
-    """Also of a transaction that began in a segment before, in a log that was cleaned, and in the active segment."""
+    """Also for a transaction from a segment before, in a log that was cleaned, and in the active segment."""
     path = abort_one(site, site.log(), rolls=rolls)
     if not is_active:
         site.log().roll()
@@ -367,7 +367,7 @@ def test_concurrent_appends_to_active_segment_are_ignored(fakes, clock, disk, ca
 
 
 def test_records_dropped_by_cleaner_are_not_missed(site, caplog):
-    """The marker stays for a time, and an empty batch of the producer: no reader sees records of the transaction."""
+    """The marker and an empty batch of the producer are retained for a time: no records are visible."""
     log = site.log()
     for sequence in (0, BATCH):
         batch = site.fakes.make_batch(

@@ -1,4 +1,4 @@
-"""The set of a log's segments, replaced at once under readers, and the order that its offsets keep."""
+"""Segment set of a log, replaced at once under readers, and the order of its offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log against a list: random schedules of appends, cuts at both ends, stops, kills and power failures."""
+"""The log compared with a list: random appends, truncations at both ends, stops, kills and power failures."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Machine:
         self.times.append(self.clock.now_ms)
 
     def cut(self, end: int) -> None:
-        """The model after everything from `end` on is gone."""
+        """Return the model after a truncation at `end`."""
         while self.batches and self.batches[-1][1] >= end:
             self.batches.pop()
             self.times.pop()
@@ -168,7 +168,7 @@ class Machine:
         self.reopen(False, self.durable_end)
 
     def read(self, choice: int, max_bytes: int) -> None:
-        """Like a consumer: from somewhere, and on from where the last whole batch ended."""
+        """Read like a consumer: from an offset, continuing after the last whole batch."""
         if self.end <= self.start:
             return
         offset = self.start + choice % (self.end - self.start)

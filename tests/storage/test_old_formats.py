@@ -1,4 +1,4 @@
-"""A log that mixes message formats v0, v1 and v2: places, times, followers and producers."""
+"""A log that mixes message formats v0, v1 and v2: positions, timestamps, followers and producers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONFIG = LogConfig(index_interval_bytes=100)
 
 @pytest.fixture
 def opened(fakes):
-    """A function: a log over these bytes, opened after a kill."""
+    """Returns a function that opens a log over the given bytes after a kill."""
 
     def open_over(data):
         clock = fakes.Clock()

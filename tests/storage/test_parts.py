@@ -1,4 +1,4 @@
-"""The parts on their own: indexes and epochs against plain models, snapshots, descriptors, checkpoints, config."""
+"""Storage components: indexes and epochs compared with plain models, snapshots, descriptors, checkpoints, config."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class TestEpochs:
     )
     @settings(max_examples=200, deadline=None)
     def test_epoch_answers_equal_those_of_records(self, steps, cut_end, cut_start):
-        """Each record knows its epoch; every answer can be read off that list."""
+        """Each record has its epoch; every answer follows from that list."""
         cache, records = LeaderEpochCache([]), []
         for epoch, count in steps:
             latest = records[-1] if records else -1

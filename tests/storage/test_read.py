@@ -1,4 +1,4 @@
-"""Reads: bounds, the first batch, regions that outlive truncation, deletion and eviction; offsets by time."""
+"""Reads: limits, the first batch, regions that outlive truncation, deletion and eviction; offsets by time."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_max_bytes_and_the_first_batch(fakes, log, clock):
     assert take(log.read(0, size - 1, max_offset=8, min_one_batch=False)) == b""
     assert take(log.read(0, size, max_offset=8, min_one_batch=False)) == batches[0]
     assert take(log.read(1, 0, max_offset=8)) == batches[0]
-    # The same at the tail, where the position comes from memory.
+    # At the tail, where the position comes from memory.
     assert take(log.read(4, size - 1, max_offset=8)) == batches[2]
     assert take(log.read(4, size - 1, max_offset=8, min_one_batch=False)) == b""
 
@@ -277,7 +277,7 @@ def test_no_timestamp_at_all(log):
 
 
 def without_blocking(fakes, call):
-    """What `call(known)` returns in the end, and the work that it left to the pool on the way."""
+    """Return the final result of `call(known)`, and the work that it left to the pool."""
     known, pool, left, finished = {}, fakes.Pool(), [], []
     while True:
         try:

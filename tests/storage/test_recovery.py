@@ -1,4 +1,4 @@
-"""Starting after anything but a clean stop: both corruptions of the documents, and damage to every other file."""
+"""Starts after anything except a clean stop: torn tails, garbage tails, and damage to every other file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100)
 
 
 class Store:
-    """A manager with one log on a crash disk, killed and opened at will."""
+    """A manager with one log on a crash disk, killed and opened on demand."""
 
     def __init__(self, fakes) -> None:
         self.fakes = fakes
@@ -54,7 +54,7 @@ class Store:
 
 
 class NoLuck:
-    """Nothing survives a power failure that was not synced."""
+    """Only synced data survives a power failure."""
 
     def randrange(self, stop: int) -> int:
         return 0
@@ -94,7 +94,7 @@ def test_missing_tail_is_truncated(store, caplog, cut):
 
 @pytest.mark.parametrize("known_by", ["recovery point", "high watermark"])
 def test_log_that_ends_before_a_checkpoint_reports_loss(store, caplog, known_by):
-    """A broker that lost records must not vote for its log as if it had all of them (KIP-966)."""
+    """A broker that lost records must not present its log as complete (KIP-966)."""
     store.fill(4)
     if known_by == "recovery point":
         store.log.flush()
@@ -256,7 +256,7 @@ def test_gaps_of_compaction_are_not_closed(store):
 
 @pytest.mark.parametrize("number", [2, 11])
 def test_unknown_epoch_is_retained_and_reported(store, caplog, number):
-    """Between two epochs where nothing was flushed, and at the end."""
+    """Between two epochs in an unflushed range, and at the end."""
     store.fill(3, epoch=4)
     store.fill(9, epoch=9)
     path = store.log.segments[0 if number == 2 else -1].path
@@ -289,7 +289,7 @@ def test_epoch_entries_contradicted_by_batches_are_replaced(store, entries):
 
 
 def _end_of(store, batch: int, number: int) -> int:
-    """Where a batch ends relative to the start of segment `number`, at the time of writing."""
+    """End of a batch relative to the start of segment `number`, at the time of writing."""
     per_segment = 1000 // len(store.batches[0])
     return (batch + 1 - number * per_segment) * len(store.batches[0])
 
@@ -316,7 +316,7 @@ def test_epoch_without_records_does_not_return_after_kill(store, caplog, epochs)
 
 @pytest.mark.parametrize("count", [1, 5])
 def test_truncated_epoch_does_not_return_after_kill(store, count):
-    """Nothing was flushed between the start that cut them and the next."""
+    """Nothing was flushed between the start that truncated them and the next."""
     store.fill(3, epoch=4)
     store.fill(4, epoch=9)
     store.log.flush()
@@ -447,7 +447,7 @@ def test_leftovers_of_a_crash_are_removed(store):
 
 
 def test_indexes_are_synced_once_segment_is_complete(store):
-    """A start after a crash begins with the segment of the recovery point, and rebuilds none before."""
+    """A start after a crash begins with the segment of the recovery point, and rebuilds no earlier one."""
     store.fill(6)
     store.log.flush()
     complete = store.log.segments[0]
@@ -515,7 +515,7 @@ def test_a_batch_larger_than_the_walks_window(fakes):
 
 
 def old_message(magic: int, offset: int, value: bytes) -> bytes:
-    """A message set of one message, as brokers before 0.11 stored it."""
+    """A message set of one message, as stored by brokers before 0.11."""
     out = bytearray()
     append_message(out, magic, 0, offset, 1_400_000_000_000, None, value)
     return bytes(out)

@@ -1,4 +1,4 @@
-"""Which segments retention deletes, and that readers and offsets are as they should be afterwards."""
+"""Selection of segments by retention, and state of readers and offsets afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOUR = 3_600_000
 
 @pytest.fixture
 def make(fakes, disk, clock):
-    """A log of five segments of two batches each, a batch an hour old more than the next."""
+    """A log of five segments of two batches each, one hour apart."""
 
     def build(**config):
         options = {"segment_bytes": 210, "retention_ms": -1, **config}

@@ -1,6 +1,6 @@
-"""The rule that finds damage in a segment: the batch of every flipped bit is in a range that it names.
+"""Damage detection in a segment: the batch of every flipped bit is in a reported range.
 
-Segments here are of batches of three records, with where the next one begins known, as a broker knows it.
+Segments here have batches of three records and a known next base offset, as on a broker.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def test_pieces_of_any_size_find_the_same() -> None:
 
 
 def test_many_ranges_become_one() -> None:
-    """Every second batch is spoiled."""
+    """Every second batch is damaged."""
     data = bytearray(b"".join(batch(number) for number in range(100)))
     size = len(batch(0))
     for number in range(0, 100, 2):

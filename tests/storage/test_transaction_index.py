@@ -48,7 +48,7 @@ def end(log, producer_id, *, committed=False):
 
 
 def abort(fakes, clock, log, producer_id, count=1):
-    """One whole transaction; the offset of its marker."""
+    """Write one whole transaction; returns the offset of its marker."""
     write(fakes, clock, log, producer_id, count)
     return end(log, producer_id)
 
@@ -152,7 +152,7 @@ class TestFile:
 
     @pytest.mark.parametrize("closing", [False, True])
     def test_entries_pending_on_full_disk_are_flushed_with_segment(self, fakes, disk, clock, log, closing):
-        log.flush()  # the name of its directory
+        log.flush()  # makes the name of its directory durable
         for seed in range(1, 20):
             disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if path.endswith("txnindex") else None
             marker = abort(fakes, clock, log, 7)
@@ -273,7 +273,7 @@ class TestReading:
 
     @pytest.mark.parametrize("left", [None, 0, 1, 3])
     def test_clean_start_rebuilds_index_with_wrong_entry_count(self, fakes, disk, clock, manager, log, left):
-        """Of the segment that is damaged alone: the log of another one is not read."""
+        """Only for the damaged segment: the log of other segments is not read."""
         abort(fakes, clock, log, 1)
         log.roll()
         first = abort(fakes, clock, log, 1) - 1

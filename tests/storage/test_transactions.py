@@ -85,7 +85,7 @@ class TestBeginning:
         producer.append_with(None, 1)
 
     def test_a_guard_is_good_for_one_transaction(self, producer):
-        """A partition check that races the end of the transaction begins no other (KAFKA-18575)."""
+        """A verification that races the end of the transaction begins no other one (KAFKA-18575)."""
         guard = producer.verify(0)
         assert producer.verify(1) is guard
         producer.append_with(guard, 0)
@@ -133,7 +133,7 @@ class TestBeginning:
         producer.append(0, epoch=1)
 
     def test_the_marker_leaves_an_entry_that_begins_at_sequence_0(self, log, producer):
-        """Also for a batch that no verification guards."""
+        """Also for a batch without a verification guard."""
         producer.append(0)
         producer.end(epoch=1)
         log.producers.verification_enabled = False
@@ -223,7 +223,7 @@ class TestMarkers:
         assert log.last_stable_offset(2) == 2
 
     def test_repeated_marker_succeeds(self, log, producer):
-        """KAFKA-19999: else the coordinator would send it for ever."""
+        """KAFKA-19999: otherwise the coordinator would send it for ever."""
         producer.append(0)
         producer.end(epoch=1)
         assert producer.end(epoch=1).last_offset == 2

@@ -1,4 +1,4 @@
-"""Transactions of a log against a list: random schedules of batches, markers, cuts, stops, kills and power failures.
+"""Transactions of a log compared with a list: random batches, markers, truncations, stops, kills and power failures.
 
 The list contains every batch and marker. Open and aborted transactions, the next batch of each producer, and the view
 of a read_committed consumer are recomputed from it each time.
@@ -56,7 +56,7 @@ RECORDS_DELETED = st.one_of(
 
 
 class Entry(NamedTuple):
-    """One batch of the list. `outcome` is None but for markers, where it says whether they committed."""
+    """One batch of the list. `outcome` is None except for markers: whether they committed."""
 
     base_offset: int
     last_offset: int
@@ -119,7 +119,7 @@ class Machine:
     """One partition on a crash disk, and the list it must equal."""
 
     def __init__(self, fakes, *, whole: bool = True) -> None:
-        """`whole`: no records are deleted at the start, so that all of the state is in the log."""
+        """`whole`: no records are deleted at the start, so that the log has all of the state."""
         self.fakes = fakes
         self.whole = whole
         self.clock = fakes.Clock()
@@ -141,7 +141,7 @@ class Machine:
     def end(self) -> int:
         return self.log.log_end_offset
 
-    # -- what happens ------------------------------------------------------------------------------------------------
+    # -- operations ----------------------------------------------------------------------------------------------------
 
     def write(self, producer_id: int, count: int) -> None:
         entry = self.log.producers.get(producer_id)
@@ -180,7 +180,7 @@ class Machine:
             self.marker(producer_id, epoch + (producer_id == NEWER), committed=committed)
 
     def end_all(self, committed: int, _: int) -> None:
-        """All that are open, by one write: bit n says whether the n-th commits."""
+        """End all open transactions by one write: bit n decides whether the n-th commits."""
         ends = [
             EndMarker(
                 producer_id,
@@ -309,7 +309,7 @@ class Machine:
     # -- invariants --------------------------------------------------------------------------------------------------
 
     def read_committed(self, offset: int) -> list[int]:
-        """The base offsets of the batches of data that a consumer sees from `offset` on."""
+        """Return the base offsets of the data batches that a consumer sees from `offset` on."""
         log, seen = self.log, []
         stable = log.last_stable_offset(self.high_watermark)
         while offset < stable:

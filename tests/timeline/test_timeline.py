@@ -1,4 +1,4 @@
-"""Timeline objects against plain dicts that are copied at every snapshot."""
+"""Timeline objects compared with plain dicts that are copied at every snapshot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALUES = st.integers(0, 9)
 
 
 class TimelineModel(RuleBasedStateMachine):
-    """Two dicts and a value in one registry; the model keeps whole copies by offset."""
+    """Two dicts and a value in one registry; the model stores whole copies by offset."""
 
     @initialize()
     def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""Message formats v0 and v1: what kafka-python writes is read and the other way round, and hostile sets are refused."""
+"""Message formats v0 and v1: exchange with kafka-python in both directions, and rejection of hostile sets."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_wrapper_with_the_brokers_time_gives_it_to_all():
 
 
 def test_relative_offsets_count_back_from_the_wrapper():
-    """Also with gaps, as compaction leaves them."""
+    """Also with gaps of compaction."""
     inner = written([Message(o, 1, None, b"x") for o in (0, 3, 7)], 1, NONE)
     out = bytearray()
     append_message(out, 1, SNAPPY, 107, 1, None, compress(SNAPPY, inner))

@@ -1,4 +1,4 @@
-"""Logs that mix formats v0, v1 and v2: each entry is found by headers, and all records come out as batches."""
+"""Logs that mix formats v0, v1 and v2: entries are found by headers, and all records are returned as batches."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class BatchFilter:
         discarded = discardable
         if batch.is_control:
             discarded = discardable and horizon is not None and horizon <= self._rules.now_ms
-        # A start reads the log end and the producer's last sequence from these batches, so they stay, even empty.
+        # The producer's last sequence, and the end of the cleaned range, are only known from these batches.
         must_stay = batch.next_offset == self._rules.end_offset or self._is_last_of_producer(batch)
         if discarded:
             return _emptied(batch) if must_stay else None
