@@ -124,7 +124,7 @@ def open_manager(disk, clock, rng=None, directory="/data", config: LogConfig | N
 
 
 def read_log(log, offset: int | None = None, end: int | None = None) -> list:
-    """Return all batches from `offset` (the log start) on: (base offset, last offset, bytes behind the leader epoch)."""
+    """Return all batches from `offset` (the log start) on: (base, last offset, bytes behind the leader epoch)."""
     from ottla.record.batch import iter_batches
 
     position = log.log_start_offset if offset is None else offset

@@ -177,7 +177,7 @@ def test_checkpoint_behind_log_end_is_ignored(log, caplog):
     assert first_dirty_offset(log, 10) == 10
     assert not caplog.records
     assert first_dirty_offset(log, 11) == 0
-    assert "t-0 was cleaned up to offset 11, and ends at 10" in caplog.text
+    assert "t-0 was cleaned up to offset 11 but ends at 10" in caplog.text
 
 
 @pytest.mark.parametrize(("policy", "warnings"), [({"compact"}, 1), ({"compact", "delete"}, 0)])

@@ -120,8 +120,7 @@ class SparseIndex:
                 self.write_pending()
             except OSError:
                 # The batch is in the log already, so its append must not fail. The entries stay in memory, and the
-                # flush, roll or
-                # stop that needs them on disk reports the error.
+                # flush, roll or stop that needs them on disk reports the error.
                 return
 
     @property
