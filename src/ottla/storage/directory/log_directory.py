@@ -470,11 +470,7 @@ class LogDirectory:
             self._removals.append((self._clock.time_ms() + log.config.file_delete_delay_ms, log.directory))
 
     def set_aside(self, topic: str, partition: int, *, future: bool = False) -> str | None:
-        """Take a log of a topic unknown to the cluster out of use without deleting it; returns the new directory name.
-
-        The name ends with `-stray`, as Apache Kafka's. The broker never opens or removes it; `ottla log restore`
-        restores it. Raises KafkaError.
-        """
+        """Rename a log of an unknown topic to `-stray`, as Apache Kafka; returns the new name. Raises KafkaError."""
         log = self._take_out(topic, partition, names.STRAY_DIR_SUFFIX, future=future)
         return None if log is None else log.directory
 
