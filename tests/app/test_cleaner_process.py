@@ -131,7 +131,7 @@ def test_a_process_that_dies_fails_its_round_and_the_next_one_gets_another(on_si
         await site.until(lambda: site.workers[0]._process is not None)
         os.kill(site.pid, signal.SIGKILL)
         await site.until(lambda: not site.cleaner.passes)
-        assert "t-0 could not be cleaned for lack of room" in caplog.text
+        assert "t-0 could not be cleaned for lack of space" in caplog.text
         assert "its process ended with -9" in caplog.text
         assert site.cleaner.dead == set(site.workers)
         site.cleaner.settings = SETTINGS

@@ -158,7 +158,7 @@ def test_a_node_asks_an_issuer_that_its_login_module_trusts(site: Site) -> None:
         ("ssl.truststore.location=/not/there", {}, "ssl.truststore.location /not/there can't be read"),
         ("ssl.enabled.protocols=SSLv3", {}, "SSLv3"),
         (None, {"sasl.oauthbearer.client.credentials.client.secret": ""}, "set .*client.id and .*client.secret"),
-        (None, {"sasl.oauthbearer.client.credentials.client.id": "eve"}, "the issuer answers 401"),
+        (None, {"sasl.oauthbearer.client.credentials.client.id": "eve"}, "the issuer returned HTTP 401"),
         (None, {TOKEN_URL: "http://issuer.example.com/token"}, "https: URL of an issuer"),
         (None, {TOKEN_URL: "https://127.0.0.1:1/token"}, "can't be read: .*refused"),
     ],
@@ -174,7 +174,7 @@ def test_a_node_that_gets_no_token_does_not_start(
 
 def test_a_secret_follows_nobody(site: Site) -> None:
     site.issuer.answer = lambda _: (302, {"Location": f"{site.issuer.url}/elsewhere"}, b"")
-    with pytest.raises(OperatorError, match="the issuer answers 302"):
+    with pytest.raises(OperatorError, match="the issuer returned HTTP 302"):
         site.token()
     assert [path for path, _, _ in site.issuer.asked] == ["/token"]
 
@@ -190,7 +190,7 @@ def test_a_token_is_renewed_before_it_ends_and_serves_while_its_issuer_is_away(
     site.issuer.answer = lambda _: (503, {}, b"")
     assert site.loop.fire() == 80
     assert [site.loop.fire() for _ in range(4)] == [1, 2, 3, 3]
-    assert "the issuer answers 503" in caplog.text
+    assert "the issuer returned HTTP 503" in caplog.text
     site.clock.s += 99
     assert b"Bearer 2." in say()
     site.clock.s += 1
@@ -261,10 +261,10 @@ def test_keys_come_from_whom_the_login_module_trusts(site: Site, key_set: bytes)
         site.made(**KEYS, **url, **site.trusting(""))
     plain = f"http://127.0.0.1:{site.issuer.server_port}/keys"
     site.issuer.answer = lambda _: (302, {"Location": plain}, b"")
-    with pytest.raises(OperatorError, match="the issuer answers 302"):
+    with pytest.raises(OperatorError, match="the issuer returned HTTP 302"):
         site.made(**KEYS, **url)
     site.issuer.answer = lambda _: (200, {}, bytes(1024 * 1024 + 1))
-    with pytest.raises(OperatorError, match="more than 1048576 bytes"):
+    with pytest.raises(OperatorError, match="larger than 1048576 bytes"):
         site.made(**KEYS, **url)
 
 

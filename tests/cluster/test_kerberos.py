@@ -181,8 +181,8 @@ def test_unavailable_kdc_matters_only_after_ticket_expiry(world: World) -> None:
     away_s = time.monotonic() - begun
     for text in logs():  # what lets a node in lasts longer than the KDC is heard
         assert text.index("Cannot contact any KDC") < text.index("can't authenticate to")
-    told = [len([line for line in text.splitlines() if "KDC" in line]) for text in logs()]
-    assert max(told) < 20 + 6 * away_s, f"{told} lines in {away_s} s"
+    counts = [len([line for line in text.splitlines() if "KDC" in line]) for text in logs()]
+    assert max(counts) < 20 + 6 * away_s, f"{counts} lines in {away_s} s"
     assert world.kdc.start()
     eventually(world.all_live, "all three are live again", WAIT_S)
 

@@ -77,7 +77,7 @@ def test_brokers_recover_from_a_foreign_shutdown_request(steady: Nodes) -> None:
     assert len(consume(nodes, "t", 100)) == 100
     for node in nodes.nodes:
         warnings = [line for line in node.log_text().splitlines() if "WARNING" in line and "received a shutdown request" in line]
-        assert len(warnings) == 1, "one warning tells it"
+        assert len(warnings) == 1, "one warning reports it"
 
 
 @of_the_quorum(reason="registrations are znodes: BrokerRegistration is not served")

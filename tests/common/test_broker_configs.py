@@ -1,4 +1,4 @@
-"""`server.properties` as operators write it: what is taken, what is warned of, what refuses to start."""
+"""`server.properties` of operators: accepted settings, warnings, and settings that refuse the start."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_example_that_kafka_ships_starts() -> None:
     assert all(any(warning.startswith(f"{name} ") for warning in warnings) for name in inert)
 
 
-def test_nothing_is_a_config_too() -> None:
+def test_empty_config_is_valid() -> None:
     config, warnings = BrokerConfig.parse({})
     assert warnings == []
     assert config.node_id == 1
@@ -86,7 +86,7 @@ def test_unknown_and_inert_settings_warn_once_each() -> None:
     ]
 
 
-def test_a_misspelled_setting_is_answered_with_what_was_meant() -> None:
+def test_misspelled_setting_gets_a_suggestion() -> None:
     _, warnings = BrokerConfig.parse({"log.retention.hour": "4", "my.setting": "x"})
     assert warnings == [
         "log.retention.hour is not a known setting and has no effect; did you mean log.retention.hours?",
@@ -179,7 +179,7 @@ def test_operators_mistake_is_named(properties: dict[str, str], named: str) -> N
     assert "Traceback" not in str(caught.value)
 
 
-def test_a_broker_that_migrates_is_on_zookeeper_and_knows_a_quorum() -> None:
+def test_migrating_broker_uses_zookeeper_and_a_quorum() -> None:
     config, warnings = BrokerConfig.parse(MIGRATING)
     assert not warnings
     assert (config.on_zookeeper, config.migrating_broker, config.clustered) == (True, True, False)
@@ -187,7 +187,7 @@ def test_a_broker_that_migrates_is_on_zookeeper_and_knows_a_quorum() -> None:
     assert [each.name for each in config.spoken_listeners] == ["PLAINTEXT", "CONTROLLER"]
 
 
-def test_zookeeper_keeps_the_cluster_of_who_has_no_roles() -> None:
+def test_cluster_without_roles_uses_zookeeper() -> None:
     properties = {"zookeeper.connect": "h:2181/k", "broker.id": "3"}
     config, warnings = BrokerConfig.parse(properties)
     assert (config.on_zookeeper, config.clustered, config.node_id, warnings) == (True, False, 3, [])
@@ -202,13 +202,13 @@ def test_secret_is_not_repeated() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_security_setting_that_asks_for_nothing_is_fine() -> None:
+def test_harmless_security_setting_is_accepted() -> None:
     properties = {name: value for name, value in SECURITY_CONFIGS.items() if value is not None}
     assert BrokerConfig.parse(properties)[1] == []
 
 
 @pytest.mark.parametrize("kind", ["create.topic.policy.class.name", "client.quota.callback.class"])
-def test_guard_that_is_not_implemented_refuses_the_start(kind: str) -> None:
+def test_unimplemented_security_setting_refuses_start(kind: str) -> None:
     with pytest.raises(OperatorError, match=kind):
         BrokerConfig.parse({kind: "com.example.Policy"})
 
@@ -270,7 +270,7 @@ def test_port_beside_a_wildcard_of_both_families_is_refused(first: str, second: 
     if valid:
         assert BrokerConfig.parse(properties)
     else:
-        with pytest.raises(OperatorError, match="each listener needs a port of its own"):
+        with pytest.raises(OperatorError, match="each listener needs its own port"):
             BrokerConfig.parse(properties)
 
 
@@ -295,7 +295,7 @@ def test_broker_id_is_node_id() -> None:
         ({"log.cleaner.enable": "true"}, "Cannot update these configs dynamically: [log.cleaner.enable]"),
         ({"listeners": "PLAINTEXT://:1"}, "Cannot update these configs dynamically: [listeners]"),
         ({"log.retention.ms": "soon"}, "Not a number of type LONG"),
-        ({"ssl.engine.factory.class": "x"}, "asks for a security feature that is not implemented yet"),
+        ({"ssl.engine.factory.class": "x"}, "enables a security feature that is not implemented yet"),
         ({"listener.name.a.ssl.client.auth": "perhaps"}, "String must be one of"),
         (
             {"listener.name.a.ssl.principal.mapping.rules": "DEFAULT"},
@@ -305,7 +305,7 @@ def test_broker_id_is_node_id() -> None:
     ],
 )
 @pytest.mark.parametrize("cluster_default", [False, True])
-def test_dynamic_update_that_can_not_be(overrides: dict[str, str], message: str, cluster_default: bool) -> None:
+def test_invalid_dynamic_update_is_rejected(overrides: dict[str, str], message: str, cluster_default: bool) -> None:
     if cluster_default and ("sasl" in message or "security feature" in message or "String" in message):
         message = "Cannot update these configs at default cluster level, broker id must be specified"
     with pytest.raises(KafkaError) as caught:
@@ -329,7 +329,7 @@ def test_accessors_refuse_the_wrong_type() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(STORED_CONFIGS))
-def test_what_is_stored_and_not_acted_upon_is_told(name: str) -> None:
+def test_stored_setting_without_effect_warns(name: str) -> None:
     key = BROKER_CONFIGS[name]
     text = "true" if key.type is ConfigType.BOOLEAN else "1048588"
     if name.endswith((".factor", ".ratio")):
@@ -339,7 +339,7 @@ def test_what_is_stored_and_not_acted_upon_is_told(name: str) -> None:
     assert warnings == [f"{name} has no effect: {STORED_CONFIGS[name]}"]
 
 
-def test_who_names_other_controllers_is_a_node_of_a_cluster() -> None:
+def test_node_with_other_controllers_is_clustered() -> None:
     both = {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093", "controller.listener.names": "CONTROLLER"}
     servers = "controller.quorum.bootstrap.servers"
     alone, warnings = BrokerConfig.parse(both)
@@ -410,7 +410,7 @@ def test_controller_on_loopback_is_the_node_itself(host: str) -> None:
     assert not BrokerConfig.parse(settings)[0].names_other_controllers
 
 
-def test_voters_that_are_configured_can_not_be_joined() -> None:
+def test_configured_voters_exclude_auto_join() -> None:
     with pytest.raises(OperatorError, match=r"auto\.join\.enable"):
         BrokerConfig.parse(
             {
@@ -423,7 +423,7 @@ def test_voters_that_are_configured_can_not_be_joined() -> None:
 
 
 @pytest.mark.parametrize("voters", ["1@a", "a:1", "1@a:0", "1@a:70000", "9999999999@a:1", "1@a:1,1@b:1", "2@a:1"])
-def test_configured_voters_that_can_not_be(voters: str) -> None:
+def test_invalid_configured_voters_are_rejected(voters: str) -> None:
     roles = {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093", "controller.listener.names": "CONTROLLER"}
     with pytest.raises(OperatorError, match=r"controller\.quorum\.voters"):
         BrokerConfig.parse(roles | {"controller.quorum.voters": voters})
@@ -444,11 +444,11 @@ def test_listeners_and_voters_are_those_of_the_roles(properties: dict[str, str])
         BrokerConfig.parse(named | properties)
 
 
-def test_a_setting_of_a_listener_counts_before_that_of_all() -> None:
+def test_listener_setting_takes_precedence() -> None:
     config, warnings = BrokerConfig.parse(
         {"ssl.client.auth": "required", "listener.name.Inside.ssl.client.auth": "none", "ssl.key.password": "hunter2"}
     )
-    assert all(warning.endswith("has no effect: no listener speaks TLS or SASL") for warning in warnings)
+    assert all(warning.endswith("has no effect: no listener uses TLS or SASL") for warning in warnings)
     assert [config.of_listener(name, "ssl.client.auth") for name in ("INSIDE", "OUTSIDE")] == ["none", "required"]
     later = config.with_dynamic({}, {"ssl.client.auth": "requested", "listener.name.outside.ssl.key.password": "xyzzy"})
     assert [later.of_listener(name, "ssl.client.auth") for name in ("INSIDE", "OUTSIDE")] == ["none", "requested"]
@@ -474,7 +474,7 @@ def test_the_protocol_of_a_controller(properties: dict[str, str], protocol: str)
     assert config.controller_listener.security_protocol == protocol
 
 
-def test_no_listener_is_plaintext_by_default_where_another_is_secured() -> None:
+def test_no_default_plaintext_next_to_secured_listener() -> None:
     with pytest.raises(OperatorError, match=r"CONTROLLER, which listener\.security\.protocol\.map does not map"):
         BrokerConfig.parse({"listeners": "SSL://h:1", "controller.listener.names": "CONTROLLER"})
 
@@ -487,7 +487,7 @@ def test_no_listener_is_plaintext_by_default_where_another_is_secured() -> None:
         ({"listeners": "OUTSIDE://h:1,PLAINTEXT://h:2"}, "PLAINTEXT"),
     ],
 )
-def test_where_brokers_reach_one_another(properties: dict[str, str], name: str) -> None:
+def test_inter_broker_listener_is_chosen(properties: dict[str, str], name: str) -> None:
     listeners = {
         "listeners": "OUTSIDE://h:1,INSIDE://h:2",
         "listener.security.protocol.map": "OUTSIDE:PLAINTEXT,INSIDE:PLAINTEXT,PLAINTEXT:PLAINTEXT",
@@ -495,7 +495,7 @@ def test_where_brokers_reach_one_another(properties: dict[str, str], name: str) 
     assert BrokerConfig.parse(listeners | properties)[0].inter_broker_listener == name
 
 
-def test_a_listener_may_have_a_rate_of_connections_of_its_own() -> None:
+def test_listener_may_have_its_own_connection_rate() -> None:
     settings = {
         "listeners": "A://127.0.0.1:1,B://127.0.0.1:2",
         "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",

@@ -1,4 +1,4 @@
-"""Error codes as other programs send them."""
+"""Error codes of other programs."""
 
 from __future__ import annotations
 

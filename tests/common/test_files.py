@@ -1,4 +1,4 @@
-"""Files that options and settings name, and what stands in their place."""
+"""Files named by options and settings, and other objects in their place."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def test_a_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
         read_start(str(tmp_path), 10)
 
 
-def test_what_is_larger_is_told_and_not_cut(tmp_path: Path) -> None:
+def test_larger_file_raises_instead_of_truncating(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(DATA)
     assert read_file(str(path), len(DATA)) == within(DATA, len(DATA)) == DATA
-    with pytest.raises(OSError, match=f"larger than {len(DATA) - 1} bytes") as told:
+    with pytest.raises(OSError, match=f"larger than {len(DATA) - 1} bytes") as error:
         read_file(str(path), len(DATA) - 1)
-    assert told.value.errno == errno.EFBIG
+    assert error.value.errno == errno.EFBIG
 
 
-def test_a_pipe_gives_what_comes(tmp_path: Path) -> None:
-    """As a shell hands over `<(command)`; the command may not have begun to write."""
+def test_pipe_content_is_read(tmp_path: Path) -> None:
+    """A pipe as of a shell's `<(command)`; the command may not have started to write."""
     for limit in (10, 2 * len(DATA)):
         reading, writing = os.pipe()
 
@@ -46,7 +46,7 @@ def test_a_pipe_gives_what_comes(tmp_path: Path) -> None:
             try:
                 with os.fdopen(descriptor, "wb") as pipe:
                     pipe.write(DATA)
-            except BrokenPipeError:  # whoever read has enough
+            except BrokenPipeError:  # the reader has enough
                 pass
 
         writer = threading.Thread(target=write)
@@ -58,18 +58,18 @@ def test_a_pipe_gives_what_comes(tmp_path: Path) -> None:
         writer.join()
 
 
-def test_nobody_is_waited_for_where_a_pipe_has_no_writer(tmp_path: Path) -> None:
+def test_pipe_without_writer_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="a pipe that nobody writes into"):
+    with pytest.raises(OSError, match="a pipe without a writer"):
         read_start(str(tmp_path / "pipe"), 10)
 
 
-def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+def test_non_regular_file_is_not_opened(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(DATA)
     with open_regular(str(tmp_path / "file")) as file:
         file.seek(3)
         assert file.read() == DATA[3:]
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero")):
-        with pytest.raises(OSError, match=f"no regular file: '{path}'"):
+        with pytest.raises(OSError, match=f"not a regular file: '{path}'"):
             open_regular(str(path))

@@ -1,4 +1,4 @@
-"""The line of work that had its share: a turn of it ends by time."""
+"""Fair queue of work beyond its share: a turn ends by time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.common.platform.shares import TURN_S, LoopShares
 
 
 class Loop:
-    """A loop that turns when it is asked to, and a clock that moves by work alone."""
+    """A loop with ticks on demand, and a clock that only work advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -56,7 +56,7 @@ def test_work_that_adds_itself_waits_for_the_next_turn() -> None:
     assert [loop.turn() for _ in range(4)] == [["a"], ["a"], ["a"], []]
 
 
-def test_work_that_is_cancelled_or_fails_stops_no_other() -> None:
+def test_cancelled_or_failed_work_does_not_stop_others() -> None:
     loop = Loop()
     loop.shares.add(lambda: loop.seen.append("cancelled")).cancel()
 

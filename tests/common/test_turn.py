@@ -1,4 +1,4 @@
-"""The end of a turn: what was put off is done together, before the loop looks for news."""
+"""End of a tick: deferred work runs together, before the loop polls for events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Loop:
         then()
 
     def turn(self) -> list[str]:
-        """What happened in one turn of the loop."""
+        """Return the calls of one tick of the loop."""
         self.seen.clear()
         self.loop.call_soon(self.loop.stop)
         self.loop.run_forever()
@@ -38,7 +38,7 @@ def loop() -> Iterator[Loop]:
     made.loop.close()
 
 
-def test_a_chain_of_steps_takes_one_turn_and_steps_of_a_kind_stay_together(loop: Loop) -> None:
+def test_chained_steps_run_in_one_tick_grouped_by_kind(loop: Loop) -> None:
     at_end, note = loop.scheduler.at_end_of_turn, loop.note
 
     def step(name: str) -> None:
@@ -46,19 +46,19 @@ def test_a_chain_of_steps_takes_one_turn_and_steps_of_a_kind_stay_together(loop:
 
     at_end(step, "a")
     at_end(step, "b")
-    loop.loop.call_soon(note, "what came next")
-    assert loop.turn() == ["a", "b", "after a", "after b", "what came next"]
+    loop.loop.call_soon(note, "next")
+    assert loop.turn() == ["a", "b", "after a", "after b", "next"]
 
 
-def test_who_lets_others_go_first_is_not_of_the_chain(loop: Loop) -> None:
+def test_call_soon_runs_after_the_chain(loop: Loop) -> None:
     note = loop.note
     loop.scheduler.at_end_of_turn(note, "a", lambda: loop.scheduler.call_soon(note, "later"))
-    loop.loop.call_soon(note, "what came next")
-    assert loop.turn() == ["a", "what came next"]
+    loop.loop.call_soon(note, "next")
+    assert loop.turn() == ["a", "next"]
     assert loop.turn() == ["later"]
 
 
-def test_what_fails_is_reported_and_hinders_nobody(loop: Loop) -> None:
+def test_failing_callback_is_reported_and_others_run(loop: Loop) -> None:
     def fail() -> None:
         raise ValueError("a defect")
 

@@ -23,7 +23,7 @@ TOPIC = "damaged"
 BATCHES = 40
 RECORDS_EACH = 5
 NAMED_S = 30
-CUT = re.compile(r"(\S+\.log): cut at position (\d+), (\d+) bytes dropped, the log ends at offset (\d+)")
+CUT = re.compile(r"(\S+\.log): truncated at position (\d+), (\d+) bytes dropped, the log ends at offset (\d+)")
 
 
 def produce_batches(broker: Broker, count: int, padding: bytes = b"") -> list[int]:
@@ -222,7 +222,7 @@ def test_offsets_and_epochs_that_no_crc_covers_are_put_right():
         broker.start()
         assert read_all(broker) == produced(BATCHES)
         assert segment.path.read_bytes() == written
-        assert broker.logs().count("is put right") == 5
+        assert broker.logs().count("corrected to") == 5
 
 
 def _end_of_batches(segment: Segment) -> int:

@@ -130,4 +130,4 @@ def test_sigterm_under_load_loses_nothing_and_leaves_the_marker():
         ledger.verify(broker.bootstrap_servers)
         log = broker.logs()
     assert "Traceback" not in log
-    assert "cut at position" not in log
+    assert "truncated at position" not in log

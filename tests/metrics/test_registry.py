@@ -1,4 +1,4 @@
-"""Metrics as plain numbers, and their text as an independent parser reads it."""
+"""Metrics as plain numbers, and their text parsed by an independent parser."""
 
 from __future__ import annotations
 

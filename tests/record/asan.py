@@ -1,12 +1,12 @@
-"""Runs the hostile corpus and mutations through the compiled walk under AddressSanitizer. Opt-in:
+"""Run the hostile corpus and mutations through the compiled walk under AddressSanitizer. Opt-in:
 
     python tests/record/asan.py [--mutations 200000] [--seed 1]
 
 Builds `_batch.pyx` with -fsanitize=address,undefined in a temporary directory (gcc or clang, Cython and setuptools
-are needed) and starts itself again with the sanitizer's runtime preloaded. Bodies lie in `array('B')` under
-PYTHONMALLOC=malloc: an allocation of exactly their size, so that one byte too far is reported. Then it does the same
-with a planted defect, a length check taken out, and fails unless the sanitizer finds it: a run that can't see
-anything must not pass. Exit code 0 when all is well.
+are needed) and starts itself again with the sanitizer's runtime preloaded. Bodies are in `array('B')` under
+PYTHONMALLOC=malloc: an allocation of exactly their size, so that a read of one byte beyond it is reported. Then it
+repeats the run with a planted defect, a removed length check, and fails unless the sanitizer finds it: a run that
+detects nothing must not pass. Exit code 0 on success.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def load(name: str, path: Path) -> ModuleType:
 
 
 def build(directory: Path, source: str) -> Path:
-    """The module of that source, compiled with the sanitizers."""
+    """Compile that source with the sanitizers, and return the module."""
     compiler = os.environ.get("CC", "gcc")
     directory.mkdir()
     (directory / "_batch.pyx").write_text(source)
@@ -52,7 +52,7 @@ def build(directory: Path, source: str) -> Path:
 
 
 def runtime() -> str:
-    """Path of the sanitizer's library."""
+    """Return the path of the sanitizer's library."""
     compiler = os.environ.get("CC", "gcc")
     name = "libasan.so" if "gcc" in compiler else "libclang_rt.asan-x86_64.so"
     found = subprocess.run([compiler, f"-print-file-name={name}"], check=True, capture_output=True, text=True)
@@ -73,7 +73,7 @@ def run_sanitized(module: Path, mutations: int, seed: int) -> subprocess.Complet
 
 
 def exercise(module: Path, mutations: int, seed: int) -> int:
-    """In the sanitized process: every function on every body; returns the number of bodies."""
+    """Run every function on every body, in the sanitized process; returns the number of bodies."""
     from ottla.common.errors import InvariantError
     from ottla.record.errors import InvalidRecord
 

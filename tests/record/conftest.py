@@ -1,4 +1,4 @@
-"""The corpus module as a fixture: tests are imported without their directory on the path."""
+"""Fixture of the corpus module: tests are imported without their directory on the path."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One hostile corpus for both twins of the walk, and for the compiled one under AddressSanitizer (`asan.py`).
+"""Hostile corpus for both twins of the walk, and for the compiled one under AddressSanitizer (`asan.py`).
 
-`cases()` gives (name, body, count): what a producer could put behind a valid header and CRC. `mutations(rng, ...)`
-makes more of them from a seed.
+`cases()` returns (name, body, count): bytes that a producer could send behind a valid header and CRC.
+`mutations(rng, ...)` generates more of them from a seed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def unsigned(value: int) -> bytes:
 
 
 def framed(body: bytes) -> bytes:
-    """A record of that body with the right length."""
+    """Return a record of that body with the correct length."""
     return varint(len(body)) + body
 
 
@@ -45,7 +45,7 @@ def record(
     value: bytes = b"\x01",
     headers: bytes = b"\x00",
 ) -> bytes:
-    """A record of fields that are given as encoded; the defaults are valid (null key and value, no headers)."""
+    """Return a record of encoded fields; the defaults are valid (null key and value, no headers)."""
     return framed(b"\x00" + timestamp_delta + offset_delta + key + value + headers)
 
 
@@ -60,7 +60,7 @@ def valid_cases() -> Iterator[Case]:
     yield "largest offset delta", record(offset_delta=varint(INT32_MAX)), 1
     yield "gap in the offsets", record() + record(offset_delta=varint(7)), 2
     yield "empty header key and value", record(headers=varint(1) + b"\x00\x00"), 1
-    yield "header key that is no UTF-8", record(headers=varint(1) + varint(3) + b"\xff\xc3x" + b"\x01"), 1
+    yield "header key that is not UTF-8", record(headers=varint(1) + varint(3) + b"\xff\xc3x" + b"\x01"), 1
     yield "overlong zero", record(timestamp_delta=b"\x80\x80\x00"), 1
     many = [RecordData(5 * i, b"k" * (i % 9), b"v" * (i % 200), (("h", b"x" * i),) * (i % 3)) for i in range(300)]
     yield "many records", body_of(many), 300
@@ -86,7 +86,7 @@ def invalid_cases() -> Iterator[Case]:
     yield "repeated offset delta", record() + record(), 2
     yield "falling offset delta", record(offset_delta=varint(3)) + record(offset_delta=varint(2)), 2
     yield "null header key", record(headers=varint(1) + b"\x01\x01"), 1
-    yield "header count of what is left", record(headers=varint(4) + b"\x00" * 7), 1
+    yield "header count beyond the end", record(headers=varint(4) + b"\x00" * 7), 1
     yield "header count one short", record(headers=varint(1) + b"\x00" * 4), 1
     yield "bytes after the last header", record(headers=b"\x00\x00"), 1
     yield "bytes after the last record", record() + b"\x00", 1
@@ -106,7 +106,7 @@ def cases() -> Iterator[Case]:
 
 
 def mutations(rng: random.Random, count: int) -> Iterator[Case]:
-    """Valid bodies with a few bytes changed, cut out or put in, and now and then a wrong count."""
+    """Iterate over valid bodies with a few bytes changed, removed or inserted, and sometimes a wrong count."""
     seeds = [(body, records) for _, body, records in valid_cases() if len(body) < 400]
     seeds += [
         (

@@ -1,4 +1,4 @@
-"""Builder and view as inverses, and what the view refuses."""
+"""Builder and view as inverses, and inputs that the view rejects."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def data_of(view):
 
 @settings(max_examples=60, deadline=None)
 @given(RECORDS, st.sampled_from(CODEC_NAMES), st.integers(0, 1 << 60))
-def test_what_was_built_is_read(records, compression, base_offset):
+def test_built_batch_is_read_back(records, compression, base_offset):
     batch = build_batch(records, base_offset=base_offset, compression=compression)
     [view] = b.iter_batches(batch)
     assert view.crc_matches()
@@ -126,7 +126,7 @@ def test_other_formats_are_refused(magic, code):
     assert caught.value.code is code
 
 
-def test_a_view_of_a_header_alone_refuses_only_what_needs_the_body():
+def test_view_without_body_rejects_only_body_access():
     batch = build_batch(ONE)
     view = b.BatchView(batch[: b.HEADER_SIZE])
     assert view.size_bytes == len(batch)
@@ -147,7 +147,7 @@ def test_every_flipped_byte_behind_the_crc_is_noticed():
     assert b.BatchView(batch).crc_matches()
 
 
-def test_records_beyond_the_last_offset_or_with_absurd_times_are_refused():
+def test_records_out_of_offset_or_time_range_are_rejected():
     batch = build_batch(ONE * 3)
     struct.pack_into(">i", batch, 23, 1)
     with pytest.raises(InvalidRecord, match="beyond the last offset"):
@@ -181,7 +181,7 @@ def test_decompression_of_records_is_bounded():
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_what_the_builder_refuses():
+def test_builder_rejects_invalid_input():
     with pytest.raises(InvariantError):
         build_batch([])
     with pytest.raises(KafkaError) as caught:
@@ -226,7 +226,7 @@ def test_markers_of_other_versions_are_read_as_this_one(batch):
     assert read_end_transaction_marker(batch) == (True, 3)
 
 
-def test_a_control_batch_without_its_record_says_nothing():
+def test_control_batch_without_record_is_ignored():
     batch = bytearray(control_batch(b"", b"")[: b.HEADER_SIZE])
     struct.pack_into(">i", batch, b.LENGTH_POSITION, b.MIN_BATCH_LENGTH)
     struct.pack_into(">i", batch, b.HEADER_SIZE - 4, 0)
@@ -244,7 +244,7 @@ def test_a_control_batch_without_its_record_says_nothing():
         control_batch(None, struct.pack(">hi", 0, 3)),
     ],
 )
-def test_what_is_no_marker_is_refused(batch):
+def test_invalid_marker_is_rejected(batch):
     with pytest.raises(InvalidRecord):
         read_end_transaction_marker(batch)
 

@@ -1,4 +1,4 @@
-"""Codecs: every form that clients write, and data that means harm (bombs under RLIMIT_AS in their own process)."""
+"""Codecs: every form that clients write, and hostile data (bombs under RLIMIT_AS in a separate process)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def code_of(codec_id, data, max_bytes=1 << 20):
 
 @settings(max_examples=40, deadline=None)
 @given(st.binary(max_size=5000) | st.binary(max_size=200).map(lambda data: data * 500), st.sampled_from(CODECS))
-def test_what_was_compressed_comes_back(data, codec_id):
+def test_compressed_bytes_round_trip(data, codec_id):
     for form in (bytes, bytearray, memoryview):
         assert c.decompress(codec_id, form(c.compress(codec_id, form(data)))) == data
 
@@ -91,7 +91,7 @@ def xxh32(data: bytes) -> int:
 
 
 def lz4_frame(flags: int, blocks: list[tuple[bytes, bool]], content: bytes = b"") -> bytes:
-    """A frame by the book: descriptor and checksum, blocks of (data, is compressed), end mark."""
+    """Build a frame by its specification: descriptor and checksum, blocks of (data, is compressed), end mark."""
     descriptor = bytes((0x40 | flags, 0x40)) + content
     frame = struct.pack("<I", 0x184D2204) + descriptor + bytes(((xxh32(descriptor) >> 8) & 0xFF,))
     for data, is_compressed in blocks:
@@ -115,7 +115,7 @@ def test_lz4_that_is_written_has_independent_blocks():
     assert frame[6] == (xxh32(frame[4:6]) >> 8) & 0xFF
 
 
-def test_the_default_level_of_lz4_is_the_fast_compressor_as_in_kafka():
+def test_default_lz4_level_is_fast_compressor_as_in_kafka():
     fast = c.compress(c.LZ4, TEXT)
     assert c.compress(c.LZ4, TEXT, 9) == fast
     assert c.compress(c.LZ4, TEXT, 12) != fast
@@ -146,7 +146,7 @@ def test_unknown_codecs(codec_id):
 
 
 @pytest.mark.parametrize("codec_id", [c.GZIP, c.SNAPPY, c.LZ4, c.ZSTD])
-def test_cut_and_followed_by_rubbish_and_none_of_the_codec(codec_id):
+def test_cut_trailing_or_foreign_bytes_are_rejected(codec_id):
     packed = c.compress(codec_id, TEXT)
     for cut in (1, 3, 9, 17, len(packed) // 2, len(packed) - 1):
         assert code_of(codec_id, packed[:cut]) is ErrorCode.CORRUPT_MESSAGE, cut

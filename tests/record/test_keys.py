@@ -1,4 +1,4 @@
-"""Both twins of the table of keys against each other, and against a dictionary."""
+"""Twins of the key table, compared with each other and with a dictionary."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_twins_gather_the_same_records(base_timestamp):
         assert again[::INDEX_WIDTH] == array("q", [rows[number * INDEX_WIDTH] for number in kept])
 
 
-def test_of_no_records_nothing_is_gathered():
+def test_no_records_gather_nothing():
     for twin in (_keys, _keys_py):
         assert twin.gather(b"", NO_ROW, NO_ROW, 5) == (b"", -1)
 
@@ -133,7 +133,7 @@ def test_a_table_without_a_free_entry_or_a_secret_is_refused(twin):
 
 
 @pytest.mark.parametrize("twin", TWINS)
-def test_room_that_is_not_there_is_a_lack_of_memory(twin):
+def test_impossible_table_size_raises_memory_error(twin):
     with pytest.raises(MemoryError):
         twin.KeyTable(1 << 58, 1, SECRET)
 

@@ -1,7 +1,7 @@
 """Batches against three independent implementations: kafka-python, aiokafka and librdkafka.
 
-librdkafka is asked through its in-process mock broker, which stores what a producer sent and gives it to consumers:
-so its own batches come to us unchanged, and ours go through its consumer, without a broker of ours.
+librdkafka is tested through its in-process mock broker, which stores a producer's batches and returns them to
+consumers: so its own batches come to us unchanged, and ours go through its consumer, without a broker of ours.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_we_read_what_python_clients_build(builder, reader, codec):
         RECORDS, compression=codec, producer_id=77, producer_epoch=3, base_sequence=41, is_transactional=True
     )
     if codec == "none":
-        # Both may set the leader epoch, which the CRC does not cover, as they like.
+        # Both may set any leader epoch, which the CRC does not cover.
         assert ours[:12] + ours[16:] == batch[:12] + batch[16:]
         walk_records(batch, HEADER_SIZE, len(batch), len(RECORDS))
 
@@ -98,7 +98,7 @@ def test_python_clients_read_our_transaction_markers(commit):
 
 
 class MockCluster:
-    """librdkafka's mock broker, and a socket to it that speaks just enough."""
+    """librdkafka's mock broker, and a socket to it with a minimal client."""
 
     TOPIC = "oracle"
 
@@ -116,7 +116,7 @@ class MockCluster:
         return self._receive(size)
 
     def fetch(self, offset: int) -> bytes:
-        """What partition 0 has at `offset`, one batch, by Fetch v4; waits up to ten seconds for it."""
+        """Fetch the batch at `offset` of partition 0 by Fetch v4; waits up to ten seconds for it."""
         name = struct.pack(">h", len(self.TOPIC)) + self.TOPIC.encode()
         partition = struct.pack(">iqi", 0, offset, 1 << 26)
         body = struct.pack(">iiiib", -1, 10_000, 1, 1 << 26, 0) + struct.pack(">i", 1) + name + struct.pack(">i", 1)
@@ -129,7 +129,7 @@ class MockCluster:
         return answer[at + 4 : at + 4 + size]
 
     def produce(self, batch: bytes) -> None:
-        """One batch to partition 0, by Produce v7."""
+        """Produce one batch to partition 0, by Produce v7."""
         name = struct.pack(">h", len(self.TOPIC)) + self.TOPIC.encode()
         body = struct.pack(">hhii", -1, -1, 5000, 1) + name + struct.pack(">iii", 1, 0, len(batch)) + batch
         answer = self.call(0, 7, body)
@@ -157,7 +157,7 @@ def mock_cluster():
 
 @pytest.mark.parametrize("codec", CODEC_NAMES)
 def test_we_read_what_librdkafka_builds(mock_cluster, codec):
-    # One batch as a rule; what was queued before the producer knew the partition's leader may go in one of its own.
+    # Usually one batch; messages queued before the producer knew the partition's leader may be in another one.
     producer = Producer(
         {"bootstrap.servers": mock_cluster.address, "compression.type": codec, "linger.ms": 10_000, "log_level": 0}
     )

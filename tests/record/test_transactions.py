@@ -1,4 +1,4 @@
-"""What a reader of committed records sees of batches between markers."""
+"""Batches between markers as a read_committed consumer sees them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_without_a_list_all_data_passes() -> None:
     assert seen() == [0, 1, 2, 5, 7]
 
 
-def test_what_follows_a_marker_that_came_twice_is_of_the_next_transaction() -> None:
+def test_batches_after_repeated_marker_are_next_transaction() -> None:
     log = b"".join(
         [
             data(0, 7),

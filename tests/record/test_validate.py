@@ -1,4 +1,4 @@
-"""What every stored batch is checked for, one broken field at a time, and the in-place patches."""
+"""Checks of every stored batch, one broken field at a time, and the in-place patches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECORDS = [RecordData(1000 + i, b"k", b"v") for i in range(3)]
 
 
 def edited(position, layout, value, compression="none", **fields):
-    """A batch with one header field overwritten and the CRC made right again."""
+    """Return a batch with one header field overwritten and a valid CRC."""
     batch = build_batch(RECORDS, compression=compression, **fields)
     struct.pack_into(layout, batch, position, value)
     struct.pack_into(">I", batch, b.CRC_POSITION, crc32c(bytes(batch[b.ATTRIBUTES_POSITION :])))
@@ -35,7 +35,7 @@ def code_of(check, batch, start=0, end=None):
     return ErrorCode.NONE
 
 
-def test_a_good_batch_gives_its_header_wherever_it_lies():
+def test_valid_batch_at_any_position_returns_its_header():
     for compression in ("none", "lz4"):
         batch = build_batch(RECORDS, base_offset=5, compression=compression)
         buffer = bytearray(b"front" + batch + b"behind")
@@ -57,7 +57,7 @@ def test_broken_bytes_are_corrupt(check):
         assert code_of(check, edited(8, ">i", length)) is ErrorCode.CORRUPT_MESSAGE, length
 
 
-def test_old_formats_are_told_apart_from_nonsense():
+def test_old_formats_are_distinguished_from_garbage():
     old = struct.pack(">qiIbbii", 0, 14, 0, 0, 0, -1, -1)
     assert code_of(check_batch, old) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
     assert code_of(check_batch, edited(16, ">b", 1)) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
@@ -66,7 +66,7 @@ def test_old_formats_are_told_apart_from_nonsense():
         assert code_of(check, edited(16, ">b", -1)) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_messages_of_old_formats_are_replicated_by_their_own_checksum():
+def test_old_format_messages_are_replicated_by_own_checksum():
     message = bytearray()
     append_message(message, 1, 0, 7, 1_700_000_000_000, b"k", b"v")
     with memoryview(message) as view:
@@ -110,7 +110,7 @@ def test_a_count_that_the_bytes_cannot_hold(count):
 
 
 def claiming(count, codec_id, size):
-    """A compressed batch of `size` bytes behind its header, whose records nobody looked at."""
+    """A compressed batch of `size` bytes behind its header, with unchecked records."""
     fields = (0, b.MIN_BATCH_LENGTH + size, -1, 2, 0, codec_id, count - 1, 0, 0, -1, -1, -1, count)
     batch = bytearray(b.BATCH_HEADER.pack(*fields) + bytes(size))
     struct.pack_into(">I", batch, b.CRC_POSITION, crc32c(bytes(batch[b.ATTRIBUTES_POSITION :])))
@@ -127,7 +127,7 @@ def test_a_count_that_no_compressed_bytes_can_hold(codec_id):
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_what_a_codec_makes_of_the_smallest_records_passes(codec):
+def test_smallest_records_of_each_codec_pass(codec):
     records = [RecordData(0, None, None)] * 200_000
     batch = build_batch(records, compression=codec)
     assert code_of(check_batch, batch) is ErrorCode.NONE
@@ -136,7 +136,7 @@ def test_what_a_codec_makes_of_the_smallest_records_passes(codec):
     assert len(body) * MAX_RATIO[CODEC_NAMES.index(codec)] >= len(same)
 
 
-def test_producer_fields_of_idempotent_and_transactional_clients_pass():
+def test_idempotent_and_transactional_producer_fields_pass():
     fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     assert code_of(check_batch, build_batch(RECORDS, **fields)) is ErrorCode.NONE
     assert code_of(check_batch, build_batch(RECORDS, is_transactional=True, **fields)) is ErrorCode.NONE
@@ -156,10 +156,10 @@ def test_a_missing_max_timestamp_is_taken_from_the_records(compression, claimed)
     buffer = bytearray(b"front") + batch + b"behind"
     with memoryview(buffer) as view:
         header = check_batch(buffer, view, 5, len(buffer))
-    mended = b.BatchView(buffer, 5)
-    assert mended.crc_matches()
-    assert header == mended.header
-    assert (mended.base_timestamp, mended.max_timestamp) == (1000, 1002)
+    corrected = b.BatchView(buffer, 5)
+    assert corrected.crc_matches()
+    assert header == corrected.header
+    assert (corrected.base_timestamp, corrected.max_timestamp) == (1000, 1002)
     assert buffer[5 : len(buffer) - 6] == build_batch(RECORDS, compression=compression)
     assert (buffer[:5], buffer[-6:]) == (b"front", b"behind")
     buffer.extend(b"the buffer is not pinned by a view")
@@ -181,7 +181,7 @@ def test_a_missing_max_timestamp_is_taken_from_the_records(compression, claimed)
 def test_times_before_1970_are_stored(
     times: tuple[int, ...], claimed: int | None, stored: int, compression: str
 ) -> None:
-    """As Apache Kafka does, whose max timestamp counts from -1 on."""
+    """As Apache Kafka does, with a max timestamp that starts at -1."""
     batch = build_batch([RecordData(time, b"k", b"v") for time in times], compression=compression)
     if claimed is not None:
         struct.pack_into(">q", batch, b.MAX_TIMESTAMP_POSITION, claimed)
@@ -193,7 +193,7 @@ def test_times_before_1970_are_stored(
     assert [record.timestamp for record in view.records()] == list(times)
 
 
-def test_a_max_timestamp_that_cannot_be_mended():
+def test_uncorrectable_max_timestamp_is_rejected():
     far = edited(27, ">q", (1 << 63) - 1)
     assert code_of(check_batch, far) is TIMESTAMP
     broken = edited(b.MAX_TIMESTAMP_POSITION, ">q", -1)
@@ -213,7 +213,7 @@ def test_a_max_timestamp_that_cannot_be_mended():
     assert code_of(check, bomb) is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_what_a_broker_wrote_may_be_compacted_and_control():
+def test_broker_batches_may_be_compacted_and_control():
     assert code_of(check_replicated_batch, edited(23, ">i", 9)) is ErrorCode.NONE
     assert code_of(check_replicated_batch, edited(57, ">i", 0)) is ErrorCode.NONE
     assert code_of(check_replicated_batch, edited(21, ">h", b.CONTROL_MASK)) is ErrorCode.NONE
@@ -235,7 +235,7 @@ def test_patching_leaves_the_crc_right():
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_log_append_time_takes_the_place_of_all_timestamps(compression):
+def test_log_append_time_replaces_all_timestamps(compression):
     buffer = bytearray(b"front") + build_batch(RECORDS, compression=compression) + b"behind"
     set_log_append_time(buffer, 5, 777)
     view = b.BatchView(buffer, 5)

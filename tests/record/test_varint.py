@@ -1,4 +1,4 @@
-"""Variable-length integers against an independent implementation and at their limits."""
+"""Variable-length integers compared with an independent implementation, and at their limits."""
 
 from __future__ import annotations
 

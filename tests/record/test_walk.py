@@ -1,4 +1,4 @@
-"""Both twins of the walk on one hostile corpus, and against each other on mutations."""
+"""Twins of the walk on one hostile corpus, and compared with each other on mutations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FUNCTIONS = ("walk_records", "index_records", "max_timestamp", "parse_records")
 
 
 def outcome(twin, function, *args):
-    """What a call gives: its result, or the words of its error."""
+    """Outcome of a call: its result, or its error message."""
     try:
         return getattr(twin, function)(*args)
     except InvalidRecord as error:
@@ -28,7 +28,7 @@ def outcome(twin, function, *args):
 
 
 def outcomes(twin, body, count):
-    # The body lies inside other bytes, so that a stray read gets something that looks like a record.
+    # The body is inside of other bytes, so that a stray read finds bytes that look like a record.
     around = b"\x0c\x00\x00\x00\x01\x01\x00"
     buffer = around + body + around
     start, end = len(around), len(around) + len(body)
@@ -89,7 +89,7 @@ def test_twins_agree_on_the_size_of_records(corpus):
 
 
 @pytest.mark.parametrize("twin", TWINS)
-def test_the_first_oversized_record_is_told(twin):
+def test_first_oversized_record_is_returned(twin):
     buffer = bytes(build_batch([RecordData(5, None, b"v" * length) for length in (10, 30, 200)]))
     sizes = [length + varint + 5 for length, varint in ((10, 1), (30, 1), (200, 2))]
     for max_bytes, expected in ((1, sizes[0]), (sizes[0], sizes[1]), (sizes[1], sizes[2]), (sizes[2], 0)):
@@ -101,7 +101,7 @@ def test_the_first_oversized_record_is_told(twin):
 
 
 @pytest.mark.parametrize("twin", TWINS)
-def test_only_what_a_producer_sends_must_have_offsets_without_gaps(twin, corpus):
+def test_only_producer_batches_need_gapless_offsets(twin, corpus):
     body = corpus.record() + corpus.record(offset_delta=corpus.varint(7))
     with pytest.raises(InvalidRecord, match="record 1: the offset delta is out of order"):
         twin.walk_records(body, 0, len(body), 2)
@@ -148,7 +148,7 @@ def test_the_index_locates_every_part(twin, make):
     assert twin.refused_records(*whole, False, 1000, 0, 2000, 9) == (0, [])
     assert twin.refused_records(*whole, False, 1000, 991, 1004, 9) == (2, [(1, 990, False), (2, 1005, False)])
     assert twin.refused_records(*whole, True, 1000, 1001, 1001, 2) == (3, [(0, 1000, False), (1, 990, True)])
-    assert twin.refused_records(*whole, False, 9, 0, 2000, 9) == (0, []), "-1 is no timestamp"
+    assert twin.refused_records(*whole, False, 9, 0, 2000, 9) == (0, []), "-1 means no timestamp"
     overflow = twin.refused_records(*whole, False, (1 << 63) - 1, 0, (1 << 63) - 1, 9)
     assert overflow == (1, [(2, -(1 << 63) + 4, False)])
     assert twin.max_timestamp(buffer, HEADER_SIZE, len(buffer), 3) == (5, 2)
@@ -160,7 +160,7 @@ def test_the_index_locates_every_part(twin, make):
 
 
 @pytest.mark.parametrize("twin", TWINS)
-def test_max_timestamp_takes_the_first_of_equals_and_survives_negative_deltas(twin):
+def test_max_timestamp_is_first_of_equals(twin):
     records = [RecordData(t) for t in (100, 50, 100)]
     buffer = build_batch(records)
     assert twin.max_timestamp(buffer, HEADER_SIZE, len(buffer), 3) == (0, 0)

@@ -1,4 +1,4 @@
-"""The fakes of the storage tests, which the replicas of several brokers run on here."""
+"""Fakes of the storage tests, on which the replicas of several brokers run here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scheduler whose turns and whose time pass on demand."""
+"""A scheduler with ticks and time on demand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Timer:
 
 
 class ManualLoop:
-    """A scheduler whose turns and whose time pass on demand."""
+    """A scheduler with ticks and time on demand."""
 
     def __init__(self) -> None:
         self.soon: list[Timer] = []

@@ -1,4 +1,4 @@
-"""Fetch sessions as a conversation: ids, epochs, changes, forgotten partitions, eviction (KIP-227)."""
+"""Fetch sessions: ids, epochs, changes, forgotten partitions, eviction (KIP-227)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def quiet_purgatory() -> Purgatory:
 
 
 class Client:
-    """Calls the cache as a consumer would."""
+    """Calls the cache like a consumer."""
 
     def __init__(self, slots: int = 10) -> None:
         self.loop = ManualLoop()
@@ -106,7 +106,7 @@ def test_a_session_is_opened_continued_changed_and_closed() -> None:
     assert refused(client, first.session_id, 3) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_wrong_epoch_is_refused_and_does_not_disturb_the_session() -> None:
+def test_wrong_session_epoch_is_rejected_without_effect() -> None:
     client = Client()
     session_id = client.ask(0, 0, [("t", [Asked(0)])]).session_id
     assert refused(client, session_id, 2) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
@@ -145,7 +145,7 @@ def test_an_initial_request_with_an_id_replaces_that_session() -> None:
     assert len(client.cache) == 1
 
 
-def test_without_a_free_slot_a_consumer_is_served_without_session() -> None:
+def test_consumer_without_free_slot_gets_no_session() -> None:
     client = Client(slots=2)
     kept = [client.ask(0, 0, [("t", [Asked(0)])]).session_id for _ in range(2)]
     assert client.ask(0, 0, [("t", [Asked(0), Asked(1)])]).session_id == 0
@@ -155,7 +155,7 @@ def test_without_a_free_slot_a_consumer_is_served_without_session() -> None:
     assert refused(client, kept[1], 1) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_an_old_small_session_gives_way_to_a_bigger_and_a_consumer_to_a_follower() -> None:
+def test_session_eviction_prefers_larger_and_follower_sessions() -> None:
     client = Client(slots=2)
     small = client.ask(0, 0, [("t", [Asked(0)])]).session_id
     big = client.ask(0, 0, [("t", [Asked(0), Asked(1)])]).session_id
@@ -184,7 +184,7 @@ def test_the_last_mention_of_a_partition_counts(epoch: int) -> None:
     assert [partition.fetch_offset for partition in found.partitions] == [5, 6, 0, 0]
 
 
-def test_only_news_enters_an_incremental_answer() -> None:
+def test_incremental_response_contains_only_changes() -> None:
     client = Client()
     partition = client.ask(0, 0, [("t", [Asked(0)])]).partitions[0]
     assert partition.accept(0, 5, 0, has_records=False)
@@ -198,7 +198,7 @@ def test_only_news_enters_an_incremental_answer() -> None:
 
 
 def test_partition_of_a_new_leader_epoch_is_news_once() -> None:
-    """A follower drops the answer to a fetch of an earlier epoch, so it has to get the same offsets again."""
+    """A follower drops the response to a fetch of an earlier epoch, so it needs the same offsets again."""
     client = Client()
     first = client.ask(0, 0, [("t", [Asked(0, current_leader_epoch=4)])])
     partition = first.partitions[0]
@@ -226,7 +226,7 @@ def test_served_partitions_queue_up_behind_the_others() -> None:
     assert keys(client.ask(first.session_id, 1)) == [("t", 1), ("t", 2), ("t", 0)]
 
 
-def test_a_resting_partition_is_read_again_when_it_was_touched_or_named() -> None:
+def test_idle_partition_is_read_after_touch_or_request() -> None:
     client = Client()
     first = client.ask(0, 0, [("t", [Asked(index) for index in range(4)])])
     watches = [Watch() for _ in range(4)]
@@ -243,7 +243,7 @@ def test_a_resting_partition_is_read_again_when_it_was_touched_or_named() -> Non
     assert keys(client.ask(first.session_id, 3)) == [("t", 2)]
 
 
-def test_whoever_leaves_a_session_is_subscribed_nowhere() -> None:
+def test_forgotten_partition_is_unsubscribed() -> None:
     client = Client()
     first = client.ask(0, 0, [("t", [Asked(0), Asked(1)])])
     watches = [Watch(), Watch()]
@@ -254,10 +254,10 @@ def test_whoever_leaves_a_session_is_subscribed_nowhere() -> None:
     client.ask(first.session_id, FINAL_EPOCH)
     assert watches[1].subscribers is None
     first.partitions[0].rest(watches[0])
-    assert watches[0].subscribers is None, "what is read after the end rests nowhere"
+    assert watches[0].subscribers is None, "a read after the end subscribes to no watch"
 
 
-def test_a_resting_partition_tells_when_its_session_was_used_last_until_it_is_touched_or_named() -> None:
+def test_idle_partition_reports_last_use_of_its_session() -> None:
     client = Client()
     first = client.ask(0, 0, [("t", [Asked(index) for index in range(4)])], privileged=True)
     touched, named, forgotten, resting = first.partitions
@@ -292,7 +292,7 @@ class SessionWaiter(DelayedOperation):
         return True
 
 
-def test_one_touch_wakes_who_waits_at_the_session_and_the_end_of_it_does_too() -> None:
+def test_touch_or_session_end_wakes_waiting_fetch() -> None:
     client = Client()
     first = client.ask(0, 0, [("t", [Asked(0), Asked(1)])])
     assert first.session is not None
@@ -341,8 +341,8 @@ def test_partitions_are_bounded_for_a_session() -> None:
     assert (full.session_id, len(full.partitions)) == (0, 101), "served, without a session"
 
 
-def test_a_session_larger_than_the_limit_goes_on_while_it_does_not_grow() -> None:
-    """Topics were deleted, and with them the limit shrank."""
+def test_oversized_session_works_while_it_does_not_grow() -> None:
+    """The limit shrank with deleted topics."""
     cache = FetchSessionCache(10, SeededRng(), quiet_purgatory())
     asked = [("t", [Asked(index) for index in range(100)])]
     options: dict[str, Any] = {"uses_topic_ids": False, "privileged": False, "now_s": 0.0}

@@ -1,4 +1,4 @@
-"""The leader's view of a partition as conversations: what followers say, what is committed, who is in sync."""
+"""The leader's view of a partition: progress of followers, committed offset, in-sync replicas."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ class TestHighWatermark:
         alone.committed(0, (1,), (1,), 100.0)
         assert alone.committed_end(20, 20, 2, 100.0) == 20, "one replica can't be asked for two"
 
-    def test_waits_for_who_is_about_to_join(self) -> None:
+    def test_waits_for_joining_replica(self) -> None:
         leadership = lead((1,))
         fetch(leadership, 2, 20, 20, 100.0)
         assert leadership.committed_end(25, 25, 1, 101.0) == 20
         assert leadership.committed_end(25, 25, 1, 100.0 + LAG_S + 1) == 25, "it was gone for too long"
 
-    def test_does_not_wait_for_who_may_not_join(self) -> None:
+    def test_does_not_wait_for_ineligible_replica(self) -> None:
         leadership = lead((1,), barred=frozenset({2}))
         fetch(leadership, 2, 20, 20, 100.0)
         assert leadership.committed_end(25, 25, 1, 101.0) == 25
 
-    def test_does_not_wait_for_who_was_taken_out_of_the_isr(self) -> None:
+    def test_does_not_wait_for_replica_removed_from_isr(self) -> None:
         leadership = lead()
         fetch(leadership, 2, 20, 20, 100.0)
         fetch(leadership, 3, 20, 20, 100.0)
@@ -89,7 +89,7 @@ class TestHighWatermark:
 
 
 class TestStalling:
-    def test_who_asks_for_the_same_again_and_again_is_told_apart(self) -> None:
+    def test_repeated_fetch_at_same_offset_is_stalling(self) -> None:
         leadership = lead()
         follower = leadership.followers[2]
         fetch(leadership, 2, 10, 20, 100.0)
@@ -101,7 +101,7 @@ class TestStalling:
         fetch(leadership, 2, 15, 20, 100.0)
         assert not follower.stalls
 
-    def test_who_has_everything_waits_and_does_not_stall(self) -> None:
+    def test_caught_up_follower_is_not_stalling(self) -> None:
         leadership = lead()
         for _ in range(5):
             fetch(leadership, 2, 20, 20, 100.0)
@@ -109,7 +109,7 @@ class TestStalling:
 
 
 class TestExpansion:
-    def test_who_reaches_the_high_watermark_and_the_start_of_the_epoch_joins(self) -> None:
+    def test_follower_at_high_watermark_and_epoch_start_joins(self) -> None:
         leadership = lead((1, 2), start=10)
         fetch(leadership, 3, 8, 20, 100.0)
         assert leadership.expansion(3, 8) is None, "it may still hold records of an older epoch that are not ours"
@@ -133,16 +133,16 @@ class TestExpansion:
 
 
 class TestShrinking:
-    def test_who_was_not_caught_up_for_too_long_leaves(self) -> None:
+    def test_follower_lagging_too_long_leaves(self) -> None:
         leadership = lead()
         fetch(leadership, 2, 20, 20, 100.0)
         fetch(leadership, 3, 20, 20, 100.0)
-        assert leadership.shrinking(20, 1000.0) is None, "who has everything stays, however long it was silent"
+        assert leadership.shrinking(20, 1000.0) is None, "a follower with everything stays, however long it was silent"
         assert leadership.shrinking(21, 100.0 + LAG_S) is None
         fetch(leadership, 2, 21, 21, 120.0)
         assert leadership.shrinking(22, 100.0 + LAG_S + 1) == IsrChange(5, 7, ((1, -1), (2, 20)))
 
-    def test_who_rests_is_heard_of_by_its_session_until_it_says_more(self) -> None:
+    def test_idle_follower_is_tracked_by_its_session(self) -> None:
         class Place:
             heard_s = 100.0
 
@@ -155,11 +155,11 @@ class TestShrinking:
         assert leadership.shrinking(21, 200.0 + LAG_S) is None
         fetch(leadership, 2, 20, 22, 205.0)
         place.heard_s = 300.0
-        assert follower.last_caught_up_s == 200.0, "it asks at what was the end of the log while it rested"
+        assert follower.last_caught_up_s == 200.0, "it fetches at the log end of its idle time"
         fetch(leadership, 2, 21, 23, 210.0)
         assert leadership.shrinking(23, 200.0 + LAG_S + 1) is not None
 
-    def test_who_follows_a_log_that_always_grows_is_caught_up(self) -> None:
+    def test_follower_of_growing_log_is_caught_up(self) -> None:
         leadership = lead()
         now, end = 100.0, 20
         for _ in range(20):
@@ -169,7 +169,7 @@ class TestShrinking:
             end += 10
         assert leadership.shrinking(end, now) is None
 
-    def test_who_is_slower_than_the_log_grows_leaves(self) -> None:
+    def test_follower_slower_than_log_growth_leaves(self) -> None:
         leadership = lead()
         now, end = 100.0, 20
         for _ in range(20):
@@ -181,7 +181,7 @@ class TestShrinking:
         assert change is not None
         assert change.isr == ((1, -1), (2, 20))
 
-    def test_who_was_never_heard_of_has_its_whole_time(self) -> None:
+    def test_unseen_follower_gets_full_lag_timeout(self) -> None:
         leadership = lead()
         assert leadership.shrinking(20, 100.0 + LAG_S) is None
         change = leadership.shrinking(20, 100.0 + LAG_S + 1)
@@ -200,7 +200,7 @@ class TestOutcomes:
         assert leadership.proposed is None
         assert leadership.isr == (1, 2, 3)
 
-    def test_what_was_surely_not_done_is_taken_back(self) -> None:
+    def test_rejected_proposal_is_reverted(self) -> None:
         leadership = lead((1, 2))
         fetch(leadership, 3, 20, 20, 100.0)
         change = leadership.expansion(3, 20)
@@ -209,7 +209,7 @@ class TestOutcomes:
         assert leadership.maximal_isr == (1, 2)
         assert leadership.expansion(3, 20) == change
 
-    def test_an_answer_that_comes_too_late_changes_nothing(self) -> None:
+    def test_late_response_changes_nothing(self) -> None:
         leadership = lead((1, 2))
         fetch(leadership, 3, 20, 20, 100.0)
         change = leadership.expansion(3, 20)
@@ -219,7 +219,7 @@ class TestOutcomes:
         leadership.not_attempted(change)
         assert leadership.proposed is not None
 
-    def test_replicas_come_and_go(self) -> None:
+    def test_replicas_are_added_and_removed(self) -> None:
         leadership = lead((1, 2))
         fetch(leadership, 2, 20, 20, 100.0)
         leadership.committed(8, (1, 2, 4), (1, 2), 100.0)
@@ -237,7 +237,7 @@ class TestOutcomes:
 
 
 class TestTruncation:
-    def test_where_a_follower_begins(self) -> None:
+    def test_first_fetch_offset_of_follower(self) -> None:
         assert first_fetch_offset(20, 3, 5) == 20
         assert first_fetch_offset(20, -1, 5) == 5
         assert first_fetch_offset(0, -1, 5) == 0
@@ -246,7 +246,7 @@ class TestTruncation:
         assert truncation_offset((3, 15), (3, 20), 20, 20) == 15
         assert truncation_offset((3, 15), (3, 12), 20, 20) == 12
 
-    def test_the_follower_never_had_the_epoch_and_compares_the_one_below(self) -> None:
+    def test_unknown_epoch_compares_next_lower_epoch(self) -> None:
         assert truncation_offset((3, 15), (2, 10), 20, 20) == 10
 
     def test_nothing_to_compare(self) -> None:

@@ -1,4 +1,4 @@
-"""Damage on the disk of one of three replicas: it never leads if another can, it spreads nowhere, and it is mended."""
+"""Damage on the disk of one of three replicas: it does not lead if another can, does not spread, and is repaired."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def path_of(node: Node, offset: int) -> str:
 
 
 def flip(node: Node, offset: int, at: int, mask: int = 1) -> None:
-    """Change byte `at` of the batch that holds `offset`, under whoever has the file open."""
+    """Change byte `at` of the batch that contains `offset`, while the file is open."""
     path = path_of(node, offset)
     inode = node.disk.files.names[path]
     data = bytearray(inode.data)
@@ -54,45 +54,45 @@ def flip(node: Node, offset: int, at: int, mask: int = 1) -> None:
 
 
 STEPS = 20
-"""Changes of the disk by which a mend is over."""
+"""Number of disk changes that complete a repair."""
 CHANGES = ("append", "write", "truncate", "fsync", "create", "rename", "unlink")
 BODY = 70
 EPOCH = 12
 
 
 def damage(node: Node, offset: int) -> None:
-    """Damage the disk and tell the broker, as whoever looks through files does."""
+    """Damage the disk and report it to the broker, as a scan of files does."""
     flip(node, offset, BODY)
-    tell(node, offset)
+    report_damage(node, offset)
 
 
-def tell(node: Node, offset: int) -> None:
+def report_damage(node: Node, offset: int) -> None:
     segment = node.partition().log.segments.holding(offset)[0]
     node.replicas.report_damage(Damage((TOPIC, 0), segment.base_offset, offset, offset, "the CRC does not match"))
 
 
 def whole(world: World, node_id: int) -> bool:
     node = world.nodes[node_id]
-    return not len(node.replicas.mending) and world.state().directory_of(node_id) != LOST_UUID
+    return not len(node.replicas.repair) and world.state().directory_of(node_id) != LOST_UUID
 
 
-def mended(world: World, node_id: int) -> None:
+def repaired(world: World, node_id: int) -> None:
     world.loop.run_until(lambda: whole(world, node_id))
     world.settle(1, 2, 3)
 
 
 class TestLeader:
-    def test_a_damaged_one_gives_up_the_lead_and_comes_back_whole(self, make_world: MakeWorld) -> None:
+    def test_damaged_leader_resigns_and_is_repaired(self, make_world: MakeWorld) -> None:
         world = make_world()
         fill(world)
         before = world.nodes[2].log_bytes(0, 12)
         damage(world.nodes[1], 5)
         world.loop.run_until(lambda: world.state().leader != 1)
         assert 1 not in world.state().isr
-        mended(world, 1)
+        repaired(world, 1)
         assert world.nodes[1].log_bytes(0, 12) == before
 
-    def test_the_last_one_in_sync_serves_on_until_another_is(
+    def test_last_in_sync_replica_serves_until_another_joins(
         self, make_world: MakeWorld, caplog: pytest.LogCaptureFixture
     ) -> None:
         world = make_world(min_insync_replicas="1")
@@ -107,9 +107,9 @@ class TestLeader:
         assert sum("no other replica of it is in sync" in record.message for record in caplog.records) == 1
         world.cuts.clear()
         world.loop.run_until(lambda: world.state().leader != 1)
-        mended(world, 1)
+        repaired(world, 1)
 
-    def test_it_hears_of_damage_by_a_follower_that_gets_no_further(
+    def test_stalled_follower_reveals_damage_of_leader(
         self, make_world: MakeWorld, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO)
@@ -121,11 +121,11 @@ class TestLeader:
         flip(world.nodes[1], 7, BODY)
         world.start(3)
         world.loop.run_until(lambda: world.state().leader == 2)
-        mended(world, 1)
-        assert sum("does not take what broker 1 sends" in record.message for record in caplog.records) == 1
+        repaired(world, 1)
+        assert sum("rejects records of broker 1" in record.message for record in caplog.records) == 1
 
     @pytest.mark.parametrize("mask", [0x80, 0x40, 0x01])
-    def test_it_hears_of_a_leader_epoch_that_was_flipped(self, make_world: MakeWorld, mask: int) -> None:
+    def test_follower_reveals_flipped_leader_epoch(self, make_world: MakeWorld, mask: int) -> None:
         world = make_world()
         fill(world)
         world.kill(3)
@@ -134,9 +134,9 @@ class TestLeader:
         flip(world.nodes[1], 7, EPOCH, mask)
         world.start(3)
         world.loop.run_until(lambda: world.state().leader == 2)
-        mended(world, 1)
+        repaired(world, 1)
 
-    def test_it_hears_of_an_offset_that_was_flipped(self, make_world: MakeWorld) -> None:
+    def test_follower_reveals_flipped_offset(self, make_world: MakeWorld) -> None:
         world = make_world()
         fill(world)
         world.kill(3)
@@ -145,13 +145,13 @@ class TestLeader:
         flip(world.nodes[1], 7, 7, 0x08)  # 7 becomes 15
         world.start(3)
         world.loop.run_until(lambda: world.state().leader == 2)
-        mended(world, 1)
+        repaired(world, 1)
         assert [node.log_bytes(0, 12) for node in world.nodes.values()] == [world.nodes[2].log_bytes(0, 12)] * 3
 
 
 class TestFollower:
     @pytest.mark.parametrize("offset", [0, 5, 11])
-    def test_only_the_damaged_segment_is_fetched_anew(self, make_world: MakeWorld, offset: int) -> None:
+    def test_only_damaged_segment_is_fetched_again(self, make_world: MakeWorld, offset: int) -> None:
         world = make_world()
         fill(world)
         node = world.nodes[3]
@@ -160,11 +160,11 @@ class TestFollower:
         damaged = path_of(node, offset)
         damage(node, offset)
         assert node.partition().log.log_end_offset == 12
-        mended(world, 3)
+        repaired(world, 3)
         changed = [path for path in paths if node.disk.files.names[path] is not inodes[path]]
         assert changed == [damaged]
 
-    def test_it_is_not_in_sync_meanwhile_and_acknowledgements_do_not_wait_for_it(self, make_world: MakeWorld) -> None:
+    def test_replica_in_repair_is_out_of_isr(self, make_world: MakeWorld) -> None:
         world = make_world()
         fill(world)
         world.cuts.add(frozenset((3, 1)))
@@ -174,9 +174,9 @@ class TestFollower:
         assert world.produce(1, b"more").result() == (0, 12)
         assert world.loop.now_s - began < 1
         world.cuts.clear()
-        mended(world, 3)
+        repaired(world, 3)
 
-    def test_what_the_leader_let_go_of_is_gone_here_too(self, make_world: MakeWorld) -> None:
+    def test_records_deleted_at_leader_are_dropped(self, make_world: MakeWorld) -> None:
         world = make_world()
         fill(world)
         world.cuts.add(frozenset((3, 1)))
@@ -184,10 +184,10 @@ class TestFollower:
         world.loop.run_until(lambda: world.state().isr == (1, 2))
         assert world.nodes[1].partition().delete_records(7) == 7
         world.cuts.clear()
-        mended(world, 3)
+        repaired(world, 3)
         assert world.nodes[3].partition().log.log_start_offset == 7
 
-    def test_a_compacted_log_is_fetched_anew_as_a_whole(self, make_world: MakeWorld) -> None:
+    def test_compacted_log_is_fetched_again_as_a_whole(self, make_world: MakeWorld) -> None:
         world = make_world()
         fill(world)
         node = world.nodes[3]
@@ -195,11 +195,11 @@ class TestFollower:
         paths = [segment.path for segment in node.partition().log.segments][:-1]
         inodes = {path: node.disk.files.names[path] for path in paths}
         damage(node, 5)
-        mended(world, 3)
+        repaired(world, 3)
         assert all(node.disk.files.names[path] is not inodes[path] for path in paths)
         assert read_offsets(node.disk, "/node3/cleaner-offset-checkpoint") == {(TOPIC, 0): 0}
 
-    def test_transactions_are_known_as_before(self, make_world: MakeWorld) -> None:
+    def test_repair_retains_transaction_state(self, make_world: MakeWorld) -> None:
         world = make_world()
         leader = world.nodes[1].partition()
         for number in range(6):
@@ -210,13 +210,13 @@ class TestFollower:
         write(leader, 8)
         world.settle(1, 2, 3)
         damage(world.nodes[3], 4)
-        mended(world, 3)
+        repaired(world, 3)
         assert state(world.nodes[3].partition()) == state(leader)
         leader.append_end_marker(EndMarker(8, 1, 1, True, 2))
         world.settle(1, 2, 3)
         assert state(world.nodes[3].partition()) == state(leader)
 
-    def test_a_lost_index_of_transactions_is_made_anew(self, make_world: MakeWorld) -> None:
+    def test_lost_transaction_index_is_rebuilt(self, make_world: MakeWorld) -> None:
         world = make_world()
         leader = world.nodes[1].partition()
         write(leader, 7)
@@ -226,10 +226,10 @@ class TestFollower:
         path = path_of(node, 1).replace(".log", ".txnindex")
         node.disk.files.names[path].data[:] = b"no entry"
         damage(node, 1)
-        mended(world, 3)
+        repaired(world, 3)
         assert state(node.partition()) == state(leader)
 
-    def test_a_restart_looks_through_what_was_damaged(self, make_world: MakeWorld) -> None:
+    def test_restart_scans_damaged_replica(self, make_world: MakeWorld) -> None:
         world = make_world()
         fill(world)
         world.cuts.add(frozenset((3, 1)))
@@ -239,26 +239,26 @@ class TestFollower:
         stopped.replicas.stop()
         stopped.logs.shutdown(stopped.broker_epoch)
         world.kill(3)
-        assert world.start(3).partition().log.log_end_offset == 12, "no start reads what was synced"
+        assert world.start(3).partition().log.log_end_offset == 12, "a start does not read synced segments"
         world.loop.run_for(2)
         assert 3 not in world.state().isr
         world.cuts.clear()
-        mended(world, 3)
+        repaired(world, 3)
 
     @pytest.mark.parametrize("mask", [0x40, 0x80])
-    def test_a_start_that_reads_a_flipped_epoch_mends_it(self, make_world: MakeWorld, mask: int) -> None:
-        """In the last batch, where no other says what it was: one that is still to come, and one that was never."""
+    def test_start_corrects_flipped_epoch(self, make_world: MakeWorld, mask: int) -> None:
+        """In the last batch, without a neighbour as evidence: a future epoch, and one that never existed."""
         world = make_world()
         fill(world)
         flip(world.nodes[3], 11, EPOCH, mask)
         world.kill(3)
         world.change(isr=(1, 2))
         world.start(3)
-        mended(world, 3)
+        repaired(world, 3)
         assert world.nodes[3].partition().log.epochs.entries() == world.nodes[1].partition().log.epochs.entries()
         assert world.nodes[3].log_bytes(0, 12) == world.nodes[1].log_bytes(0, 12)
 
-    def test_what_is_above_the_leaders_high_watermark_is_fetched_as_ever(self, make_world: MakeWorld) -> None:
+    def test_records_above_high_watermark_are_fetched_normally(self, make_world: MakeWorld) -> None:
         world = make_world(min_insync_replicas="3")
         fill(world)
         world.cuts.add(frozenset((2, 1)))
@@ -272,7 +272,7 @@ class TestFollower:
         world.settle(1, 2, 3)
 
     @pytest.mark.parametrize("step", range(1, STEPS + 2))
-    def test_a_crash_at_any_step_leaves_the_old_log_or_the_new_one(self, make_world: MakeWorld, step: int) -> None:
+    def test_crash_at_any_step_leaves_old_or_new_log(self, make_world: MakeWorld, step: int) -> None:
         world = make_world()
         fill(world)
         node = world.nodes[3]
@@ -293,4 +293,4 @@ class TestFollower:
         world.kill(3, power=True)
         world.change(isr=tuple(member for member in world.state().isr if member != 3))
         world.start(3)
-        mended(world, 3)
+        repaired(world, 3)

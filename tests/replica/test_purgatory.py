@@ -1,4 +1,4 @@
-"""Parking: one wake-up for many, each operation once, time-outs, defects contained."""
+"""Purgatory: one wake-up for many, each operation once, timeouts, isolated defects."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fixture() -> Fixture:
     return Fixture()
 
 
-def test_many_touches_make_one_sweep_and_each_operation_is_tried_once(fixture: Fixture) -> None:
+def test_touches_share_one_sweep_with_one_try_each(fixture: Fixture) -> None:
     watches = [Watch() for _ in range(3)]
     waiters = [Waiter() for _ in range(5)]
     for waiter in waiters:
@@ -64,12 +64,12 @@ def test_many_touches_make_one_sweep_and_each_operation_is_tried_once(fixture: F
     assert all(timer.cancelled for timer in fixture.loop.later)
 
 
-def test_nobody_waits_nothing_is_scheduled(fixture: Fixture) -> None:
+def test_touch_without_operations_schedules_nothing(fixture: Fixture) -> None:
     fixture.purgatory.touch(Watch())
     assert fixture.loop.turn() == 0
 
 
-def test_what_is_not_ready_stays_until_it_is(fixture: Fixture) -> None:
+def test_incomplete_operation_stays_parked(fixture: Fixture) -> None:
     watch, waiter = Watch(), Waiter()
     fixture.purgatory.park(waiter, [watch], 1.0)
     fixture.purgatory.touch(watch)
@@ -91,7 +91,7 @@ def test_force_reaches_the_operation_once(fixture: Fixture) -> None:
     assert waiter.events == ["forced"]
 
 
-def test_force_does_not_wait_for_the_next_comer(fixture: Fixture) -> None:
+def test_force_does_not_apply_to_later_operations(fixture: Fixture) -> None:
     watch, waiter = Watch(), Waiter()
     fixture.purgatory.touch(watch, force=True)
     fixture.purgatory.park(waiter, [watch], 1.0)
@@ -119,7 +119,7 @@ def test_cancelled_is_never_answered(fixture: Fixture) -> None:
     assert waiter.events == []
 
 
-def test_a_defect_in_one_operation_harms_no_other(fixture: Fixture) -> None:
+def test_defect_in_one_operation_does_not_affect_others(fixture: Fixture) -> None:
     watch = Watch()
     broken, sound = Broken(), Waiter()
     sound.ready = True

@@ -1,4 +1,4 @@
-"""Replicas among each other: what is acknowledged, who is in sync, what is cut, and that all copies are equal."""
+"""Replication among brokers: acknowledgements, the ISR, truncation, and that all copies are equal."""
 
 from __future__ import annotations
 
@@ -46,26 +46,26 @@ class TestAcknowledgement:
         assert [world.nodes[node].partition().log.log_end_offset for node in (1, 2, 3)] == [2, 2, 2]
         world.settle(1, 2, 3)
 
-    def test_only_what_consumers_get_counts_as_committed(
+    def test_only_consumer_visible_records_are_committed(
         self, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What counts may be sent by reference; a follower fetches what an election may still cut."""
-        told: list[bool] = []
+        """Committed records may be sent by reference; followers also fetch records that an election may truncate."""
+        committed: list[bool] = []
 
         def spy(parts: list[Part]) -> bytes:
-            told.extend(part.committed for part in parts if isinstance(part, SegmentRegion))
+            committed.extend(part.committed for part in parts if isinstance(part, SegmentRegion))
             return join(parts)
 
         monkeypatch.setattr("tests.replica.world.join", spy)
         world = make_world()
         world.produce(1, b"a", acks=1)
         world.settle(1, 2, 3)
-        assert len(told) >= 2
-        assert not any(told)
-        told.clear()
+        assert len(committed) >= 2
+        assert not any(committed)
+        committed.clear()
         for node in (1, 2):
             assert world.fetch(node, 0).records
-        assert told == [True, True]
+        assert committed == [True, True]
 
     def test_acks_1_does_not_wait_and_consumers_do(self, make_world: MakeWorld) -> None:
         world = make_world()
@@ -75,7 +75,7 @@ class TestAcknowledgement:
         world.settle(1, 2, 3)
         assert world.fetch(1, 0).high_watermark == 1
 
-    def test_too_few_in_sync_refuse_before_and_after_the_append(self, make_world: MakeWorld) -> None:
+    def test_produce_below_min_isr_fails_before_and_after_append(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.settle(1, 2, 3)
         world.cuts |= {frozenset((2, 1)), frozenset((3, 1))}
@@ -91,7 +91,7 @@ class TestAcknowledgement:
         assert waiting.result() == (NONE, 0)
         world.settle(1, 2, 3)
 
-    def test_the_isr_that_shrinks_below_the_limit_after_replication_is_told(self, make_world: MakeWorld) -> None:
+    def test_isr_shrinking_below_minimum_is_reported_to_producer(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.settle(1, 2, 3)
         world.cuts |= {frozenset((2, 1)), frozenset((3, 1))}
@@ -126,8 +126,8 @@ class TestAcknowledgement:
             assert world.nodes[node].partition().log.recovery_point == 1
 
     @pytest.mark.parametrize("idle_s", [0, 5], ids=["asked for", "resting in the session"])
-    def test_what_a_coordinator_appends_at_once_is_fetched_at_once(self, make_world: MakeWorld, idle_s: float) -> None:
-        """Its records are committed within the fetch of a follower, which asks for the other partition as well."""
+    def test_coordinator_append_is_fetched_at_once(self, make_world: MakeWorld, idle_s: float) -> None:
+        """Its records are committed during the fetch of a follower, which also fetches the other partition."""
         world = make_world(partitions=2)
         coordinated, other = (world.nodes[1].partition(index) for index in (1, 0))
         world.settle(1, 2, 3)
@@ -144,8 +144,8 @@ class TestAcknowledgement:
         world.loop.run_until(lambda: other.high_watermark == 1)
         assert world.loop.monotonic() - decided_s < 0.1
 
-    def test_what_ends_a_partition_within_a_fetch_is_answered_by_it(self, make_world: MakeWorld) -> None:
-        """The disk refuses what a coordinator appends at once: nothing would tell a follower that waits of it."""
+    def test_partition_failure_during_fetch_is_answered(self, make_world: MakeWorld) -> None:
+        """The disk rejects a coordinator's append: no event would wake a waiting follower."""
         world = make_world(replicas=(1, 2), partitions=2)
         world.settle(1, 2)
         world.cuts.add(frozenset((1, 2)))
@@ -164,13 +164,13 @@ class TestAcknowledgement:
         )
         answer = world.ask(1, request)
         assert answer.there
-        told = answer.message().responses[0].partitions
-        assert [row.error_code for row in told] == [ErrorCode.KAFKA_STORAGE_ERROR, NONE]
+        partitions = answer.message().responses[0].partitions
+        assert [row.error_code for row in partitions] == [ErrorCode.KAFKA_STORAGE_ERROR, NONE]
         assert coordinated.high_watermark == 1
 
 
 class TestInSyncReplicas:
-    def test_who_falls_behind_leaves_and_comes_back(self, make_world: MakeWorld) -> None:
+    def test_lagging_follower_leaves_and_rejoins_isr(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.settle(1, 2, 3)
         world.cuts.add(frozenset((3, 1)))
@@ -197,7 +197,7 @@ class TestInSyncReplicas:
         world.fence(3, fenced=False)
         world.settle(1, 2, 3)
 
-    def test_who_rests_and_is_taken_out_comes_back_without_news(self, make_world: MakeWorld) -> None:
+    def test_idle_follower_rejoins_isr_without_new_records(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.settle(1, 2, 3)
         world.loop.run_for(5)
@@ -206,7 +206,7 @@ class TestInSyncReplicas:
         assert world.isr_changes == [(1, 2, 3)]
 
     def test_an_idle_follower_is_in_sync_for_as_long_as_it_fetches(self, make_world: MakeWorld) -> None:
-        """What rests in a session is not read, and counts as caught up all the same."""
+        """An idle partition of a session is not read, and counts as caught up all the same."""
         world = make_world(partitions=2)
         world.settle(1, 2, 3)
         world.loop.run_for(100)
@@ -219,7 +219,7 @@ class TestInSyncReplicas:
         assert world.state().isr == (1, 2)
         assert world.state(1).isr == (1, 2, 3), "it has all that there is"
 
-    def test_a_follower_that_was_gone_while_it_rested_is_missed_at_the_next_record(self, make_world: MakeWorld) -> None:
+    def test_dead_idle_follower_leaves_isr_at_next_record(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.settle(1, 2, 3)
         world.loop.run_for(5)
@@ -257,7 +257,7 @@ class TestInSyncReplicas:
         assert waiting.result() == (NONE, 0)
         world.settle(1, 2, 3)
 
-    def test_a_follower_of_an_earlier_incarnation_is_not_believed(self, make_world: MakeWorld) -> None:
+    def test_follower_of_earlier_incarnation_is_ignored(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.settle(1, 2, 3)
         world.deaf |= {1}
@@ -271,7 +271,7 @@ class TestInSyncReplicas:
 
 
 class TestElections:
-    def test_a_new_leader_goes_on_with_everything(self, make_world: MakeWorld) -> None:
+    def test_new_leader_continues_with_all_records(self, make_world: MakeWorld) -> None:
         world = make_world()
         for number in range(10):
             world.produce(1, b"%d" % number)
@@ -282,7 +282,7 @@ class TestElections:
         world.start(1)
         world.settle(1, 2, 3)
 
-    def test_what_only_the_old_leader_had_is_cut(self, make_world: MakeWorld) -> None:
+    def test_records_only_at_old_leader_are_truncated(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.produce(1, b"all have this").result()
         world.settle(1, 2, 3)
@@ -298,7 +298,7 @@ class TestElections:
         world.settle(1, 2, 3)
         assert world.nodes[1].partition().log.log_end_offset == 2
 
-    def test_who_was_cut_hears_of_the_high_watermark_again(self, make_world: MakeWorld) -> None:
+    def test_truncated_follower_gets_high_watermark_again(self, make_world: MakeWorld) -> None:
         world = make_world()
         for number in range(5):
             world.produce(1, b"%d" % number).result()
@@ -322,7 +322,7 @@ class TestElections:
         world.settle(1, 2, 3)
 
     def test_follower_is_not_cut_where_the_leader_lacks_an_epoch(self, make_world: MakeWorld) -> None:
-        """Both have the batch; an entry that was missing made the follower cut it again and again."""
+        """Both have the batch; a missing entry made the follower truncate it again and again."""
         world = make_world()
         for _ in range(3):
             world.produce(1, b"%d").result()
@@ -339,7 +339,7 @@ class TestElections:
     def test_follower_is_cut_below_its_high_watermark_once(
         self, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A leader that denies what it has sent must not make a follower cut and fetch for ever."""
+        """A leader that denies records that it has sent must not make a follower truncate and fetch for ever."""
         world = make_world()
         for number in range(5):
             world.produce(1, b"%d" % number).result()
@@ -359,8 +359,8 @@ class TestElections:
         assert sum("below its high watermark 5" in error for error in errors) == 2
         assert sum("is not truncated to 1 again" in error for error in errors) == 2
 
-    def test_logs_that_alternated_are_brought_in_line(self, make_world: MakeWorld) -> None:
-        """Two brokers lead in turn and each keeps a tail that the other never had (KIP-279)."""
+    def test_logs_of_alternating_leaders_converge(self, make_world: MakeWorld) -> None:
+        """Two brokers lead alternately, and each has a tail that the other never had (KIP-279)."""
         world = make_world(min_insync_replicas="1")
         world.settle(1, 2, 3)
         alone = {frozenset(pair) for pair in ((1, 2), (1, 3), (2, 3))}
@@ -375,7 +375,7 @@ class TestElections:
         world.produce(3, b"from 3", acks=1)
         world.settle(1, 2, 3)
 
-    def test_the_latest_offset_is_not_told_before_it_is_known(self, make_world: MakeWorld) -> None:
+    def test_latest_offset_is_not_returned_before_it_is_known(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.produce(1, b"a").result()
         world.settle(1, 2, 3)
@@ -430,7 +430,7 @@ class TestFetching:
         starts = [world.nodes[node].partition().log for node in (1, 2, 3)]
         world.loop.run_until(lambda: {log.log_start_offset for log in starts} == {7})
 
-    def test_a_follower_whose_own_retention_moves_while_a_fetch_waits_goes_on(self, make_world: MakeWorld) -> None:
+    def test_follower_continues_after_retention_during_fetch(self, make_world: MakeWorld) -> None:
         world = make_world()
         for number in range(5):
             world.produce(1, b"%d" % number).result()
@@ -488,7 +488,7 @@ class TestFetching:
         world.nodes[1].partition(3).delete_records(1)
         world.loop.run_until(lambda: world.nodes[2].partition(3).log.log_start_offset == 1)
 
-    def test_a_new_partition_does_not_wait_for_the_long_poll_of_the_others(self, make_world: MakeWorld) -> None:
+    def test_new_partition_does_not_wait_for_long_poll(self, make_world: MakeWorld) -> None:
         world = make_world(partitions=2)
         world.change(1, leader=2)
         world.settle(1, 2, 3, index=1)
@@ -500,7 +500,7 @@ class TestFetching:
             assert world.loop.now_s - began < 0.15
         assert len(world.nodes[2].context.sessions) == 2, "one that was given up was closed"
 
-    def test_a_follower_whose_disk_is_full_asks_ever_more_seldom(self, make_world: MakeWorld) -> None:
+    def test_follower_with_full_disk_backs_off(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.settle(1, 2, 3)
         refused: list[float] = []
@@ -519,7 +519,7 @@ class TestFetching:
         disk.fault = healthy
         world.settle(1, 2, 3)
 
-    def test_a_lost_session_is_made_anew(self, make_world: MakeWorld) -> None:
+    def test_lost_fetch_session_is_recreated(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.settle(1, 2, 3)
         sessions = world.nodes[1].context.sessions
@@ -527,7 +527,7 @@ class TestFetching:
         assert world.produce(1, b"a").result() == (NONE, 0)
         world.settle(1, 2, 3)
 
-    def test_without_room_for_sessions_it_goes_on(self, make_world: MakeWorld) -> None:
+    def test_follower_works_without_a_session_slot(self, make_world: MakeWorld) -> None:
         world = make_world()
         sessions = world.nodes[1].context.sessions
         world.nodes[1].context.sessions = type(sessions)(0, world.rng, world.nodes[1].context.purgatory)
@@ -569,8 +569,8 @@ class TestReadingFromFollowers:
         world = make_world(settings=ReplicationSettings(selector=select_by_rack))
         world.produce(1, b"a").result()
         world.settle(1, 2, 3)
-        told = world.fetch(1, 0, rack="rack3")
-        assert (told.preferred_read_replica, bytes(told.records or b"")) == (3, b"")
+        response = world.fetch(1, 0, rack="rack3")
+        assert (response.preferred_read_replica, bytes(response.records or b"")) == (3, b"")
         assert world.fetch(1, 0, rack="rack1").preferred_read_replica == -1
         assert world.fetch(1, 0, rack="elsewhere").preferred_read_replica == -1
         read = world.fetch(3, 0, rack="rack3")
@@ -582,7 +582,7 @@ class TestReadingFromFollowers:
         assert world.fetch(2, 0, version=10).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert world.fetch(2, 0, current_leader_epoch=5).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
-    def test_a_follower_that_is_not_so_far_yet_says_so(self, make_world: MakeWorld) -> None:
+    def test_lagging_follower_returns_offset_not_available(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.settle(1, 2, 3)
         world.cuts.add(frozenset((3, 1)))

@@ -1,8 +1,8 @@
-"""Random schedules over three brokers' replicas: cuts, kills, power failures, deaf brokers and elections; then calm.
+"""Random schedules over three brokers' replicas: partitions, kills, power failures and elections; then recovery.
 
-Any broker may die as long as each partition keeps a live member of its ISR, from which the next leader is taken. Under
-that rule nothing acknowledged with acks=all is lost, nothing that a consumer read changes, and all copies end up equal,
-however much the dead forgot.
+Any broker may die as long as each partition retains a live member of its ISR, from which the next leader is elected.
+Under that rule no record acknowledged with acks=all is lost, no record that a consumer read changes, and all copies
+become equal, whatever the dead brokers lost.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ACTIONS = st.one_of(
 
 
 class Run:
-    """One schedule, and what clients were told in it."""
+    """One schedule, and the responses that clients got in it."""
 
     def __init__(self, fakes: Any) -> None:
         self.world = World(fakes, min_insync_replicas="2", segment_bytes="600")
@@ -83,7 +83,7 @@ class Run:
 
     def hear(self, node: int, _: int) -> None:
         self.world.deaf.discard(node)
-        self.world.tell()
+        self.world.deliver_metadata()
 
     def elect(self, node: int, _: int) -> None:
         if node in self.world.nodes and node in self.world.state().isr:
@@ -99,7 +99,7 @@ class Run:
         self.world.fence(node)
         leader = live[0] if state.leader == node else state.leader
         self.world.change(isr=isr, leader=leader)
-        # What was asked of the dead broker is never answered.
+        # A request to the dead broker is never answered.
         self.waiting = [item for item in self.waiting if item[0].there or item[0].node_id != node]
 
     def start(self, node: int, _: int) -> None:
@@ -118,7 +118,7 @@ class Run:
             self.deleted = max(self.deleted, before)
 
     def consume(self, node: int, _: int) -> None:
-        """Read everything that a consumer may see there; what it saw before is unchanged."""
+        """Read all records visible to a consumer there; records seen before are unchanged."""
         if node not in self.world.nodes:
             return
         partition = self.world.nodes[node].partition()
@@ -135,12 +135,12 @@ class Run:
         self.waiting = [item for item in self.waiting if not item[0].there]
 
     def calm(self) -> None:
-        """End all faults: everybody must get in sync, with everything that was promised."""
+        """End all faults: all replicas must get in sync, with all acknowledged records."""
         self.world.cuts.clear()
         self.world.deaf.clear()
         for node in NODES:
             self.start(node, 0)
-        self.world.tell()
+        self.world.deliver_metadata()
         self.world.settle(*NODES)
         self.produce_to_leader(-1, 1)
         self.world.loop.run_until(lambda: all(answer.there for answer, _ in self.waiting))
@@ -150,8 +150,8 @@ class Run:
         log = leader.partition().log
         stored = contents(leader.log_bytes(log.log_start_offset, log.log_end_offset))
         assert log.log_start_offset <= self.deleted
-        for told in (self.acknowledged, self.served):
-            for offset, value in told.items():
+        for promised in (self.acknowledged, self.served):
+            for offset, value in promised.items():
                 if offset >= log.log_start_offset:
                     assert stored.get(offset) == value, f"offset {offset} held {value!r}"
 
@@ -178,8 +178,8 @@ def test_nothing_promised_is_lost_and_all_copies_are_equal(fakes: Any, part: int
     check()
 
 
-def test_a_follower_of_another_history_ends_inside_the_batch_that_its_leader_begins_with(fakes: Any) -> None:
-    """Deleting records took the epoch from the leader by which it would have told where the two part."""
+def test_diverged_follower_ends_inside_first_batch_of_leader(fakes: Any) -> None:
+    """Deleting records dropped the epoch at the leader that would have shown the divergence."""
     run = Run(fakes)
     for name, first, second in (
         ("produce", 1, 1),  # the follower-to-be has offset 0 in the first epoch

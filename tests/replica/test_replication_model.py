@@ -1,12 +1,13 @@
-"""Three replicas and a controller as a model, driven by chance: nothing acknowledged or served is lost.
+"""Model of three replicas and a controller, driven by random choices: no acknowledged or served record is lost.
 
-The leader's view and the truncation are the real ones; logs are lists of (leader epoch, value), the controller is a few
-lines that elect as Kafka's does (ISR, then eligible leader replicas, KIP-966). Chance chooses who produces, fetches,
-learns of the metadata late, crashes with or without its unflushed tail, and which proposals reach the controller when.
+The leader's view and the truncation are the real ones. Logs are lists of (leader epoch, value). The controller is a few
+lines that elect as Kafka's does (ISR, then eligible leader replicas, KIP-966). Random choices decide which node
+produces, fetches, gets the metadata late, or crashes with or without its unflushed tail, and when proposals reach the
+controller.
 
-At most one replica (min.insync.replicas is two) may have lost its tail since all that was acknowledged was in sync
-again: more than that nobody promises to survive. Who can't say that it lost nothing registers as an unclean one and is
-neither in the ISR nor eligible any more; who was only killed keeps its eligibility.
+At most one replica (min.insync.replicas is two) may have lost its tail since all acknowledged records were in sync
+again: more losses are not survivable. A replica that cannot prove that it lost nothing registers as unclean, and is
+neither in the ISR nor eligible any more; one that was only killed stays eligible.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ replica_ids = st.sampled_from(IDS)
 
 
 class View(NamedTuple):
-    """What the controller decided, as of one partition epoch."""
+    """State decided by the controller, as of one partition epoch."""
 
     leader: int
     leader_epoch: int
@@ -44,7 +45,7 @@ class View(NamedTuple):
 
 
 class Replica:
-    """One broker's copy."""
+    """One broker's replica."""
 
     def __init__(self, number: int, view: View) -> None:
         self.id = number
@@ -71,7 +72,7 @@ class Replica:
         return self.epochs.end_offset_for(epoch, len(self.log))
 
     def follow(self, view: View, now_s: float) -> None:
-        """Learn of what the controller decided."""
+        """Apply the controller's state."""
         if view.partition_epoch < self.view.partition_epoch:
             return
         new_epoch = view.leader_epoch != self.view.leader_epoch or self.leadership is None
@@ -110,12 +111,12 @@ class Cluster(RuleBasedStateMachine):
         for replica in self.replicas.values():
             replica.follow(self.view, self.now_s)
         self.proposals: list[tuple[int, int, IsrChange]] = []
-        """(replica, its broker epoch when it asked, the change)."""
+        """(replica, its broker epoch at the proposal, the change)."""
         self.values = 0
         self.waiting: list[tuple[int, int, int, int]] = []
-        """Produced with acks=all and not answered: (replica, leader epoch, offset, value)."""
+        """Produced with acks=all and not acknowledged: (replica, leader epoch, offset, value)."""
         self.served: dict[int, tuple[int, int]] = {}
-        """What any consumer could have read, by offset."""
+        """Records that any consumer could have read, by offset."""
         self.acknowledged: dict[int, int] = {}
         self.lost_tail: int | None = None
 
@@ -229,7 +230,7 @@ class Cluster(RuleBasedStateMachine):
         return tuple(dict.fromkeys(member for member in candidates if member not in isr))
 
     def decide(self, *, isr: tuple[int, ...], elr: tuple[int, ...]) -> None:
-        """Commit a new ISR, and elect when the leader is not in it."""
+        """Commit a new ISR, and elect a leader if the present one is not in it."""
         view = self.view
         leader, leader_epoch = view.leader, view.leader_epoch
         if leader not in isr:
@@ -254,7 +255,7 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(number=replica_ids)
     def session_expires(self, number: int) -> None:
-        """The controller no longer hears a broker, which may well be alive."""
+        """The controller fences a broker, which may still be alive."""
         if number not in self.view.fenced:
             self.fence(number, unclean=False)
 
@@ -281,7 +282,7 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(number=replica_ids, lose=st.booleans(), keep=st.integers(0, 3))
     def restart(self, number: int, lose: bool, keep: int) -> None:
-        """Come back as a new incarnation, which is registered before it does anything."""
+        """Restart as a new incarnation, which registers before anything else."""
         replica = self.replicas[number]
         if replica.alive:
             return
@@ -300,11 +301,11 @@ class Cluster(RuleBasedStateMachine):
         replica.view = self.view._replace(leader=-1, partition_epoch=-1)
         replica.follow(self.view, self.now_s)
 
-    # --- what must hold --------------------------------------------------------------------------------------------
+    # --- invariants ------------------------------------------------------------------------------------------------
 
     @invariant()
     def what_was_served_stays(self) -> None:
-        """Every offset below a high watermark shows one record for ever."""
+        """Every offset below a high watermark always has the same record."""
         for replica in self.replicas.values():
             if not replica.alive:
                 continue
@@ -323,7 +324,7 @@ class Cluster(RuleBasedStateMachine):
 
     @invariant()
     def a_leader_has_all_that_was_served(self) -> None:
-        """Who may lead holds everything, also who might be elected next."""
+        """Every leader has all served records, and so has every replica that might be elected next."""
         view = self.view
         for member in (*view.isr, *view.elr):
             if self.replicas[member].broker_epoch != view.broker_epoch(member):
@@ -335,19 +336,19 @@ class Cluster(RuleBasedStateMachine):
 
     @invariant()
     def replicas_agree_below_the_lowest_high_watermark(self) -> None:
-        """They hold the same there."""
+        """The replicas have the same records there."""
         low = min(replica.high_watermark for replica in self.replicas.values())
         logs = {tuple(replica.log[:low]) for replica in self.replicas.values()}
         assert len(logs) == 1
 
     @invariant()
     def losses_are_made_good(self) -> None:
-        """Who lost its tail may lose another, or somebody else may, once it is in sync again."""
+        """A replica that lost its tail may lose another, or another replica may, once it is in sync again."""
         if self.lost_tail is not None and self.lost_tail in self.view.isr and len(self.view.isr) >= MIN_ISR:
             self.lost_tail = None
 
     def teardown(self) -> None:
-        """Once faults stop, everything gets through: no partition stays stuck."""
+        """Once faults stop, everything is replicated: no partition stays stuck."""
         for number in IDS:
             if not self.replicas[number].alive:
                 self.restart(number, False, 0)

@@ -1,5 +1,6 @@
-"""Transactions on several replicas: followers and new leaders know what the leader knew, and the last stable offset
-waits for what is replicated."""
+"""Transactions on several replicas: followers and new leaders have the leader's state, and the last stable offset
+waits for replication.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def end(partition: Partition, producer_id: int, *, committed: bool, producer_epo
 
 
 def state(partition: Partition) -> Any:
-    """What must be the same on every replica: producers, what is open, what was aborted."""
+    """State that must be equal on every replica: producers, open and aborted transactions."""
     log = partition.log
     entries = {
         producer_id: (
@@ -64,7 +65,7 @@ def state(partition: Partition) -> Any:
     return entries, log.producers.transactions.open_transactions(), aborted
 
 
-def test_followers_know_what_the_leader_knows(make_world: MakeWorld) -> None:
+def test_followers_have_transaction_state_of_leader(make_world: MakeWorld) -> None:
     world = make_world(segment_bytes="300")
     leader = world.nodes[1].partition()
     for number in range(5):
@@ -79,7 +80,7 @@ def test_followers_know_what_the_leader_knows(make_world: MakeWorld) -> None:
         assert state(world.nodes[node].partition()) == state(leader)
 
 
-def test_a_new_leader_goes_on_with_what_is_open(make_world: MakeWorld) -> None:
+def test_new_leader_continues_open_transactions(make_world: MakeWorld) -> None:
     world = make_world()
     write(world.nodes[1].partition(), 7)
     world.settle(1, 2, 3)
@@ -114,7 +115,7 @@ def test_a_marker_holds_its_readers_until_it_is_replicated(make_world: MakeWorld
     assert leader.last_stable_offset == 2
 
 
-def test_what_only_the_old_leader_decided_is_open_again(make_world: MakeWorld) -> None:
+def test_transaction_decided_by_old_leader_only_reopens(make_world: MakeWorld) -> None:
     world = make_world()
     leader = world.nodes[1].partition()
     write(leader, 7)
@@ -133,7 +134,7 @@ def test_what_only_the_old_leader_decided_is_open_again(make_world: MakeWorld) -
         assert node.partition().last_stable_offset == 0
 
 
-def test_who_does_not_lead_ends_and_begins_nothing(make_world: MakeWorld) -> None:
+def test_follower_rejects_transaction_writes(make_world: MakeWorld) -> None:
     world = make_world()
     follower = world.nodes[2].partition()
     for refused in (
@@ -145,7 +146,7 @@ def test_who_does_not_lead_ends_and_begins_nothing(make_world: MakeWorld) -> Non
         assert failure.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_too_few_in_sync_refuse_a_marker(make_world: MakeWorld) -> None:
+def test_marker_is_rejected_below_min_isr(make_world: MakeWorld) -> None:
     world = make_world()
     leader = world.nodes[1].partition()
     write(leader, 7)

@@ -1,7 +1,7 @@
-"""Brokers' replicas joined in memory: real logs and handlers, a network and a controller of a few lines, virtual time.
+"""In-memory cluster of replicas: real logs and handlers, a simple network and controller, virtual time.
 
-What a broker is here: its log manager on a disk in memory, its replica manager, a dispatcher with Produce, Fetch and
-ListOffsets. The controller does what it is told, and commits ISR changes that are built on its newest state.
+A broker here has its log manager on a disk in memory, its replica manager, a dispatcher with Produce, Fetch and
+ListOffsets. The controller is scripted by the test, and commits ISR changes that are based on its newest state.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Timer:
 
 
 class VirtualLoop:
-    """Scheduler and clock: time passes only from one event to the next."""
+    """Scheduler and clock: time advances only from one event to the next."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -136,7 +136,7 @@ class VirtualLoop:
 
 
 class SoonPool:
-    """Blocking work is done in a later turn."""
+    """Pool that runs blocking work in a later tick."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -155,7 +155,7 @@ class SoonPool:
 
 
 class Channel:
-    """A connection as the dispatcher sees it."""
+    """A connection for the dispatcher."""
 
     _ids = itertools.count(1)
 
@@ -173,7 +173,7 @@ class Channel:
             self.answered(data)
 
     def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
-        """Nodes are under no quotas of clients."""
+        """Ignored: nodes have no client quotas."""
 
     def close(self, reason: str) -> None:
         if not self.closed:
@@ -348,7 +348,7 @@ class Node:
         return self.replicas.find(TOPIC, index)
 
     def log_bytes(self, start: int, end: int, index: int = 0) -> bytes:
-        """Everything stored of the batches in a range of offsets."""
+        """Return all stored bytes of the batches in a range of offsets."""
         log = self.partition(index).log
         out = bytearray()
         while start < end:
@@ -365,7 +365,7 @@ class Node:
 
 
 class World:
-    """The cluster. `controller_refuses` is asked for the error code of each ISR change."""
+    """The cluster. `controller_refuses` returns the error code for each ISR change."""
 
     def __init__(self, fakes: Any, *, settings: ReplicationSettings | None = None, **configs: str) -> None:
         self.loop = VirtualLoop()
@@ -378,7 +378,7 @@ class World:
         self.connections: list[MemoryConnection] = []
         self.cuts: set[frozenset[int]] = set()
         self.deaf: set[int] = set()
-        """Nodes that hear nothing of the metadata."""
+        """Nodes that do not get the metadata."""
         self.isr_changes: list[tuple[int, ...]] = []
         self.controller_refuses: Callable[[AlterPartitionRequest], int] = lambda request: 0
         self._epochs = itertools.count(100)
@@ -392,7 +392,7 @@ class World:
     # --- brokers ---------------------------------------------------------------------------------------------------
 
     def start(self, node_id: int, rack: str | None = None) -> Node:
-        """A new incarnation, on the disk of the last one."""
+        """Start a new incarnation on the disk of the last one."""
         disk = self.disks.get(node_id)
         if disk is None:
             disk = self.disks[node_id] = self.fakes.Disk(self.loop)
@@ -416,7 +416,7 @@ class World:
         return node
 
     def kill(self, node_id: int, *, power: bool = False) -> None:
-        """End a broker with everything it knew; with `power` the disk forgets what was not synced."""
+        """End a broker with its memory; with `power` the disk loses unsynced data."""
         node = self.nodes.pop(node_id)
         node.replicas.stop()
         for channel in node.clients:
@@ -443,8 +443,8 @@ class World:
             behind = node.publisher.image.offset < self.image.offset - 1
             node.publisher.publish(self.image, all_changes(self.image) if behind else changes)
 
-    def tell(self) -> None:
-        """Let everybody who missed something hear of it."""
+    def deliver_metadata(self) -> None:
+        """Deliver the missed metadata to all nodes."""
         self.publish(MetadataChanges())
 
     def create_topic(self, replicas: tuple[int, ...] = (1, 2, 3), partitions: int = 1) -> None:
@@ -457,7 +457,7 @@ class World:
         self.publish(changes, topics={TOPIC: topic}, topics_by_id={TOPIC_ID: topic})
 
     def change(self, index: int = 0, **fields: Any) -> None:
-        """Commit a new state of a partition; a new leader brings a new epoch."""
+        """Commit a new state of a partition; a new leader gets a new epoch."""
         topic = self.image.topics[TOPIC]
         old = topic.partitions[index]
         epoch = old.leader_epoch + (fields.get("leader", old.leader) != old.leader or "bump" in fields)
@@ -510,7 +510,7 @@ class World:
         return ErrorCode.NONE
 
     def assign_directories(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
-        """Who lies in no directory is not in the ISR, and leads nothing, unless nobody else is in it."""
+        """A replica in no directory is not in the ISR and leads nothing, unless it is the only one in the ISR."""
         for directory in request.directories:
             for asked in [asked for topic in directory.topics for asked in topic.partitions]:
                 state, broker_id = self.state(asked.partition_index), request.broker_id
@@ -531,7 +531,7 @@ class World:
     # --- clients ---------------------------------------------------------------------------------------------------
 
     def ask(self, node_id: int, message: object, version: int = 0) -> Answer:
-        """Send a request to a broker as a client does."""
+        """Send a request to a broker like a client."""
         version = version or NEWEST[type(message)]
         key = KEYS[type(message)]
         frame = encode_request(key, version, 1, "client", message)
@@ -556,7 +556,7 @@ class World:
         return ProduceAnswer(node_id, self.ask(node_id, request, 12))
 
     def delete_records(self, node_id: int, before: int, timeout_ms: int = 30_000) -> DeleteAnswer:
-        """Let the log begin at `before`."""
+        """Raise the log start offset to `before`."""
         asked = DeleteRecordsPartition(partition_index=0, offset=before)
         request = DeleteRecordsRequest(
             topics=[DeleteRecordsTopic(name=TOPIC, partitions=[asked])], timeout_ms=timeout_ms
@@ -564,7 +564,7 @@ class World:
         return DeleteAnswer(self.ask(node_id, request))
 
     def fetch(self, node_id: int, offset: int, rack: str = "", version: int = 12, **fields: Any) -> PartitionData:
-        """Read as a consumer that does not wait."""
+        """Fetch like a consumer, without waiting."""
         asked = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, **fields)
         request = FetchRequest(
             max_bytes=1 << 20, rack_id=rack, topics=[FetchTopic(topic=TOPIC, partitions=[asked])], session_epoch=-1
@@ -579,7 +579,7 @@ class World:
     # --- what tests wait for ---------------------------------------------------------------------------------------
 
     def in_sync(self, *nodes: int, index: int = 0) -> bool:
-        """Whether these replicas hold the same, all of it committed, and are the whole ISR."""
+        """Return whether these replicas are equal and fully committed, and are the whole ISR."""
         leader = self.nodes[self.state(index).leader].partition(index)
         end = leader.log.log_end_offset
         return (
@@ -590,7 +590,7 @@ class World:
         )
 
     def settle(self, *nodes: int, index: int = 0) -> None:
-        """Wait until these replicas are in sync, and compare what they hold."""
+        """Wait until these replicas are in sync, and compare their records."""
         self.loop.run_until(lambda: self.in_sync(*nodes, index=index))
         logs = [self.nodes[node].partition(index).log for node in nodes]
         start, end = max(log.log_start_offset for log in logs), logs[0].log_end_offset
@@ -618,7 +618,7 @@ class ControllerOf:
 
 
 class Answer:
-    """The answer to a client's request, now or later."""
+    """The response to a client's request, now or later."""
 
     def __init__(self, loop: VirtualLoop, key: int, version: int) -> None:
         self._loop = loop
@@ -643,7 +643,7 @@ class Answer:
 
 
 class ProduceAnswer:
-    """The answer for one batch."""
+    """The response for one batch."""
 
     def __init__(self, node_id: int, answer: Answer) -> None:
         self.node_id = node_id
@@ -660,7 +660,7 @@ class ProduceAnswer:
 
 
 class DeleteAnswer:
-    """The answer to one deletion."""
+    """The response to one deletion."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer

@@ -18,5 +18,5 @@ def test_setting_without_effect_warns_when_it_changes(caplog: pytest.LogCaptureF
         config.use(image)
     (record,) = caplog.records
     assert record.getMessage() == (
-        "num.io.threads has no effect: one event loop serves everything, there are no thread pools to size"
+        "num.io.threads has no effect: one event loop serves all requests, without thread pools"
     )

@@ -188,7 +188,7 @@ def test_levels_are_chosen_by_a_release_and_by_name(
 @pytest.mark.parametrize(
     ("release", "named", "message"),
     [
-        ("3.2", {}, "--release-version 3.2 is no version of the metadata: name one from 3.3-IV3 to 4.4-IV2"),
+        ("3.2", {}, "--release-version 3.2 is not a metadata version: use one from 3.3-IV3 to 4.4-IV2"),
         (None, {"metadata.version": "20"}, "is named by --release-version"),
         (None, {"share.version": "1"}, "is none that can be chosen: those are group.version"),
         (None, {"group.version": "2"}, "it has the levels 0 to 1"),

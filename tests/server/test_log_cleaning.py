@@ -178,7 +178,7 @@ def test_cleaner_report_file_is_read_after_a_restart(scheduler, disk, cleaning):
     cleaning.cleaner.reports["bad", 0] = done
     scheduler.run()
     reported = parse_report(disk.read_bytes(path), path)
-    assert reported == (5000, [("bad", 0, "waiting", "the cleaner has not looked at it yet", -1, done)])
+    assert reported == (5000, [("bad", 0, "waiting", "the cleaner has not checked it yet", -1, done)])
     disk.unlink(path)
     scheduler.run()
     assert not disk.exists(path), "nothing has changed"

@@ -1,4 +1,4 @@
-"""Fakes that storage is tested on: a clock that stands still, and a disk in memory that can crash, fill up and fail.
+"""Fakes for storage tests: a clock under control of the test, and a disk in memory that can crash, fill up and fail.
 
 The disk is the simulator's (`simulation.file_system`). Test modules get the classes by the session fixture `fakes`.
 """
@@ -18,7 +18,7 @@ from ottla.storage.files.log_config import LogConfig
 
 
 class FakeClock:
-    """Wall time that moves when a test says so."""
+    """Wall time under the control of a test."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.now_ms = now_ms
@@ -31,7 +31,7 @@ class FakeClock:
 
 
 class FakeRng:
-    """A deterministic sequence (xorshift); the same seed gives the same."""
+    """A deterministic sequence (xorshift) by seed."""
 
     def __init__(self, seed: int = 1) -> None:
         self._state = seed * 2654435761 % 2**64 or 1
@@ -52,7 +52,7 @@ class FakeRng:
 
 
 class InlinePool:
-    """A blocking pool that runs its work when told to."""
+    """Blocking pool that runs its work on demand."""
 
     def __init__(self) -> None:
         self.queue: list[tuple[Callable, Callable]] = []
@@ -75,7 +75,7 @@ class InlinePool:
 
 
 class CrashDisk(MemoryDisk):
-    """A disk that fills up, fails where a test says so and loses power, with its file system at hand."""
+    """A disk that a test can fill up, fail and cut off power, with its file system accessible."""
 
     def __init__(self, clock: FakeClock, capacity: int = CAPACITY_BYTES) -> None:
         super().__init__(FileSystem(clock))
@@ -99,24 +99,24 @@ class CrashDisk(MemoryDisk):
         return self.files.locked
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        """Put a file there, durable."""
+        """Create a durable file."""
         self.files.change((path, Inode(data), True))
         self.files.sync_directory(posixpath.dirname(path))
 
     def crash(self, rng: FakeRng) -> None:
-        """Power failure: forget what was not durable, as far as chance wants."""
+        """Power failure: drop volatile data, as far as the random choices decide."""
         self.files.lose_power(rng)
         self.open_count = 0
 
 
 def make_batch(timestamp: int, count: int = 1, size: int = 20, key: bytes | None = b"k", **options) -> bytearray:
-    """A batch of `count` records of `size` bytes each, timestamps rising by 1 ms."""
+    """Build a batch of `count` records of `size` bytes each, with timestamps rising by 1 ms."""
     records = [RecordData(timestamp + number, key, bytes([number % 251]) * size) for number in range(count)]
     return build_batch(records, **options)
 
 
 def open_manager(disk, clock, rng=None, directory="/data", config: LogConfig | None = None, **options) -> LogManager:
-    """A log manager with its logs loaded."""
+    """Return a log manager with its logs loaded."""
     manager = LogManager(disk, clock, rng or FakeRng(7), directory.split(","), default_config=config, **options)
     manager.open(node_id=1)
     manager.load_logs()
@@ -124,7 +124,7 @@ def open_manager(disk, clock, rng=None, directory="/data", config: LogConfig | N
 
 
 def read_log(log, offset: int | None = None, end: int | None = None) -> list:
-    """All batches from `offset` (the log start) on, as (base offset, last offset, bytes behind the leader epoch)."""
+    """Return all batches from `offset` (the log start) on: (base, last offset, bytes behind the leader epoch)."""
     from ottla.record.batch import iter_batches
 
     position = log.log_start_offset if offset is None else offset

@@ -1,4 +1,4 @@
-"""What an append accepts, what it refuses and with which error, and that a failing disk leaves no trace."""
+"""Appends: accepted and rejected batches with their errors, and that a failing disk leaves no trace."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def refused(log, batch: bytearray, **options) -> ErrorCode:
     return failure.value.code
 
 
-def test_offsets_and_epoch_are_patched_in_place_and_the_rest_stays(fakes, log, clock):
+def test_append_patches_only_offset_and_epoch(fakes, log, clock):
     for expected in (0, 3):
         batch = fakes.make_batch(clock.now_ms, 3, compression="zstd")
         before = bytes(batch)
@@ -64,7 +64,7 @@ def test_a_batch_inside_a_larger_buffer(fakes, log, clock):
     assert fakes.read_log(log) == [(0, 1, bytes(batch[16:]))]
 
 
-def test_the_buffer_can_be_resized_after_an_append_and_after_a_refusal(fakes, log, clock):
+def test_buffer_is_resizable_after_append_and_rejection(fakes, log, clock):
     batch = fakes.make_batch(clock.now_ms)
     append(log, batch)
     batch.extend(b"more")
@@ -150,7 +150,7 @@ def test_the_same_codec_keeps_the_bytes(fakes, open_log, clock):
     assert fakes.read_log(log) == [(0, 2, bytes(batch[16:]))]
 
 
-def test_the_brokers_own_batches_may_be_control_records_and_several(fakes, log, clock):
+def test_broker_batches_may_be_several_and_control(fakes, log, clock):
     control = fakes.make_batch(clock.now_ms, is_control=True)
     both = control + fakes.make_batch(clock.now_ms, 2)
     result = append(log, both, epoch=3, client=False)
@@ -197,7 +197,7 @@ def test_time_based_roll_without_timestamps_counts_from_creation(open_log, clock
 class TestFollower:
     def test_offsets_and_epochs_are_kept_and_a_cut_batch_is_left_out(self, fakes, log, clock):
         first = fakes.make_batch(clock.now_ms, 2, base_offset=0, leader_epoch=3)
-        second = fakes.make_batch(clock.now_ms, 1, base_offset=5, leader_epoch=4)  # compaction left a gap
+        second = fakes.make_batch(clock.now_ms, 1, base_offset=5, leader_epoch=4)  # a gap of compaction
         data = first + second + second[:30]
         result = log.append_as_follower(data, 0, len(data))
         assert (result.base_offset, result.last_offset) == (0, 5)
@@ -224,8 +224,8 @@ class TestFollower:
         assert log.log_end_offset == 1
 
     @pytest.mark.parametrize("offset", [2, 4, 9, 10])
-    def test_a_cut_where_offsets_are_missing_leaves_no_end_that_is_not_there(self, fakes, log, clock, offset):
-        """The batch behind the gap may have a wrong offset, and hold what is missing."""
+    def test_truncation_within_gap_ends_at_existing_batch(self, fakes, log, clock, offset):
+        """The batch behind the gap may have a wrong offset, and contain the missing records."""
         data = fakes.make_batch(clock.now_ms, 2, base_offset=0) + fakes.make_batch(clock.now_ms, 3, base_offset=9)
         log.append_as_follower(data, 0, len(data))
         assert log.truncate_to(offset)
@@ -235,19 +235,19 @@ class TestFollower:
         ("base_offset", "epoch", "policy", "gaps_allowed", "following", "taken"),
         [
             (2, 4, "delete", False, None, True),
-            (2, 5, "delete", False, None, False),  # nobody leads in it yet
+            (2, 5, "delete", False, None, False),  # no leader epoch there yet
             (2, 2, "delete", False, None, False),  # the log has a later one
-            (2, -1, "delete", False, None, True),  # none, as of old
+            (2, -1, "delete", False, None, True),  # none, as in old logs
             (3, 4, "delete", False, 4, False),
             (3, 4, "delete", True, None, False),
             (3, 4, "delete", True, 4, True),
-            (3, 4, "delete", True, 3, False),  # of which one must be wrong
+            (3, 4, "delete", True, 3, False),  # one of them must be wrong
             (3, 4, "compact", False, None, True),
             (3, 4, "compact", False, 4, True),
             (3, 4, "compact", False, 3, False),
         ],
     )
-    def test_what_no_crc_covers_has_to_be_possible(
+    def test_unchecksummed_fields_are_validated(
         self, fakes, open_log, clock, base_offset, epoch, policy, gaps_allowed, following, taken
     ):
         log = open_log(cleanup_policy=frozenset({policy}))
@@ -293,8 +293,8 @@ class TestProducers:
         append(log, self.batch(fakes, clock, 0, epoch=3))
         assert refused(log, self.batch(fakes, clock, 1, epoch=2)) == ErrorCode.INVALID_PRODUCER_EPOCH
 
-    def test_the_time_of_the_append_is_what_is_remembered(self, fakes, disk, clock, open_log):
-        """Also by a replica and after a restart, which read it from the batch."""
+    def test_append_time_is_remembered_for_duplicates(self, fakes, disk, clock, open_log):
+        """Also on a replica and after a restart, which read it from the batch."""
         log = open_log(message_timestamp_type="LogAppendTime")
         batch = fakes.make_batch(1000, producer_id=9, producer_epoch=0, base_sequence=0)
         append(log, bytearray(batch))
@@ -307,7 +307,7 @@ class TestProducers:
         restarted = fakes.open_manager(disk, clock, config=log.config).get_log("t", 0)
         assert restarted.producers.get(9).batches == log.producers.get(9).batches
 
-    def test_batch_with_same_start_and_other_length_is_no_duplicate(self, fakes, log, clock):
+    def test_batch_of_other_length_is_not_a_duplicate(self, fakes, log, clock):
         append(log, self.batch(fakes, clock, 0, 2))
         append(log, self.batch(fakes, clock, 2))
         assert refused(log, self.batch(fakes, clock, 0, 1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -341,8 +341,8 @@ class TestDiskTrouble:
         assert [batch[0] for batch in fakes.read_log(log)] == [0, 1]
 
     @pytest.mark.parametrize("full", ["leader-epoch-checkpoint", "recovery-point-offset-checkpoint"])
-    def test_a_full_disk_refuses_a_truncation_before_anything_went(self, fakes, disk, log, clock, full):
-        """What is cut must not be taken for a duplicate later, and what is not must be."""
+    def test_full_disk_rejects_truncation_unchanged(self, fakes, disk, log, clock, full):
+        """A truncated batch must not count as a duplicate later, and a remaining one must."""
         batches = [
             fakes.make_batch(clock.now_ms, producer_id=9, producer_epoch=0, base_sequence=number) for number in range(3)
         ]
@@ -367,7 +367,7 @@ class TestDiskTrouble:
         append(log, fakes.make_batch(clock.now_ms))
         assert [batch[0] for batch in fakes.read_log(log)] == [7]
 
-    def test_a_truncation_that_went_half_way_ends_appends_and_not_reads(self, fakes, disk, log, clock):
+    def test_interrupted_truncation_stops_appends_but_not_reads(self, fakes, disk, log, clock):
         append(log, fakes.make_batch(clock.now_ms))
         new = "00000000000000000007.log"
         disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if path.endswith(new) else None
@@ -389,7 +389,7 @@ class TestDiskTrouble:
         assert [batch[0] for batch in fakes.read_log(log)] == [0, 1, 2]
         assert len(log.segments) == 2
 
-    def test_an_io_error_ends_appends_and_not_reads(self, fakes, disk, log, clock):
+    def test_io_error_stops_appends_but_not_reads(self, fakes, disk, log, clock):
         append(log, fakes.make_batch(clock.now_ms))
         disk.fault = lambda action, path: OSError(errno.EIO, "bad block") if action == "append" else None
         assert refused(log, fakes.make_batch(clock.now_ms)) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -398,7 +398,7 @@ class TestDiskTrouble:
         assert refused(log, fakes.make_batch(clock.now_ms)) == ErrorCode.KAFKA_STORAGE_ERROR
         assert len(fakes.read_log(log)) == 1
 
-    def test_a_torn_append_that_stays_ends_appends(self, fakes, disk, log, clock):
+    def test_torn_append_that_remains_stops_appends(self, fakes, disk, log, clock):
         append(log, fakes.make_batch(clock.now_ms))
         disk.capacity -= disk.room() - 30
         disk.fault = lambda action, path: OSError(errno.EIO, "bad block") if action == "truncate" else None

@@ -1,4 +1,4 @@
-"""What of a log may be cleaned, when it is due, and what the checkpoint of cleaned offsets says at a start."""
+"""Cleanable range of a log, due passes, and the checkpoint of cleaned offsets at a start."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def manager(fakes, disk, clock):
 
 @pytest.fixture
 def log(fakes, manager, clock):
-    """Five segments of two batches, an hour from batch to batch; all but the last segment are durable."""
+    """Five segments of two batches, an hour from batch to batch; all except the last segment are durable."""
     log = manager.create_log("t", 0, bytes(16))
     for _ in range(10):
         batch = fakes.make_batch(clock.now_ms)
@@ -48,7 +48,7 @@ def test_all_inactive_segments_are_cleanable(log, clock):
     assert found == (0, 8, 0, sum(sizes[:4]), 0, "")
 
 
-def test_what_was_cleaned_counts_as_clean(log, clock):
+def test_cleaned_range_is_not_dirty(log, clock):
     sizes = [segment.size_bytes for segment in log.segments]
     found = cleanable_range(log, 6, clock.now_ms)
     assert (found.end_offset, found.clean_bytes, found.cleanable_bytes) == (8, sum(sizes[:3]), sizes[3])
@@ -100,7 +100,7 @@ def test_a_segment_waits_for_transactions_that_are_open(fakes, log, clock):
     assert end_of_range(log, clock.now_ms) == log.active_segment.base_offset == 11
 
 
-def test_nothing_is_cleaned_while_an_abort_is_known_in_memory_only(fakes, log, clock, disk):
+def test_log_is_not_cleaned_while_abort_is_only_in_memory(fakes, log, clock, disk):
     append_transactional(fakes, log, clock)
     disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if path.endswith(".txnindex") else None
     abort(log, clock)
@@ -126,7 +126,7 @@ def test_a_segment_waits_until_it_is_durable(fakes, manager, clock):
     assert end_of_range(log, clock.now_ms) == 4
 
 
-def test_a_segment_waits_as_long_as_a_record_of_it_may_not_be_cleaned(log, clock):
+def test_segment_waits_for_min_compaction_lag(log, clock):
     # It is hour 10; the newest records of the segments are of the hours 1, 3, 5, 7, 9.
     log.config = CONFIG._replace(min_compaction_lag_ms=5 * HOUR)
     assert end_of_range(log, clock.now_ms) == 6
@@ -136,9 +136,9 @@ def test_a_segment_waits_as_long_as_a_record_of_it_may_not_be_cleaned(log, clock
     assert end_of_range(log, clock.now_ms + 10 * HOUR) == 8
 
 
-def test_a_record_that_waited_too_long_makes_a_pass_due_whatever_the_ratio(log, clock):
+def test_overdue_record_makes_pass_due_below_ratio(log, clock):
     log.config = CONFIG._replace(max_compaction_lag_ms=4 * HOUR)
-    found = cleanable_range(log, 6, clock.now_ms)  # whose first record is of hour 6
+    found = cleanable_range(log, 6, clock.now_ms)  # its first record is of hour 6
     assert found.overdue_ms == 0
     assert not found.is_due(1.0)
     found = cleanable_range(log, 6, clock.now_ms + 1)
@@ -146,7 +146,7 @@ def test_a_record_that_waited_too_long_makes_a_pass_due_whatever_the_ratio(log, 
     assert found.is_due(1.0)
 
 
-def test_an_active_segment_is_closed_when_its_first_record_waited_too_long(fakes, log, clock):
+def test_active_segment_rolls_when_first_record_is_overdue(fakes, log, clock):
     log.config = CONFIG._replace(max_compaction_lag_ms=4 * HOUR)
     assert not roll_overdue(log, clock.now_ms + 2 * HOUR)  # its first record is of hour 8
     assert roll_overdue(log, clock.now_ms + 2 * HOUR + 1)
@@ -157,7 +157,7 @@ def test_an_active_segment_is_closed_when_its_first_record_waited_too_long(fakes
 
 
 @pytest.mark.parametrize(("policy", "segment_count"), [("compact", 2), ("delete", 1)])
-def test_an_append_closes_a_compacted_segment_after_the_longest_wait(fakes, manager, clock, policy, segment_count):
+def test_append_rolls_segment_after_max_compaction_lag(fakes, manager, clock, policy, segment_count):
     config = CONFIG._replace(max_compaction_lag_ms=HOUR, cleanup_policy=frozenset({policy}))
     log = manager.create_log("t", 0, bytes(16), config)
     for _ in range(2):
@@ -173,11 +173,11 @@ def test_without_a_checkpoint_all_is_dirty(log):
     assert first_dirty_offset(log, 4) == 4
 
 
-def test_a_checkpoint_behind_the_end_says_nothing(log, caplog):
+def test_checkpoint_behind_log_end_is_ignored(log, caplog):
     assert first_dirty_offset(log, 10) == 10
     assert not caplog.records
     assert first_dirty_offset(log, 11) == 0
-    assert "t-0 was cleaned up to offset 11, and ends at 10" in caplog.text
+    assert "t-0 was cleaned up to offset 11 but ends at 10" in caplog.text
 
 
 @pytest.mark.parametrize(("policy", "warnings"), [({"compact"}, 1), ({"compact", "delete"}, 0)])
@@ -234,14 +234,14 @@ class TestCheckpoint:
         disk.fault = lambda action, path: None
         assert due(checkpoint).offsets == {("t", 0): 1}
 
-    def test_a_damaged_one_says_nothing(self, disk, manager, caplog):
+    def test_damaged_cleaner_checkpoint_is_ignored(self, disk, manager, caplog):
         disk.write_bytes(CHECKPOINT, b"0\n1\nt 0 x\n")
         checkpoint = CleanerCheckpoint(disk, CHECKPOINT)
         checkpoint.read()
         assert checkpoint.get(("t", 0)) is None
         assert CHECKPOINT in caplog.text
 
-    def test_a_truncation_takes_back_what_is_cut_and_a_deletion_all(self, manager, log):
+    def test_truncation_lowers_and_deletion_removes_entry(self, manager, log):
         checkpoint = manager.cleaner_checkpoint
         checkpoint.put(("t", 0), 8)
         log.truncate_to(9)
@@ -257,7 +257,7 @@ MARK = ":ottla:no-gaps-above 0 0"
 
 
 class TestMissingOffsets:
-    """A start from segments at 0, 2, 6 and 8, since that at 4 is gone."""
+    """A start from segments at 0, 2, 6 and 8, since the one at 4 is lost."""
 
     def start(self, fakes, disk, clock, points: list[str]):
         for suffix in (".log", ".index", ".timeindex"):
@@ -272,18 +272,18 @@ class TestMissingOffsets:
             ([MARK, "t 0 5"], True, 4),  # the end of a segment was lost
             ([MARK, "t 0 6"], True, 10),  # it was cleaned
             (["t 0 5"], True, 10),  # Apache Kafka's cleaner goes beyond its recovery points on disk
-            ([MARK], True, 10),  # the log was brought here
-            ([MARK], False, 4),  # or is so new that nothing of it was ever flushed
+            ([MARK], True, 10),  # the log was copied here
+            ([MARK], False, 4),  # or it is new and was never flushed
             ([], False, 10),
         ],
     )
-    def test_they_are_lost_above_the_recovery_point(self, fakes, log, disk, clock, points, has_epochs, end_offset):
+    def test_gaps_above_recovery_point_are_losses(self, fakes, log, disk, clock, points, has_epochs, end_offset):
         if not has_epochs:
             disk.unlink("/data/t-0/leader-epoch-checkpoint")
         manager = self.start(fakes, disk, clock, points)
         assert manager.get_log("t", 0).log_end_offset == end_offset
 
-    def test_the_mark_comes_once_all_of_them_are_below_the_recovery_points(self, fakes, log, disk, clock):
+    def test_mark_is_set_once_gaps_are_below_recovery_points(self, fakes, log, disk, clock):
         manager = self.start(fakes, disk, clock, ["t 0 5"])
         manager.write_checkpoints()
         assert read_offsets(disk, POINTS) == {("t", 0): 5}
@@ -291,7 +291,7 @@ class TestMissingOffsets:
         manager.write_checkpoints()
         assert read_offsets(disk, POINTS) == {NO_GAPS_ABOVE: 0, ("t", 0): 10}
 
-    def test_those_to_come_have_their_recovery_point_first(self, fakes, log, manager, disk, clock):
+    def test_recovery_point_precedes_new_gap(self, fakes, log, manager, disk, clock):
         directory = manager.directories[0]
         older = directory.recovery_points_due()
         assert manager.before_gaps(("t", 1), 8) is None
@@ -302,26 +302,26 @@ class TestMissingOffsets:
         log.append_as_leader(batch, 0, len(batch), 0)
         manager.before_gaps(("t", 0), 11)()
         assert read_offsets(disk, POINTS) == {("t", 0): 10}, "the mark can't be there until the flush"
-        assert not directory.write_off_loop(older), "what is older than the file is passed over"
+        assert not directory.write_off_loop(older), "content older than the file is ignored"
 
-    def test_a_new_log_is_named_soon(self, manager, log):
+    def test_new_log_gets_recovery_point_entry_soon(self, manager, log):
         directory = manager.directories[0]
         assert ("t", 0) in directory.points_of_new_logs_due().offsets
         assert directory.points_of_new_logs_due() is None
 
 
 def test_a_follower_rolls_at_its_end_and_not_at_the_next_batch(fakes, log, clock):
-    """Else offsets that its leader had compacted away would look like the lost end of a segment."""
+    """Otherwise offsets that its leader had compacted away would look like the lost end of a segment."""
     batch = bytearray(fakes.make_batch(clock.now_ms))
-    for offset, base_offset in ((100, 10), (1 << 32, 1 << 32)):  # that is too far for a segment's relative offsets
+    for offset, base_offset in ((100, 10), (1 << 32, 1 << 32)):  # too far for a segment's relative offsets
         batch[:8] = offset.to_bytes(8)
         log.writer.append_as_follower(batch, 0, len(batch))
         assert (log.active_segment.base_offset, log.log_end_offset) == (base_offset, offset + 1)
 
 
 @pytest.mark.parametrize(("entry", "end_offset"), [(b"0\n1\nt 0 0\n", 10), (b"0\n0\n", 4)])
-def test_a_start_takes_no_gap_of_a_cleaned_log_for_a_lost_tail(fakes, log, disk, clock, entry, end_offset):
-    """The topic is compacted no more, and where its flushes ended is lost: so all segments are walked."""
+def test_gap_in_cleaned_log_is_not_a_lost_tail(fakes, log, disk, clock, entry, end_offset):
+    """The topic is no longer compacted, and the end of its flushes is lost: so all segments are scanned."""
     log.flush()
     for suffix in (".log", ".index", ".timeindex"):
         disk.unlink(f"/data/t-0/{4:020d}{suffix}")

@@ -1,4 +1,4 @@
-"""The cleaner against a dictionary: what stays, where it stays, and that a crash at any step loses nothing."""
+"""The cleaner compared with a dictionary: surviving records and their offsets, and crashes at any step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PATH = "/data/t-0"
 
 
 class Partition:
-    """One compacted log that is written as a follower does, and cleaned."""
+    """One compacted log that is written like a follower's, and cleaned."""
 
     def __init__(self, fakes) -> None:
         self.fakes = fakes
@@ -53,7 +53,7 @@ class Partition:
         self.log = self.manager.get_log("t", 0)
 
     def append(self, records, compression="none", **options) -> int:
-        """Records as (key, value); the base offset."""
+        """Append records as (key, value); returns the base offset."""
         self.clock.now_ms += 10
         offset = self.log.log_end_offset
         data = [RecordData(self.clock.now_ms + number, *record) for number, record in enumerate(records)]
@@ -103,7 +103,7 @@ class Partition:
         )._replace(**changes)
 
     def clean(self, **changes) -> int:
-        """A round as the owner of a log runs it; how many segments were taken in."""
+        """Run a pass like the owner of a log; returns the number of segments swapped in."""
         folder = self.log.folder
         owned = self.log.begin_cleaning()
         cleaning = Cleaning(self.round(**changes), Folder(Descriptors(self.disk, 8), folder.path), lambda count: None)
@@ -135,13 +135,13 @@ class Partition:
         return found
 
     def records(self) -> list[tuple[int, bytes | None, bytes | None]]:
-        """(offset, key, value) of all that is there, aborted or not, in the order of reading."""
+        """(offset, key, value) of all records, aborted or not, in reading order."""
         for batch in (batches := self.batches()):
             assert batch.crc_matches()
         return [(r.offset, r.key, r.value) for b in batches if not b.is_control for r in b.records()]
 
     def committed(self) -> dict[bytes, tuple[int, bytes | None]]:
-        """The latest of each key that a reader under read_committed finds."""
+        """Latest record of each key for a read_committed reader."""
         latest: dict[bytes, tuple[int, bytes | None]] = {}
         for batch in self.batches():
             found = self.log.read(batch.base_offset, 1, max_offset=self.log.log_end_offset)
@@ -165,7 +165,7 @@ def partition(fakes):
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_the_latest_of_each_key_stays_where_it_was(partition, compression):
+def test_latest_record_of_each_key_is_retained_in_place(partition, compression):
     partition.append([(b"a", b"1"), (b"b", b"2"), (None, b"no key")], compression)
     partition.append([(b"b", b"3"), (b"c", b"4")], compression)
     partition.roll()
@@ -180,7 +180,7 @@ def test_the_latest_of_each_key_stays_where_it_was(partition, compression):
     assert partition.log.read(1, 100, max_offset=6).offset == 1
 
 
-def test_timestamps_are_those_of_the_records_that_stay(partition):
+def test_timestamps_are_those_of_surviving_records(partition):
     partition.append([(b"a", b"1"), (b"b", b"2")])
     partition.append([(b"b", b"3")])
     partition.roll()
@@ -192,7 +192,7 @@ def test_timestamps_are_those_of_the_records_that_stay(partition):
     assert partition.log.lookup_timestamp(times[2]) == (2, times[2], 0)
 
 
-def test_a_tombstone_stays_until_the_horizon_that_its_first_round_sets(partition):
+def test_tombstone_is_retained_until_delete_horizon(partition):
     partition.append([(b"a", b"1")])
     partition.append([(b"x", b"1"), (b"a", None)])
     partition.append([(b"z", b"1")])
@@ -222,7 +222,7 @@ def test_the_time_of_an_append_outlives_a_rewritten_batch(partition):
     assert batch.max_timestamp == newest == next(batch.records()).timestamp
 
 
-def test_the_last_batches_of_the_round_and_of_producers_stay_empty(partition):
+def test_last_batches_of_pass_and_producers_stay_empty(partition):
     partition.append([(b"a", b"1"), (b"a", b"2")], "lz4", producer_id=7, producer_epoch=1, base_sequence=5)
     partition.append([(b"a", b"3")], producer_id=8, producer_epoch=1, base_sequence=0)
     partition.append([(b"a", b"4")])
@@ -243,7 +243,7 @@ def test_the_last_batches_of_the_round_and_of_producers_stay_empty(partition):
     assert [batch.base_offset for batch in partition.batches()] == [3, 5]
 
 
-def test_markers_go_a_horizon_after_their_batches(partition):
+def test_markers_are_dropped_a_horizon_after_batches(partition):
     options = {"producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
     partition.append([(b"a", b"kept")])
     partition.append([(b"a", b"aborted"), (b"b", b"aborted")], producer_id=1, **options)
@@ -259,7 +259,7 @@ def test_markers_go_a_horizon_after_their_batches(partition):
     partition.append([(b"c", b"2")])
     partition.roll()
     partition.clean()
-    assert partition.log.segments[0].transaction_index is None, "nothing of it is left that a reader has to be told"
+    assert partition.log.segments[0].transaction_index is None, "no aborted records are left"
     abort, commit = [batch for batch in partition.batches() if batch.is_control]
     assert abort.delete_horizon_ms == partition.clock.now_ms + RETENTION_MS
     assert commit.delete_horizon_ms is None, "it saw a batch of its transaction"
@@ -271,7 +271,7 @@ def test_markers_go_a_horizon_after_their_batches(partition):
     assert [batch.base_offset for batch in partition.batches() if batch.is_control] == []
 
 
-def test_an_aborted_transaction_that_no_index_names_ends_the_round(partition):
+def test_unindexed_aborted_transaction_fails_pass(partition):
     partition.append([(b"a", b"kept")])
     partition.append([(b"a", b"x")], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
     partition.end_transaction(1, commit=False)
@@ -280,11 +280,11 @@ def test_an_aborted_transaction_that_no_index_names_ends_the_round(partition):
     with pytest.raises(KafkaError, match="in no index"):
         partition.clean()
     partition.disk.write_bytes(f"{PATH}/00000000000000000000.txnindex", b"short")
-    with pytest.raises(IndexCorruption, match="no whole entries"):
+    with pytest.raises(IndexCorruption, match="not a multiple of the entry size"):
         partition.clean()
 
 
-def test_more_keys_than_the_map_holds_take_several_rounds(partition):
+def test_keys_beyond_offset_map_take_several_passes(partition):
     for number in range(60):
         partition.append([(f"{number % 20}".encode(), b"%d" % number), (b"%d" % (number % 7 + 100), b"y")])
         if number % 11 == 0:
@@ -303,7 +303,7 @@ def test_more_keys_than_the_map_holds_take_several_rounds(partition):
     assert len({key for _, key, _ in kept}) == len(want)
 
 
-def test_a_damaged_batch_ends_the_round_and_is_named(partition):
+def test_damaged_batch_fails_pass_and_is_reported(partition):
     partition.append([(b"a", b"1"), (b"a", b"2")])
     partition.roll()
     path = f"{PATH}/00000000000000000000.log"
@@ -315,14 +315,14 @@ def test_a_damaged_batch_ends_the_round_and_is_named(partition):
 
 
 def append_messages(partition, magic, codec_id, messages) -> None:
-    """Messages of an old format as (offset, key, value)."""
+    """Append messages of an old format as (offset, key, value)."""
     data = bytearray()
     append_message_set(data, [Message(offset, -1 + 9 * magic, *rest) for offset, *rest in messages], magic, codec_id)
     partition.log.append_as_follower(data, 0, len(data))
 
 
 def stored(partition) -> list:
-    """(format, codec, offset, records) of all that lies in complete segments."""
+    """(format, codec, offset, records) of everything in complete segments."""
     data = [segment.log_descriptor.read(1 << 20, 0) for segment in partition.log.segments[:-1]]
     found = []
     for view in iter_views(b"".join(data)):
@@ -334,7 +334,7 @@ def stored(partition) -> list:
 
 @pytest.mark.parametrize("codec_id", [GZIP, SNAPPY, LZ4])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_wrapper_of_an_old_format_is_made_anew_with_what_stays(partition, magic, codec_id):
+def test_old_format_wrapper_is_rewritten_with_survivors(partition, magic, codec_id):
     time_ms = 8 if magic else -1
     append_messages(partition, magic, codec_id, [(0, b"a", b"1"), (1, b"b", b"2"), (2, b"c", b"3"), (3, b"a", b"4")])
     append_messages(partition, magic, NONE, [(4, b"c", b"5")])
@@ -349,7 +349,7 @@ def test_a_wrapper_of_an_old_format_is_made_anew_with_what_stays(partition, magi
     assert partition.log.segments[0].mtime_ms() == written_ms
 
 
-def test_tombstones_of_old_formats_go_when_a_younger_segment_was_cleaned(partition):
+def test_old_format_tombstones_expire_by_segment_age(partition):
     append_messages(partition, 1, NONE, [(0, b"a", None), (1, b"b", b"1")])
     partition.roll()
     partition.clock.now_ms += RETENTION_MS
@@ -363,14 +363,14 @@ def test_tombstones_of_old_formats_go_when_a_younger_segment_was_cleaned(partiti
     assert [last for _, _, last, _ in stored(partition)] == [1, 2, 3]
 
 
-def test_of_the_last_message_of_a_round_the_last_record_stays(partition):
+def test_last_record_of_last_message_is_retained(partition):
     append_messages(partition, 0, GZIP, [(0, b"a", b"1"), (1, None, b"2"), (2, None, b"3")])
     partition.roll()
     partition.clean(end_offset=3)
     assert partition.log.segments[0].find_end()[0] == 3
 
 
-def test_a_wrapper_that_reaches_back_ends_the_round_as_damage(partition):
+def test_wrapper_with_overlapping_offsets_fails_pass(partition):
     append_messages(partition, 0, NONE, [(5, b"a", b"1")])
     append_messages(partition, 0, GZIP, [(5, b"a", b"1"), (6, b"b", b"2")])
     partition.roll()
@@ -378,8 +378,8 @@ def test_a_wrapper_that_reaches_back_ends_the_round_as_damage(partition):
         partition.clean()
 
 
-def test_a_transaction_that_began_below_the_log_start_is_no_damage(partition):
-    """A start knows of it no more, so the index names only the one that was aborted behind the log start."""
+def test_transaction_from_below_log_start_is_not_damage(partition):
+    """A start does not know it any more, so the index names only the one that was aborted behind the log start."""
     producer = {"producer_id": 5, "producer_epoch": 0, "is_transactional": True}
     partition.append([(b"a", b"1")], base_sequence=0, **producer)
     partition.append([(b"b", b"2")])
@@ -396,7 +396,7 @@ def test_a_transaction_that_began_below_the_log_start_is_no_damage(partition):
 
 
 @pytest.mark.parametrize("by_reference", [True, False])
-def test_many_neighbours_that_stay_are_copied_by_reference(partition, monkeypatch, by_reference):
+def test_adjacent_unchanged_batches_are_copied_by_reference(partition, monkeypatch, by_reference):
     copied = []
     append_from = MemoryFile.append_from
 
@@ -432,7 +432,7 @@ def bases(partition) -> list[int]:
     return [segment.base_offset for segment in partition.log.segments]
 
 
-def test_in_a_group_a_large_segment_of_which_everything_stays_is_left_alone(partition):
+def test_unchanged_large_segment_in_group_is_not_rewritten(partition):
     partition.append([(b"large", b"x" * 500)])
     partition.roll()
     partition.append([(b"a", b"1")])
@@ -444,10 +444,10 @@ def test_in_a_group_a_large_segment_of_which_everything_stays_is_left_alone(part
     assert bases(partition) == [0, 1, 3]
     assert partition.disk.files.names[f"{PATH}/00000000000000000000.log"] is before
     assert partition.records() == [(0, b"large", b"x" * 500), (2, b"a", b"2")]
-    assert partition.clean() == 0, "what is left is moved only beside as many bytes"
+    assert partition.clean() == 0, "unchanged data is moved only together with as many bytes"
 
 
-def test_segments_before_the_first_that_differs_are_taken_along_when_they_are_small(partition):
+def test_small_segments_before_first_change_are_rewritten(partition):
     partition.append([(b"small", b"1")])
     partition.roll()
     partition.append([(b"a", b"x" * 500)])
@@ -460,7 +460,7 @@ def test_segments_before_the_first_that_differs_are_taken_along_when_they_are_sm
     assert partition.records() == [(0, b"small", b"1"), (2, b"a", b"2")]
 
 
-def test_small_segments_become_one_and_no_large_one_is_moved_for_them(partition):
+def test_small_segments_merge_without_moving_large_ones(partition):
     for number, size in enumerate((500, 10, 10, 10)):
         partition.append([(b"%d" % number, b"x" * size)])
         partition.roll()
@@ -471,7 +471,7 @@ def test_small_segments_become_one_and_no_large_one_is_moved_for_them(partition)
     assert partition.clean() == 0
 
 
-def test_each_byte_is_moved_a_few_times_however_many_small_segments_come(partition):
+def test_number_of_rewrites_per_byte_is_bounded(partition):
     written = 0
     for number in range(64):
         partition.append([(b"%d" % number, b"x" * 10)])
@@ -488,7 +488,7 @@ def test_each_byte_is_moved_a_few_times_however_many_small_segments_come(partiti
     assert len(bases(partition)) <= 9
 
 
-def test_what_does_not_fit_into_one_segment_is_split(partition):
+def test_oversized_group_is_split_into_segments(partition):
     partition.append([(b"a", b"x" * 50)])
     partition.append([(b"b", b"x" * 50)])
     partition.append([(b"c", b"x" * 50)])
@@ -527,20 +527,20 @@ def test_segments_are_grouped_as_far_as_one_may_hold_them():
 
 
 def one_record(key: bytes) -> tuple[bytes, array[int]]:
-    """A body that is the key, and its row of the index."""
+    """Return a body that is the key, and its row of the index."""
     return key, array("q", [0, 0, 0, len(key), len(key), 0, len(key), 0])
 
 
 class TestOffsetMap:
     @staticmethod
     def latest(offset_map, key, below=500) -> int:
-        """The lowest offset that stays of those that the map knows; -1 when it does not know the key."""
+        """Return the lowest retained offset of a key in the map; -1 if the map does not have the key."""
         for offset in range(below):
             if offset_map.surviving(*one_record(key), offset, keeps_tombstones=True)[0]:
                 return offset or -1
         raise AssertionError(f"nothing stays of {key}")
 
-    def test_it_equals_a_dictionary_as_far_as_it_has_room(self):
+    def test_offset_map_equals_dictionary_within_capacity(self):
         offset_map = OffsetMap(100 * ENTRY_BYTES, 0.75, SECRET)
         known = {}
         for offset in range(1, 500):
@@ -552,16 +552,16 @@ class TestOffsetMap:
         assert offset_map.latest_offset == offset - 1
         assert {key: self.latest(offset_map, key) for key in known} == known
         assert self.latest(offset_map, b"nobody") == -1
-        assert self.latest(offset_map, b"%d" % (offset * 7 % 90)) == -1, "what did not fit is not known"
+        assert self.latest(offset_map, b"%d" % (offset * 7 % 90)) == -1, "keys beyond the capacity are unknown"
         assert offset_map.utilization == 0.75
 
-    def test_keys_of_any_length_take_the_same_room(self):
+    def test_keys_of_any_length_take_same_space(self):
         offset_map = OffsetMap(10 * ENTRY_BYTES, 1.0, SECRET)
         assert offset_map.note(*one_record(b""), 1, 0)
         assert offset_map.note(*one_record(b"k" * 100_000), 2, 0)
         assert (self.latest(offset_map, b""), self.latest(offset_map, b"k" * 100_000)) == (1, 2)
 
-    def test_what_comes_after_is_noted_after(self):
+    def test_later_records_follow_earlier_ones(self):
         offset_map = OffsetMap(10 * ENTRY_BYTES, 1.0, SECRET)
         assert offset_map.note(*one_record(b"a"), 5, 0)
         with pytest.raises(InvariantError, match="offset 5 was noted after 5"):
@@ -589,7 +589,7 @@ STEPS = st.lists(
 
 
 class Machine:
-    """Random steps on a partition; after each of them a reader finds what a dictionary says."""
+    """Random steps on a partition; after each of them a reader agrees with a dictionary."""
 
     def __init__(self, fakes) -> None:
         self.fakes = fakes
@@ -627,7 +627,7 @@ class Machine:
         assert self.partition.committed() == self.want
 
     def die(self, actions, power, seed) -> bool:
-        """A round that ends with the process after so many actions of the disk; whether it took more."""
+        """Run a pass that ends with the process after so many actions of the disk; returns whether it took more."""
         partition = self.partition
         left = [actions]
 
@@ -664,20 +664,20 @@ class Machine:
         assert offsets == sorted(set(offsets))
         for segment, later in itertools.pairwise(self.partition.log.segments):
             next_offset, size, _ = segment.find_end()
-            assert (size, next_offset <= later.base_offset) == (segment.size_bytes, True), "no batch lies in two"
+            assert (size, next_offset <= later.base_offset) == (segment.size_bytes, True), "no batch is in two segments"
 
 
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS)
-def test_readers_find_what_a_dictionary_says(fakes, steps):
+def test_readers_agree_with_dictionary(fakes, steps):
     machine = Machine(fakes)
     for name, *arguments in steps:
         getattr(machine, name)(*arguments)
         machine.check()
 
 
-def test_a_death_at_every_step_loses_nothing(fakes):
-    """Each action of a round that rewrites two groups, one of two segments, ends the process, or the power."""
+def test_crash_at_any_step_loses_nothing(fakes):
+    """Each action of a pass that rewrites two groups, one of two segments, ends the process, or the power."""
     for power in (False, True):
         for actions in itertools.count():
             machine = Machine(fakes)
@@ -711,7 +711,7 @@ def begun(partition):
 
 
 @pytest.mark.parametrize("step", ["stage", "sync", "take_in", "sync again", "settle"])
-def test_a_cut_ends_a_pass_at_any_step_and_no_start_goes_on_with_it(partition, step):
+def test_truncation_ends_pass_at_any_step_for_good(partition, step):
     owned, cleaned = begun(partition)
     steps = {
         "stage": lambda: owned.stage(cleaned),
@@ -735,14 +735,14 @@ def test_a_cut_ends_a_pass_at_any_step_and_no_start_goes_on_with_it(partition, s
     assert partition.log.log_end_offset <= 1
 
 
-def test_a_pass_is_not_gone_on_with_behind_its_end(partition):
+def test_ended_pass_cannot_continue(partition):
     owned, cleaned = begun(partition)
     partition.log.truncate_fully_and_start_at(9)
-    with pytest.raises(InvariantError, match="behind its end"):
+    with pytest.raises(InvariantError, match="after its end"):
         owned.stage(cleaned)
 
 
-def test_a_clean_stop_in_the_middle_of_a_swap_takes_it_back(partition):
+def test_clean_stop_reverts_swap_in_progress(partition):
     owned, cleaned = begun(partition)
     owned.stage(cleaned)
     partition.manager.shutdown()
@@ -752,7 +752,7 @@ def test_a_clean_stop_in_the_middle_of_a_swap_takes_it_back(partition):
 
 
 @pytest.mark.parametrize("done", [0, 1, 2])
-def test_a_log_is_removed_in_the_middle_of_a_swap(partition, done):
+def test_log_is_removed_during_swap(partition, done):
     owned, cleaned = begun(partition)
     for act in (lambda: owned.stage(cleaned), owned.take_in)[:done]:
         act()
@@ -769,7 +769,7 @@ def test_retention_waits_for_the_end_of_a_pass(partition):
     assert partition.log.delete_old_segments(partition.clock.now_ms) == 1
 
 
-def test_a_full_disk_takes_a_stage_back(partition):
+def test_full_disk_reverts_stage(partition):
     owned, cleaned = begun(partition)
     partition.disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if path.endswith(".log.cleaned") else None
     with pytest.raises(KafkaError, match="staging cleaned segments of t-0 failed"):
@@ -781,17 +781,17 @@ def test_a_full_disk_takes_a_stage_back(partition):
 
 
 @pytest.mark.parametrize("suffix", [".log", ".log.swap"])
-def test_half_a_swap_that_the_disk_refused_ends_appends_until_a_start_mends_it(partition, suffix):
+def test_interrupted_swap_stops_appends_until_restart(partition, suffix):
     owned, cleaned = begun(partition)
     owned.stage(cleaned)
     partition.disk.fault = lambda action, path: OSError(errno.EIO, "bad") if path.endswith(suffix) else None
 
-    def go_on():
+    def retry():
         owned.take_in()
         owned.settle()
 
     with pytest.raises(KafkaError, match=r"cleaned segments( in)? of t-0 failed"):
-        go_on()
+        retry()
     partition.disk.fault = lambda action, path: None
     assert partition.log.failed
     partition.disk.files.process_died()

@@ -1,8 +1,8 @@
-"""A compacted log against a list: random appends, cuts, retention and ends of the process between steps of the cleaner.
+"""A compacted log compared with a list: random appends, truncations, retention and crashes between cleaner steps.
 
-The list knows every batch that was written. Of what is missing in the log each record must have gone rightly: it was
-aborted, a later one has its key, it is a tombstone that had its time, or retention took its segment. What a reader
-under read_committed finds of each key, and what producers may send next, is counted anew from the list each time.
+The list contains every written batch. A record missing in the log must have been removed rightly: it was aborted, a
+later one has its key, it is an expired tombstone, or retention deleted its segment. The read_committed view of each
+key, and the next sequence number of each producer, are recomputed from the list each time.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ CONFIGS = {
     "by time": CONFIG._replace(cleanup_policy=frozenset({"compact", "delete"}), retention_ms=4000),
     "by size": CONFIG._replace(cleanup_policy=frozenset({"compact", "delete"}), retention_bytes=2500, retention_ms=-1),
 }
-NOBODY, OLDER, NEWER, PLAIN = -1, 5, 6, 7
-"""Producers: one without an id, two of transactions (version 1 and 2: its epoch rises), and an idempotent one."""
+NO_PRODUCER, OLDER, NEWER, PLAIN = -1, 5, 6, 7
+"""Producers: one without an id, two transactional (version 1 and 2: its epoch rises), and an idempotent one."""
 
 RECORDS = st.lists(
     st.tuples(st.sampled_from([b"a", b"b", b"c", b"d", b"e"]), st.sampled_from([0, 1, 1, 60])), min_size=1, max_size=4
@@ -59,9 +59,9 @@ RECORDS = st.lists(
 CODECS = st.sampled_from(["none", "none", "gzip", "snappy", "lz4", "zstd"])
 OLD_CODECS = st.sampled_from([NONE, NONE, GZIP, SNAPPY, LZ4])
 OPERATIONS = st.one_of(
-    st.tuples(st.just("write"), st.sampled_from([NOBODY, PLAIN]), RECORDS, CODECS),
+    st.tuples(st.just("write"), st.sampled_from([NO_PRODUCER, PLAIN]), RECORDS, CODECS),
     st.tuples(st.just("write"), st.sampled_from([OLDER, NEWER]), RECORDS, CODECS),
-    st.tuples(st.just("fill"), st.sampled_from([NOBODY, PLAIN]), RECORDS, CODECS),
+    st.tuples(st.just("fill"), st.sampled_from([NO_PRODUCER, PLAIN]), RECORDS, CODECS),
     st.tuples(st.just("fill"), st.sampled_from([OLDER, NEWER]), RECORDS, CODECS),
     st.tuples(st.just("write_old"), st.sampled_from([0, 1]), RECORDS, OLD_CODECS),
     st.tuples(st.just("fill_old"), st.sampled_from([0, 1]), RECORDS, OLD_CODECS),
@@ -86,18 +86,18 @@ SCHEDULES = st.lists(OPERATIONS, min_size=10, max_size=60)
 
 
 class Written(NamedTuple):
-    """As it was written."""
+    """A record as written."""
 
     offset: int
     key: bytes | None
     value: bytes | None
     time_ms: int
     written_ms: int
-    """The same where it has a time of its own."""
+    """Timestamp of the record, if it has its own."""
 
 
 class Batch(NamedTuple):
-    """One of the list; `commits` is None but for markers."""
+    """A batch of the list; `commits` is None except for markers."""
 
     base_offset: int
     last_offset: int
@@ -108,17 +108,17 @@ class Batch(NamedTuple):
     commits: bool | None = None
 
 
-class Told:
-    """What the whole list says."""
+class Oracle:
+    """State derived from the whole list."""
 
     def __init__(self, batches: list[Batch]) -> None:
         self.committed: list[Written] = []
         self.aborted: set[int] = set()
         self.open: dict[int, list[Batch]] = {}
         self.producers: dict[int, Batch] = {}
-        """The newest of each."""
+        """Latest record of each key."""
         for batch in batches:
-            if batch.producer_id != NOBODY:
+            if batch.producer_id != NO_PRODUCER:
                 self.producers[batch.producer_id] = self._newest(batch)
             if batch.commits is None:
                 if batch.producer_id in (OLDER, NEWER):
@@ -138,7 +138,7 @@ class Told:
         before = self.producers.get(batch.producer_id)
         if batch.commits is None or before is None or before.producer_epoch != batch.producer_epoch:
             return batch
-        return before  # a marker of the same epoch says nothing of the sequence
+        return before  # a marker of the same epoch does not change the sequence
 
 
 class Machine:
@@ -170,7 +170,7 @@ class Machine:
         )
         self.log.offsets.begin_high_watermark(self.high_watermark)
         self.high_watermark = self.log.high_watermark
-        # Of a transaction that was decided before, a clean start knows no more whether its marker is replicated.
+        # After a clean start it is unknown whether the marker of a decided transaction is replicated.
         self.least_cut = self.log.log_end_offset
 
     # -- writers
@@ -179,7 +179,7 @@ class Machine:
         self.clock.now_ms += 10
         before = self.log.producers.get(producer_id)
         epoch, sequence = (0, -1) if before is None else (before.producer_epoch, before.last_sequence)
-        if producer_id == NOBODY:
+        if producer_id == NO_PRODUCER:
             epoch = sequence = -1
         data = [
             RecordData(self.clock.now_ms + number, key, b"%d" % next(self.values) * size or None)
@@ -191,7 +191,7 @@ class Machine:
             compression=codec,
             producer_id=producer_id,
             producer_epoch=epoch,
-            base_sequence=-1 if producer_id == NOBODY else sequence + 1,
+            base_sequence=-1 if producer_id == NO_PRODUCER else sequence + 1,
             is_transactional=transactional,
         )
         guard = None
@@ -207,11 +207,11 @@ class Machine:
         )
         self.batches.append(Batch(end, result.last_offset, producer_id, epoch, sequence + len(data), written))
         self.in_snapshots.discard(producer_id)
-        if producer_id != NOBODY:
+        if producer_id != NO_PRODUCER:
             assert self.log.append_as_leader(batch, 0, len(batch), 0).duplicate
 
     def write_old(self, magic: int, records, codec_id: int) -> None:
-        """Messages of format v0 or v1, as a replica gets them that was written long ago."""
+        """Append old messages of format v0 or v1, as a replica gets them."""
         self.clock.now_ms += 10
         end = self.log.log_end_offset
         written = []
@@ -224,29 +224,31 @@ class Machine:
         append_message_set(data, messages, magic, codec_id)
         self.log.writer.append_as_follower(data, 0, len(data))
         for together in [written] if codec_id else [[one] for one in written]:
-            self.batches.append(Batch(together[0].offset, together[-1].offset, NOBODY, -1, -1, tuple(together)))
+            self.batches.append(Batch(together[0].offset, together[-1].offset, NO_PRODUCER, -1, -1, tuple(together)))
 
     def fill_old(self, magic: int, records, codec_id: int) -> None:
-        """As `fill`."""
+        """See `fill`."""
         self.write_old(magic, records, codec_id)
         self.complete(len(records))
 
     def fill(self, producer_id: int, records, codec: str) -> None:
-        """A complete segment that is durable and replicated; transactions are ended by the number of its records."""
+        """Append a complete, durable and replicated segment; the number of its records decides the end of
+        transactions.
+        """
         self.write(producer_id, records, codec)
         self.complete(len(records))
 
     def complete(self, count: int) -> None:
-        for each in list(Told(self.batches).open):
+        for each in list(Oracle(self.batches).open):
             self.end(each, count % 2 == 1)
         self.roll()
         self.flush()
         self.high_watermark = self.log.offsets.high_watermark = self.log.log_end_offset
 
     def end(self, producer_id: int, commits: bool) -> None:
-        if producer_id not in Told(self.batches).open:
+        if producer_id not in Oracle(self.batches).open:
             return
-        epoch = Told(self.batches).producers[producer_id].producer_epoch + (producer_id == NEWER)
+        epoch = Oracle(self.batches).producers[producer_id].producer_epoch + (producer_id == NEWER)
         marker = EndMarker(producer_id, epoch, 1, commits, 2 if producer_id == NEWER else 1)
         self.log.check_marker(marker)
         offset = self.log.writer.append_end_markers([marker], 0).base_offset
@@ -270,7 +272,7 @@ class Machine:
     def wait(self, ms: int) -> None:
         self.clock.now_ms += ms
 
-    # -- what takes records away
+    # -- removal of records
 
     def clean(self, slots: int) -> None:
         self.cleaner.settings = self.cleaner.settings._replace(dedupe_buffer_bytes=slots * ENTRY_BYTES)
@@ -290,7 +292,7 @@ class Machine:
             assert self.log.size_bytes - first.size_bytes < self.config.retention_bytes
 
     def check_retention(self, before: list[Record]) -> None:
-        """The start moved on its own, by retention or at the end of a pass; `before` is what was there."""
+        """The start moved on its own, by retention or at the end of a pass; `before` is the log before that."""
         gone = [record for record in before if record.offset < self.log.log_start_offset]
         if gone and self.config.retention_bytes >= 0:
             assert self.log.size_bytes >= self.config.retention_bytes
@@ -305,7 +307,7 @@ class Machine:
             self.log.delete_records(self.start)
 
     def truncate(self, choice: int) -> None:
-        """Never below the high watermark: what was cleaned for the sake of a record that goes would go with it."""
+        """Never below the high watermark: a dropped record may have been superseded by one that is truncated."""
         least = max(self.high_watermark, self.least_cut)
         ends = [batch.base_offset for batch in self.batches if batch.base_offset >= least]
         if ends:
@@ -314,13 +316,14 @@ class Machine:
             self.cut(end)
 
     def cut(self, end: int) -> None:
-        # In a cleaned log each is known by its newest batch: where that goes, what was before it is in snapshots alone.
+        # In a cleaned log a producer is known by its newest batch: a truncation of it leaves older state in snapshots
+        # only.
         self.in_snapshots |= {batch.producer_id for batch in self.batches if batch.last_offset >= end}
         self.batches = [batch for batch in self.batches if batch.last_offset < end]
         self.durable_end = min(self.durable_end, end)
         self.high_watermark = min(self.high_watermark, end)
 
-    # -- ends of the process
+    # -- crashes
 
     def stop(self) -> None:
         self.cleaner.stop()
@@ -344,7 +347,9 @@ class Machine:
         self.reopen(all_is_there=False)
 
     def die(self, actions: int, seed: int) -> None:
-        """At one of the next actions of the disk, in a pass or in retention; by the power where there is a seed."""
+        """Crash at one of the next actions of the disk, in a pass or in retention; a power failure if there is a
+        seed.
+        """
         left = [actions]
 
         def fault(action, path):
@@ -374,17 +379,17 @@ class Machine:
         assert (end if all_is_there else self.durable_end) <= found <= end
         self.cut(found)
         if self.log.log_start_offset < self.start <= found:
-            # What was deleted and comes back is deleted again: here as in Apache Kafka no pass has noted its keys.
+            # Deleted records that return are deleted again: here as in Apache Kafka no pass has added their keys.
             self.log.delete_records(self.start)
             self.high_watermark = self.log.high_watermark
         self.start = self.log.log_start_offset
         left = self.disk.listdir("/data/t-0")
         assert not [name for name in left if name.endswith((".cleaned", ".swap"))]
 
-    # -- what must hold
+    # -- invariants
 
     def read(self) -> list[tuple[BatchView, bool]]:
-        """Every batch of the log, and whether a reader under read_committed sees it."""
+        """Return every batch of the log, and whether a read_committed reader sees it."""
         log, found, offset = self.log, [], self.log.log_start_offset
         while offset < log.log_end_offset:
             result = log.read(offset, 500, max_offset=log.log_end_offset)
@@ -404,13 +409,13 @@ class Machine:
         return found
 
     def records(self) -> list[tuple[Record, bool]]:
-        """The same of the records from the log start on."""
+        """Return the same for the records from the log start on."""
         batches = [(batch, seen) for batch, seen in self.read() if not batch.is_control]
         records = [(record, seen) for batch, seen in batches for record in batch.records()]
         return [(record, seen) for record, seen in records if record.offset >= self.log.log_start_offset]
 
     def check(self) -> None:
-        told = Told(self.batches)
+        oracle = Oracle(self.batches)
         written = {record.offset: record for batch in self.batches for record in batch.records}
         there = self.records()
         offsets = [record.offset for record, _ in there]
@@ -419,39 +424,39 @@ class Machine:
         for record, _ in there:
             assert (record.offset, record.key, record.value, record.timestamp) == written[record.offset][:4]
         gone = [written[offset] for offset in written.keys() - set(offsets) if offset >= self.start]
-        assert not [record for record in gone if not self.may_be_gone(told, record)], "records were lost"
-        seen = {record.key: record for record, seen in there if seen and self.is_decided(told, record.offset)}
-        want = {key: record.value for key, record in told.latest.items() if record.offset >= self.start}
+        assert not [record for record in gone if not self.may_be_gone(oracle, record)], "records were lost"
+        seen = {record.key: record for record, seen in there if seen and self.is_decided(oracle, record.offset)}
+        want = {key: record.value for key, record in oracle.latest.items() if record.offset >= self.start}
         assert {key: record.value for key, record in seen.items() if record.value is not None} == {
             key: value for key, value in want.items() if value is not None
         }
-        self.check_cleaned(told, offsets)
-        self.check_producers(told)
+        self.check_cleaned(oracle, offsets)
+        self.check_producers(oracle)
         assert not self.cleaner.uncleanable
 
-    def is_decided(self, told: Told, offset: int) -> bool:
-        return not any(one.base_offset <= offset <= one.last_offset for each in told.open.values() for one in each)
+    def is_decided(self, oracle: Oracle, offset: int) -> bool:
+        return not any(one.base_offset <= offset <= one.last_offset for each in oracle.open.values() for one in each)
 
-    def may_be_gone(self, told: Told, record: Written) -> bool:
+    def may_be_gone(self, oracle: Oracle, record: Written) -> bool:
         if record.offset >= self.log.active_segment.base_offset:
             return False
-        if record.offset in told.aborted:
+        if record.offset in oracle.aborted:
             return True
-        latest = told.latest.get(record.key)
-        if latest is None or not self.is_decided(told, record.offset):
+        latest = oracle.latest.get(record.key)
+        if latest is None or not self.is_decided(oracle, record.offset):
             return False
         had_its_time = record.value is None and self.clock.now_ms - record.written_ms >= DELETE_RETENTION_MS
         return latest.offset > record.offset or had_its_time
 
-    def check_cleaned(self, told: Told, offsets: list[int]) -> None:
-        """Below the checkpoint of the cleaner each key is there once, and nothing that was aborted."""
+    def check_cleaned(self, oracle: Oracle, offsets: list[int]) -> None:
+        """Below the cleaner's checkpoint each key exists once, and no aborted record."""
         clean_offset = self.manager.cleaner_checkpoint.get(("t", 0)) or 0
-        keys = [record.key for record in told.committed if record.offset < clean_offset and record.offset in offsets]
+        keys = [record.key for record in oracle.committed if record.offset < clean_offset and record.offset in offsets]
         assert len(keys) == len(set(keys)), "superseded records are dropped"
-        assert not [offset for offset in offsets if offset in told.aborted and offset < clean_offset]
+        assert not [offset for offset in offsets if offset in oracle.aborted and offset < clean_offset]
 
-    def check_producers(self, told: Told) -> None:
-        for producer_id, newest in told.producers.items():
+    def check_producers(self, oracle: Oracle) -> None:
+        for producer_id, newest in oracle.producers.items():
             entry = self.log.producers.get(producer_id)
             is_forgotten = self.damaged and producer_id in self.in_snapshots
             if newest.base_offset >= self.start and not is_forgotten:
@@ -468,7 +473,7 @@ class Machine:
         self.check_scrubber()
 
     def check_scrubber(self) -> None:
-        """It has nothing against what was cleaned."""
+        """It reports nothing about cleaned segments."""
         if self.log.cleaning is not None:
             return
         seen = None
@@ -489,7 +494,7 @@ DELETED_UP_TO_A_MARKER = [
     ("delete_records", 19),
     ("clean", 2),
 ]
-"""The cleaner keeps no entry for a transaction whose records nobody reads any more."""
+"""The cleaner retains no entry for a transaction without readable records."""
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -531,11 +536,11 @@ def take_aborted_records_for_committed(patch) -> None:
     patch.setattr(CleanedTransactions, "is_aborted", lambda self, batch: False)
 
 
-def clean_what_is_not_committed(patch) -> None:
+def clean_uncommitted(patch) -> None:
     patch.setattr(Log, "last_stable_offset", lambda self, high_watermark: self.log_end_offset)
 
 
-def clean_what_is_not_durable(patch) -> None:
+def clean_volatile(patch) -> None:
     patch.setattr(Log, "recovery_point", property(lambda self: self.log_end_offset))
 
 
@@ -552,8 +557,8 @@ def take_segments_in_before_their_names_are_durable(patch) -> None:
         drop_the_last_batch_of_a_producer,
         shift_the_offsets_of_a_rewritten_batch,
         take_aborted_records_for_committed,
-        clean_what_is_not_committed,
-        clean_what_is_not_durable,
+        clean_uncommitted,
+        clean_volatile,
         take_segments_in_before_their_names_are_durable,
     ],
 )
@@ -564,5 +569,5 @@ def test_a_planted_defect_is_found(fakes, plant, monkeypatch) -> None:
         Machine(fakes, CONFIG).run(operations)
 
     plant(monkeypatch)
-    with pytest.raises((AssertionError, CorruptBatch)):  # a torn record is one that is not what was written
+    with pytest.raises((AssertionError, CorruptBatch)):  # a torn record differs from the written one
         run()

@@ -1,4 +1,4 @@
-"""Indexes that somebody changes under a log in use: they are made anew, and nothing of the log is lost on it."""
+"""Indexes that change under a log in use: they are rebuilt, and no record of the log is lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def longer(data: bytes) -> bytes:
 
 
 def shuffled(data: bytes) -> bytes:
-    """Entries of the right form that name batches, but others."""
+    """Well-formed entries that name other batches."""
     half = len(data) // 48 * 24
     return data[half:] + data[:half]
 
@@ -63,7 +63,7 @@ def append(fakes, log, clock, number: int) -> None:
 
 
 def damage(disk, log, how, *, evict: bool) -> None:
-    """Every index file of the log; with `evict` each is opened again at its next use."""
+    """Change every index file of the log; with `evict` each is opened again at its next use."""
     for segment in log.segments:
         segment.write_indexes()
         for index in (segment.offset_index, segment.time_index):
@@ -84,7 +84,7 @@ def offset_of(log, offset: int, max_offset: int) -> int:
 
 @pytest.mark.parametrize("evict", [False, True])
 @pytest.mark.parametrize("how", DAMAGES)
-def test_reads_and_lookups_find_what_is_there(fakes, disk, log, clock, how, evict):
+def test_reads_and_lookups_survive_damaged_index(fakes, disk, log, clock, how, evict):
     damage(disk, log, how, evict=evict)
     for offset in range(0, 2 * BATCHES, 3):
         assert offset_of(log, offset, 2 * BATCHES) == offset // 2 * 2
@@ -100,7 +100,7 @@ def test_reads_and_lookups_find_what_is_there(fakes, disk, log, clock, how, evic
 
 @pytest.mark.parametrize("evict", [False, True])
 @pytest.mark.parametrize("how", DAMAGES)
-def test_appends_rolls_flushes_and_truncations_go_on(fakes, disk, log, clock, how, evict):
+def test_writes_survive_damaged_index(fakes, disk, log, clock, how, evict):
     for number in range(BATCHES, 2 * BATCHES):
         damage(disk, log, how, evict=evict)
         append(fakes, log, clock, number)
@@ -118,7 +118,7 @@ def test_appends_rolls_flushes_and_truncations_go_on(fakes, disk, log, clock, ho
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_nothing_goes_early_because_an_index_says_that_it_is_old(fakes, disk, log, clock, how):
+def test_damaged_time_index_does_not_expire_segment(fakes, disk, log, clock, how):
     log.config = LogConfig(segment_bytes=4096, index_interval_bytes=200, retention_ms=1_000_000)
     expected = [segment.max_timestamp for segment in log.segments]
     damage(disk, log, how, evict=True)
@@ -132,8 +132,8 @@ def test_nothing_goes_early_because_an_index_says_that_it_is_old(fakes, disk, lo
 
 
 @pytest.mark.parametrize("base_offset", [b"\x7f" * 8, b"\xff" * 8, b"\x00\x00\x00\x00\x80\x00\x00\x00"])
-def test_a_batch_whose_offset_no_index_can_hold_is_left_out(fakes, disk, log, base_offset):
-    """No CRC covers a base offset, so that a disk may make any number of it."""
+def test_batch_outside_index_range_gets_no_entry(fakes, disk, log, base_offset):
+    """No CRC covers a base offset, so damage may turn it into any number."""
     segment = log.segments[1]
     position = segment.find_offset(segment.base_offset + 12)[0]
     path = segment.log_descriptor.path

@@ -1,4 +1,4 @@
-"""Entries that `leader-epoch-checkpoint` lacks are found in the batches, and damage is not taken for them."""
+"""Entries missing in `leader-epoch-checkpoint` are found in the batches, and damage is not taken for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def store(fakes):
 
 
 class Store:
-    """A log of small segments whose file of leader epochs can be rewritten."""
+    """A log of small segments with a leader epoch file that can be rewritten."""
 
     def __init__(self, fakes) -> None:
         self.fakes = fakes

@@ -1,4 +1,4 @@
-"""A log that moves to another data directory of its node, and a crash at each step of that."""
+"""Move of a log to another data directory of its node, and a crash at each step of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECORDS = 6
 
 
 class Killed(BaseException):
-    """The process is no more."""
+    """The process died."""
 
 
 def put(fakes, log: Log, clock, count: int = 1) -> None:
@@ -40,7 +40,7 @@ def copy_rest(manager: LogManager, log: Log) -> Log:
 
 
 def move(manager: LogManager, target: int) -> None:
-    """All of it, in the order of `replica.moves`."""
+    """Do the whole move, in the order of `replica.moves`."""
     source, directory = manager.directory_of(KEY), manager.directories[target]
     log = manager.get_log(*KEY)
     assert source is not None
@@ -59,7 +59,7 @@ def where(manager: LogManager) -> list[str]:
 
 
 def left(disk) -> list[str]:
-    """Directories of the partition, but for those that are about to be removed."""
+    """Directories of the partition, except those that are about to be removed."""
     return sorted(
         f"{path}/{name}"
         for path in DIRS.split(",")
@@ -77,7 +77,7 @@ def manager(fakes, disk, clock) -> LogManager:
     return manager
 
 
-def test_a_copy_takes_the_place_of_the_log(fakes, disk, clock, manager):
+def test_copy_replaces_log(fakes, disk, clock, manager):
     manager.cleaner_checkpoint.put(KEY, 3)
     before = fakes.read_log(manager.get_log(*KEY))
     move(manager, 1)
@@ -110,7 +110,7 @@ def test_a_copy_that_is_not_complete_is_found_again(fakes, disk, clock, manager)
 
 
 def crash_at(fakes, disk, clock, manager: LogManager, step: int, *, power: bool) -> bool:
-    """Begin a move, and die at its `step`-th change of the disk; whether it came to that."""
+    """Begin a move, and crash at its `step`-th change of the disk; returns whether it got there."""
     count = 0
 
     def fault(action: str, path: str) -> None:
@@ -151,7 +151,7 @@ def test_a_crash_at_each_step_loses_nothing_and_leaves_one_log(fakes, clock, pow
         assert fakes.read_log(again.get_log(*KEY)) == before, f"step {step}"
         put(fakes, again.get_log(*KEY), clock)
         if place == "/a":
-            move(again, 1)  # with what there is of the copy
+            move(again, 1)  # with the remainder of the copy
         assert where(again) == ["/b"]
         assert again.get_log(*KEY).log_end_offset == RECORDS + 1
         again.shutdown()
@@ -159,7 +159,7 @@ def test_a_crash_at_each_step_loses_nothing_and_leaves_one_log(fakes, clock, pow
         last = fakes.open_manager(disk, clock, directory=DIRS)
         assert where(last) == ["/b"]
         assert last.get_log(*KEY).log_end_offset == RECORDS + 1
-        move(last, 0)  # nothing of the move before is in the way
+        move(last, 0)  # no remainder of the earlier move interferes
         last.shutdown()
         assert where(fakes.open_manager(disk, clock, directory=DIRS)) == ["/a"]
         step += 1
@@ -175,7 +175,7 @@ def failing(what: str, where_: str):
 
 
 @pytest.mark.parametrize("note", [None, b"", b"cut0", b"\xa5garbage"])
-def test_what_can_not_be_told_apart_is_refused(fakes, disk, clock, manager, note):
+def test_ambiguous_directories_are_rejected(fakes, disk, clock, manager, note):
     disk.fault = failing("rename", "/a/t-0")
     move(manager, 1)
     assert where(manager) == ["/b"]
@@ -188,8 +188,8 @@ def test_what_can_not_be_told_apart_is_refused(fakes, disk, clock, manager, note
         fakes.open_manager(disk, clock, directory=DIRS)
 
 
-def test_the_directory_that_was_left_is_offline_at_the_next_start(fakes, disk, clock, manager):
-    """It could not be renamed there; when it is back, what it has is the older one."""
+def test_old_directory_may_be_offline_at_next_start(fakes, disk, clock, manager):
+    """It could not be renamed there; when it is back, its log is the older one."""
     disk.fault = failing("rename", "/a/t-0")
     move(manager, 1)
     put(fakes, manager.get_log(*KEY), clock)
@@ -208,7 +208,7 @@ def test_the_directory_that_was_left_is_offline_at_the_next_start(fakes, disk, c
     assert left(disk) == ["/b/t-0"]
 
 
-def test_a_name_that_is_not_durable_is_appended_to_by_nobody(fakes, disk, clock, manager):
+def test_log_with_volatile_name_rejects_appends(fakes, disk, clock, manager):
     log = manager.get_log(*KEY)
     manager.futures.create(manager.directories[1], KEY, TOPIC_ID, log.config)
     copy = copy_rest(manager, log)
@@ -224,7 +224,7 @@ def test_a_name_that_is_not_durable_is_appended_to_by_nobody(fakes, disk, clock,
     assert fakes.open_manager(disk, clock, directory=DIRS).get_log(*KEY).log_end_offset == RECORDS
 
 
-def test_a_wish_is_for_one_creation_and_not_for_ever(fakes, disk, clock):
+def test_requested_directory_applies_to_one_creation(fakes, disk, clock):
     manager = fakes.open_manager(disk, clock, directory=DIRS)
     manager.futures.set_target_dir(KEY, "/b")
     manager.create_log(*KEY)

@@ -1,4 +1,4 @@
-"""The cleaner of a directory: which log is next, what ends a pass, and that a death at any moment loses nothing."""
+"""Cleaner of a directory: selection of logs, ends of passes, and that a crash at any time loses nothing."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ CHECKPOINT = "/data/cleaner-offset-checkpoint"
 
 
 class NotedWorker(StepWorker):
-    """Tells which logs it was given."""
+    """Records the logs that it was given."""
 
     def __init__(self, site) -> None:
         super().__init__(site.disk, site.turns.steps.append)
         self.cleaned = site.cleaned
 
-    def begin(self, task, tell) -> None:
+    def begin(self, task, report) -> None:
         self.cleaned.append(task.directory.rpartition("/")[2])
-        super().begin(task, tell)
+        super().begin(task, report)
 
 
 class Site:
-    """A directory with its cleaner; `run` is what goes on until nothing is left to do."""
+    """A directory with its cleaner; `run` continues until no work is left."""
 
     def __init__(self, fakes, threads: int = 1) -> None:
         self.fakes = fakes
@@ -77,7 +77,7 @@ class Site:
             log.append_as_follower(batch, 0, len(batch))
 
     def fill(self, topic: str, *keys: bytes) -> None:
-        """A complete, durable segment with these keys."""
+        """Append a complete, durable segment with these keys."""
         self.append(topic, *keys)
         self.log(topic).roll()
         self.log(topic).flush()
@@ -111,7 +111,7 @@ def site(fakes):
     return Site(fakes)
 
 
-def test_a_pass_cleans_a_log_and_notes_how_far(site):
+def test_pass_cleans_log_and_records_offset(site):
     site.fill("t", b"a", b"b", b"a")
     site.fill("t", b"b", b"c")
     want = site.latest("t")
@@ -127,9 +127,9 @@ def test_a_pass_cleans_a_log_and_notes_how_far(site):
     assert site.cleaned == ["t-0"], "nothing is dirty any more"
 
 
-def test_a_pass_that_ends_early_is_gone_on_with_behind_its_last_group(site):
+def test_interrupted_pass_resumes_behind_last_group(site):
     for keys in (b"aabcd", b"eefgh", b"iijkl"):
-        site.fill("t", *(b"%c" % key for key in keys))  # a group each
+        site.fill("t", *(b"%c" % key for key in keys))  # one group each
     want = site.latest("t")
     site.cleaner.run_due()
     noted = set()
@@ -156,7 +156,7 @@ def test_only_compacted_logs_are_cleaned(site):
     assert site.cleaned == []
 
 
-def test_the_dirtiest_is_first_and_what_waited_too_long_before_it(site):
+def test_overdue_log_is_cleaned_before_dirtiest(site):
     for topic in ("clean", "dirty", "late"):
         site.fill(topic, b"a", b"b", b"c", b"d")
     site.run()
@@ -191,7 +191,7 @@ def test_as_many_logs_at_once_as_there_are_threads(fakes):
     assert not site.cleaner.passes
 
 
-def test_several_rounds_where_the_keys_exceed_the_map(site):
+def test_keys_beyond_map_capacity_take_several_passes(site):
     site.cleaner.settings = SETTINGS._replace(dedupe_buffer_bytes=3 * ENTRY_BYTES)
     site.fill("t", b"a", b"b", b"c", b"d")
     site.fill("t", b"d", b"c", b"b", b"a")
@@ -200,7 +200,7 @@ def test_several_rounds_where_the_keys_exceed_the_map(site):
     assert len(site.cleaned) > 2
 
 
-def test_the_entry_of_a_log_is_durable_before_anything_takes_a_place_in_it(site):
+def test_checkpoint_entry_is_durable_before_swap(site):
     site.fill("t", b"a", b"a")
     seen = []
 
@@ -213,18 +213,18 @@ def test_the_entry_of_a_log_is_durable_before_anything_takes_a_place_in_it(site)
     assert seen == [format_offsets({("t", 0): 0})]
 
 
-def test_a_log_whose_entry_cannot_be_written_is_not_begun(site, caplog):
+def test_log_without_durable_entry_is_not_cleaned(site, caplog):
     site.fill("t", b"a", b"a")
     site.disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if CHECKPOINT in path else None
     site.run()
     assert site.cleaned == []
-    assert "t-0 could not be cleaned for lack of room" in caplog.text
+    assert "t-0 could not be cleaned for lack of space" in caplog.text
     site.disk.fault = lambda action, path: None
     site.run()
     assert site.keys("t") == b"a"
 
 
-def test_a_damaged_log_is_named_and_left_alone_and_keeps_no_other_waiting(site, caplog):
+def test_damaged_log_is_reported_and_delays_no_other(site, caplog):
     site.fill("bad", b"a", b"a", b"a")
     site.fill("good", b"a", b"b", b"a")
     path = site.log("bad").segments[0].path
@@ -233,7 +233,7 @@ def test_a_damaged_log_is_named_and_left_alone_and_keeps_no_other_waiting(site, 
     before = site.disk.listdir("/data/bad-0")
     site.run()
     assert site.keys("good") == b"ba"
-    assert "bad-0 can't be cleaned, keeps growing and is tried again every 10 minutes: the CRC of" in caplog.text
+    assert "bad-0 can't be cleaned and keeps growing, retrying every 10 minutes: the CRC of" in caplog.text
     assert set(site.cleaner.uncleanable) == {("bad", 0)}
     assert site.disk.listdir("/data/bad-0") == before
     site.run()
@@ -241,7 +241,7 @@ def test_a_damaged_log_is_named_and_left_alone_and_keeps_no_other_waiting(site, 
     site.clock.now_ms += RETRY_MS
     site.run()
     assert site.cleaned.count("bad-0") == 2
-    assert caplog.text.count("bad-0 can't be cleaned") == 1, "the same reason is told once"
+    assert caplog.text.count("bad-0 can't be cleaned") == 1, "the same reason is logged once"
     site.disk.write_bytes(path, whole)
     site.clock.now_ms += RETRY_MS
     site.log("bad").segments[0].log_descriptor.release_file()
@@ -250,11 +250,11 @@ def test_a_damaged_log_is_named_and_left_alone_and_keeps_no_other_waiting(site, 
     assert not site.cleaner.uncleanable
 
 
-def test_a_full_disk_ends_a_pass_that_is_tried_again(site, caplog):
+def test_pass_is_retried_after_disk_full_error(site, caplog):
     site.fill("t", b"a", b"a")
     site.disk.fault = lambda action, path: OSError(errno.ENOSPC, "full", path) if ".cleaned" in path else None
     site.run()
-    assert "could not be cleaned for lack of room" in caplog.text
+    assert "could not be cleaned for lack of space" in caplog.text
     assert not site.cleaner.uncleanable
     assert not site.log("t").failed
     site.disk.fault = lambda action, path: None
@@ -263,7 +263,7 @@ def test_a_full_disk_ends_a_pass_that_is_tried_again(site, caplog):
 
 
 @pytest.mark.parametrize("stage_fails", [True, False])
-def test_a_swap_that_the_disk_refuses_ends_the_pass(site, stage_fails):
+def test_disk_error_in_swap_ends_pass(site, stage_fails):
     site.fill("t", b"a", b"a")
     site.fill("u", b"a", b"a")
 
@@ -311,7 +311,7 @@ def test_a_pass_ends_with_its_log_at_any_step(fakes, end):
             assert site.manager.had_clean_shutdown
         site.run()
         assert not site.cleaner.passes
-        assert site.keys("u") == b"a", "the worker went on with another log"
+        assert site.keys("u") == b"a", "the worker continued with another log"
         if end == "compact no more":
             assert site.log("t").cleaning is None
             assert site.manager.cleaner_checkpoint.get(("t", 0)) == noted, "nothing more was taken in"
@@ -325,11 +325,11 @@ def test_a_pass_ends_with_its_log_at_any_step(fakes, end):
     assert steps > 8
 
 
-def test_retention_of_a_compacted_log_runs_when_its_pass_has_ended(site):
+def test_retention_of_compacted_log_runs_after_pass(site):
     site.log("t", cleanup_policy=frozenset({"compact", "delete"}), retention_ms=1000)
     site.fill("t", b"a")
     site.clock.now_ms += 5000
-    site.append("t", b"b", size=520)  # too large to become one with the other
+    site.append("t", b"b", size=520)  # too large to be merged with the other
     site.log("t").roll()
     site.log("t").flush()
     site.cleaner.run_due()
@@ -338,7 +338,7 @@ def test_retention_of_a_compacted_log_runs_when_its_pass_has_ended(site):
     assert site.keys("t") == b"b"
 
 
-def test_retention_by_size_goes_on_behind_a_segment_of_which_nothing_is_left(site):
+def test_retention_by_size_continues_behind_empty_segment(site):
     site.log("t", cleanup_policy=frozenset({"compact", "delete"}), retention_bytes=1200, retention_ms=-1)
     site.fill("t", *[b"a"] * 5)
     site.fill("t", *[b"%d" % number for number in range(4)], b"a")
@@ -365,7 +365,7 @@ STEPS = st.lists(
 
 
 class Machine:
-    """A log beside a list of what was written to it, in which everything may happen between two steps of a pass."""
+    """A log and a list of its written records, with arbitrary events between two steps of a pass."""
 
     def __init__(self, fakes) -> None:
         self.site = Site(fakes)
@@ -394,10 +394,10 @@ class Machine:
             self.site.turns.take_one()
 
     def cut(self, count) -> None:
-        """An unclean election takes the newest away, durable and cleaned or not."""
+        """An unclean election truncates the newest records, durable and cleaned or not."""
         if len(self.written) > count:
             offset = self.written[-count][0]
-            # What was cleaned for the sake of a record that is lost now is lost with it, as everywhere in Kafka.
+            # Records superseded by a lost record are lost with it, as everywhere in Kafka.
             if self.site.manager.cleaner_checkpoint.get(("t", 0)) is None:
                 self.site.log("t").truncate_to(offset)
                 del self.written[-count:]
@@ -436,14 +436,14 @@ class Machine:
 
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS)
-def test_readers_find_the_latest_whatever_happens_between_the_steps_of_a_pass(fakes, steps):
+def test_readers_find_latest_records_between_pass_steps(fakes, steps):
     machine = Machine(fakes)
     for name, *arguments in steps:
         getattr(machine, name)(*arguments)
         machine.check()
 
 
-def test_a_death_at_every_action_of_a_pass_loses_nothing(fakes):
+def test_crash_at_any_action_of_pass_loses_nothing(fakes):
     for power in (False, True):
         for actions in itertools.count():
             machine = Machine(fakes)

@@ -1,4 +1,4 @@
-"""Several data directories of one node: whose they are, where logs go, and one of them failing."""
+"""Several data directories of one node: identity, placement of logs, and failure of one of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DIRS = "/a,/b"
 
 
 def broken(path: str, code: int = errno.EIO):
-    """A disk of which everything below `path` fails."""
+    """A disk on which everything below `path` fails."""
 
     def fault(action: str, touched: str) -> OSError | None:
         return OSError(code, "Input/output error", touched) if f"{touched}/".startswith(f"{path}/") else None
@@ -63,7 +63,7 @@ def test_each_directory_has_its_own_files_and_id(fakes, disk, clock, manager):
     assert where(again) == {"/a": ["t-0"], "/b": ["t-1"]}
 
 
-def test_a_new_directory_is_taken_in(fakes, disk, clock, manager):
+def test_new_directory_is_formatted_and_used(fakes, disk, clock, manager):
     cluster_id = manager.meta_properties.cluster_id
     manager.create_log("t", 0)
     manager.shutdown()
@@ -98,7 +98,7 @@ def test_a_directory_of_another_cluster_or_node_is_refused(fakes, disk, clock, m
     assert "node.id" in refusal(fakes, disk, clock, "/a,/y")
 
 
-def test_the_directory_of_the_metadata_log_is_not_made_anew_beside_others(fakes, disk, clock, manager):
+def test_missing_metadata_directory_is_not_recreated(fakes, disk, clock, manager):
     manager.shutdown()
     assert "metadata.log.dir" in refusal(fakes, disk, clock, "/new,/a,/b")
     assert not disk.exists("/new/meta.properties")
@@ -107,7 +107,7 @@ def test_the_directory_of_the_metadata_log_is_not_made_anew_beside_others(fakes,
     assert disk.exists("/new/meta.properties")
 
 
-def test_a_metadata_directory_apart_holds_no_partitions(fakes, disk, clock):
+def test_separate_metadata_directory_has_no_partitions(fakes, disk, clock):
     manager = fakes.open_manager(disk, clock, directory=DIRS, metadata_dir="/meta")
     for number in range(4):
         manager.create_log("t", number)
@@ -130,10 +130,8 @@ def test_a_partition_in_two_directories_is_refused(fakes, disk, clock, manager):
 
 @pytest.mark.parametrize("failing", ["/a", "/b"])
 @pytest.mark.parametrize("survives", [2, 5])
-def test_a_new_log_goes_elsewhere_from_a_disk_that_fails_and_what_was_begun_there_goes(
-    fakes, disk, clock, manager, failing, survives
-):
-    """The start that has the disk back found the partition in two directories, and was refused."""
+def test_new_log_skips_failing_disk_and_leftover_is_removed(fakes, disk, clock, manager, failing, survives):
+    """The start with the repaired disk found the partition in two directories, and was refused."""
     if failing == "/b":
         manager.create_log("t", 0)
     left = [survives]
@@ -156,7 +154,7 @@ def test_a_new_log_goes_elsewhere_from_a_disk_that_fails_and_what_was_begun_ther
     assert not disk.exists(f"{failing}/t-1")
 
 
-def test_a_log_that_may_lie_on_a_disk_that_fails_is_not_made_elsewhere(fakes, disk, clock, manager):
+def test_log_possibly_on_failed_disk_is_not_recreated(fakes, disk, clock, manager):
     disk.fault = broken("/a")
     with pytest.raises(KafkaError) as caught:
         manager.create_log("t", 0, is_new=False)
@@ -183,7 +181,7 @@ def test_a_directory_that_fails_at_the_start_takes_its_logs_only(fakes, disk, cl
     assert b"t 1 1" in disk.read_bytes("/b/recovery-point-offset-checkpoint")
 
 
-def test_the_metadata_log_and_the_last_directory_are_needed(fakes, disk, clock, manager):
+def test_metadata_directory_or_last_directory_failure_is_fatal(fakes, disk, clock, manager):
     manager.shutdown()
     disk.fault = broken("/a")
     assert "/a can't be used" in refusal(fakes, disk, clock, DIRS)
@@ -206,8 +204,8 @@ def test_a_full_directory_sends_new_logs_to_another(fakes, disk, clock, manager)
 
 
 @pytest.mark.parametrize("refused", ["append", "open"])
-def test_a_full_directory_that_still_takes_names_keeps_nothing_of_a_new_log(fakes, disk, clock, manager, refused):
-    """As tmpfs does, and others with room in the block of names."""
+def test_new_log_leaves_nothing_in_full_directory(fakes, disk, clock, manager, refused):
+    """As tmpfs does, and other file systems with space in the directory block."""
     for number in range(3):
         manager.create_log("t", number, bytes(15) + b"t")
 
@@ -246,7 +244,7 @@ def test_a_directory_that_fails_later_gets_no_new_logs(fakes, disk, clock):
     assert where(manager) == {"/a": ["t-0", "t-2", "t-3"], "/b": ["t-1"]}
 
 
-def test_what_one_directory_may_have_lost_is_not_claimed(fakes, disk, clock, manager):
+def test_loss_in_one_directory_voids_lossless_epoch(fakes, disk, clock, manager):
     manager.shutdown(broker_epoch=9)
     assert fakes.open_manager(disk, clock, directory="/a,/b").last_broker_epoch == 9
     disk.locked.clear()
@@ -270,7 +268,7 @@ def test_cleaned_offsets_are_kept_where_the_log_is(fakes, disk, clock, manager):
     assert manager.cleaner_checkpoint.due() is None
 
 
-def test_a_cordoned_directory_gets_no_new_logs_while_there_is_another(fakes, disk, clock, manager, caplog):
+def test_cordoned_directory_gets_no_new_logs_if_others_exist(fakes, disk, clock, manager, caplog):
     manager.create_log("t", 0)
     manager.cordon(["/a", "/c"])
     assert "/c" in caplog.text

@@ -39,7 +39,7 @@ def test_names_and_texts_of_files(fakes, disk, clock, manager):
     put(fakes, log, clock)
     put(fakes, log, clock, producer_id=1, producer_epoch=0, base_sequence=0)
     manager.shutdown()
-    assert disk.listdir("/data") == [  # the real disk also keeps the file `.lock`
+    assert disk.listdir("/data") == [  # the real disk also has the file `.lock`
         ".kafka_cleanshutdown",
         "log-start-offset-checkpoint",
         "meta.properties",
@@ -79,7 +79,7 @@ def test_damaged_meta_properties_name_the_file(fakes, disk, clock, damage):
         LogManager(disk, clock, fakes.Rng(), ("/data",)).open(node_id=1)
 
 
-def test_meta_properties_that_a_crash_emptied_are_of_no_other_release(fakes, disk, clock):
+def test_empty_meta_properties_after_crash_are_rejected_as_lost(fakes, disk, clock):
     disk.makedirs("/data")
     disk.write_bytes("/data/meta.properties", b"")
     with pytest.raises(OperatorError, match=r"/data/meta.properties is damaged, it names no version: restore it"):
@@ -119,7 +119,7 @@ def test_topic_ids_are_checked(manager):
     assert failure.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
 
 
-def test_other_directories_are_left_alone(fakes, disk, clock, manager):
+def test_foreign_directories_are_ignored(fakes, disk, clock, manager):
     manager.shutdown()
     for name in ("not a log", "__cluster_metadata-0", "t-0-future", "t-00", "lost+found", "-1"):
         disk.makedirs(f"/data/{name}")
@@ -147,7 +147,7 @@ def test_deletion_renames_now_and_removes_later(fakes, disk, clock, manager):
     assert not [name for name in disk.listdir("/data") if name.endswith("-delete")]
 
 
-def test_a_deletion_that_a_stop_interrupted_goes_on(fakes, disk, clock, manager):
+def test_interrupted_deletion_resumes_after_restart(fakes, disk, clock, manager):
     manager.create_log("t", 0, TOPIC_ID)
     manager.delete_log("t", 0)
     manager.shutdown()
@@ -162,7 +162,7 @@ def test_checkpointed_high_watermarks_come_back(fakes, disk, clock, manager):
     for _ in range(3):
         put(fakes, log, clock)
     log.offsets.high_watermark = 2
-    for _ in range(2):  # a broker that stops before its replicas are open leaves it as it was
+    for _ in range(2):  # a broker that stops before its replicas are open leaves it unchanged
         manager.shutdown()
         manager = fakes.open_manager(disk, clock)
         assert manager.checkpointed_high_watermark("t", 0) == 2
@@ -170,7 +170,7 @@ def test_checkpointed_high_watermarks_come_back(fakes, disk, clock, manager):
 
 
 class TestIncarnations:
-    """Which one ran here, and whether what it took in is all there (KIP-966)."""
+    """Record of the last incarnation, and whether its appends are complete (KIP-966)."""
 
     FIRST, SECOND = bytes(range(1, 17)), bytes(range(2, 18))
 
@@ -178,7 +178,7 @@ class TestIncarnations:
         disk.locked.clear()
         return fakes.open_manager(disk, clock)
 
-    def test_the_end_of_the_process_loses_nothing_and_the_end_of_the_machine_may(self, fakes, disk, clock, manager):
+    def test_process_end_is_lossless_and_machine_restart_is_not(self, fakes, disk, clock, manager):
         assert manager.begin_incarnation(self.FIRST) == self.FIRST
         manager.note_running(7)
         manager = self.killed(fakes, disk, clock)
@@ -188,8 +188,8 @@ class TestIncarnations:
         disk.crash(fakes.Rng(1))
         assert fakes.open_manager(disk, clock).last_broker_epoch == -1
 
-    def test_one_that_did_not_come_to_serve_is_registered_again(self, fakes, disk, clock, manager):
-        # A new one would follow one in the cluster that it knows nothing of (cluster seed 200338).
+    def test_incarnation_without_appends_registers_again(self, fakes, disk, clock, manager):
+        # A new one would count as a successor without knowledge of the registered one (cluster seed 200338).
         manager.begin_incarnation(self.FIRST)
         manager.note_running(7)
         manager = self.killed(fakes, disk, clock)
@@ -210,10 +210,10 @@ class TestIncarnations:
         manager.begin_incarnation(self.FIRST)
         manager.shutdown(-1)
         disk.crash(fakes.Rng(1))
-        assert fakes.open_manager(disk, clock).last_broker_epoch == 7, "what it had is durable now"
+        assert fakes.open_manager(disk, clock).last_broker_epoch == 7, "its records are durable now"
 
     def test_a_full_disk_has_room_for_the_note(self, fakes, disk, clock, manager):
-        # Registered, but not known to the next start, it would be taken for one that lost records (cluster seed 4).
+        # Registered but unknown to the next start, it would count as one that lost records (cluster seed 4).
         manager.begin_incarnation(self.FIRST)
         manager.note_running(7)
         disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if action == "append" else None
@@ -229,7 +229,7 @@ class TestIncarnations:
         disk.crash(fakes.Rng(1))
         assert fakes.open_manager(disk, clock).last_broker_epoch == -1
 
-    def test_one_that_a_running_broker_becomes_is_known_to_the_next_start(self, fakes, disk, clock, manager):
+    def test_new_incarnation_of_running_broker_is_recorded(self, fakes, disk, clock, manager):
         manager.begin_incarnation(self.FIRST)
         manager.note_running(7)
         assert manager.begin_incarnation(self.SECOND) == self.SECOND
@@ -239,7 +239,7 @@ class TestIncarnations:
 
     def test_a_full_disk_that_refuses_the_note(self, fakes, disk, clock, manager, caplog):
         manager.begin_incarnation(self.FIRST)
-        refused = ("append", "write")  # as a file system does that copies on write
+        refused = ("append", "write")  # as in a copy-on-write file system
         disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if action in refused else None
         manager.note_running(7)
         assert ".ottla_running can't be written: full" in caplog.text
@@ -249,7 +249,7 @@ class TestIncarnations:
         assert manager.begin_incarnation(self.SECOND) == self.SECOND, "the first one may have taken something in"
 
     def filled(self, fakes, clock, manager):
-        """A log of twenty batches of 120 bytes or so, durable; where its file lies."""
+        """A durable log of twenty batches of about 120 bytes; returns the path of its file."""
         manager.note_running(7)
         log = manager.create_log("t", 0, bytes(range(16)))
         for _ in range(20):
@@ -276,14 +276,14 @@ class TestIncarnations:
         assert manager.get_log("t", 0).log_end_offset == 3
         assert manager.last_broker_epoch == -1
 
-    def test_the_torn_end_of_a_write_is_no_loss(self, fakes, disk, clock, manager):
+    def test_torn_end_of_write_is_not_a_loss(self, fakes, disk, clock, manager):
         _, path = self.filled(fakes, clock, manager)
         disk.write_bytes(path, disk.read_bytes(path)[:-5])
         manager = self.killed(fakes, disk, clock)
         assert manager.get_log("t", 0).log_end_offset == 19
         assert manager.last_broker_epoch == 7
 
-    def test_an_end_below_what_was_known_is_a_loss(self, fakes, disk, clock, manager):
+    def test_log_end_below_known_end_is_a_loss(self, fakes, disk, clock, manager):
         log, path = self.filled(fakes, clock, manager)
         log.flush()
         manager.write_checkpoints()
@@ -292,7 +292,7 @@ class TestIncarnations:
         assert self.killed(fakes, disk, clock).last_broker_epoch == -1
 
     @pytest.mark.parametrize("left", [0.5, 0.51])
-    def test_an_end_that_is_missing_in_spite_of_a_clean_stop_is_a_loss(self, fakes, disk, clock, manager, left):
+    def test_missing_end_after_clean_stop_is_a_loss(self, fakes, disk, clock, manager, left):
         _, path = self.filled(fakes, clock, manager)
         manager.shutdown(7)
         data = disk.read_bytes(path)
@@ -308,7 +308,7 @@ class TestIncarnations:
             b'{"brokerEpoch":7,"bootId":"boot 0","incarnationId":"x"}',
         ],
     )
-    def test_a_damaged_note_says_nothing(self, fakes, disk, clock, manager, damage):
+    def test_damaged_running_note_is_ignored(self, fakes, disk, clock, manager, damage):
         disk.write_bytes("/data/.ottla_running", damage)
         manager = self.killed(fakes, disk, clock)
         assert manager.last_broker_epoch == -1
@@ -343,13 +343,13 @@ def test_open_files_are_bounded(fakes, disk, clock):
 
 
 def contents(disk) -> dict[str, bytes]:
-    """All files that are in use."""
+    """Number of open files."""
     files = {name: inode for name, inode in disk.files.names.items() if inode is not None}
     return {name: bytes(inode.data) for name, inode in files.items() if not name.endswith(".deleted")}
 
 
 class TestFlush:
-    def test_requests_of_the_meantime_share_the_next_sync(self, fakes, clock, disk, manager):
+    def test_requests_during_flush_share_next_sync(self, fakes, clock, disk, manager):
         pool, done = fakes.Pool(), []
         log = manager.create_log("t", 0, TOPIC_ID)
         put(fakes, log, clock)
@@ -369,8 +369,8 @@ class TestFlush:
         assert done[-1] == ("fourth", None)
         assert not pool.queue
 
-    def test_finished_segments_of_a_life_before_are_flushed(self, fakes, disk, clock):
-        """After a kill -9 no roll has to come first: until then the log was never cleaned, and walked by each start."""
+    def test_complete_segments_of_earlier_process_are_flushed(self, fakes, disk, clock):
+        """After a kill -9 no roll has to come first: before, the log was never cleaned, and scanned by each start."""
         config, pool = LogConfig(segment_bytes=300), fakes.Pool()
         log = fakes.open_manager(disk, clock, config=config).create_log("t", 0, TOPIC_ID, config)
         for _ in range(4):
@@ -398,7 +398,7 @@ class TestFlush:
 
     @pytest.mark.parametrize("seed", range(4))
     @pytest.mark.parametrize("full", ["leader-epoch-checkpoint", "index"])
-    def test_a_full_disk_refuses_a_part_and_another_flush_brings_it(self, fakes, disk, clock, full, seed):
+    def test_flush_completes_after_disk_full_error(self, fakes, disk, clock, full, seed):
         """Cluster seed 100435: a flush had synced the data, and the file of leader epochs took the log offline."""
         config = LogConfig(segment_bytes=300, index_interval_bytes=1)
         manager = fakes.open_manager(disk, clock, config=config)
@@ -414,7 +414,7 @@ class TestFlush:
             return OSError(errno.ENOSPC, "full") if action == "append" and path.endswith(full) else None
 
         disk.fault = fault
-        log.segments[0].rebuild_indexes()  # where the disk refuses, its entries stay in memory
+        log.segments[0].rebuild_indexes()  # if the disk refuses, its entries stay in memory
         log.request_flush(pool, done.append)
         pool.run_all()
         assert done == [None], "the data is on disk"
@@ -426,7 +426,7 @@ class TestFlush:
         pool.run_all()
         assert log.recovery_point == 0
         disk.fault = lambda action, path: None
-        if seed % 2:  # with room again it is made good
+        if seed % 2:  # it completes once there is space again
             manager.flush_due(pool)
             pool.run_all()
             assert log.recovery_point == 12
@@ -437,7 +437,7 @@ class TestFlush:
         assert fakes.read_log(log) == before
         assert log.epochs.entries() == epochs
 
-    def test_a_flush_does_not_cover_what_came_after_a_cut(self, fakes, disk, clock, manager):
+    def test_flush_does_not_cover_appends_after_truncation(self, fakes, disk, clock, manager):
         pool, done = fakes.Pool(), []
         log = manager.create_log("t", 0, TOPIC_ID)
         for _ in range(3):
@@ -452,11 +452,11 @@ class TestFlush:
         assert done == []
         pool.run_all()
         assert log.recovery_point == 2
-        assert done == ["three"], "the third record is gone, and nobody waits for it"
+        assert done == ["three"], "the third record is truncated, and no request waits for it"
 
     @pytest.mark.parametrize("has_room", [True, False])
     def test_truncation_replaces_the_epochs_of_a_flush(self, fakes, disk, clock, manager, monkeypatch, has_room):
-        """The flush would bring back entries of records that are gone; where the disk refuses, it writes its own."""
+        """The flush would restore entries of truncated records; if the disk refuses, it writes its own."""
         pool = fakes.Pool()
         log = manager.create_log("t", 0, TOPIC_ID)
         for epoch in (3, 5):
@@ -491,11 +491,11 @@ class TestFlush:
         assert manager.offline_directories
         with pytest.raises(KafkaError):
             manager.create_log("other", 0, TOPIC_ID)
-        assert "go on by themselves" not in caplog.text
+        assert "resume automatically" not in caplog.text
         manager.shutdown()
         assert not disk.exists("/data/.kafka_cleanshutdown")
 
-    def test_a_stop_syncs_what_may_be_lost_and_nothing_else(self, fakes, disk, clock, manager):
+    def test_clean_stop_syncs_only_volatile_files(self, fakes, disk, clock, manager):
         """A thousand new partitions with seven syncs each made a stop take seconds."""
         for index in range(3):
             manager.create_log("t", index, TOPIC_ID).assign_leader_epoch(0)
@@ -504,7 +504,7 @@ class TestFlush:
         disk.fault = lambda action, path: synced.append(path) if action == "fsync" else None
         manager.shutdown()
         names = ["00000000000000000000.log", "00000000000000000000.timeindex", "partition.metadata"]
-        assert sorted(synced) == [f"/data/t-1/{name}" for name in names], "an empty log is made anew if need be"
+        assert sorted(synced) == [f"/data/t-1/{name}" for name in names], "an empty log is recreated if need be"
         manager = fakes.open_manager(disk, clock)
         for index in range(3):
             manager.get_log("t", index).assign_leader_epoch(1)
@@ -514,7 +514,7 @@ class TestFlush:
         assert touched == [], "an epoch without a record needs no entry in the file"
 
     @pytest.mark.parametrize("crash", [False, True])
-    def test_what_an_empty_log_did_not_make_durable_is_with_its_first_records(self, fakes, disk, clock, manager, crash):
+    def test_names_of_empty_log_become_durable_with_first_records(self, fakes, disk, clock, manager, crash):
         pool, done = fakes.Pool(), []
         manager.create_log("t", 0, TOPIC_ID)
         if crash:
@@ -534,7 +534,7 @@ class TestFlush:
 
     @pytest.mark.parametrize("seed", range(8))
     def test_a_power_failure_after_a_clean_stop_of_empty_logs(self, fakes, disk, clock, seed):
-        """Whatever of their files is left, they are empty logs again, which take the topic id that they are told."""
+        """Whichever of their files remain, they are empty logs again, and accept the given topic id."""
         manager = fakes.open_manager(disk, clock)
         for index in range(4):
             manager.create_log("t", index, TOPIC_ID).assign_leader_epoch(3)
@@ -549,7 +549,7 @@ class TestFlush:
             assert (log.topic_id, log.log_end_offset, log.leader_epoch) == (TOPIC_ID, 1, 4)
 
     @pytest.mark.parametrize("seed", range(8))
-    def test_a_power_failure_after_a_clean_stop_takes_nothing(self, fakes, disk, clock, seed):
+    def test_power_failure_after_clean_stop_loses_nothing(self, fakes, disk, clock, seed):
         config = LogConfig(segment_bytes=300, index_interval_bytes=90)
         manager = fakes.open_manager(disk, clock, config=config)
         rng, before = fakes.Rng(seed + 1), {}
@@ -681,10 +681,10 @@ def test_the_names_of_new_directories_are_durable(fakes, clock, disk):
     disk.locked.clear()
     synced.clear()
     fakes.open_manager(disk, clock, directory="/new/deep/data")
-    assert "/new/deep/data" in synced, "after a crash nobody knows what was synced"
+    assert "/new/deep/data" in synced, "after a crash it is unknown which names were synced"
 
 
-def test_offset_checkpoints_are_due_when_an_offset_or_a_log_changed(fakes, clock, manager):
+def test_offset_checkpoints_are_due_after_change(fakes, clock, manager):
     (directory,) = manager.directories
 
     def due():
@@ -708,7 +708,7 @@ def test_offset_checkpoints_are_due_when_an_offset_or_a_log_changed(fakes, clock
 
 @pytest.mark.parametrize("due", ["nothing", "offset_checkpoints_due", "recovery_points_due"])
 def test_recreated_log_inherits_no_offsets(fakes, disk, clock, manager, due):
-    """Its records were dropped by a start, which believed the start offset of the log that was deleted."""
+    """A start dropped its records, since it trusted the start offset of the deleted log."""
     (directory,) = manager.directories
     old = manager.create_log("t", 0, TOPIC_ID)
     for _ in range(10):
@@ -737,7 +737,7 @@ def test_recreated_log_inherits_no_offsets(fakes, disk, clock, manager, due):
 
 
 def test_checkpoint_is_written_again_after_a_failure(fakes, disk, clock, manager, monkeypatch):
-    """A file that was replaced before the failure must not be taken for the one before."""
+    """A file that was replaced before the failure must not count as the one before."""
     (directory,) = manager.directories
     log = manager.create_log("t", 0, TOPIC_ID)
     for _ in range(3):
@@ -761,8 +761,8 @@ def test_checkpoint_is_written_again_after_a_failure(fakes, disk, clock, manager
     assert disk.read_bytes("/data/recovery-point-offset-checkpoint") == before
 
 
-def test_log_that_starts_again_further_down_keeps_its_records(fakes, disk, clock, manager):
-    """After an unclean election a log may begin below its old offsets, which a start must not believe."""
+def test_log_restarted_at_lower_offset_retains_records(fakes, disk, clock, manager):
+    """After an unclean election a log may begin below its old offsets, which a start must not trust."""
     log = manager.create_log("t", 0, TOPIC_ID)
     log.truncate_fully_and_start_at(500)
     for _ in range(10):
@@ -779,7 +779,7 @@ def test_log_that_starts_again_further_down_keeps_its_records(fakes, disk, clock
     assert (log.log_start_offset, log.log_end_offset) == (100, 103)
 
 
-def test_recovery_points_of_before_a_truncation_are_not_written_after_it(fakes, clock, disk, manager):
+def test_stale_recovery_points_are_not_written_after_truncation(fakes, clock, disk, manager):
     (directory,) = manager.directories
     log = manager.create_log("t", 0, TOPIC_ID)
     for _ in range(3):

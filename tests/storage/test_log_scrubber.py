@@ -1,4 +1,4 @@
-"""The scrubber of a node's logs: every complete segment is read in turn, damage is named once, what changes is none."""
+"""Scrubber of a node's logs: every complete segment is read in turn, damage is logged once, changes are ignored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Site:
     """A node with logs `a-0`, `a-1` and `b-0`, of several segments each."""
 
     def __init__(self, fakes, clock, disk, opened: list[str], *, batches: int = BATCHES) -> None:
-        """`opened` are the files that were opened to be read only; each log gets so many `batches` more."""
+        """`opened` are the files opened read-only; each log gets `batches` more."""
         self.opened = opened
         self.fakes = fakes
         self.clock = clock
@@ -57,7 +57,7 @@ class Site:
         self.scrubber.run_due()
 
     def run_round(self) -> None:
-        """Begin a new one, and read to its end."""
+        """Start a new reading, and read to its end."""
         self.clock.now_ms += int(LEAST_ROUND_S * 1000)
         for _ in range(1000):
             self.step()
@@ -113,7 +113,7 @@ def test_a_round_does_not_begin_before_its_time(site):
     assert site.read.value == before
 
 
-def test_the_rate_bounds_what_a_step_reads(site):
+def test_rate_bounds_bytes_read_in_a_step(site):
     site.scrubber.max_bytes_per_second = 4000
     for _ in range(12):
         site.step()
@@ -132,7 +132,7 @@ def test_one_piece_is_in_the_pool_at_most_and_none_at_rate_0(site):
     assert not site.pool.queue
 
 
-def test_damage_is_logged_once_and_handed_on_each_round(site, caplog):
+def test_damage_is_logged_once_and_reported_each_round(site, caplog):
     segment = site.log().segments[1]
     site.spoil(segment.path, 70)
     with caplog.at_level(logging.WARNING):
@@ -143,15 +143,15 @@ def test_damage_is_logged_once_and_handed_on_each_round(site, caplog):
         site.run_round()
     assert site.found == [damage, damage]
     assert [*site.scrubber.damaged] == [("a", 0)]
-    told = [record.message for record in caplog.records]
-    assert len(told) == 1
-    assert segment.path in told[0]
-    site.spoil(segment.path, 70)  # mended
+    logged = [record.message for record in caplog.records]
+    assert len(logged) == 1
+    assert segment.path in logged[0]
+    site.spoil(segment.path, 70)  # repaired
     site.run_round()
     assert site.scrubber.damaged == {}
 
 
-def test_what_the_disk_can_not_read_is_damaged_to_the_end(site):
+def test_unreadable_range_is_damaged_to_the_end(site):
     segment = site.log().segments[1]
     in_order = site.log().segments.in_order
 
@@ -165,7 +165,7 @@ def test_what_the_disk_can_not_read_is_damaged_to_the_end(site):
     assert damage.reason == "bad sector"
 
 
-def test_a_file_that_is_gone_is_damage_and_too_many_open_ones_are_not(site):
+def test_missing_file_is_damage_and_open_file_limit_is_not(site):
     first, second, third, *_ = site.log().segments.in_order
     site.disk.unlink(second.path)
 
@@ -191,11 +191,11 @@ def test_a_file_that_is_gone_is_damage_and_too_many_open_ones_are_not(site):
         ),
         lambda site: site.log().begin_cleaning(),
     ],
-    ids=["deletion", "truncation", "starting anew", "retention", "cleaning"],
+    ids=["deletion", "truncation", "restart", "retention", "cleaning"],
 )
 @pytest.mark.parametrize("in_pool", [False, True], ids=["between pieces", "under a piece"])
-def test_what_changes_under_the_scrubber_is_no_damage(site, change, in_pool):
-    """The segment is spoiled, so that it would be found if it counted."""
+def test_concurrent_change_is_not_damage(site, change, in_pool):
+    """The segment is damaged, so that it would be reported if it counted."""
     site.scrubber.max_bytes_per_second = 2000
     first = site.log().segments[0]
     site.spoil(first.path, 70)
@@ -215,22 +215,22 @@ def test_what_changes_under_the_scrubber_is_no_damage(site, change, in_pool):
     assert site.scrubber.damaged == {}
 
 
-def test_a_damaged_index_is_named_once_and_is_no_damage(site, caplog):
+def test_damaged_index_is_logged_once_and_is_not_damage(site, caplog):
     segment = site.log().segments[1]
     site.spoil(segment.path.replace(".log", ".index"), 3)
     with caplog.at_level(logging.WARNING):
         site.run_round()
         site.run_round()
     assert site.found == []
-    (told,) = [record.message for record in caplog.records]
-    assert "index" in told
-    assert segment.path in told
+    (logged,) = [record.message for record in caplog.records]
+    assert "index" in logged
+    assert segment.path in logged
     assert [*site.scrubber.damaged] == [("a", 0)]
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("how", ["cut", "removed"])
-def test_an_index_that_is_cut_or_gone_is_named(site, suffix, how):
+def test_cut_or_missing_index_is_reported(site, suffix, how):
     segment = site.log().segments[1]
     path = segment.path.replace(".log", suffix)
     if how == "cut":
@@ -243,7 +243,7 @@ def test_an_index_that_is_cut_or_gone_is_named(site, suffix, how):
 
 
 def write_transactions(site) -> list[str]:
-    """Of two producers, which interleave and reach over segments; the indexes that came of it, of complete segments."""
+    """Two interleaved producers over several segments; returns the indexes of the complete segments."""
     log = site.log()
     for number in range(24):
         for producer_id in (7, 8):
@@ -281,7 +281,7 @@ def end_transaction(site, log, producer_id: int, *, commit: bool) -> None:
     log.append_as_follower(marker, 0, len(marker))
 
 
-def test_an_index_of_aborted_transactions_with_any_flipped_bit_is_made_anew(site):
+def test_transaction_index_with_flipped_bit_is_rebuilt(site):
     paths = write_transactions(site)
     assert len(paths) > 1
     site.run_round()
@@ -297,7 +297,7 @@ def test_an_index_of_aborted_transactions_with_any_flipped_bit_is_made_anew(site
 
 
 def abort_one(site, log, *, rolls: int) -> str:
-    """A transaction whose records are so many segments before its marker; the index that it is in."""
+    """Abort a transaction with records `rolls` segments before its marker; returns the path of its index."""
     batch = site.fakes.make_batch(
         site.clock.now_ms,
         BATCH,
@@ -317,7 +317,7 @@ def abort_one(site, log, *, rolls: int) -> str:
 
 
 def stop_as_apache_kafka(site) -> None:
-    """Without what a stop notes of the indexes of aborted transactions, so that the start misses nothing."""
+    """Stop without the entry counts of transaction indexes, so that the start detects no missing entries."""
     site.manager.shutdown()
     path = "/data/recovery-point-offset-checkpoint"
     points = read_offsets(site.disk, path)
@@ -330,8 +330,8 @@ def stop_as_apache_kafka(site) -> None:
 @pytest.mark.parametrize("is_active", [False, True])
 @pytest.mark.parametrize("snapshots", ["kept", "lost", "cleaned"])
 @pytest.mark.parametrize("rolls", [0, 1, 2])
-def test_one_that_was_removed_is_made_anew(site, rolls, snapshots, is_active):
-    """Also of a transaction that began in a segment before, in a log that was cleaned, and in the active segment."""
+def test_removed_transaction_index_is_rebuilt(site, rolls, snapshots, is_active):
+    """Also for a transaction from a segment before, in a log that was cleaned, and in the active segment."""
     path = abort_one(site, site.log(), rolls=rolls)
     if not is_active:
         site.log().roll()
@@ -353,7 +353,7 @@ def test_one_that_was_removed_is_made_anew(site, rolls, snapshots, is_active):
     assert path.startswith(again.log().active_segment.path[:-4]) == is_active
 
 
-def test_what_comes_into_the_active_segment_meanwhile_is_not_looked_at(fakes, clock, disk, caplog):
+def test_concurrent_appends_to_active_segment_are_ignored(fakes, clock, disk, caplog):
     site = Site(fakes, clock, disk, [], batches=0)
     path = abort_one(site, site.log(), rolls=0)
     while not site.pool.queue:
@@ -366,8 +366,8 @@ def test_what_comes_into_the_active_segment_meanwhile_is_not_looked_at(fakes, cl
     assert len(disk.read_bytes(path)) == 2 * ENTRY.size
 
 
-def test_what_a_cleaner_dropped_is_not_missed(site, caplog):
-    """The marker stays for a time, and an empty batch of the producer: no reader sees records of the transaction."""
+def test_records_dropped_by_cleaner_are_not_missed(site, caplog):
+    """The marker and an empty batch of the producer are retained for a time: no records are visible."""
     log = site.log()
     for sequence in (0, BATCH):
         batch = site.fakes.make_batch(
@@ -395,7 +395,7 @@ def test_what_a_cleaner_dropped_is_not_missed(site, caplog):
 
 
 @pytest.mark.parametrize("how", ["removed", "cut"])
-def test_one_that_lacks_entries_since_a_clean_stop_is_made_anew(site, how):
+def test_transaction_index_short_since_clean_stop_is_rebuilt(site, how):
     paths = write_transactions(site)
     whole = [site.disk.read_bytes(path) for path in paths]
     stop_as_apache_kafka(site)
@@ -411,7 +411,7 @@ def test_one_that_lacks_entries_since_a_clean_stop_is_made_anew(site, how):
     assert again.log().segments.with_aborted, "readers look into them"
 
 
-def test_a_stop_closes_what_is_open(site):
+def test_stop_closes_open_files(site):
     site.scrubber.max_bytes_per_second = 2000
     before = site.disk.open_count
     site.step()
@@ -424,7 +424,7 @@ def test_a_stop_closes_what_is_open(site):
     assert not site.pool.queue
 
 
-def test_found_damage_of_a_log_that_is_gone_is_forgotten(site):
+def test_damage_of_deleted_log_is_forgotten(site):
     site.spoil(site.log().segments[1].path, 70)
     site.run_round()
     assert ("a", 0) in site.scrubber.damaged

@@ -1,4 +1,4 @@
-"""The set of a log's segments, replaced at once under readers, and the order that its offsets keep."""
+"""Segment set of a log, replaced at once under readers, and the order of its offsets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OFFSET = st.integers(0, 20)
 
 @given(
     st.booleans(),
-    st.lists(st.tuples(st.sampled_from(["append", "commit", "delete records", "cut", "start anew"]), OFFSET)),
+    st.lists(st.tuples(st.sampled_from(["append", "commit", "delete records", "cut", "restart"]), OFFSET)),
 )
 def test_the_high_watermark_stays_between_start_and_end(replicated, moves):
     offsets = LogOffsets(3, 10, 5)
@@ -31,8 +31,8 @@ def test_the_high_watermark_stays_between_start_and_end(replicated, moves):
             offsets.advance_log_start_offset(offset)
         elif move == "cut" and offset <= offsets.log_end_offset:
             offsets.cut(offset)
-        elif move == "start anew":
-            offsets.start_anew(offset)
+        elif move == "restart":
+            offsets.restart_at(offset)
         assert offsets.log_start_offset <= offsets.committed_end <= offsets.log_end_offset
         assert offsets.flushed_offset <= offsets.log_end_offset
         assert replicated is (offsets.high_watermark != NO_HIGH_WATERMARK)
@@ -52,7 +52,7 @@ class TestReplace:
             segment.append(data, len(data))
         return segment
 
-    def test_others_come_in_order_and_a_region_keeps_its_bytes(self, folder):
+    def test_replaced_segments_are_ordered_and_regions_stay_valid(self, folder):
         first, second, active = (self.segment(folder, base, b"%d" % base) for base in (0, 10, 20))
         segments = LogSegments([first, second, active])
         segments.recent[20] = 0
@@ -63,7 +63,7 @@ class TestReplace:
         segments.replace([first, second], [merged])
         first.close()
         assert list(segments) == [merged, active]
-        assert before == (first, second, active), "who iterates goes on over the set that it took"
+        assert before == (first, second, active), "an iteration continues over its own set"
         assert segments.holding(15) == (merged, active)
         assert segments.active is active
         assert segments.recent == {20: 0}
@@ -78,7 +78,7 @@ class TestReplace:
         assert segments.active is added
         assert not segments.recent
 
-    def test_a_set_that_is_no_log_is_refused(self, folder):
+    def test_invalid_segment_set_is_rejected(self, folder):
         only = self.segment(folder, 0)
         segments = LogSegments([only])
         with pytest.raises(InvariantError):

@@ -1,4 +1,4 @@
-"""The log against a list: random schedules of appends, cuts at both ends, stops, kills and power failures."""
+"""The log compared with a list: random appends, truncations at both ends, stops, kills and power failures."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Machine:
         self.times.append(self.clock.now_ms)
 
     def cut(self, end: int) -> None:
-        """The model after everything from `end` on is gone."""
+        """Return the model after a truncation at `end`."""
         while self.batches and self.batches[-1][1] >= end:
             self.batches.pop()
             self.times.pop()
@@ -138,8 +138,8 @@ class Machine:
             assert durable_end <= log.log_end_offset <= self.end
         if log.log_end_offset < self.end:
             self.cut(log.log_end_offset)
-        # The start offset is written with the checkpoints; until then deleted records may come back. When what is left
-        # ends before it, the log begins empty there.
+        # The start offset is written with the checkpoints; until then deleted records may return. If the remaining log
+        # ends before it, the log restarts empty there.
         self.start = log.log_start_offset
         if self.start == log.log_end_offset:
             self.batches.clear()
@@ -168,7 +168,7 @@ class Machine:
         self.reopen(False, self.durable_end)
 
     def read(self, choice: int, max_bytes: int) -> None:
-        """Like a consumer: from somewhere, and on from where the last whole batch ended."""
+        """Read like a consumer: from an offset, continuing after the last whole batch."""
         if self.end <= self.start:
             return
         offset = self.start + choice % (self.end - self.start)
@@ -254,7 +254,7 @@ KILL = ("kill", 0, 0)
 @pytest.mark.parametrize(
     "operations",
     [
-        pytest.param([("power_failure", None, 0), APPEND, FLUSH_FULL], id="what a power failure left of a new log"),
+        pytest.param([("power_failure", None, 0), APPEND, FLUSH_FULL], id="new log after a power failure"),
         pytest.param([KILL, APPEND, FLUSH_FULL], id="a new log that was never flushed"),
         pytest.param([APPEND, FLUSH, CHECKPOINT, ROLL, APPEND, KILL, FLUSH], id="a segment made before a kill"),
         pytest.param([APPEND, FLUSH, CHECKPOINT, ROLL, KILL, STOP, APPEND, FLUSH], id="a kill and a clean stop"),
@@ -262,8 +262,8 @@ KILL = ("kill", 0, 0)
         pytest.param([STOP, APPEND, FLUSH_FULL], id="a clean stop of an empty log"),
     ],
 )
-def test_a_flush_makes_names_of_a_life_before_durable(fakes, operations) -> None:
-    """What a life before this one made, and did not sync, is not in the directory yet for a power failure."""
+def test_flush_makes_names_of_earlier_process_durable(fakes, operations) -> None:
+    """Names that an earlier process created without a sync are still lost in a power failure."""
     for seed in range(1, 30):
         for last in range(1, 10):
             machine = Machine(fakes)
@@ -272,7 +272,7 @@ def test_a_flush_makes_names_of_a_life_before_durable(fakes, operations) -> None
                 machine.check()
 
 
-def test_a_log_without_a_topic_id_is_in_its_directory_after_a_flush(fakes) -> None:
+def test_log_without_topic_id_is_durable_after_flush(fakes) -> None:
     for seed in range(1, 10):
         machine = Machine(fakes)
         machine.manager.delete_log("t", 0)

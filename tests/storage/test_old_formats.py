@@ -1,4 +1,4 @@
-"""A log that mixes message formats v0, v1 and v2: places, times, followers and producers."""
+"""A log that mixes message formats v0, v1 and v2: positions, timestamps, followers and producers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONFIG = LogConfig(index_interval_bytes=100)
 
 @pytest.fixture
 def opened(fakes):
-    """A function: a log over these bytes, opened after a kill."""
+    """Returns a function that opens a log over the given bytes after a kill."""
 
     def open_over(data):
         clock = fakes.Clock()
@@ -67,7 +67,7 @@ def test_times_are_found_within_sets_of_v1(opened, fakes):
     assert log.reader.lookup_timestamp(T + 10_000) is None
 
 
-def test_the_largest_time_may_lie_in_a_message(opened):
+def test_largest_timestamp_may_be_in_a_message(opened):
     out = bytearray()
     append_message_set(out, [Message(0, T + 5, None, b"a"), Message(1, T + 9, None, b"b")], 1, GZIP)
     append_message_set(out, [Message(2, T, None, b"c")], 1, NONE)
@@ -91,5 +91,5 @@ def test_a_follower_gets_all_of_it_byte_by_byte(opened, fakes):
     assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_producers_behind_messages_are_taken_up(opened, fakes):
+def test_producers_behind_messages_are_loaded(opened, fakes):
     assert opened(mixed(fakes)).producers.get(3).last_sequence == 1

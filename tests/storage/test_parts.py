@@ -1,4 +1,4 @@
-"""The parts on their own: indexes and epochs against plain models, snapshots, descriptors, checkpoints, config."""
+"""Storage components: indexes and epochs compared with plain models, snapshots, descriptors, checkpoints, config."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TestIndexes:
         index = again
         check()
 
-    def test_time_index_notes_only_what_is_newer(self, fakes):
+    def test_time_index_adds_only_newer_timestamps(self, fakes):
         index = TimeIndex(folder_on(fakes), 100)
         index.create()
         assert index.last_entry() == (-1, 100)
@@ -109,8 +109,8 @@ class TestEpochs:
         st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5)), max_size=30), st.integers(0, 60), st.integers(0, 60)
     )
     @settings(max_examples=200, deadline=None)
-    def test_answers_equal_those_of_the_records(self, steps, cut_end, cut_start):
-        """Each record knows its epoch; every answer can be read off that list."""
+    def test_epoch_answers_equal_those_of_records(self, steps, cut_end, cut_start):
+        """Each record has its epoch; every answer follows from that list."""
         cache, records = LeaderEpochCache([]), []
         for epoch, count in steps:
             latest = records[-1] if records else -1
@@ -187,7 +187,7 @@ class TestSnapshots:
         assert again.encode() == data
 
     @given(st.binary(max_size=200))
-    def test_nonsense_is_refused(self, data):
+    def test_invalid_bytes_are_rejected(self, data):
         with pytest.raises(SnapshotCorruption):
             decode_snapshot(data)
 
@@ -241,7 +241,7 @@ class TestCheckpoints:
                 read(disk, "/c")
 
     def test_any_flipped_bit_is_found(self, fakes):
-        """But for one that makes the checksum another entry of no topic's: what it vouched for is as it was."""
+        """Except for one that turns the checksum into an entry of an unknown topic: the covered data is unchanged."""
         disk = fakes.Disk(fakes.Clock())
         offsets = {("a", 0): 40_000, ("a", 1): 7, ("longer.name", 12): 2**40}
         data = format_offsets(offsets)
@@ -339,14 +339,14 @@ class TestReader:
         assert base_offset_of("leader-epoch-checkpoint") is None
 
     @given(st.binary(max_size=300))
-    def test_nonsense_is_damage(self, data):
+    def test_invalid_bytes_are_damage(self, data):
         if not data:
             return
         with pytest.raises(SegmentDamage) as failure:
             list(iter_segment(io.BytesIO(data)))
         assert failure.value.position == 0
 
-    def test_a_cut_segment_gives_what_is_whole(self, fakes):
+    def test_cut_segment_returns_whole_batches(self, fakes):
         batch = bytes(fakes.make_batch(1000, 2))
         found = []
         with pytest.raises(SegmentDamage) as failure:

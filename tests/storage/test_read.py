@@ -1,4 +1,4 @@
-"""Reads: bounds, the first batch, regions that outlive truncation, deletion and eviction; offsets by time."""
+"""Reads: limits, the first batch, regions that outlive truncation, deletion and eviction; offsets by time."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_max_bytes_and_the_first_batch(fakes, log, clock):
     assert take(log.read(0, size - 1, max_offset=8, min_one_batch=False)) == b""
     assert take(log.read(0, size, max_offset=8, min_one_batch=False)) == batches[0]
     assert take(log.read(1, 0, max_offset=8)) == batches[0]
-    # The same at the tail, where the position comes from memory.
+    # At the tail, where the position comes from memory.
     assert take(log.read(4, size - 1, max_offset=8)) == batches[2]
     assert take(log.read(4, size - 1, max_offset=8, min_one_batch=False)) == b""
 
@@ -78,12 +78,12 @@ def large(fakes, disk, clock):
     return log, fill(fakes, log, clock, 20, count=1, size=40_000)
 
 
-def test_a_large_batch_that_would_be_cut_is_left_for_the_next_read(large):
+def test_large_batch_over_limit_is_left_for_next_read(large):
     log, batches = large
     size = len(batches[0])
     assert take(log.read(3, 3 * size - 1, max_offset=20)) == b"".join(batches[3:5])
     assert take(log.read(5, 3 * size, max_offset=20)) == b"".join(batches[5:8])
-    assert log.read(3, 3 * size - 1, max_offset=20).length == 3 * size - 1, "who waits for so much has it"
+    assert log.read(3, 3 * size - 1, max_offset=20).length == 3 * size - 1, "a read with enough room returns it"
     # A short beginning is cheaper to send than to find; and the first batch may be the one that is cut.
     assert take(log.read(8, 2 * size + 10_000, max_offset=20)) == b"".join(batches[8:11])[: 2 * size + 10_000]
     assert take(log.read(8, 2 * size - 1, max_offset=20, min_one_batch=False)) == batches[8]
@@ -91,7 +91,7 @@ def test_a_large_batch_that_would_be_cut_is_left_for_the_next_read(large):
     assert take(log.read(8, size - 1, max_offset=20, min_one_batch=False)) == b""
 
 
-def test_a_reader_in_order_searches_nothing_where_batches_are_large(large, monkeypatch):
+def test_sequential_read_of_large_batches_needs_no_search(large, monkeypatch):
     log, batches = large
     limit = 3 * len(batches[0]) - 1
     take(log.read(0, limit, max_offset=20))
@@ -109,7 +109,7 @@ def test_a_reader_in_order_searches_nothing_where_batches_are_large(large, monke
         assert len(reads) == 1, "more than the header of the batch that is left out"
 
 
-def test_where_the_index_is_sparse_no_whole_batch_is_left_out(fakes, disk, clock):
+def test_sparse_index_omits_no_whole_batch(fakes, disk, clock):
     log = fakes.open_manager(disk, clock, config=LogConfig(index_interval_bytes=150_000)).create_log("t", 0, bytes(16))
     batches = fill(fakes, log, clock, 20, count=1, size=40_000)
     whole = b"".join(batches)
@@ -121,7 +121,7 @@ def test_where_the_index_is_sparse_no_whole_batch_is_left_out(fakes, disk, clock
             assert limit // size * size <= len(data) <= limit
 
 
-def test_what_was_left_out_is_looked_up_again_after_a_truncation(fakes, large, clock):
+def test_omitted_batch_is_searched_again_after_truncation(fakes, large, clock):
     log, batches = large
     limit = 3 * len(batches[0]) - 1
     assert take(log.read(8, limit, max_offset=20)) == b"".join(batches[8:10])
@@ -130,7 +130,7 @@ def test_what_was_left_out_is_looked_up_again_after_a_truncation(fakes, large, c
     assert take(log.read(10, len(after[1]), max_offset=20)) == after[1]
 
 
-def test_an_index_that_lies_leaves_nothing_out(fakes, disk, clock):
+def test_wrong_index_omits_no_batch(fakes, disk, clock):
     manager = fakes.open_manager(disk, clock, config=LARGE)
     log = manager.create_log("t", 0, bytes(16))
     batches = fill(fakes, log, clock, 5, count=1, size=40_000)
@@ -202,7 +202,7 @@ def test_a_region_survives_deletion_and_eviction(fakes, disk, clock):
     assert disk.open_count == before - 1
 
 
-def test_a_region_above_a_truncation_fails_and_one_below_goes_on(fakes, log, clock):
+def test_region_above_truncation_fails_and_one_below_works(fakes, log, clock):
     batches = fill(fakes, log, clock, 4)
     below = log.read(0, len(batches[0]), max_offset=8)
     above = log.read(0, 100_000, max_offset=8)
@@ -215,7 +215,7 @@ def test_a_region_above_a_truncation_fails_and_one_below_goes_on(fakes, log, clo
     above.records.release()
 
 
-def test_without_a_descriptor_nothing_is_sent_by_reference(fakes, log, clock):
+def test_send_by_reference_requires_descriptor(fakes, log, clock):
     fill(fakes, log, clock, 4)
     region = log.read(0, 100_000, max_offset=8).records
     region.committed = True
@@ -223,7 +223,7 @@ def test_without_a_descriptor_nothing_is_sent_by_reference(fakes, log, clock):
     region.release()
 
 
-def test_a_damaged_index_is_made_anew(fakes, disk, clock):
+def test_damaged_index_is_rebuilt(fakes, disk, clock):
     manager = fakes.open_manager(disk, clock, config=CONFIG)
     log = manager.create_log("t", 0, bytes(16))
     batches = fill(fakes, log, clock, 40)
@@ -277,7 +277,7 @@ def test_no_timestamp_at_all(log):
 
 
 def without_blocking(fakes, call):
-    """What `call(known)` returns in the end, and the work that it left to the pool on the way."""
+    """Return the final result of `call(known)`, and the work that it left to the pool."""
     known, pool, left, finished = {}, fakes.Pool(), [], []
     while True:
         try:
@@ -302,7 +302,7 @@ class TestOffLoop:
         assert len(set(keys)) == len(keys), "each round knows one thing more"
         assert log.folder.descriptors.known is None
 
-    def test_without_what_is_known_it_blocks(self, fakes, disk, log, clock):
+    def test_read_without_known_results_blocks(self, fakes, disk, log, clock):
         expected = fill(fakes, log, clock, 30)
         disk.cold = True
         assert take(log.read(16, 1, max_offset=60)) == expected[8]
@@ -313,7 +313,7 @@ class TestOffLoop:
         take(result)
         assert left == []
 
-    def test_no_room_for_bytes_needs_no_look(self, fakes, disk, log, clock):
+    def test_zero_max_bytes_needs_no_read(self, fakes, disk, log, clock):
         fill(fakes, log, clock, 30)
         disk.cold = True
         assert log.read(16, 0, max_offset=60, min_one_batch=False, known={}).records is None
@@ -344,7 +344,7 @@ class TestOffLoop:
         pool.run_all()
         assert disk.open_count == 0
 
-    def test_an_index_that_is_opened_cold_leaks_nothing(self, fakes, disk, clock):
+    def test_cold_open_of_index_leaks_no_descriptor(self, fakes, disk, clock):
         config = LogConfig(segment_bytes=400, index_interval_bytes=90)
         manager = fakes.open_manager(disk, clock, config=config)
         expected = fill(fakes, manager.create_log("t", 0), clock, 30)
@@ -358,7 +358,7 @@ class TestOffLoop:
         manager.shutdown()
         assert disk.open_count == 0
 
-    def test_a_damaged_index_is_made_anew_in_one_go(self, fakes, disk, clock):
+    def test_damaged_index_is_rebuilt_in_one_step(self, fakes, disk, clock):
         config = LogConfig(segment_bytes=400, index_interval_bytes=90)
         manager = fakes.open_manager(disk, clock, config=config)
         expected = fill(fakes, manager.create_log("t", 0), clock, 30)

@@ -1,4 +1,4 @@
-"""The same code on the machine's own file system: what the crash disk can't show."""
+"""Storage on the machine's own file system, for behaviour that the crash disk cannot show."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_write_stop_start_read(fakes, opened, clock):
     assert fakes.read_log(log)[:166] == stored[:166]
 
 
-def test_reserved_blocks_are_given_back(fakes, opened, clock):
+def test_reserved_blocks_are_released(fakes, opened, clock):
     manager = opened()
     log = manager.create_log("t", 0, bytes(16))
     fill(fakes, log, clock, 30, size=25_000)
@@ -75,7 +75,7 @@ def drop_pages(path: str) -> None:
     os.close(fd)
 
 
-def test_cold_regions_are_told_and_read_also_once_the_log_is_deleted(fakes, opened, clock):
+def test_cold_region_is_reported_and_read_after_log_deletion(fakes, opened, clock):
     manager = opened()
     log = manager.create_log("t", 0, bytes(16))
     fill(fakes, log, clock, 600)
@@ -86,7 +86,7 @@ def test_cold_regions_are_told_and_read_also_once_the_log_is_deleted(fakes, open
     assert not region.is_cold(0, region.length)
     drop_pages(path)
     if RealDisk().open(path).is_cached(0, len(stored)):
-        pytest.skip("this system can't tell what is cached, or caches it at once")
+        pytest.skip("this system cannot determine cached pages, or caches them at once")
     assert region.is_cold(0, region.length)
     manager.delete_log("t", 0)
     clock.now_ms += 120_000
@@ -123,13 +123,13 @@ def test_a_committed_region_is_sent_by_reference(fakes, opened, clock):
     region.release()
 
 
-def test_a_second_process_is_kept_out(fakes, opened, clock, tmp_path):
+def test_second_process_cannot_lock_directory(fakes, opened, clock, tmp_path):
     opened()
     with pytest.raises(OperatorError, match="in use"):
         LogManager(RealDisk(), clock, fakes.Rng(), (str(tmp_path / "data"),)).open(node_id=1)
 
 
-def test_a_file_where_the_directory_should_be(fakes, clock, tmp_path):
+def test_file_in_place_of_directory_is_rejected(fakes, clock, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OperatorError, match="file"):
         LogManager(RealDisk(), clock, fakes.Rng(), (str(tmp_path / "file" / "data"),)).open(node_id=1)

@@ -1,4 +1,4 @@
-"""Starting after anything but a clean stop: both corruptions of the documents, and damage to every other file."""
+"""Starts after anything except a clean stop: torn tails, garbage tails, and damage to every other file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100)
 
 
 class Store:
-    """A manager with one log on a crash disk, killed and opened at will."""
+    """A manager with one log on a crash disk, killed and opened on demand."""
 
     def __init__(self, fakes) -> None:
         self.fakes = fakes
@@ -54,7 +54,7 @@ class Store:
 
 
 class NoLuck:
-    """Nothing survives a power failure that was not synced."""
+    """Only synced data survives a power failure."""
 
     def randrange(self, stop: int) -> int:
         return 0
@@ -79,7 +79,7 @@ def test_a_kill_loses_nothing(store):
 
 
 @pytest.mark.parametrize("cut", [1, 30, 60, 61, 100])
-def test_a_missing_tail(store, caplog, cut):
+def test_missing_tail_is_truncated(store, caplog, cut):
     store.fill(4)
     path = store.active()
     data = store.disk.read_bytes(path)
@@ -94,7 +94,7 @@ def test_a_missing_tail(store, caplog, cut):
 
 @pytest.mark.parametrize("known_by", ["recovery point", "high watermark"])
 def test_log_that_ends_before_a_checkpoint_reports_loss(store, caplog, known_by):
-    """A broker that lost records must not vote for its log as if it had all of them (KIP-966)."""
+    """A broker that lost records must not present its log as complete (KIP-966)."""
     store.fill(4)
     if known_by == "recovery point":
         store.log.flush()
@@ -106,12 +106,12 @@ def test_log_that_ends_before_a_checkpoint_reports_loss(store, caplog, known_by)
     store.disk.write_bytes(path, store.disk.read_bytes(path)[: -len(store.batches[-1])])
     with caplog.at_level(logging.WARNING):
         assert store.reopen().log_end_offset == 6
-    assert any("ends at 6, before" in message for message in caplog.messages)
+    assert any("ends at offset 6, below" in message for message in caplog.messages)
     assert store.manager.directories[0].running.broker_epoch == -1
 
 
 @pytest.mark.parametrize("nonsense", [b"\0", b"\0" * 500, b"\xff" * 500, bytes(range(256)) * 2])
-def test_a_nonsense_tail(store, caplog, nonsense):
+def test_garbage_tail_is_truncated(store, caplog, nonsense):
     store.fill(4)
     path = store.active()
     size = store.disk.size(path)
@@ -140,7 +140,7 @@ def test_a_flipped_byte_is_never_served(fakes, data):
     log = store.reopen()
     whole = [batch[16:] for batch in store.batches]
     found = store.stored()
-    # Offset and leader epoch lie outside the CRC; a damaged one may pass where it is still in order.
+    # The CRC does not cover offset and leader epoch; a damaged one may pass if it is still in order.
     assert found == whole[: len(found)]
     ends_before_damage = sum(1 for batch in range(12) if _end_of(store, batch, number) <= at)
     assert len(found) >= ends_before_damage
@@ -159,8 +159,8 @@ def flipped(store, path, position, mask):
 
 @pytest.mark.parametrize("mask", [0x80, 0x01, 0x06])
 @pytest.mark.parametrize("flushed", [False, True])
-def test_an_offset_or_an_epoch_that_was_flipped_is_put_right(store, caplog, flushed, mask):
-    """Neither is covered by a CRC: the batches around, and what is noted beside the log, know them."""
+def test_flipped_offset_or_epoch_is_corrected(store, caplog, flushed, mask):
+    """Neither has a CRC: the surrounding batches, and the checkpoints of the log, are the evidence."""
     store.fill(9, epoch=4)
     store.fill(3, epoch=4 if not flushed else 6)
     if flushed:
@@ -185,12 +185,12 @@ def test_an_offset_or_an_epoch_that_was_flipped_is_put_right(store, caplog, flus
                 assert {path: store.disk.read_bytes(path) for path in segments} == contents, (path, batch, at)
                 assert (log.log_end_offset, log.unrepaired_damage) == (24, [])
                 assert log.epochs.entries() == ([(4, 0), (6, 18)] if flushed else [(4, 0)])
-                assert sum("is put right" in message for message in caplog.messages) == 1
+                assert sum("corrected to" in message for message in caplog.messages) == 1
 
 
 @pytest.mark.parametrize("number", [0, 1, -1])
-def test_a_length_that_was_flipped_is_put_right(store, caplog, number):
-    """One that is too large in the last batch looked like the torn end of a write, which is no loss."""
+def test_flipped_length_is_corrected(store, caplog, number):
+    """Too large a length in the last batch looked like the torn end of a write, which is not a loss."""
     store.fill(12)
     path, size = store.active(), len(store.batches[0])
     whole = store.disk.read_bytes(path)
@@ -201,13 +201,13 @@ def test_a_length_that_was_flipped_is_put_right(store, caplog, number):
             caplog.clear()
             assert store.reopen().log_end_offset == 24
             assert store.disk.read_bytes(path) == whole, (at, bit)
-            assert sum("is put right" in message for message in caplog.messages) == 1
+            assert sum("corrected to" in message for message in caplog.messages) == 1
     flipped(store, path, batch * size + LENGTH_BYTES[-1], 0x06)
     assert store.reopen().log_end_offset == 24 - 2 * (len(whole) // size - batch), "cut where two bits are wrong"
 
 
 @pytest.mark.parametrize(("at", "mask"), [(7, 0x10), (7, 0x02), (0, 0x80), (5, 0x7)])
-def test_the_last_offset_is_compared_with_what_a_clean_stop_noted(store, at, mask):
+def test_last_offset_is_compared_with_clean_stop_record(store, at, mask):
     store.fill(12)
     store.manager.shutdown()
     path = store.active()
@@ -221,7 +221,7 @@ def test_the_last_offset_is_compared_with_what_a_clean_stop_noted(store, at, mas
     assert store.stored() == store.expected(13)
 
 
-def test_one_more_batch_from_elsewhere_is_cut(store):
+def test_foreign_batch_at_end_is_truncated(store):
     store.fill(11)
     store.log.flush()
     store.manager.write_checkpoints()
@@ -232,8 +232,8 @@ def test_one_more_batch_from_elsewhere_is_cut(store):
     assert store.disk.read_bytes(path) == whole
 
 
-def test_offsets_that_are_missing_are_left_so(store):
-    """The log of a follower whose leader has compacted: within the gap any offset can be right."""
+def test_gaps_of_compaction_are_not_closed(store):
+    """Log of a follower of a compacting leader: within the gap any offset may be correct."""
     store.fill(1)
     ends = []
     for base in (2, 10, 12, 20, 62):
@@ -255,8 +255,8 @@ def test_offsets_that_are_missing_are_left_so(store):
 
 
 @pytest.mark.parametrize("number", [2, 11])
-def test_an_epoch_that_nobody_knows_stays_and_is_named(store, caplog, number):
-    """Between two epochs where nothing was flushed, and at the end."""
+def test_unknown_epoch_is_retained_and_reported(store, caplog, number):
+    """Between two epochs in an unflushed range, and at the end."""
     store.fill(3, epoch=4)
     store.fill(9, epoch=9)
     path = store.log.segments[0 if number == 2 else -1].path
@@ -274,7 +274,7 @@ def test_an_epoch_that_nobody_knows_stays_and_is_named(store, caplog, number):
 
 
 @pytest.mark.parametrize("entries", [b"2\n4 0\n7 6\n", b"2\n5 0\n9 6\n", b"1\n4 0\n"])
-def test_entries_of_epochs_that_the_batches_contradict_are_taken_from_them(store, entries):
+def test_epoch_entries_contradicted_by_batches_are_replaced(store, entries):
     store.fill(3, epoch=4)
     store.fill(4, epoch=9)
     store.log.flush()
@@ -289,14 +289,14 @@ def test_entries_of_epochs_that_the_batches_contradict_are_taken_from_them(store
 
 
 def _end_of(store, batch: int, number: int) -> int:
-    """Where a batch ends relative to the start of segment `number`, at the time of writing."""
+    """End of a batch relative to the start of segment `number`, at the time of writing."""
     per_segment = 1000 // len(store.batches[0])
     return (batch + 1 - number * per_segment) * len(store.batches[0])
 
 
-@pytest.mark.parametrize("epochs", [(8, 8), (7, 8)], ids=["the epoch before goes on", "another one begins"])
-def test_an_epoch_that_ended_before_its_first_record_is_not_back_after_a_kill(store, caplog, epochs):
-    """Its entry may be in the file, which the start that dropped it did not write anew."""
+@pytest.mark.parametrize("epochs", [(8, 8), (7, 8)], ids=["the epoch before continues", "another one begins"])
+def test_epoch_without_records_does_not_return_after_kill(store, caplog, epochs):
+    """Its entry may be in the file, since the start that dropped it did not rewrite the file."""
     before, behind = epochs
     store.fill(1, epoch=before)
     store.log.assign_leader_epoch(9)
@@ -315,8 +315,8 @@ def test_an_epoch_that_ended_before_its_first_record_is_not_back_after_a_kill(st
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_an_epoch_whose_records_were_cut_is_not_back_after_a_kill(store, count):
-    """Nothing was flushed between the start that cut them and the next."""
+def test_truncated_epoch_does_not_return_after_kill(store, count):
+    """Nothing was flushed between the start that truncated them and the next."""
     store.fill(3, epoch=4)
     store.fill(4, epoch=9)
     store.log.flush()
@@ -333,7 +333,7 @@ def test_an_epoch_whose_records_were_cut_is_not_back_after_a_kill(store, count):
     assert not log.unrepaired_damage
 
 
-def test_segments_after_the_damage_go(store, caplog):
+def test_segments_after_damage_are_dropped(store, caplog):
     store.fill(20)
     assert len(store.log.segments) > 2
     path = store.log.segments[1].path
@@ -354,7 +354,7 @@ def test_segments_after_the_damage_go(store, caplog):
     assert store.stored() == [batch[16:] for batch in store.batches]
 
 
-def test_only_what_was_not_flushed_is_walked(store):
+def test_only_unflushed_segments_are_scanned(store):
     store.fill(20)
     store.log.flush()
     store.manager.write_checkpoints()
@@ -388,7 +388,7 @@ def test_a_clean_start_trusts_and_reads_little(store):
     assert store.stored() == store.expected(30)
 
 
-def test_a_clean_marker_over_a_torn_log_is_not_believed(store, caplog):
+def test_clean_marker_over_torn_log_is_ignored(store, caplog):
     store.fill(4)
     store.manager.shutdown()
     path = store.active()
@@ -401,7 +401,7 @@ def test_a_clean_marker_over_a_torn_log_is_not_believed(store, caplog):
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage", b"0\n5\n1 2\n", b"0\n1\n0 x\n", b"\xff\xfe"])
-def test_a_damaged_epoch_file_is_read_from_the_log(store, damage):
+def test_damaged_epoch_file_is_rebuilt_from_log(store, damage):
     store.fill(3, epoch=2)
     store.fill(3, epoch=5)
     store.manager.shutdown()
@@ -412,7 +412,7 @@ def test_a_damaged_epoch_file_is_read_from_the_log(store, damage):
 
 
 @pytest.mark.parametrize("stop", ["clean", "kill"])
-def test_a_damaged_snapshot_is_done_without(store, stop):
+def test_damaged_producer_snapshot_is_skipped(store, stop):
     store.fill(12)
     if stop == "clean":
         store.manager.shutdown()
@@ -446,8 +446,8 @@ def test_leftovers_of_a_crash_are_removed(store):
     assert not {*left} & {*store.disk.listdir("/data/t-0")}
 
 
-def test_indexes_of_a_segment_that_was_flushed_to_its_end_are_synced_once_it_is_complete(store):
-    """A start after a crash begins with the segment of the recovery point, and rebuilds none before."""
+def test_indexes_are_synced_once_segment_is_complete(store):
+    """A start after a crash begins with the segment of the recovery point, and rebuilds no earlier one."""
     store.fill(6)
     store.log.flush()
     complete = store.log.segments[0]
@@ -461,7 +461,7 @@ def test_indexes_of_a_segment_that_was_flushed_to_its_end_are_synced_once_it_is_
         assert inode.durable == bytes(inode.data) != b""
 
 
-def test_indexes_of_the_segment_that_ends_at_the_recovery_point_are_made_anew(store):
+def test_indexes_of_segment_at_recovery_point_are_rebuilt(store):
     """It was flushed while it was active, without its indexes: the next flush would have synced them."""
     late = store.clock.now_ms + 50_000
     for number in range(8):
@@ -482,7 +482,7 @@ def test_indexes_of_the_segment_that_ends_at_the_recovery_point_are_made_anew(st
     assert store.log.lookup_timestamp(late) == (2, late, 0)
 
 
-def test_a_full_disk_does_not_keep_the_broker_from_starting(store):
+def test_broker_starts_on_full_disk(store):
     store.fill(30)
     store.disk.capacity = 0
     log = store.reopen()
@@ -515,7 +515,7 @@ def test_a_batch_larger_than_the_walks_window(fakes):
 
 
 def old_message(magic: int, offset: int, value: bytes) -> bytes:
-    """A message set of one message, as brokers before 0.11 stored it."""
+    """A message set of one message, as stored by brokers before 0.11."""
     out = bytearray()
     append_message(out, magic, 0, offset, 1_400_000_000_000, None, value)
     return bytes(out)
@@ -524,7 +524,7 @@ def old_message(magic: int, offset: int, value: bytes) -> bytes:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("size", [0, 20, 100])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_messages_of_old_formats_are_walked_over(store, magic, size, clean):
+def test_messages_of_old_formats_are_scanned(store, magic, size, clean):
     store.fill(1)
     path = store.active()
     if clean:
@@ -552,7 +552,7 @@ def test_a_torn_message_behind_batches_is_cut(store):
     assert store.disk.read_bytes(path) == before + whole
 
 
-def test_nonsense_with_an_old_magic_is_cut(store):
+def test_garbage_with_old_magic_is_truncated(store):
     store.fill(2)
     path = store.active()
     before = store.disk.read_bytes(path)

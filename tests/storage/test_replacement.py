@@ -1,4 +1,4 @@
-"""Segments written anew from another replica's batches: only what is intact, in order, and whole gets in."""
+"""Replacement segments from another replica's batches: only intact, ordered and whole batches are written."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refused(replacement, data) -> None:
 def test_each_segment_has_its_base_offset_and_its_batches(replacement, batch):
     made = replacement()
     made.write(batch(0) + batch(5) + batch(10, leader_epoch=3)[:30])
-    assert made.next_offset == 10, "what is cut short is left out"
+    assert made.next_offset == 10, "an incomplete batch is ignored"
     made.write(batch(10, leader_epoch=3) + batch(15, leader_epoch=3) + batch(20))
     assert made.next_offset == 20
     assert made.epochs == [(1, 0), (3, 10)]
@@ -49,17 +49,17 @@ def test_each_segment_has_its_base_offset_and_its_batches(replacement, batch):
     assert group.output_bytes == 4 * len(batch(0))
 
 
-def test_segments_that_nothing_comes_for_are_empty(replacement):
+def test_segment_without_batches_is_empty(replacement):
     assert replacement().complete().outputs == [0, 10]
 
 
-def test_damage_on_the_way_is_refused(replacement, batch):
+def test_batch_damaged_in_transit_is_rejected(replacement, batch):
     data = bytearray(batch(0))
     data[-1] ^= 1
     refused(replacement(), bytes(data))
 
 
-def test_what_came_before_or_reaches_into_the_next_segment_is_refused(replacement, batch):
+def test_batch_outside_segment_range_is_rejected(replacement, batch):
     made = replacement()
     made.write(batch(0))
     refused(made, batch(4))

@@ -1,4 +1,4 @@
-"""Which segments retention deletes, and that readers and offsets are as they should be afterwards."""
+"""Selection of segments by retention, and state of readers and offsets afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOUR = 3_600_000
 
 @pytest.fixture
 def make(fakes, disk, clock):
-    """A log of five segments of two batches each, a batch an hour old more than the next."""
+    """A log of five segments of two batches each, one hour apart."""
 
     def build(**config):
         options = {"segment_bytes": 210, "retention_ms": -1, **config}
@@ -46,7 +46,7 @@ def test_by_time(make, clock, disk):
     assert not any(".deleted" in name for name in disk.listdir("/data/t-0"))
 
 
-def test_the_active_segment_goes_too_when_all_is_old(make, clock, fakes):
+def test_active_segment_expires_with_all_others(make, clock, fakes):
     manager, log = make(retention_ms=5 * HOUR)
     clock.now_ms += 100 * HOUR
     assert manager.run_retention() == 5
@@ -68,7 +68,7 @@ def test_by_size(make):
     assert bases(log) == [4, 6, 8]
 
 
-def test_by_start_offset_whatever_the_policy(make):
+def test_segments_below_start_offset_are_deleted_by_any_policy(make):
     manager, log = make(cleanup_policy=frozenset({"compact"}), retention_ms=1)
     assert manager.run_retention() == 0
     log.delete_records(5)
@@ -112,7 +112,7 @@ def test_the_start_offset_survives_every_stop(make, fakes, disk, clock):
     assert manager.get_log("t", 0).log_start_offset == 5
 
 
-def test_snapshots_go_with_their_segments_but_for_the_newest(fakes, disk, clock):
+def test_snapshots_are_deleted_with_segments_except_newest(fakes, disk, clock):
     config = LogConfig(segment_bytes=210, retention_ms=HOUR, file_delete_delay_ms=0)
     manager = fakes.open_manager(disk, clock, config=config)
     log = manager.create_log("t", 0, bytes(16))
@@ -140,7 +140,7 @@ def test_idle_producers_expire(fakes, disk, clock):
     assert len(log.producers) == 0
 
 
-def test_thousands_of_segments_go_in_short_steps(fakes, disk, clock):
+def test_thousands_of_segments_are_deleted_in_short_steps(fakes, disk, clock):
     manager = fakes.open_manager(disk, clock, config=LogConfig(segment_bytes=100, retention_ms=HOUR))
     log = manager.create_log("t", 0, bytes(16))
     for _ in range(SEGMENTS_A_STEP * 3 + 5):
@@ -152,7 +152,7 @@ def test_thousands_of_segments_go_in_short_steps(fakes, disk, clock):
     assert log.log_start_offset == log.log_end_offset
 
 
-def test_a_log_that_goes_between_two_steps_is_left_alone(fakes, disk, clock):
+def test_log_deleted_between_steps_is_skipped(fakes, disk, clock):
     manager = fakes.open_manager(disk, clock, config=LogConfig(segment_bytes=100, retention_ms=HOUR))
     log = manager.create_log("t", 0, bytes(16))
     for _ in range(SEGMENTS_A_STEP * 2):
@@ -166,7 +166,7 @@ def test_a_log_that_goes_between_two_steps_is_left_alone(fakes, disk, clock):
     assert len(log.segments) == SEGMENTS_A_STEP
 
 
-def test_a_segment_from_the_future_is_named_once(fakes, disk, clock, caplog):
+def test_segment_with_future_timestamp_is_logged_once(fakes, disk, clock, caplog):
     config = LogConfig(segment_bytes=100, retention_ms=HOUR, message_timestamp_after_max_ms=2000 * HOUR)
     manager = fakes.open_manager(disk, clock, config=config)
     log = manager.create_log("t", 0, bytes(16))
@@ -176,8 +176,8 @@ def test_a_segment_from_the_future_is_named_once(fakes, disk, clock, caplog):
     clock.now_ms += 2 * HOUR
     for _ in range(3):
         assert manager.run_retention() == 0
-    told = [record.getMessage() for record in caplog.records if "ahead of the clock" in record.getMessage()]
-    assert len(told) == 1
-    assert "00000000000000000000.log" in told[0]
+    logged = [record.getMessage() for record in caplog.records if "ahead of the clock" in record.getMessage()]
+    assert len(logged) == 1
+    assert "00000000000000000000.log" in logged[0]
     clock.now_ms += 1000 * HOUR
     assert manager.run_retention() == 3

@@ -1,6 +1,6 @@
-"""The rule that finds damage in a segment: the batch of every flipped bit is in a range that it names.
+"""Damage detection in a segment: the batch of every flipped bit is in a reported range.
 
-Segments here are of batches of three records, with where the next one begins known, as a broker knows it.
+Segments here have batches of three records and a known next base offset, as on a broker.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def flipped(data: bytes, position: int, bit: int = 7) -> bytes:
 
 
 @pytest.mark.parametrize("bit", range(8))
-def test_the_batch_of_any_flipped_bit_is_in_a_range_that_is_named(bit: int) -> None:
+def test_batch_of_any_flipped_bit_is_reported(bit: int) -> None:
     whole = [batch(number) for number in range(4)]
     data = b"".join(whole)
     size = len(whole[0])
@@ -68,7 +68,7 @@ def test_the_batch_of_any_flipped_bit_is_in_a_range_that_is_named(bit: int) -> N
         ), position
 
 
-def test_what_lies_around_a_batch_with_a_wrong_crc_is_trusted() -> None:
+def test_neighbours_of_batch_with_wrong_crc_are_trusted() -> None:
     data = b"".join(batch(number) for number in range(4))
     size = len(batch(0))
     (found,) = scrub(flipped(data, size + 70), batches=4)
@@ -77,28 +77,28 @@ def test_what_lies_around_a_batch_with_a_wrong_crc_is_trusted() -> None:
 
 
 @pytest.mark.parametrize("lost", [8, 16])
-def test_where_the_framing_is_lost_all_that_follows_is(lost: int) -> None:
+def test_lost_framing_damages_rest_of_segment(lost: int) -> None:
     """By a length, and by a magic."""
     data = b"".join(batch(number) for number in range(4))
     found = scrub(flipped(data, len(batch(0)) + lost), batches=4)
     assert [(damage.first_offset, damage.last_offset) for damage in found] == [(BASE + 3, BASE + 11)]
 
 
-def test_a_missing_tail_is_named_to_the_end() -> None:
+def test_missing_tail_is_damage_to_segment_end() -> None:
     data = b"".join(batch(number) for number in range(4))
     (found,) = scrub(data[:-1], batches=4)
     assert (found.first_offset, found.last_offset) == (BASE + 9, BASE + 11)
     assert "cut short" in found.reason
 
 
-def test_an_offset_that_contradicts_the_one_before_makes_both_suspect() -> None:
-    """Of a batch whose offset became higher, nothing but the next one tells."""
+def test_contradicting_offsets_make_both_batches_suspect() -> None:
+    """If the offset of a batch is too high, only the next one reveals it."""
     data = b"".join(batch(number) for number in range(20))
     (found,) = scrub(flipped(data, len(batch(0)) + 7, 4), batches=20)
     assert (found.first_offset, found.last_offset) == (BASE + 3, BASE + 8)
 
 
-def test_a_leader_epoch_is_held_against_those_of_the_log() -> None:
+def test_leader_epoch_is_compared_with_epochs_of_log() -> None:
     data = batch(0, 4) + batch(1, 6) + batch(2, 7)
     assert scrub(data, batches=3, epochs=((4, 0), (6, BASE + 3), (7, BASE + 6))) == []
     (found,) = scrub(data, batches=3, epochs=((4, 0), (7, BASE + 6)))
@@ -115,7 +115,7 @@ def test_pieces_of_any_size_find_the_same() -> None:
 
 
 def test_many_ranges_become_one() -> None:
-    """Every second batch is spoiled."""
+    """Every second batch is damaged."""
     data = bytearray(b"".join(batch(number) for number in range(100)))
     size = len(batch(0))
     for number in range(0, 100, 2):
@@ -126,7 +126,7 @@ def test_many_ranges_become_one() -> None:
     assert found[-1].last_offset >= BASE + 3 * 98 + 2
 
 
-def test_a_batch_that_is_larger_than_a_chunk_is_checked_in_pieces() -> None:
+def test_batch_larger_than_chunk_is_checked_in_pieces() -> None:
     large = bytes(build_batch([RecordData(TIME, None, bytes(3 << 20))], base_offset=BASE, leader_epoch=4))
     facts = SegmentFacts(BASE, BASE + 1, len(large), ())
     for data, count in ((large, 0), (flipped(large, 2 << 20), 1)):
@@ -137,7 +137,7 @@ def test_a_batch_that_is_larger_than_a_chunk_is_checked_in_pieces() -> None:
         assert len(found.damages(PARTITION)) == count
 
 
-def test_indexes_are_held_against_the_batches() -> None:
+def test_indexes_are_compared_with_batches() -> None:
     data = b"".join(batch(number) for number in range(4))
     size = len(batch(0))
     facts = SegmentFacts(BASE, BASE + 12, len(data))

@@ -1,4 +1,4 @@
-"""The index of aborted transactions: its bytes, its life with its segment, its search, and making it anew."""
+"""Index of aborted transactions: its bytes, its lifetime with the segment, its search, and rebuilding it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def end(log, producer_id, *, committed=False):
 
 
 def abort(fakes, clock, log, producer_id, count=1):
-    """One whole transaction; the offset of its marker."""
+    """Write one whole transaction; returns the offset of its marker."""
     write(fakes, clock, log, producer_id, count)
     return end(log, producer_id)
 
@@ -83,7 +83,7 @@ class TestFile:
             "0000000000000006"  # last stable offset
         )
 
-    def test_the_last_stable_offset_is_that_of_the_other_transactions(self, fakes, disk, clock, log):
+    def test_last_stable_offset_excludes_own_transaction(self, fakes, disk, clock, log):
         write(fakes, clock, log, 7)
         write(fakes, clock, log, 8)
         end(log, 8)
@@ -91,7 +91,7 @@ class TestFile:
         entries = list(ENTRY.iter_unpack(disk.read_bytes(f"/data/t-0/{FIRST}")))
         assert entries == [(0, 8, 1, 2, 0), (0, 7, 0, 3, 4)]
 
-    def test_there_is_no_file_before_the_first_abort(self, fakes, disk, clock, log):
+    def test_no_file_exists_before_first_abort(self, fakes, disk, clock, log):
         write(fakes, clock, log, 7)
         end(log, 7, committed=True)
         log.roll()
@@ -101,7 +101,7 @@ class TestFile:
         assert listed(log, 0) == []
         assert disk.open_count == before
 
-    def test_a_start_opens_none(self, fakes, disk, clock, manager, log):
+    def test_start_opens_no_transaction_index(self, fakes, disk, clock, manager, log):
         for _ in range(3):
             abort(fakes, clock, log, 7)
             log.roll()
@@ -111,7 +111,7 @@ class TestFile:
         assert not [one for one in again._health.events._descriptors.open_files if "txnindex" in one.path]
         assert listed(again, 0) == [(7, 0)]
 
-    def test_it_goes_with_its_segment(self, fakes, disk, clock, manager, log):
+    def test_transaction_index_is_deleted_with_segment(self, fakes, disk, clock, manager, log):
         marker = abort(fakes, clock, log, 7)
         log.roll()
         log.offsets.begin_high_watermark(log.log_end_offset)
@@ -121,7 +121,7 @@ class TestFile:
         manager.run_retention(clock.now_ms + 1)
         assert not names(disk)
 
-    def test_it_goes_when_a_log_begins_anew(self, fakes, disk, clock, manager, log):
+    def test_transaction_index_is_deleted_on_log_restart(self, fakes, disk, clock, manager, log):
         abort(fakes, clock, log, 7)
         log.truncate_fully_and_start_at(0)
         manager.run_retention(clock.now_ms)
@@ -151,8 +151,8 @@ class TestFile:
         assert len(disk.read_bytes(f"/data/t-0/{FIRST}")) == 2 * ENTRY.size
 
     @pytest.mark.parametrize("closing", [False, True])
-    def test_what_a_full_disk_refused_is_written_and_durable_with_its_segment(self, fakes, disk, clock, log, closing):
-        log.flush()  # the name of its directory
+    def test_entries_pending_on_full_disk_are_flushed_with_segment(self, fakes, disk, clock, log, closing):
+        log.flush()  # makes the name of its directory durable
         for seed in range(1, 20):
             disk.fault = lambda action, path: OSError(errno.ENOSPC, "full") if path.endswith("txnindex") else None
             marker = abort(fakes, clock, log, 7)
@@ -184,7 +184,7 @@ class TestSearch:
         return index
 
     @pytest.mark.parametrize("count", [1, 3, 250, 700])
-    def test_it_finds_what_a_list_finds(self, disk, count):
+    def test_search_agrees_with_list(self, disk, count):
         disk.makedirs("/data")
         index = self.index(disk, count)
         entries = [index.unpack(number)[1:] for number in range(count)]
@@ -195,7 +195,7 @@ class TestSearch:
                 needed = [entry[:2] for entry in entries if entry[2] >= start and entry[1] < upper]
                 assert found == needed
 
-    def test_what_comes_after_the_range_is_not_read(self, disk):
+    def test_entries_behind_range_are_not_read(self, disk):
         disk.makedirs("/data")
         index = self.index(disk, 700)
         reads = []
@@ -217,7 +217,7 @@ class TestSearch:
             (0, 0, 0, 0, 0),
         ],
     )
-    def test_what_is_no_entry_is_not_believed(self, disk, entry):
+    def test_invalid_entry_is_rejected(self, disk, entry):
         disk.makedirs("/data")
         disk.write_bytes("/data/00000000000000000000.txnindex", ENTRY.pack(*entry))
         index = TransactionIndex(Folder(Descriptors(disk, 10), "/data"), 0)
@@ -227,7 +227,7 @@ class TestSearch:
 
 
 class TestReading:
-    def test_each_read_lists_what_reaches_into_it(self, fakes, clock, log):
+    def test_read_lists_overlapping_aborts(self, fakes, clock, log):
         write(fakes, clock, log, 1)  # 0
         write(fakes, clock, log, 2)  # 1
         end(log, 2)  # 2
@@ -237,7 +237,7 @@ class TestReading:
         end(log, 1)  # 5
         write(fakes, clock, log, 3)  # 6
         end(log, 3, committed=True)  # 7
-        assert listed(log, 0) == [(2, 1), (1, 0)]  # the first segment only, whose transactions end in the second
+        assert listed(log, 0) == [(2, 1), (1, 0)]  # the first segment only: its transactions end in the second
         assert listed(log, 2) == [(2, 1), (1, 0)]
         assert listed(log, 3) == [(2, 3), (1, 0)]
         assert listed(log, 5) == [(1, 0)]
@@ -253,7 +253,7 @@ class TestReading:
         known = {needed.value.key: needed.value.attempt()}
         assert list(log.aborted.within(0, found, log.log_end_offset, known)) == [(7, 0)]
 
-    def test_a_start_without_a_clean_stop_makes_it_anew(self, fakes, disk, clock, log):
+    def test_unclean_start_rebuilds_transaction_index(self, fakes, disk, clock, log):
         write(fakes, clock, log, 1)
         log.roll()
         abort(fakes, clock, log, 2)
@@ -264,7 +264,7 @@ class TestReading:
         assert listed(again, 0) == [(1, 0)]
         assert listed(again, 1) == [(2, 1), (1, 0)]
 
-    def test_a_clean_start_makes_anew_what_is_cut_inside_an_entry(self, fakes, disk, clock, manager, log):
+    def test_clean_start_rebuilds_index_cut_inside_entry(self, fakes, disk, clock, manager, log):
         abort(fakes, clock, log, 2)
         manager.shutdown()
         disk.write_bytes(f"/data/t-0/{FIRST}", disk.read_bytes(f"/data/t-0/{FIRST}")[:20])
@@ -272,10 +272,8 @@ class TestReading:
         assert listed(again, 0) == [(2, 0)]
 
     @pytest.mark.parametrize("left", [None, 0, 1, 3])
-    def test_a_clean_start_makes_anew_what_has_not_as_many_entries_as_the_stop_noted(
-        self, fakes, disk, clock, manager, log, left
-    ):
-        """Of the segment that is damaged alone: the log of another one is not read."""
+    def test_clean_start_rebuilds_index_with_wrong_entry_count(self, fakes, disk, clock, manager, log, left):
+        """Only for the damaged segment: the log of other segments is not read."""
         abort(fakes, clock, log, 1)
         log.roll()
         first = abort(fakes, clock, log, 1) - 1
@@ -298,7 +296,7 @@ class TestReading:
         assert f"/data/t-0/{0:020d}.log" not in read
         assert listed(again, first) == [(1, first), (2, first + 2)]
 
-    def test_what_a_stop_noted_is_gone_once_the_log_goes_on(self, fakes, disk, clock, manager, log):
+    def test_entry_counts_of_stop_are_dropped_after_appends(self, fakes, disk, clock, manager, log):
         abort(fakes, clock, log, 1)
         points = "/data/recovery-point-offset-checkpoint"
         manager.shutdown()

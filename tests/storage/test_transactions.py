@@ -1,4 +1,4 @@
-"""Transactions of a partition: what begins and ends one, who is fenced, and the last stable offset."""
+"""Transactions of a partition: begin and end, fencing, and the last stable offset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def log(fakes, disk, clock):
 
 
 class Producer:
-    """One transactional producer of a partition, which verifies what it has to."""
+    """One transactional producer of a partition, which verifies when required."""
 
     def __init__(self, fakes, clock, log, producer_id=PRODUCER, *, version=2):
         self.fakes, self.clock, self.log, self.producer_id, self.version = fakes, clock, log, producer_id, version
@@ -61,7 +61,7 @@ def producer(fakes, clock, log):
 
 @pytest.fixture
 def older(fakes, clock, log):
-    """A producer whose epoch stays the same from one transaction to the next."""
+    """A producer with the same epoch from one transaction to the next."""
     return Producer(fakes, clock, log, version=1)
 
 
@@ -72,7 +72,7 @@ def refused(call, *args, **options):
 
 
 class TestBeginning:
-    def test_nothing_begins_without_the_guard_of_its_verification(self, log, producer):
+    def test_transaction_requires_verification_guard(self, log, producer):
         assert refused(producer.append_with, None, 0) == ErrorCode.INVALID_TXN_STATE
         guard = producer.verify(0)
         assert refused(producer.append_with, None, 0) == ErrorCode.INVALID_TXN_STATE
@@ -85,7 +85,7 @@ class TestBeginning:
         producer.append_with(None, 1)
 
     def test_a_guard_is_good_for_one_transaction(self, producer):
-        """A partition check that races the end of the transaction begins no other (KAFKA-18575)."""
+        """A verification that races the end of the transaction begins no other one (KAFKA-18575)."""
         guard = producer.verify(0)
         assert producer.verify(1) is guard
         producer.append_with(guard, 0)
@@ -98,14 +98,14 @@ class TestBeginning:
         assert refused(older.append_with, guard, 0) == ErrorCode.INVALID_TXN_STATE
 
     @pytest.mark.parametrize("epoch", [0, 1])
-    def test_so_it_does_where_one_of_version_2_asked_before(self, producer, older, epoch):
-        """Whose next transaction may begin with the epoch of the marker, and so be verified before it."""
+    def test_marker_voids_verification_of_version_2_producer(self, producer, older, epoch):
+        """Its next transaction may begin with the epoch of the marker, and so be verified before the marker."""
         producer.verify(0)
         guard = older.verify(0, epoch=epoch)
         older.end(epoch=epoch)
         assert refused(older.append_with, guard, 0, epoch=epoch) == ErrorCode.INVALID_TXN_STATE
 
-    def test_the_next_transaction_may_be_verified_before_the_marker_of_the_last(self, log, producer):
+    def test_next_transaction_is_verified_before_previous_marker(self, log, producer):
         producer.append(0)
         guard = producer.verify(0, epoch=1)
         producer.end(epoch=1)
@@ -117,12 +117,12 @@ class TestBeginning:
         assert refused(producer.verify, 0, epoch=2) == ErrorCode.INVALID_PRODUCER_EPOCH
         assert refused(producer.append_with, None, 0, epoch=2) == ErrorCode.INVALID_PRODUCER_EPOCH
 
-    def test_without_verification_a_transaction_begins_with_its_batch(self, log, producer):
+    def test_transaction_begins_with_batch_if_unverified(self, log, producer):
         log.producers.verification_enabled = False
         producer.append_with(None, 0)
         assert log.producers.transactions.open_transactions() == {PRODUCER: 0}
 
-    def test_each_transaction_of_a_rising_epoch_begins_at_sequence_0(self, producer):
+    def test_transaction_of_new_epoch_begins_at_sequence_0(self, producer):
         guard = producer.verify(3)
         assert refused(producer.append_with, guard, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         producer.append(0, count=2)
@@ -133,27 +133,27 @@ class TestBeginning:
         producer.append(0, epoch=1)
 
     def test_the_marker_leaves_an_entry_that_begins_at_sequence_0(self, log, producer):
-        """Also for a batch that no verification guards."""
+        """Also for a batch without a verification guard."""
         producer.append(0)
         producer.end(epoch=1)
         log.producers.verification_enabled = False
         assert refused(producer.append_with, None, 1, epoch=1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         producer.append_with(None, 0, epoch=1)
 
-    def test_an_older_producer_goes_on_from_its_last_sequence(self, older):
-        older.append(17)  # nothing is known of what it wrote before
+    def test_version_1_producer_continues_its_sequence(self, older):
+        older.append(17)  # its earlier batches are unknown
         older.end()
         assert older.append_with(None, 17).duplicate
         older.append(18)
 
-    def test_no_batch_overtakes_the_first_that_waits_for_the_answer(self, older):
+    def test_no_batch_overtakes_the_first_awaiting_verification(self, older):
         guard = older.verify(4)
         older.verify(5)
         assert refused(older.append_with, guard, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         older.append_with(guard, 4)
         older.append_with(None, 5)
 
-    def test_an_open_transaction_takes_no_other_batches_of_its_producer(self, producer):
+    def test_open_transaction_rejects_plain_batches_of_producer(self, producer):
         producer.append(0)
         assert refused(producer.append_with, None, 1, transactional=False) == ErrorCode.INVALID_TXN_STATE
 
@@ -179,7 +179,7 @@ class TestBeginning:
 
 
 class TestVerifications:
-    def test_they_are_bounded_and_the_oldest_goes(self):
+    def test_verifications_are_bounded_and_oldest_is_dropped(self):
         verifications = Verifications()
         first = verifications.begin(0, 0, 0, 0, supports_epoch_bump=True)
         assert verifications.get(0) is first
@@ -188,7 +188,7 @@ class TestVerifications:
         assert len(verifications.guards) == MAX_VERIFICATIONS
         assert verifications.get(0) is None
 
-    def test_they_expire_with_producers(self, clock, log, producer):
+    def test_verifications_expire_with_producers(self, clock, log, producer):
         log.producer_expiration_ms = 1000
         producer.verify(0)
         clock.now_ms += 999
@@ -214,34 +214,34 @@ class TestVerifications:
 
 
 class TestMarkers:
-    def test_a_late_marker_of_the_same_epoch_ends_no_later_transaction(self, log, producer):
-        """KAFKA-19446: at transaction version 2 a marker is of a later epoch than what it ends."""
+    def test_late_marker_does_not_end_next_transaction(self, log, producer):
+        """KAFKA-19446: at transaction version 2 a marker has a later epoch than its transaction."""
         producer.append(0, epoch=5)
         assert refused(producer.end, epoch=5) == ErrorCode.INVALID_PRODUCER_EPOCH
         assert log.last_stable_offset(1) == 0
         producer.end(epoch=6)
         assert log.last_stable_offset(2) == 2
 
-    def test_a_marker_that_comes_again_is_a_success(self, log, producer):
-        """KAFKA-19999: else the coordinator would send it for ever."""
+    def test_repeated_marker_succeeds(self, log, producer):
+        """KAFKA-19999: otherwise the coordinator would send it for ever."""
         producer.append(0)
         producer.end(epoch=1)
         assert producer.end(epoch=1).last_offset == 2
         assert log.last_stable_offset(3) == 3
 
-    def test_a_marker_that_comes_again_after_the_next_transaction_began_is_fenced(self, log, producer):
+    def test_repeated_marker_is_fenced_after_next_transaction(self, log, producer):
         producer.append(0)
         producer.end(epoch=1)
         producer.append(0, epoch=1)
         assert refused(producer.end, epoch=1) == ErrorCode.INVALID_PRODUCER_EPOCH
         assert log.last_stable_offset(3) == 2
 
-    def test_the_last_epoch_there_is_may_be_that_of_its_marker(self, log, producer):
+    def test_marker_may_have_maximum_epoch(self, log, producer):
         producer.append(0, epoch=32767)
         producer.end(epoch=32767)
         assert log.last_stable_offset(2) == 2
 
-    def test_before_version_2_a_marker_has_the_epoch_of_its_transaction(self, log, older):
+    def test_version_1_marker_has_epoch_of_transaction(self, log, older):
         older.append(0, epoch=5)
         assert refused(older.end, epoch=4) == ErrorCode.INVALID_PRODUCER_EPOCH
         older.end(epoch=5)
@@ -259,18 +259,18 @@ class TestMarkers:
         assert refused(producer.end, epoch=2, coordinator_epoch=6) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
         producer.end(epoch=2, coordinator_epoch=7)
 
-    def test_a_marker_fences_what_its_transaction_still_had_under_way(self, producer):
+    def test_marker_fences_batches_still_in_flight(self, producer):
         producer.append(0)
         producer.end(committed=False, epoch=1)
         assert refused(producer.append_with, None, 1) == ErrorCode.INVALID_PRODUCER_EPOCH
 
-    def test_a_marker_of_a_producer_that_is_not_known_is_written(self, log, producer):
+    def test_marker_of_unknown_producer_is_written(self, log, producer):
         producer.end(epoch=3)
         entry = log.producers.get(PRODUCER)
         assert (entry.producer_epoch, entry.last_sequence, entry.coordinator_epoch) == (3, -1, 1)
 
-    def test_a_marker_after_its_producer_expired_and_what_is_replayed(self, fakes, disk, clock, log, producer):
-        """KAFKA-9144: what is forgotten does not come back as a coordinator that is older than the last."""
+    def test_marker_after_producer_expiry_and_replay(self, fakes, disk, clock, log, producer):
+        """KAFKA-9144: removed state does not return as that of a coordinator that is older than the last."""
         log.producer_expiration_ms = 1000
         producer.append(0)
         producer.end(epoch=1, coordinator_epoch=7)
@@ -301,7 +301,7 @@ class TestLastStableOffset:
         producer.end(epoch=1)  # at 3
         assert [log.last_stable_offset(offset) for offset in (1, 2, 3, 4)] == [0, 0, 0, 4]
 
-    def test_one_that_began_later_and_waits_for_longer(self, fakes, clock, log, producer):
+    def test_later_transaction_may_hold_back_longer(self, fakes, clock, log, producer):
         other = Producer(fakes, clock, log, 10)
         producer.append(0)
         other.append(0)
@@ -315,7 +315,7 @@ class TestLastStableOffset:
         log.delete_records(2)
         assert log.last_stable_offset(3) == 2
 
-    def test_a_truncation_takes_back_what_was_open_and_what_was_decided(self, log, producer):
+    def test_truncation_reverts_open_and_decided_transactions(self, log, producer):
         producer.append(0)
         producer.end(epoch=1)
         producer.append(0, epoch=1)

@@ -1,7 +1,7 @@
-"""Transactions of a log against a list: random schedules of batches, markers, cuts, stops, kills and power failures.
+"""Transactions of a log compared with a list: random batches, markers, truncations, stops, kills and power failures.
 
-The list knows every batch and marker; what is open, what is aborted, what each producer may send next and what a
-consumer under read_committed sees is counted anew from it each time.
+The list contains every batch and marker. Open and aborted transactions, the next batch of each producer, and the view
+of a read_committed consumer are recomputed from it each time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from ottla.storage.segment.transaction_index import ENTRY
 CONFIG = LogConfig(segment_bytes=1200, index_interval_bytes=150, retention_bytes=4000, retention_ms=-1)
 
 OLDER, NEWER, PLAIN = 5, 6, 7
-"""Producers: one whose epoch stays (transaction version 1), one whose epoch rises (2), one without transactions."""
+"""Producers: one with a constant epoch (transaction version 1), one with rising epochs (2), one without
+transactions.
+"""
 
 PRODUCERS = st.sampled_from([OLDER, NEWER])
 WRITES = (
@@ -39,7 +41,7 @@ WRITES = (
     st.tuples(st.just("flush"), st.just(0), st.just(0)),
     st.tuples(st.just("checkpoint"), st.just(0), st.just(0)),
     st.tuples(st.just("truncate"), st.integers(0, 1000), st.just(0)),
-    st.tuples(st.just("start_anew"), st.integers(0, 5), st.just(0)),
+    st.tuples(st.just("restart"), st.integers(0, 5), st.just(0)),
     st.tuples(st.just("stop"), st.just(0), st.just(0)),
     st.tuples(st.just("kill"), st.just(0), st.just(0)),
     st.tuples(st.just("power_failure"), st.integers(1, 10_000), st.just(0)),
@@ -54,7 +56,7 @@ RECORDS_DELETED = st.one_of(
 
 
 class Entry(NamedTuple):
-    """One batch of the list. `outcome` is None but for markers, where it says whether they committed."""
+    """One batch of the list. `outcome` is None except for markers: whether they committed."""
 
     base_offset: int
     last_offset: int
@@ -65,7 +67,7 @@ class Entry(NamedTuple):
 
 
 class Aborted(NamedTuple):
-    """As a fetch response lists it, with what the index adds."""
+    """An entry of a fetch response, with the additional fields of the index."""
 
     producer_id: int
     first_offset: int
@@ -73,8 +75,8 @@ class Aborted(NamedTuple):
     last_stable_offset: int
 
 
-class Told:
-    """What the whole list says."""
+class Oracle:
+    """State derived from the whole list."""
 
     def __init__(self, entries: list[Entry]) -> None:
         self.open: dict[int, int] = {}
@@ -108,7 +110,7 @@ class Told:
                 self.aborted.append(Aborted(producer_id, first, entry.base_offset, stable))
 
     def stable(self, high_watermark: int, start: int, decided_from: int) -> int:
-        """The last stable offset, counting decided ones whose marker is at `decided_from` or later."""
+        """Return the last stable offset, including decided transactions with a marker at or after `decided_from`."""
         waiting = [first for first, marker in self.decided if marker >= max(high_watermark, decided_from)]
         return max(min([high_watermark, *self.open.values(), *waiting]), start)
 
@@ -117,7 +119,7 @@ class Machine:
     """One partition on a crash disk, and the list it must equal."""
 
     def __init__(self, fakes, *, whole: bool = True) -> None:
-        """`whole`: no records are deleted at the start, so that all of the state is in the log."""
+        """`whole`: no records are deleted at the start, so that the log has all of the state."""
         self.fakes = fakes
         self.whole = whole
         self.clock = fakes.Clock()
@@ -139,7 +141,7 @@ class Machine:
     def end(self) -> int:
         return self.log.log_end_offset
 
-    # -- what happens ------------------------------------------------------------------------------------------------
+    # -- operations ----------------------------------------------------------------------------------------------------
 
     def write(self, producer_id: int, count: int) -> None:
         entry = self.log.producers.get(producer_id)
@@ -178,7 +180,7 @@ class Machine:
             self.marker(producer_id, epoch + (producer_id == NEWER), committed=committed)
 
     def end_all(self, committed: int, _: int) -> None:
-        """All that are open, by one write: bit n says whether the n-th commits."""
+        """End all open transactions by one write: bit n decides whether the n-th commits."""
         ends = [
             EndMarker(
                 producer_id,
@@ -222,7 +224,7 @@ class Machine:
             self.high_watermark = min(self.high_watermark, end)
             self.decided_from = end
 
-    def start_anew(self, by: int, _: int) -> None:
+    def restart(self, by: int, _: int) -> None:
         self.start = self.end - by if self.end >= by else self.end
         self.log.truncate_fully_and_start_at(self.start)
         self.entries = []
@@ -285,7 +287,7 @@ class Machine:
         self.take_up(log)
 
     def damage(self, how: int, _: int) -> None:
-        """Somebody writes into an index of aborted transactions that is not open, or removes it."""
+        """Write into, or remove, an index of aborted transactions that is not open."""
         for segment in self.log.segments:
             index = segment.transaction_index
             if index is None or not index.entry_count or not index.has_file or segment.size_bytes == 0:
@@ -304,10 +306,10 @@ class Machine:
                 self.log.aborted.within(offset, read, self.end)
                 read.records.release()
 
-    # -- what must hold ----------------------------------------------------------------------------------------------
+    # -- invariants --------------------------------------------------------------------------------------------------
 
     def read_committed(self, offset: int) -> list[int]:
-        """The base offsets of the batches of data that a consumer sees from `offset` on."""
+        """Return the base offsets of the data batches that a consumer sees from `offset` on."""
         log, seen = self.log, []
         stable = log.last_stable_offset(self.high_watermark)
         while offset < stable:
@@ -319,7 +321,7 @@ class Machine:
             found.records.release()
             assert len(set(listed)) == len(listed)
             if self.whole:
-                aborted = [one for one in Told(self.entries).aborted if one.last_offset >= offset]
+                aborted = [one for one in Oracle(self.entries).aborted if one.last_offset >= offset]
                 allowed = {one[:2] for one in aborted if one.first_offset < stable}
                 needed = {one for one in allowed if one[1] <= batches[-1].last_offset}
                 assert needed <= set(listed) <= allowed
@@ -328,35 +330,35 @@ class Machine:
         return seen
 
     def check(self) -> None:
-        told = Told(self.entries)
+        oracle = Oracle(self.entries)
         stable = self.log.last_stable_offset(self.high_watermark)
-        # What was decided before a start or a cut may be known no more where a snapshot reaches beyond its marker, and
-        # what was deleted where no snapshot does.
-        left = told if self.whole else Told([entry for entry in self.entries if entry.last_offset >= self.start])
-        at_least = told.stable(self.high_watermark, self.start, 0)
+        # A transaction decided before a start or a truncation may be unknown if a snapshot reaches beyond its marker,
+        # and a deleted one if no snapshot has it.
+        left = oracle if self.whole else Oracle([entry for entry in self.entries if entry.last_offset >= self.start])
+        at_least = oracle.stable(self.high_watermark, self.start, 0)
         at_most = left.stable(self.high_watermark, self.start, self.decided_from)
         assert at_least <= stable <= at_most
-        visible = sorted(entry.base_offset for entry in told.visible if self.start <= entry.last_offset < stable)
+        visible = sorted(entry.base_offset for entry in oracle.visible if self.start <= entry.last_offset < stable)
         assert self.read_committed(self.start) == visible
         if self.whole:
-            self.check_state(told)
+            self.check_state(oracle)
 
-    def check_state(self, told: Told) -> None:
+    def check_state(self, oracle: Oracle) -> None:
         log = self.log
-        assert log.producers.transactions.open_transactions() == told.open
-        assert list(log.producers.transactions.open_transactions().values()) == sorted(told.open.values())
+        assert log.producers.transactions.open_transactions() == oracle.open
+        assert list(log.producers.transactions.open_transactions().values()) == sorted(oracle.open.values())
         found = {
             producer_id: (entry.producer_epoch, entry.last_sequence, entry.current_txn_first_offset)
             for producer_id, entry in log.producers.entries().items()
         }
         assert found == {
-            producer_id: (*known, told.open.get(producer_id, -1)) for producer_id, known in told.producers.items()
+            producer_id: (*known, oracle.open.get(producer_id, -1)) for producer_id, known in oracle.producers.items()
         }
         bases = [*log.segments.base_offsets, 1 << 62]
         for number, segment in enumerate(log.segments):
             index = segment.transaction_index
             entries = [] if index is None else [index.unpack(at)[1:] for at in range(index.entry_count)]
-            assert entries == [one for one in told.aborted if bases[number] <= one.last_offset < bases[number + 1]]
+            assert entries == [one for one in oracle.aborted if bases[number] <= one.last_offset < bases[number + 1]]
             if entries:
                 assert self.disk.exists(f"/data/t-0/{segment.base_offset:020d}.txnindex")
 
@@ -368,7 +370,7 @@ class Machine:
             self.check_indexes()
 
     def check_indexes(self) -> None:
-        """The scrubber has nothing against what nobody damaged."""
+        """The scrubber reports nothing about undamaged indexes."""
         seen = None
         for number in range(len(self.log.segments)):
             reading = SegmentReading(self.log, number, was_cleaned=False, seen_before=seen)
@@ -393,13 +395,13 @@ def test_transactions_equal_a_list_though_records_are_deleted(fakes, operations)
 WRITE = ("write", OLDER, 1)
 
 
-def test_a_cut_keeps_the_open_transaction_of_a_batch_that_the_log_starts_in(fakes) -> None:
+def test_truncation_retains_open_transaction_at_log_start(fakes) -> None:
     more, deleted = ("write", OLDER, 1), ("delete_records", 1, 0)
     Machine(fakes, whole=False).run([("write", OLDER, 2), ("replicate", 0, 0), more, deleted, ("truncate", 0, 0)])
 
 
 @pytest.mark.parametrize("last", ["stop", "kill"])
-def test_a_transaction_over_many_segments_is_told_of_in_the_first(fakes, last) -> None:
+def test_transaction_over_many_segments_is_listed_in_first(fakes, last) -> None:
     machine = Machine(fakes)
     machine.run([WRITE, ("roll", 0, 0), ("write", PLAIN, 1), ("roll", 0, 0), ("abort", OLDER, 0), (last, 0, 0)])
     machine.high_watermark = machine.log.offsets.high_watermark = machine.end

@@ -1,4 +1,4 @@
-"""What goes on in turns beside a log's owner: the steps of the cleaner's worker, and work in the pool."""
+"""Steps that run in turns next to a log's owner: those of the cleaner's worker, and work in the pool."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 
 class Death(BaseException):
-    """The process or the power is gone, at an action of the disk."""
+    """The process or the machine crashed, at an action of the disk."""
 
 
 class Turns:
-    """See the module. Steps come before work in the pool."""
+    """Turns of the worker's steps and of work in the pool; steps come first."""
 
     def __init__(self, pool) -> None:
         self.pool = pool
         self.steps: deque[Callable[[], None]] = deque()
 
     def take_one(self) -> bool:
-        """Whether there was one."""
+        """Run one step; returns whether there was one."""
         if self.steps:
             self.steps.popleft()()
         elif self.pool.queue:

@@ -1,4 +1,4 @@
-"""Timeline objects against plain dicts that are copied at every snapshot."""
+"""Timeline objects compared with plain dicts that are copied at every snapshot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALUES = st.integers(0, 9)
 
 
 class TimelineModel(RuleBasedStateMachine):
-    """Two dicts and a value in one registry; the model keeps whole copies by offset."""
+    """Two dicts and a value in one registry; the model stores whole copies by offset."""
 
     @initialize()
     def begin(self) -> None:
@@ -119,7 +119,7 @@ TimelineModel.TestCase.settings = settings(max_examples=150, stateful_step_count
 TestTimelineModel = TimelineModel.TestCase
 
 
-def test_an_object_of_a_reverted_future_is_as_if_new() -> None:
+def test_object_of_reverted_snapshot_is_as_new() -> None:
     registry = SnapshotRegistry()
     groups: TimelineDict[str, TimelineDict[str, int]] = TimelineDict(registry)
     registry.snapshot(10)
@@ -132,7 +132,7 @@ def test_an_object_of_a_reverted_future_is_as_if_new() -> None:
     assert not inner
 
 
-def test_an_object_that_was_removed_comes_back_with_its_contents() -> None:
+def test_removed_object_is_restored_with_contents() -> None:
     registry = SnapshotRegistry()
     groups: TimelineDict[str, TimelineDict[str, int]] = TimelineDict(registry)
     groups["g"] = TimelineDict(registry)
@@ -158,7 +158,7 @@ def test_a_registry_without_snapshots_records_nothing() -> None:
     assert registry.latest.deltas == {}
 
 
-def test_what_is_committed_leaves_nothing_behind() -> None:
+def test_committed_changes_leave_no_delta() -> None:
     registry = SnapshotRegistry()
     entries: TimelineDict[int, int] = TimelineDict(registry)
     registry.snapshot(0)
@@ -171,7 +171,7 @@ def test_what_is_committed_leaves_nothing_behind() -> None:
         assert registry.latest.deltas == {}
 
 
-def test_an_entry_costs_what_it_costs_in_a_dict() -> None:
+def test_entry_costs_as_much_as_in_a_dict() -> None:
     registry = SnapshotRegistry()
     entries: TimelineDict[int, int] = TimelineDict(registry)
     registry.snapshot(0)

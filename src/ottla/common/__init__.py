@@ -1,1 +1,1 @@
-"""Errors, ids, config definitions, and what every layer takes as an argument: clock, randomness, disk, channel."""
+"""Errors, ids, config definitions, and interfaces that every layer receives: clock, randomness, disk, channel."""

@@ -1,15 +1,15 @@
-"""Text of others on its way to a terminal: what would steer the terminal is shown instead of obeyed."""
+"""Escapes for control characters, so that untrusted text cannot control the terminal."""
 
 from __future__ import annotations
 
 import re
 
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""The control characters of ASCII and Latin-1 but for tab and line feed, and those that turn the direction of text."""
+"""Control characters of ASCII and Latin-1 except tab and line feed, and characters that change the text direction."""
 
 
 def escape_control_chars(text: str) -> str:
-    r"""`text` with its control characters as `\x1b` or `\u202e`; tabs and line feeds stay."""
+    r"""Return `text` with control characters as `\x1b` or `\u202e`; tabs and line feeds stay."""
     return _STEERING.sub(_escaped, text)
 
 

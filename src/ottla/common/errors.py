@@ -1,8 +1,8 @@
 """Kafka's error codes and the exceptions that carry them.
 
-Three kinds of failure never mix: an expected failure that a client is told (`KafkaError`),
-a connection that must close (`ProtocolError`), and a mistake of the operator (`OperatorError`: one sentence, exit code
-2). A broken invariant is none of them: it raises `InvariantError` and stops the broker.
+Three kinds of failure are separate: an expected failure that is returned to the client (`KafkaError`), a connection
+that must close (`ProtocolError`), and an operator error (`OperatorError`: one sentence, exit code 2). A broken
+invariant is a fourth: it raises `InvariantError` and stops the broker.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def for_code(cls, number: int) -> ErrorCode:
-        """What another program answered; UNKNOWN_SERVER_ERROR for a number that is not known here."""
+        """Error code of another program's response; UNKNOWN_SERVER_ERROR for an unknown number."""
         try:
             return cls(number)
         except ValueError:
@@ -163,8 +163,9 @@ class ErrorCode(IntEnum):
 
 
 DAMAGED_JSON = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What taking fields out of JSON raises that somebody else wrote, or a bad disk: `Infinity` and 1e999 are numbers to
-Python's reader and none to `int`, and brackets may be nested deeper than it goes."""
+"""Exceptions raised when fields are taken out of untrusted or damaged JSON: Python's reader accepts `Infinity` and
+1e999, which `int` rejects, and brackets may be nested deeper than its recursion limit.
+"""
 
 RETRIABLE_ERRORS = frozenset(
     {
@@ -202,15 +203,15 @@ RETRIABLE_ERRORS = frozenset(
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
-"""The codes a client may answer by trying again, after a metadata refresh where that helps."""
+"""Retriable error codes, some of them after a metadata refresh."""
 
 
 class OttlaError(Exception):
-    """Base of everything Ottla raises on purpose."""
+    """Base of all exceptions of Ottla."""
 
 
 class KafkaError(OttlaError):
-    """An expected failure with the code that the client gets."""
+    """An expected failure with the error code for the client."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)
@@ -219,21 +220,23 @@ class KafkaError(OttlaError):
 
 
 class ProtocolError(OttlaError):
-    """Bytes that can't be answered: the connection closes. The message names the reason and no payload."""
+    """Bytes without a possible response: the connection closes. The message has the reason and no payload."""
 
 
 class OperatorError(OttlaError):
-    """A mistake only the operator can mend: one sentence that names the setting or file and the way out."""
+    """An error that only the operator can fix: one sentence with the setting or file, and the fix."""
 
 
 class InvariantError(OttlaError):
-    """The broker's own state contradicts itself; going on could lose data."""
+    """The broker's state contradicts itself; continuing could lose data."""
 
 
 E = TypeVar("E", bound=BaseException)
 
 
 def without_frames(error: E) -> E:
-    """The error, to be kept: the frames of its traceback refer to the request, which would stay in memory with it."""
+    """Return the error without traceback frames, for storage: frames reference the request and would retain its
+    memory.
+    """
     error.__traceback__ = error.__context__ = error.__cause__ = None
     return error

@@ -1,7 +1,7 @@
-"""How a log call asks for rate limiting: `logger.warning("...", extra=RATE_LIMITED)`.
+"""Rate limiting of log calls: `logger.warning("...", extra=RATE_LIMITED)`.
 
-For what a client can cause as often as it likes. The filter in `ottla.app.logging` lets a few through for each place in
-the code and counts the rest. Here, since every layer logs and only `app` configures logging.
+For events that a client can cause without limit. The filter in `ottla.app.logging` passes a few for each place in the
+code and counts the rest. The marker is here since every layer logs and only `app` configures logging.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 AUDIT_LOGGER = "kafka.authorizer.logger"
-"""Apache Kafka's name for what its authorizer tells: refusals and changes as INFO, what else is allowed as DEBUG."""
+"""Apache Kafka's logger name for its authorizer: refusals and changes at INFO, other allowed requests at DEBUG."""
 
 RATE_LIMITED = MappingProxyType({"rate_limited": True})
-"""For `extra=` of a log call that a client can cause."""
+"""Value of `extra=` for a log call that a client can cause."""

@@ -1,8 +1,8 @@
-"""The registry as Prometheus text (exposition format 0.0.4), in slices.
+"""Rendering of the registry as Prometheus text (exposition format 0.0.4), in slices.
 
 Rendering happens on the broker's loop, so `render` yields after every `LINES_PER_SLICE` lines: a slice takes well under
-a millisecond, and whoever writes it lets other work run in between. Values are therefore of slightly different moments;
-the lines of one histogram are not torn apart.
+a millisecond, and other work can run between slices. So values are from slightly different times, but the lines of one
+histogram are consistent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LINES_PER_SLICE = 200
 
 
 def render(registry: MetricsRegistry) -> Iterator[bytes]:
-    """The text in slices; series that come or go meanwhile may or may not be in it."""
+    """Render the text in slices; series added or removed meanwhile may or may not be included."""
     lines: list[str] = []
     for family in list(registry.families()):
         lines.append(f"# HELP {family.name} {_escape_help(family.help)}")
@@ -56,7 +56,7 @@ def _render_histogram(name: str, labels: Labels, histogram: Histogram) -> list[s
 
 
 def _label_text(labels: Labels) -> str:
-    """Labels with an empty value are left out: to Prometheus both are the same series."""
+    """Omit labels with an empty value: for Prometheus both are the same series."""
     pairs = ",".join(f'{name}="{_escape_label(value)}"' for name, value in labels if value)
     return f"{{{pairs}}}" if pairs else ""
 

@@ -4,9 +4,9 @@ The hot path does `counter.value += 1` and nothing else; names, labels and text 
 scrape renders them (`ottla.metrics.exposition`). All of it belongs to one event loop.
 
 Invariants: a name has one kind and one set of label names; the number of series is bounded by `MAX_SERIES`, so that a
-client that makes topics can't grow the registry without end.
+client that creates topics can't grow the registry without limit.
 
-Left out: rates (the scraper computes them from the counters), and the threads and locks of prometheus-client.
+Rates are computed by the scraper from the counters. Unlike prometheus-client it needs no threads and locks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Counter:
-    """Only grows. Write `value` directly."""
+    """Counter that only grows. Write `value` directly."""
 
     __slots__ = ("value",)
     kind = "counter"
@@ -38,7 +38,7 @@ class Counter:
 
 
 class Gauge:
-    """Goes up and down: write `value`, or give a function that a scrape calls on the loop (it must be cheap)."""
+    """Gauge: write `value`, or pass a function that a scrape calls on the loop (it must be cheap)."""
 
     __slots__ = ("_read", "value")
     kind = "gauge"
@@ -48,7 +48,7 @@ class Gauge:
         self._read = read
 
     def current(self) -> float:
-        """The value now."""
+        """Current value."""
         return self.value if self._read is None else self._read()
 
 
@@ -90,7 +90,7 @@ class Family:
 
 
 class MetricsRegistry:
-    """Makes metrics and lists them. Asking twice for the same name and labels gives the same object."""
+    """Factory and list of metrics. The same name and labels return the same object."""
 
     __slots__ = ("_families", "_overflow", "_series_count")
 
@@ -100,7 +100,7 @@ class MetricsRegistry:
         self._overflow: dict[str, Metric] = {}
 
     def counter(self, name: str, help_text: str, labels: Mapping[str, str] | None = None) -> Counter:
-        """A counter; its name should end in `_total`."""
+        """Return a counter; its name should end in `_total`."""
         metric = self._get(name, help_text, labels, Counter.kind, Counter)
         if not isinstance(metric, Counter):
             raise InvariantError(f"{name} is not a counter")
@@ -113,7 +113,7 @@ class MetricsRegistry:
         labels: Mapping[str, str] | None = None,
         read: Callable[[], float] | None = None,
     ) -> Gauge:
-        """A gauge, written by its owner or read by `read` at each scrape."""
+        """Return a gauge, written by its owner or read by `read` at each scrape."""
         metric = self._get(name, help_text, labels, Gauge.kind, lambda: Gauge(read))
         if not isinstance(metric, Gauge):
             raise InvariantError(f"{name} is not a gauge")
@@ -126,20 +126,20 @@ class MetricsRegistry:
         labels: Mapping[str, str] | None = None,
         bounds: Sequence[float] = LATENCY_BOUNDS_MS,
     ) -> Histogram:
-        """A histogram with the given upper bounds."""
+        """Return a histogram with the given upper bounds."""
         metric = self._get(name, help_text, labels, Histogram.kind, lambda: Histogram(bounds))
         if not isinstance(metric, Histogram):
             raise InvariantError(f"{name} is not a histogram")
         return metric
 
     def remove(self, name: str, labels: Mapping[str, str] | None = None) -> None:
-        """Forget one series (a deleted topic); an unknown one is fine."""
+        """Remove one series (a deleted topic); an unknown one is ignored."""
         family = self._families.get(name)
         if family is not None and family.series.pop(_label_key(labels), None) is not None:
             self._series_count -= 1
 
     def families(self) -> Iterator[Family]:
-        """All families by name."""
+        """Return all families by name."""
         for name in sorted(self._families):
             yield self._families[name]
 
@@ -157,7 +157,7 @@ class MetricsRegistry:
         if metric is not None:
             return metric
         if self._series_count >= MAX_SERIES:
-            # Counted somewhere that nobody reads: losing a label is better than growing without bound.
+            # Counted in a series that is never rendered: losing a label is better than growing without limit.
             return self._overflow.setdefault(name, make())
         metric = family.series[key] = make()
         self._series_count += 1

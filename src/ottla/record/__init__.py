@@ -1,5 +1,5 @@
 """Record batches in format v2: view, builder, validation, walk over the records, compression.
 
-Start at `batch` to read, `builder` to write, `validate` for what the produce path checks. Formats v0 and v1 are
+`batch` reads batches, `builder` writes them, `validate` has the checks of the produce path. Formats v0 and v1 are in
 `legacy`.
 """

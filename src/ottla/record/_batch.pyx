@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The walk over the records of an uncompressed batch body, compiled; `_batch_py.py` is its twin and reference.
+"""Walk over the records of an uncompressed batch body, compiled; `_batch_py.py` is its twin and reference.
 
 Safety: every byte of the input is hostile. A position only ever grows by a length that was compared with the bytes
 left before (`length > end - position`), so no addition can overflow and no read can leave [start, end), which is
@@ -17,7 +17,7 @@ import array
 from ottla.common.errors import InvariantError
 from ottla.record.errors import invalid_record
 
-cdef enum:  # the numbers of ottla.record.errors; the parity test holds them equal
+cdef enum:  # the numbers of ottla.record.errors; the parity test compares them
     BAD_VARINT = 1
     BAD_LENGTH = 2
     BAD_OFFSET_DELTA = 3
@@ -100,7 +100,7 @@ cdef int skip_headers(const uint8_t* data, int64_t* position, int64_t end, int64
 
 
 cdef int read_record(const uint8_t* data, int64_t* position, int64_t end, Row* row) noexcept nogil:
-    """One record at `position`, which moves behind it; returns 0 or the defect."""
+    """Parse one record at `position`, which moves behind it; returns 0 or the defect."""
     cdef int64_t at = position[0]
     cdef int64_t length, header_count
     cdef int defect
@@ -152,7 +152,7 @@ cdef inline int next_row(
 
 
 cdef const uint8_t* check_entry(const uint8_t[::1] buffer, int64_t start, int64_t end, int64_t count) except? NULL:
-    """The buffer's first byte, once range and count were checked; a buffer of no bytes gives a pointer never read."""
+    """Check range and count, and return the buffer's first byte; for an empty buffer a pointer that is never read."""
     if not 0 <= start <= end <= buffer.shape[0]:
         raise InvariantError("the range lies outside the buffer")
     if count < 0 or count > (end - start) // 7:
@@ -184,7 +184,7 @@ def walk_records(const uint8_t[::1] buffer not None, int64_t start, int64_t end,
 
 
 def index_records(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t count):
-    """Where everything is, as INDEX_WIDTH int64 values a record; the twin's docstring names them."""
+    """Index the records, as INDEX_WIDTH int64 values for each; the twin's docstring lists them."""
     cdef const uint8_t* data = check_entry(buffer, start, end, count)
     cdef array.array result = array.clone(_TEMPLATE, count * 8, zero=False)
     cdef Row* rows = <Row*>result.data.as_voidptr
@@ -223,7 +223,7 @@ def refused_records(
     int64_t latest,
     int64_t limit,
 ):
-    """How many records break a rule of their topic, and the first `limit` of them; the twin's docstring says more."""
+    """Return the number of records that violate a topic's rule, and the first `limit` of them; see the twin."""
     cdef const uint8_t* data = check_entry(buffer, start, end, count)
     cdef int64_t index = 0
     cdef int64_t position = start
@@ -258,7 +258,7 @@ def refused_records(
 def oversized_record(
     const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t count, int64_t max_bytes
 ):
-    """The size of the first record larger than `max_bytes`, 0 without one; the twin's docstring says more."""
+    """Return the size of the first record larger than `max_bytes`, 0 without one; see the twin."""
     cdef const uint8_t* data = check_entry(buffer, start, end, count)
     cdef int64_t index = 0
     cdef int64_t position = start
@@ -371,7 +371,7 @@ cdef tuple headers_in(const uint8_t* data, int64_t start, int64_t end):
 
 
 def parse_headers(const uint8_t[::1] buffer not None, int64_t start, int64_t length):
-    """The headers in a range that `index_records` gave; raises InvalidRecord when they do not fill it exactly."""
+    """Return the headers in a range of `index_records`; raises InvalidRecord if they do not fill it exactly."""
     if not (0 <= start <= buffer.shape[0] and 0 <= length <= buffer.shape[0] - start):
         raise InvariantError("the range lies outside the buffer")
     if length == 0:

@@ -1,11 +1,11 @@
-"""The walk over the records of an uncompressed batch body in Python: twin and reference of `_batch.pyx`.
+"""Walk over the records of an uncompressed batch body in Python: twin and reference of `_batch.pyx`.
 
 All functions take `(buffer, start, end, count)`: the bytes of `count` records and nothing else. All of them validate
-everything they pass, raise `InvalidRecord` with the same words as the compiled twin, and allocate nothing that the
-bytes present do not pay for: a record takes 7 bytes at least, a header 2.
+everything they pass, raise `InvalidRecord` with the same text as the compiled twin, and allocate only in proportion
+to the bytes present: a record takes at least 7 bytes, a header 2.
 
 Offset deltas must rise from record to record; they may have gaps (compaction), except for `walk_records` and
-`refused_records`, which check what a producer sends: 0, 1, 2, ...
+`refused_records`, which check a producer's batches: 0, 1, 2, ...
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ottla.record.errors import (
 )
 
 INDEX_WIDTH = 8
-"""int64 values that `index_records` gives for each record."""
+"""Number of int64 values of `index_records` for each record."""
 
 _MIN_RECORD_SIZE = 7
 _MIN_HEADER_SIZE = 2
@@ -45,7 +45,7 @@ _Row = tuple[int, int, int, int, int, int, int, int]
 
 
 class _Defect(Exception):
-    """One of the defects of `ottla.record.errors`, on its way to the loop that knows the record's index."""
+    """A defect of `ottla.record.errors`, raised to the loop that knows the record's index."""
 
     def __init__(self, defect: int) -> None:
         super().__init__(defect)
@@ -92,7 +92,7 @@ def _skip_headers(buffer: Buffer, position: int, end: int, count: int) -> int:
 
 
 def _read_record(buffer: Buffer, position: int, end: int) -> tuple[_Row, int]:
-    """One record: its row of the index, and the position after it."""
+    """Parse one record: returns its row of the index, and the position after it."""
     length, position = _read_varint(buffer, position, end)
     if length < 1 or length > end - position:
         raise _Defect(BAD_LENGTH)
@@ -135,7 +135,7 @@ def _read_record(buffer: Buffer, position: int, end: int) -> tuple[_Row, int]:
 
 def _check_range(buffer: Buffer, start: int, end: int) -> None:
     if not 0 <= start <= end <= len(buffer):
-        raise InvariantError("the range lies outside the buffer")
+        raise InvariantError("the range is outside of the buffer")
 
 
 def _check_entry(buffer: Buffer, start: int, end: int, count: int) -> None:
@@ -169,7 +169,7 @@ def walk_records(buffer: Buffer, start: int, end: int, count: int) -> None:
 
 
 def index_records(buffer: Buffer, start: int, end: int, count: int) -> array[int]:
-    """Where everything is, as `INDEX_WIDTH` int64 values a record, for vectorised decoding.
+    """Index the records, as `INDEX_WIDTH` int64 values for each, for vectorised decoding.
 
     Each row: offset_delta, timestamp_delta, key_start, key_length, value_start, value_length, headers_start,
     headers_length. Positions count from the start of `buffer`; a length of -1 is null; headers_start is after the
@@ -192,10 +192,10 @@ def refused_records(
     latest: int,
     limit: int,
 ) -> tuple[int, list[tuple[int, int, bool]]]:
-    """Check every record as `walk_records` does, and against what a topic demands: how many break a rule.
+    """Check every record as `walk_records` does, and against the topic's rules; returns the number of violations.
 
-    That is a null key where `needs_keys`, or a timestamp (ms; -1 is none) outside [earliest, latest]. With the first
-    `limit` of them as (number of the record, timestamp, whether the key is what is missing).
+    A violation is a null key with `needs_keys`, or a timestamp (ms; -1 is none) outside [earliest, latest]. The first
+    `limit` of them are returned as (number of the record, timestamp, whether the key is missing).
     """
     found: list[tuple[int, int, bool]] = []
     total = 0
@@ -203,7 +203,8 @@ def refused_records(
         if row[0] != number:
             raise invalid_record(BAD_OFFSET_DELTA, number)
         keyless = needs_keys and row[3] < 0
-        timestamp = (base_timestamp + row[1] + _INT64_RANGE // 2) % _INT64_RANGE - _INT64_RANGE // 2  # as int64 wraps
+        # overflow as int64
+        timestamp = (base_timestamp + row[1] + _INT64_RANGE // 2) % _INT64_RANGE - _INT64_RANGE // 2
         if keyless or (timestamp != _NO_TIMESTAMP and not earliest <= timestamp <= latest):
             total += 1
             if len(found) < limit:
@@ -212,9 +213,9 @@ def refused_records(
 
 
 def oversized_record(buffer: Buffer, start: int, end: int, count: int, max_bytes: int) -> int:
-    """The size of the first record larger than `max_bytes`, as its length field states it; 0 without one.
+    """Return the size of the first record larger than `max_bytes`, by its length field; 0 without one.
 
-    Raises InvalidRecord for a malformed one before it; whether the records fill the range is for `refused_records`.
+    Raises InvalidRecord for a malformed record before it; `refused_records` checks whether the records fill the range.
     """
     _check_entry(buffer, start, end, count)
     position = start
@@ -230,7 +231,7 @@ def oversized_record(buffer: Buffer, start: int, end: int, count: int, max_bytes
 
 
 def max_timestamp(buffer: Buffer, start: int, end: int, count: int) -> tuple[int, int]:
-    """(timestamp_delta, offset_delta) of the first record with the largest timestamp; (-1, -1) without records."""
+    """Return (timestamp_delta, offset_delta) of the first record with the largest timestamp; (-1, -1) if empty."""
     found = (-1, -1)
     for row in _rows(buffer, start, end, count):
         if found[1] < 0 or row[1] > found[0]:
@@ -241,7 +242,7 @@ def max_timestamp(buffer: Buffer, start: int, end: int, count: int) -> tuple[int
 def find_timestamp(
     buffer: Buffer, start: int, end: int, count: int, timestamp_delta: int, first_offset_delta: int
 ) -> tuple[int, int] | None:
-    """(timestamp_delta, offset_delta) of the first record at or after both deltas, None when there is none."""
+    """Return (timestamp_delta, offset_delta) of the first record at or after both deltas, or None."""
     found = None
     for row in _rows(buffer, start, end, count):
         if found is None and row[1] >= timestamp_delta and row[0] >= first_offset_delta:
@@ -250,7 +251,7 @@ def find_timestamp(
 
 
 def parse_headers(buffer: Buffer, start: int, length: int) -> tuple[Header, ...]:
-    """The headers in a range that `index_records` gave; raises InvalidRecord when they do not fill it exactly.
+    """Return the headers in a range of `index_records`; raises InvalidRecord if they do not fill it exactly.
 
     A key that is not UTF-8 gets replacement characters, as in Java.
     """
@@ -279,7 +280,7 @@ def parse_headers(buffer: Buffer, start: int, length: int) -> tuple[Header, ...]
 
 
 def parse_records(buffer: Buffer, start: int, end: int, count: int) -> list[ParsedRecord]:
-    """(offset_delta, timestamp_delta, key, value, headers) of each record."""
+    """Return (offset_delta, timestamp_delta, key, value, headers) of each record."""
     records: list[ParsedRecord] = []
     for offset_delta, timestamp_delta, key_start, key_length, value_start, value_length, headers_start, length in _rows(
         buffer, start, end, count

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Which record of a key is the latest, compiled; `_keys_py.py` is its twin and reference.
+"""Latest record of each key, compiled; `_keys_py.py` is its twin and reference.
 
 Safety: rows say where keys lie, and are compared with the bytes of the body before one is read. The table has its size
 from the beginning; a search in it ends, since one entry at least stays free.
@@ -18,7 +18,7 @@ import array
 
 from ottla.common.errors import InvariantError
 
-cdef enum:  # of the rows of an index (ottla.record.walk); the parity test holds them equal
+cdef enum:  # of the rows of an index (ottla.record.walk); the parity test compares them
     WIDTH = 8
     OFFSET_DELTA = 0
     TIMESTAMP_DELTA = 1
@@ -37,7 +37,7 @@ cdef struct Hash:
 
 cdef struct Entry:
     Hash hash
-    int64_t next_offset  # the offset plus one: no entry that is taken has a zero there
+    int64_t next_offset  # the offset plus one: no used entry has a zero there
 
 cdef array.array _TEMPLATE = array.array("q")
 
@@ -116,14 +116,14 @@ cdef Hash secret_of(bytes secret) except *:
 
 
 def hash_key(bytes secret, bytes key):
-    """The 16 bytes that stand for a key, as one little-endian number; here for the published vectors."""
+    """Return the 16-byte hash of a key as one little-endian number; public for the published test vectors."""
     cdef Hash seed = secret_of(secret)
     cdef Hash result = sip_hash(&seed, key, len(key))
     return int(result.low) | int(result.high) << 64
 
 
 cdef int64_t check_rows(const uint8_t[::1] body, const int64_t[::1] rows) except -1:
-    """How many rows there are, once all keys and records lie in the body."""
+    """Return the number of rows, after a check that all keys and records are inside of the body."""
     cdef int64_t count = rows.shape[0] // WIDTH
     cdef int64_t size = body.shape[0]
     cdef int64_t end = 0
@@ -143,7 +143,7 @@ cdef int64_t check_rows(const uint8_t[::1] body, const int64_t[::1] rows) except
 
 
 cdef class KeyTable:
-    """Of each key a hash and the latest offset, in a table of a fixed size; the twin's docstrings say more."""
+    """Hash and latest offset of each key, in a table of a fixed size; see the twin."""
 
     cdef Entry* _entries
     cdef Hash _secret
@@ -157,7 +157,7 @@ cdef class KeyTable:
         self._secret = secret_of(secret)
         self._slots = slots
         self._capacity = capacity
-        self._entries = <Entry*>calloc(slots, sizeof(Entry))  # pages come when they are written to
+        self._entries = <Entry*>calloc(slots, sizeof(Entry))  # pages are allocated on the first write
         if self._entries == NULL:
             raise MemoryError(f"no room for {slots * ENTRY_BYTES} bytes of keys")
 
@@ -165,12 +165,12 @@ cdef class KeyTable:
         free(self._entries)
 
     def close(self):
-        """Give the memory back."""
+        """Free the memory."""
         free(self._entries)
         self._entries = NULL
 
     cdef Entry* _find(self, const uint8_t* key, int64_t length, Hash* found) noexcept nogil:
-        """The entry of a key, or the free one where it would be."""
+        """Return the entry of a key, or the free one for it."""
         cdef Entry* entry
         cdef int64_t slot
         found[0] = sip_hash(&self._secret, key, length)
@@ -192,7 +192,7 @@ cdef class KeyTable:
         self, const uint8_t[::1] body not None, const int64_t[::1] rows not None, int64_t base_offset,
         int64_t first_offset,
     ):
-        """How many records were noted, from the first on."""
+        """Add records from the first on, and return how many fit."""
         cdef int64_t count = check_rows(body, rows)
         cdef int64_t number = 0
         cdef int64_t offset
@@ -220,7 +220,7 @@ cdef class KeyTable:
         self, const uint8_t[::1] body not None, const int64_t[::1] rows not None, int64_t base_offset,
         int64_t known_offset, *, bint keeps_tombstones,
     ):
-        """(numbers of the records that stay, how many had no key and go, how many stay without a value)."""
+        """Return (numbers of retained records, dropped ones without a key, retained ones without a value)."""
         cdef int64_t count = check_rows(body, rows)
         cdef array.array kept = array.clone(_TEMPLATE, count, zero=False)
         cdef int64_t* numbers = <int64_t*>kept.data.as_voidptr
@@ -254,7 +254,7 @@ def gather(
     const uint8_t[::1] body not None, const int64_t[::1] rows not None, const int64_t[::1] kept not None,
     int64_t base_timestamp,
 ):
-    """(the records of the numbers `kept`, as they are; the latest timestamp among them); the twin says more."""
+    """Return (the records numbered in `kept`, unchanged; their latest timestamp); see the twin."""
     cdef int64_t count = check_rows(body, rows)
     cdef int64_t size = 0, newest = -1
     cdef int64_t at, number, start, timestamp

@@ -1,8 +1,8 @@
-"""Which record of a key is the latest, in Python: twin and reference of `_keys.pyx`.
+"""Latest record of each key, in Python: twin and reference of `_keys.pyx`.
 
-All take the records of one batch and `record.walk.index_records` of them. A table never leaves the process that made
-it, so the twins agree on what they answer and not on the hash: here it is BLAKE2b, which the standard library has, and
-there what is quick from C.
+All functions take the records of one batch and `record.walk.index_records` of them. A table never leaves the process
+that created it, so the twins agree in their results but not in the hash: here it is BLAKE2b, from the standard
+library, and there one that is fast in C.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.common.platform.disk import Buffer
 from ottla.record._batch_py import INDEX_WIDTH
 
 ENTRY_BYTES = 24
-"""Of a key, whatever its length: 16 of its hash, and 8 of its offset plus one, so that no entry has zeros there."""
+"""Bytes of an entry: 16 of the key's hash, and 8 of its offset plus one, so that no used entry has zeros there."""
 SECRET_BYTES = 16
 
 _HASH_BYTES = 16
@@ -28,15 +28,15 @@ _OFFSET_DELTA, _TIMESTAMP_DELTA, _KEY_START, _KEY_LENGTH, _, _VALUE_LENGTH, _HEA
 
 
 class KeyTable:
-    """The latest offset of each key, by the keyed hash of that, in one table with open addressing.
+    """Latest offset of each key, by its keyed hash, in one table with open addressing.
 
-    Pages of it that hold no key cost no memory.
+    Pages without keys cost no memory.
     """
 
     __slots__ = ("_capacity", "_secret", "_slots", "_table", "count")
 
     def __init__(self, slots: int, capacity: int, secret: bytes) -> None:
-        """Room for `slots` entries, of which `capacity`, fewer, may be taken. Raises MemoryError."""
+        """Create a table of `slots` entries, of which `capacity`, fewer, may be used. Raises MemoryError."""
         if not 0 < capacity < slots:
             raise InvariantError("a table of keys has a free entry")
         if len(secret) != SECRET_BYTES:
@@ -48,15 +48,15 @@ class KeyTable:
         """Keys in the table."""
         try:
             self._table = mmap.mmap(-1, slots * ENTRY_BYTES)
-        except (OSError, OverflowError) as error:  # it must not pass for an error of the disk
+        except (OSError, OverflowError) as error:  # it must not look like a disk error
             raise MemoryError(f"no room for {slots * ENTRY_BYTES} bytes of keys") from error
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._table.close()
 
     def _find(self, key: Buffer) -> tuple[int, bytes, int]:
-        """Where the entry of a key is, or would be; its hash; and its offset plus one, 0 when it is not there."""
+        """Return the index of the key's entry, used or free; its hash; and its offset plus one, 0 if it is free."""
         table = self._table
         digest = blake2b(key, digest_size=_HASH_BYTES, key=self._secret).digest()
         slot = int.from_bytes(digest[:8], "little") % self._slots
@@ -68,9 +68,9 @@ class KeyTable:
             slot = slot + 1 if slot + 1 < self._slots else 0
 
     def note(self, body: Buffer, rows: array[int], base_offset: int, first_offset: int) -> int:
-        """Note the records from `first_offset` on, each as the latest of its key.
+        """Add the records from `first_offset` on, each as the latest of its key.
 
-        Returns how many of the rows were dealt with: fewer than there are when no more keys fit.
+        Returns the number of processed rows: fewer than given when no more keys fit.
         """
         view = memoryview(body)
         for at in range(0, len(rows), INDEX_WIDTH):
@@ -92,9 +92,9 @@ class KeyTable:
     def surviving(
         self, body: Buffer, rows: array[int], base_offset: int, known_offset: int, *, keeps_tombstones: bool
     ) -> tuple[array[int], int, int]:
-        """The numbers of the records that are the latest of their key, or lie behind `known_offset`.
+        """Return the numbers of the records that are the latest of their key, or are behind `known_offset`.
 
-        And how many had no key and go, and how many stay without a value (tombstones), if any may.
+        Also returns how many were dropped for lack of a key, and how many retained ones are tombstones, if permitted.
         """
         view = memoryview(body)
         kept: array[int] = array("q")
@@ -119,9 +119,9 @@ class KeyTable:
 
 
 def gather(body: Buffer, rows: array[int], kept: array[int], base_timestamp: int) -> tuple[bytearray, int]:
-    """The records of the numbers `kept`, as they are, one behind the other; and the latest of their timestamps.
+    """Return the records numbered in `kept`, concatenated unchanged, and their latest timestamp.
 
-    That wraps around as 64 bits do, and is -1 where none is above.
+    Timestamps overflow as signed 64-bit numbers; the result is -1 if none is above.
     """
     view = memoryview(body)
     out = bytearray()

@@ -1,10 +1,9 @@
-"""Record batches of format v2 as they lie in a buffer: header layout, view, iteration.
+"""Record batches of format v2 in a buffer: header layout, view, iteration.
 
 A view parses the 61 bytes of the header once and copies nothing. Sizes are checked before bytes are read; only
-`crc_matches` says whether the bytes are what was written (the broker checks that where they enter, `validate`).
-Layout: KIP-98. The CRC covers everything from the attributes on, so base offset and
-leader epoch may be patched in place.
-Left out: message formats v0 and v1 (`legacy`).
+`crc_matches` verifies the content (the broker calls it when data enters, `validate`). Layout: KIP-98. The CRC covers
+everything from the attributes on, so base offset and leader epoch may be patched in place. Message formats v0 and v1
+are in `legacy`.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from ottla.record.walk import parse_records
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 
 BatchHeader = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-"""The fields of `BATCH_HEADER` in their order, asked for by name: `header[LAST_OFFSET_DELTA]`.
+"""Fields of `BATCH_HEADER` in order, accessed by name: `header[LAST_OFFSET_DELTA]`.
 
-A tuple, since a batch that passes through makes no object of its own; what fills it from another format fills these.
+A tuple, so that no object is created for a batch on its way; headers of other formats fill the same fields.
 """
 
 (
@@ -47,7 +46,7 @@ A tuple, since a batch that passes through makes no object of its own; what fill
 
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12
-"""Bytes of base offset and batch length, which batch_length does not count."""
+"""Size of base offset and batch length, which batch_length does not include."""
 
 LENGTH_POSITION = 8
 LEADER_EPOCH_POSITION = 12
@@ -96,12 +95,12 @@ _Parsed = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | N
 
 
 class BatchView:
-    """A batch that starts at `position` of `buffer`; the body may lie beyond the buffer until it is asked for."""
+    """A batch that starts at `position` of `buffer`; the body may be missing until it is read."""
 
     __slots__ = ("_header", "buffer", "position")
 
     def __init__(self, buffer: Buffer, position: int = 0) -> None:
-        """Raises CorruptBatch when not even the header fits, or when its length is impossible."""
+        """Raises CorruptBatch if the header does not fit, or its length is impossible."""
         if position < 0 or len(buffer) - position < HEADER_SIZE:
             raise CorruptBatch("a batch header is cut short", position)
         self.buffer = buffer
@@ -152,7 +151,7 @@ class BatchView:
 
     @property
     def base_timestamp(self) -> int:
-        """Milliseconds that timestamp deltas count from; see `delete_horizon_ms` for its second meaning."""
+        """Base of timestamp deltas in milliseconds; see `delete_horizon_ms` for its second meaning."""
         return self._header[BASE_TIMESTAMP]
 
     @property
@@ -206,7 +205,7 @@ class BatchView:
 
     @property
     def compression(self) -> str:
-        """Kafka's name of the codec, or its number where there is no such codec."""
+        """Kafka's name of the codec, or its number if unknown."""
         codec_id = self._header[ATTRIBUTES] & COMPRESSION_MASK
         return CODEC_NAMES[codec_id] if codec_id < len(CODEC_NAMES) else str(codec_id)
 
@@ -225,11 +224,11 @@ class BatchView:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones and markers of this batch may go (KIP-534), None where the cleaner has set none."""
+        """Delete horizon of tombstones and markers in this batch (KIP-534), None if the cleaner has set none."""
         return self._header[BASE_TIMESTAMP] if self._header[ATTRIBUTES] & DELETE_HORIZON_MASK else None
 
     def compute_crc(self) -> int:
-        """CRC-32C of the bytes; raises CorruptBatch when the buffer ends inside the batch."""
+        """Compute CRC-32C of the bytes; raises CorruptBatch if the buffer ends inside the batch."""
         self._require_whole()
         with memoryview(self.buffer) as view:
             value: int = crc32c(view[self.position + ATTRIBUTES_POSITION : self.end])
@@ -239,12 +238,12 @@ class BatchView:
         return self.compute_crc() == self._header[CRC]
 
     def to_bytes(self) -> bytes:
-        """A copy of the batch; raises CorruptBatch when the buffer ends inside it."""
+        """Return a copy of the batch; raises CorruptBatch if the buffer ends inside it."""
         self._require_whole()
         return bytes(self.buffer[self.position : self.end])
 
     def body(self, max_bytes: int = DEFAULT_MAX_BYTES) -> memoryview:
-        """The records, decompressed to at most `max_bytes`; a view of the buffer where they are not compressed.
+        """Return the records, decompressed to at most `max_bytes`; a view of the buffer if they are not compressed.
 
         Raises CorruptBatch, and KafkaError as `compression.decompress` does.
         """
@@ -253,9 +252,9 @@ class BatchView:
         return decompress(self.codec_id, compressed, max_bytes)
 
     def records(self, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Record]:
-        """The records in offset order, the body decompressed to at most `max_bytes`.
+        """Iterate over the records in offset order, with the body decompressed to at most `max_bytes`.
 
-        Everything is validated before the first record comes. Raises CorruptBatch, InvalidRecord, and KafkaError as
+        Everything is validated before the first record. Raises CorruptBatch, InvalidRecord, and KafkaError as
         `compression.decompress` does. The CRC is not checked.
         """
         if self.magic != MAGIC_V2:
@@ -264,9 +263,9 @@ class BatchView:
         return self._records(parse_records(body, 0, len(body), self.records_count))
 
     def records_in_parts(self, size: int, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Iterator[Record]]:
-        """The same, `size` records at a time, so that a batch of millions takes no more memory than its bytes.
+        """Iterate over parts of `size` records, so that a batch of millions takes no more memory than its bytes.
 
-        What is damaged raises when its part is due; the parts before it have come by then.
+        Damage raises when its part is read, after the parts before it.
         """
         if self.magic != MAGIC_V2:
             raise unsupported_magic(self.magic, self.position)
@@ -310,7 +309,7 @@ class BatchView:
 
 
 def unsupported_magic(magic: int, position: int) -> KafkaError:
-    """The error for a batch that is not of format v2: an old format is told apart from nonsense."""
+    """Return the error for a batch not in format v2, different for old formats and invalid bytes."""
     if magic in (0, 1):
         return KafkaError(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format v{magic} is not supported (position {position})"
@@ -319,9 +318,9 @@ def unsupported_magic(magic: int, position: int) -> KafkaError:
 
 
 def iter_batches(buffer: Buffer, start: int = 0, end: int | None = None) -> Iterator[BatchView]:
-    """The complete batches in `buffer[start:end]`; an incomplete last one is left out, as a fetch may cut it.
+    """Iterate over the complete batches in `buffer[start:end]`; an incomplete last one, as in a fetch, is ignored.
 
-    Raises CorruptBatch where the bytes can't be a batch, KafkaError UNSUPPORTED_FOR_MESSAGE_FORMAT at format v0 or v1.
+    Raises CorruptBatch for invalid bytes, KafkaError UNSUPPORTED_FOR_MESSAGE_FORMAT for format v0 or v1.
     """
     stop = len(buffer) if end is None else min(end, len(buffer))
     position = start

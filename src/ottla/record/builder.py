@@ -1,6 +1,6 @@
-"""Builds record batches of format v2 from records: for tests, tools, control records and the broker's own topics.
+"""Builder of record batches in format v2: for tests, tools, control records and the broker's own topics.
 
-Never on the produce path, which stores the producer's bytes. Offsets within a batch are contiguous here.
+Not used on the produce path, which stores the producer's bytes. Offsets within a batch are contiguous here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NO_PRODUCER = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
 
 
 class RecordData(NamedTuple):
-    """What goes into a record; `timestamp_ms` since the epoch or NO_TIMESTAMP."""
+    """Fields of a record; `timestamp_ms` since the epoch or NO_TIMESTAMP."""
 
     timestamp_ms: int = NO_TIMESTAMP
     key: bytes | None = None
@@ -50,11 +50,11 @@ class RecordData(NamedTuple):
 
 _ONE_BYTE = 1 << 6
 _TWO_BYTES = 1 << 13
-"""Numbers from 0 to below these take so many bytes as varints."""
+"""Limits below which numbers from 0 on have a varint of 1, 2, ... bytes."""
 
 
 def _write_length(out: bytearray, number: int) -> None:
-    """`write_varint` of a number that is not negative, and mostly small."""
+    """`write_varint` for a non-negative, mostly small number."""
     if number < _ONE_BYTE:
         out.append(number << 1)
     elif number < _TWO_BYTES:
@@ -115,13 +115,13 @@ def build_batch(
     is_control: bool = False,
     timestamp_type: int = CREATE_TIME,
 ) -> bytearray:
-    """One batch of at least one record, ready to be sent or appended.
+    """Build one batch of at least one record, ready to be sent or appended.
 
     Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for an unknown codec name.
     """
     codec_id = CODEC_IDS.get(compression)
     if codec_id is None:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{compression!r} is no codec")
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{compression!r} is not a codec")
     attributes = codec_id
     if timestamp_type == LOG_APPEND_TIME:
         attributes |= TIMESTAMP_TYPE_MASK
@@ -136,7 +136,7 @@ def build_batch(
 def build_batch_with_gaps(
     records: Iterable[tuple[int, RecordData]], base_offset: int, timestamp_type: int = CREATE_TIME
 ) -> bytearray:
-    """The same of (offset delta, record) in rising order, as compaction leaves them; by no producer, not compressed."""
+    """Build one batch of (offset delta, record) in rising order with gaps, uncompressed and without a producer."""
     attributes = TIMESTAMP_TYPE_MASK if timestamp_type == LOG_APPEND_TIME else 0
     return _build(records, base_offset, attributes, NO_PARTITION_LEADER_EPOCH, _NO_PRODUCER)
 

@@ -1,8 +1,8 @@
-"""CRC-32C, from the native module of the package `crc32c`.
+"""CRC-32C from the native module of the package `crc32c`.
 
 The package's own `__init__` reads its version from the installed metadata, which loads `email`, `zipfile` and
-`argparse`: 24 of the 155 ms from process start to the first answered request. So its extension module is loaded without
-it; where a later release has none by that name, the package is imported as usual.
+`argparse`: 24 of the 155 ms from process start to the first answered request. So its extension module is loaded
+directly; if a later release has no module of that name, the package is imported normally.
 """
 
 from __future__ import annotations
@@ -30,4 +30,4 @@ def _load() -> Checksum:
 
 
 crc32c: Checksum = _load()
-"""`crc32c(data, previous=0)`: the checksum of `data`, continuing from `previous`."""
+"""Compute `crc32c(data, previous=0)`: the checksum of `data`, continuing from `previous`."""

@@ -1,13 +1,14 @@
-"""The codecs of record batches, with decompression bounded before anything is allocated.
+"""Codecs of record batches, with decompression bounded before anything is allocated.
 
-Numbers as in the batch attributes: none 0, gzip 1, snappy 2, lz4 3, zstd 4. What clients send is read in every form
-they use: several gzip members, zstd frames or lz4 frames behind one another, snappy as one raw block (librdkafka) or
-in xerial's chunks (Java). What is written is what Java reads: lz4 blocks are independent, snappy is xerial's.
+Numbers as in the batch attributes: none 0, gzip 1, snappy 2, lz4 3, zstd 4. All forms that clients send are read:
+several gzip members, concatenated zstd or lz4 frames, snappy as one raw block (librdkafka) or in xerial's chunks
+(Java). The written forms are readable by Java: lz4 blocks are independent, snappy is xerial's.
 
-Invariant: a call allocates at most `max_bytes` for its result, plus the codec's own window (128 MiB of address space
-at most for zstd, touched only as far as output is made). Output buffers grow by need from a multiple of the input.
-An error in the data is CORRUPT_MESSAGE, output beyond the bound MESSAGE_TOO_LARGE.
-Left out: lz4 with the wrong header checksum of message format v0 (`legacy.lz4_frame`).
+Invariant: a call allocates at most `max_bytes` for its result, plus the codec's own window (at most 128 MiB of address
+space for zstd, touched only as far as output is produced). Output buffers grow on demand from a multiple of the input.
+Invalid data raises CORRUPT_MESSAGE, output beyond the limit MESSAGE_TOO_LARGE.
+
+The wrong header checksum of lz4 in message format v0 is handled in `legacy.lz4_frame`.
 """
 
 from __future__ import annotations
@@ -28,37 +29,37 @@ LZ4 = 3
 ZSTD = 4
 
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
-"""Kafka's names, at the position of their number."""
+"""Kafka's names, indexed by number."""
 
 CODEC_IDS = {name: number for number, name in enumerate(CODEC_NAMES)}
 
 DEFAULT_MAX_BYTES = 128 * 1024 * 1024
-"""Bound of a decompressed batch body where the caller sets none."""
+"""Default limit of a decompressed batch body."""
 
 _FIRST_OUTPUT_SIZE = 64 * 1024
 _OUTPUT_PER_INPUT = 4
 _GROWTH = 4
 _LARGEST_ZEROED = 1024 * 1024
-"""Larger outputs are mapped: `bytearray` fills them with zeros first, and no other thread of Python runs meanwhile."""
-_NO_ROOM = "failed to write whole buffer"  # what cramjam says when the output buffer is full
+"""Larger outputs are mapped: `bytearray` fills them with zeros first, without releasing the GIL."""
+_NO_ROOM = "failed to write whole buffer"  # error message of cramjam for a full output buffer
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE = 16
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_CHUNK_SIZE = 32 * 1024
 _INT32 = struct.Struct(">i")
-_SNAPPY_MAX_RATIO = 22  # a copy element makes 64 bytes of 3
+_SNAPPY_MAX_RATIO = 22  # a copy element of 3 bytes expands to 64
 
 MAX_RATIO = (1, 1032, _SNAPPY_MAX_RATIO, 255, 32768)
-"""Bytes that one byte of each codec can become at most, at the position of the codec's number.
+"""Maximum expansion of one byte by each codec, indexed by the codec's number.
 
-By their formats: deflate makes 258 bytes of 2 bits, lz4 255 of a length byte, zstd a block of 128 KiB of 4 bytes.
+By the formats: deflate expands 2 bits to 258 bytes, lz4 a length byte to 255, zstd 4 bytes to a block of 128 KiB.
 """
 
 _GZIP_LEVEL = 6
 _LZ4_LEVEL = 9
 _LZ4_FAST = 1
-"""What Kafka's default level stands for: its writer takes lz4's fast compressor there, the thorough one elsewhere."""
+"""Kafka's default level: its writer uses lz4's fast compressor for it, and the thorough one for other levels."""
 _ZSTD_LEVEL = 3
 
 
@@ -73,7 +74,8 @@ def _too_large(codec_id: int, max_bytes: int) -> KafkaError:
 
 
 def compress(codec_id: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` in the form that all clients read; `level` is that of Kafka's settings, None their default (KIP-390).
+    """Compress `data` in the form that all clients read; `level` as in Kafka's settings, None for the default
+    (KIP-390).
 
     Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
     """
@@ -94,7 +96,7 @@ def compress(codec_id: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec_id: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) -> memoryview:
-    """The bytes behind `data`, at most `max_bytes` of them; a view of `data` itself for codec 0.
+    """Decompress `data` to at most `max_bytes`; a view of `data` itself for codec 0.
 
     Raises KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
     """
@@ -118,14 +120,14 @@ def _new_output(size: int) -> bytearray | mmap.mmap:
         return bytearray(size)
     try:
         return mmap.mmap(-1, size)
-    except OSError as error:  # it means the same as for bytearray, and must not pass for an error of the disk
+    except OSError as error:  # the same as for bytearray; it must not look like a disk error
         raise MemoryError(f"no room for {size} bytes") from error
 
 
 def _decompress_bounded(
     codec_id: int, decompress_into: Callable[[Buffer, bytearray | mmap.mmap], int], data: Buffer, max_bytes: int
 ) -> memoryview:
-    """Decompress into a buffer that grows up to the bound; starting over costs a third more at worst."""
+    """Decompress into a buffer that grows up to the limit; restarts cost at worst a third more."""
     size = min(max_bytes, max(_FIRST_OUTPUT_SIZE, _OUTPUT_PER_INPUT * len(data)))
     while True:
         output = _new_output(size)
@@ -142,7 +144,7 @@ def _decompress_bounded(
 
 
 def _snappy_length(block: Buffer, max_bytes: int, limit: int) -> int:
-    """The length that a raw block promises, once it is plausible; `limit` names the bound in the error."""
+    """Return the length stated by a raw block, if plausible; `limit` names the limit in the error."""
     try:
         length: int = cramjam.snappy.decompress_raw_len(block)
     except cramjam.DecompressionError as error:
@@ -155,7 +157,7 @@ def _snappy_length(block: Buffer, max_bytes: int, limit: int) -> int:
 
 
 def _snappy_block(block: Buffer, left: int, max_bytes: int) -> memoryview:
-    """A raw block of at most `left` bytes; `max_bytes` names the bound in the error."""
+    """Decompress a raw block to at most `left` bytes; `max_bytes` names the limit in the error."""
     length = _snappy_length(block, left, max_bytes)
     piece = _new_output(length)
     try:
@@ -175,7 +177,7 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> memoryview:
     end = len(view)
     position = 0
     while position < end:
-        if view[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:  # streams may follow one another
+        if view[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:  # streams may be concatenated
             if end - position < _XERIAL_HEADER_SIZE:
                 raise _corrupt(SNAPPY, "the xerial header is cut short")
             position += _XERIAL_HEADER_SIZE

@@ -1,10 +1,10 @@
-"""Control records: what kind one is, the keys that say so, and the marker that ends a transaction (KIP-98).
+"""Control records: their types and keys, and the marker that ends a transaction (KIP-98).
 
-A control batch holds one record, or several in the metadata log. The values of those other than transaction markers
-are message schemas of `ottla.protocol`.
+A control batch has one record, or several in the metadata log. The values of control records other than transaction
+markers are message schemas of `ottla.protocol`.
 
-A marker is 78 bytes that differ in a few numbers: it is packed at once, and read so where it has that shape. One that
-somebody else wrote in another shape is read as any batch is.
+A marker is 78 bytes that differ in a few numbers: it is packed at once, and read at once if it has that shape. A marker
+of another writer with a different shape is read like any batch.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _VALUE_VERSION = 0
 
 _MARKER_RECORD = struct.Struct(">5shhshis")
 _LENGTHS = b"\x20\0\0\0\x08"
-"""Of the record 16 bytes, its attributes and deltas, of the key 4 bytes."""
+"""16 bytes of the record, its attributes and deltas, and 4 bytes of the key."""
 _VALUE_LENGTH = b"\x0c"
 _NO_HEADERS = b"\0"
 MARKER_SIZE = HEADER_SIZE + _MARKER_RECORD.size
-"""Bytes of the control batch that ends a transaction."""
+"""Size of the control batch that ends a transaction."""
 
 
 class ControlRecordType(IntEnum):
-    """Kafka's numbers; a number not listed here is UNKNOWN."""
+    """Kafka's numbers; a number that is not listed is UNKNOWN."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -60,31 +60,31 @@ class ControlRecordType(IntEnum):
 
 
 class EndTransactionMarker(NamedTuple):
-    """What the marker of a transaction says beside its producer, which is in the header of its batch."""
+    """Content of a transaction marker, except for its producer, which is in the header of its batch."""
 
     committed: bool
     coordinator_epoch: int
 
 
 class EndMarker(NamedTuple):
-    """The end of a producer's transaction in a partition, as its coordinator decided it (KIP-98, KIP-1228)."""
+    """End of a producer's transaction in a partition, as decided by its coordinator (KIP-98, KIP-1228)."""
 
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
-    """Of two coordinators of a transaction the older one is refused."""
+    """Of two coordinators of a transaction the older one is fenced."""
     committed: bool
     transaction_version: int
-    """By whose rules the partition checks the producer's epoch."""
+    """Transaction version, by which the partition checks the producer's epoch."""
 
 
 def control_record_key(record_type: ControlRecordType) -> bytes:
-    """The key of a control record of that type."""
+    """Return the key of a control record of that type."""
     return _KEY.pack(_KEY_VERSION, record_type)
 
 
 def control_record_type(record: Record) -> ControlRecordType:
-    """The type that the key of a control batch's record names; raises InvalidRecord when there is no such key."""
+    """Return the type in the key of a control batch's record; raises InvalidRecord if the key is invalid."""
     if record.key is None or len(record.key) < _KEY.size:
         raise InvalidRecord(f"the control record at offset {record.offset} has no type")
     version, number = _KEY.unpack_from(record.key)
@@ -106,7 +106,7 @@ def end_transaction_marker(
     base_offset: int = 0,
     leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
 ) -> bytearray:
-    """The control batch that ends a transaction in a partition."""
+    """Return the control batch that ends a transaction in a partition."""
     batch = bytearray(MARKER_SIZE)
     BATCH_HEADER.pack_into(
         batch,
@@ -142,10 +142,10 @@ def end_transaction_marker(
 
 
 def read_end_transaction_marker(batch: Buffer) -> EndTransactionMarker | None:
-    """What the control batch in `batch`, whole and of a producer, says; None of one whose record was compacted away.
+    """Return the content of the control batch in `batch`, whole and of a producer; None if its record was compacted.
 
-    Newer versions of key and value are read as the ones that are known, as Kafka reads them. Raises InvalidRecord for
-    what is no marker, and KafkaError where the records can't be read.
+    Newer versions of key and value are read like the known ones, as in Kafka. Raises InvalidRecord for a record that is
+    not a marker, and KafkaError for unreadable records.
     """
     if len(batch) == MARKER_SIZE:
         lengths, key_version, number, value_length, version, epoch, headers = _MARKER_RECORD.unpack_from(

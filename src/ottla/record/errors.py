@@ -1,6 +1,6 @@
-"""What is wrong with a batch or a record, as Kafka error codes.
+"""Errors of invalid batches and records, with Kafka error codes.
 
-Both twins of the walk raise through `invalid_record`, so that they agree on every word.
+Both twins of the walk raise through `invalid_record`, so that their messages are the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DEFECTS = {
 
 
 class CorruptBatch(KafkaError):
-    """Bytes that are no whole, intact batch; `position` is where the batch starts in the buffer that was given."""
+    """Bytes that are not a whole, intact batch; `position` is the start of the batch in the given buffer."""
 
     def __init__(self, message: str, position: int = 0) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, f"{message} (position {position})")
@@ -37,16 +37,16 @@ class CorruptBatch(KafkaError):
 
 
 class InvalidRecord(KafkaError):
-    """An intact batch whose header or records break the format."""
+    """An intact batch with a header or records that violate the format."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
 
 
 class RecordsRefused(KafkaError):
-    """Records of a batch that their topic does not take: INVALID_RECORD or INVALID_TIMESTAMP (KIP-467).
+    """Records of a batch that their topic rejects: INVALID_RECORD or INVALID_TIMESTAMP (KIP-467).
 
-    `records` names them: (number in the batch, the reason in Kafka's words). The message is Kafka's summary.
+    `records` has (number in the batch, Kafka's message) of each. The message is Kafka's summary.
     """
 
     def __init__(self, code: ErrorCode, message: str, records: tuple[tuple[int, str], ...]) -> None:
@@ -55,5 +55,5 @@ class RecordsRefused(KafkaError):
 
 
 def invalid_record(defect: int, record_index: int) -> InvalidRecord:
-    """The exception for one of the defects above in the record of that index."""
+    """Return the exception for one of the defects above in the record with that index."""
     return InvalidRecord(f"record {record_index}: {_DEFECTS[defect]}")

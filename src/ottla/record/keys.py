@@ -1,6 +1,6 @@
-"""The one place that chooses between the compiled table of keys and its pure twin; tests hold them together.
+"""Selection of the compiled table of keys or its Python twin; tests compare the two.
 
-The choice is made once, at import: the compiled module where it was built, else Python.
+The choice is made once, at import: the compiled module if it was built, else Python.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A stored batch made one that a producer may send: its producer, and what a broker wrote into the header taken back.
+"""Conversion of a stored batch to one that a producer may send: sets the producer, resets fields set by a broker.
 
-The records stay as they are, compressed or not. Whether they may (`is_sendable`) is a matter of the header alone.
+The records stay unchanged, compressed or not. `is_sendable` decides by the header alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CRC = struct.Struct(">I")
 
 
 def is_sendable(batch: BatchView) -> bool:
-    """Whether brokers take these records from a client: every offset has one, and the times are those of a client."""
+    """Return whether brokers accept these records from a client: no offset gaps, and timestamps of a client."""
     return (
         batch.records_count == batch.last_offset_delta + 1
         and not batch.is_control
@@ -39,9 +39,9 @@ def is_sendable(batch: BatchView) -> bool:
 
 
 def stamped(batch: BatchView, producer_id: int, producer_epoch: int, base_sequence: int) -> bytearray:
-    """A copy of a batch of data as part of a transaction of that producer; its CRC is made anew.
+    """Return a copy of a data batch as part of a transaction of that producer, with a new CRC.
 
-    Raises CorruptBatch when the buffer ends inside the batch.
+    Raises CorruptBatch if the buffer ends inside the batch.
     """
     copy = bytearray(batch.to_bytes())
     header = list(batch.header)

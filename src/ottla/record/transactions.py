@@ -1,4 +1,4 @@
-"""Which of fetched batches a reader sees: no control batch, and none of an aborted transaction."""
+"""Filter of fetched batches for consumers: removes control batches and aborted transactions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.record.control import ControlRecordType, control_record_type
 
 
 class Aborted(Protocol):
-    """One aborted transaction, as a Fetch response lists it."""
+    """One aborted transaction of a Fetch response."""
 
     @property
     def producer_id(self) -> int: ...
@@ -19,18 +19,18 @@ class Aborted(Protocol):
 
 
 class AbortedAt(NamedTuple):
-    """An `Aborted` where no response lists it."""
+    """An `Aborted` for a response without a list."""
 
     producer_id: int
     first_offset: int
 
 
 class TransactionFilter:
-    """Takes the batches of one Fetch response in their order; `aborted` is what the response lists beside them.
+    """Filters the batches of one Fetch response in order; `aborted` is the list of aborted transactions in it.
 
-    Under read_uncommitted a response lists nothing, and every batch of data passes. A list names no epochs: what a
-    producer wrote is told apart by the markers between, since brokers let no transaction begin before the marker of the
-    last one. A marker may come twice.
+    Under read_uncommitted the list is empty, and every data batch passes. The list contains no epochs: the markers
+    between the batches separate a producer's transactions, since brokers begin no transaction before the marker of the
+    last one. A marker may be repeated.
     """
 
     __slots__ = ("_aborted_ids", "_pending")
@@ -40,7 +40,7 @@ class TransactionFilter:
         self._aborted_ids: set[int] = set()
 
     def passes(self, batch: BatchView) -> bool:
-        """Whether a reader sees the records of `batch`. Raises KafkaError for a control batch that can't be read."""
+        """Return whether a reader sees the records of `batch`. Raises KafkaError for an unreadable control batch."""
         while self._pending and self._pending[-1].first_offset <= batch.last_offset:
             self._aborted_ids.add(self._pending.pop().producer_id)
         if batch.is_control:

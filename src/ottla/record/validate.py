@@ -1,16 +1,16 @@
-"""What is checked of every batch before it is stored, and the two patches that storing needs. Hot.
+"""Checks of every batch before it is stored, and the two patches that storing needs. Hot.
 
-The broker looks at the 61 bytes of the header and runs one CRC over the rest; no record is touched. A
-client's count is one that the bytes can hold, so that nobody uses up offsets by claiming records. `check_batch`
-is for batches from clients, `check_replicated_batch` for those that a broker wrote: replication, the broker's own
-topics, recovery. Neither looks behind the batch: a caller that allows only one compares the size.
+The broker parses the 61 bytes of the header and computes one CRC over the rest; no record is touched. A client's record
+count must be possible for the number of bytes, so that claimed records cannot use up offsets. `check_batch` is for
+batches from clients, `check_replicated_batch` for those that a broker wrote: replication, the broker's own topics,
+recovery. Neither reads behind the batch: a caller that permits only one compares the size.
 
-One field is mended instead of refused: Sarama leaves the max timestamp at -1, which Apache Kafka mends too, since
-time index, retention and ListOffsets rest on it. Only then the records are looked at, and decompressed: the caller
-says how, and does it off the loop.
+One field is corrected instead of rejected: Sarama sets the max timestamp to -1. Apache Kafka corrects it too, since
+time index, retention and ListOffsets depend on it. Only then the records are read, and decompressed: the caller passes
+the function, and does it off the loop.
 
-Left out: timestamps against the topic's limits and the clock, sequences against the producer's state (storage), the
-records themselves (`walk.walk_records`), what lies inside a compressed batch, a max timestamp that is too large.
+Not checked here: timestamps against the topic's limits and the clock, sequences against the producer's state
+(storage), the records themselves (`walk.walk_records`), the content of a compressed batch, too large a max timestamp.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ _INT64_MAX = (1 << 63) - 1
 _MIN_RECORD_SIZE = 7
 
 _MAX_RECORDS = DEFAULT_MAX_BYTES // _MIN_RECORD_SIZE
-"""More than that in one batch nobody decompresses: their offsets would be given away for nothing."""
+"""Maximum record count: a larger batch cannot be decompressed, so its offsets would be wasted."""
 
 Decompress = Callable[[int, Buffer], memoryview]
-"""The bytes behind the stored ones, by codec id; raises KafkaError."""
+"""Decompressed bytes, by codec id; raises KafkaError."""
 
 
 def _check_intact(buffer: Buffer, view: memoryview, start: int, end: int) -> BatchHeader:
@@ -92,14 +92,13 @@ def _check_intact(buffer: Buffer, view: memoryview, start: int, end: int) -> Bat
 def check_batch(
     buffer: bytearray, view: memoryview, start: int, end: int, unpack: Decompress = decompress
 ) -> BatchHeader:
-    """Check the client's batch at `buffer[start:end]` (`view` is a memoryview of the same buffer); its header.
+    """Check the client's batch at `buffer[start:end]` (`view` is a memoryview of the same buffer); returns its header.
 
     The batch may end before `end`. A max timestamp below the base timestamp, or below -1, is replaced in place by the
     records' own, or by -1 if they are all from before 1970, and the CRC renewed; `unpack` decompresses for that.
 
-    Raises KafkaError: CORRUPT_MESSAGE (length, magic, CRC),
-    UNSUPPORTED_FOR_MESSAGE_FORMAT (formats v0, v1), INVALID_TIMESTAMP, INVALID_RECORD (counts, control bit, codec,
-    producer fields).
+    Raises KafkaError: CORRUPT_MESSAGE (length, magic, CRC), UNSUPPORTED_FOR_MESSAGE_FORMAT (formats v0, v1),
+    INVALID_TIMESTAMP, INVALID_RECORD (counts, control bit, codec, producer fields).
     """
     header = _check_intact(buffer, view, start, end)
     _, batch_length, _, _, _, attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, _, _, count = (
@@ -121,12 +120,12 @@ def check_batch(
                 f"producer epoch {producer_epoch} or sequence {base_sequence} is invalid beside a producer id"
             )
     if max_timestamp < base_timestamp or max_timestamp < NO_TIMESTAMP:  # as in `lacks_max_timestamp`
-        return _mend_max_timestamp(buffer, start, header, unpack)
+        return _set_max_timestamp(buffer, start, header, unpack)
     return header
 
 
 def lacks_max_timestamp(base_timestamp: int, max_timestamp: int) -> bool:
-    """Whether a header's max timestamp can't be that of its records, so that `check_batch` reads them for it."""
+    """Return whether a header's max timestamp can't be that of its records, so that `check_batch` reads them."""
     return max_timestamp < base_timestamp or max_timestamp < NO_TIMESTAMP
 
 
@@ -137,17 +136,17 @@ def _invalid_timestamp(base_timestamp: int, max_timestamp: int) -> KafkaError:
     )
 
 
-def _mend_max_timestamp(buffer: bytearray, start: int, header: BatchHeader, unpack: Decompress) -> BatchHeader:
-    """Give a batch whose header has passed the largest timestamp of its records; the new header."""
+def _set_max_timestamp(buffer: bytearray, start: int, header: BatchHeader, unpack: Decompress) -> BatchHeader:
+    """Set the largest timestamp of the records in a batch with a valid header; returns the new header."""
     end = start + LOG_OVERHEAD + header[BATCH_LENGTH]
     with memoryview(buffer) as whole, whole[start + HEADER_SIZE : end] as stored:
         with unpack(header[ATTRIBUTES] & COMPRESSION_MASK, stored) as body:
             timestamp_delta, _ = max_timestamp_of(body, 0, len(body), header[RECORDS_COUNT])
-        # Apache Kafka counts from -1 on: records that are all from before 1970 have no place in a time index.
-        mended = max(header[BASE_TIMESTAMP] + timestamp_delta, NO_TIMESTAMP)
-        if mended > _INT64_MAX:
-            raise _invalid_timestamp(header[BASE_TIMESTAMP], mended)
-        _INT64.pack_into(buffer, start + MAX_TIMESTAMP_POSITION, mended)
+        # Apache Kafka starts at -1: records that are all from before 1970 have no place in a time index.
+        corrected = max(header[BASE_TIMESTAMP] + timestamp_delta, NO_TIMESTAMP)
+        if corrected > _INT64_MAX:
+            raise _invalid_timestamp(header[BASE_TIMESTAMP], corrected)
+        _INT64.pack_into(buffer, start + MAX_TIMESTAMP_POSITION, corrected)
         _UINT32.pack_into(buffer, start + CRC_POSITION, crc32c(whole[start + ATTRIBUTES_POSITION : end]))
     renewed: BatchHeader = BATCH_HEADER.unpack_from(buffer, start)
     return renewed
@@ -165,8 +164,8 @@ def _check_attributes(attributes: int, producer_id: int) -> None:
 
 
 def check_replicated_batch(buffer: Buffer, view: memoryview, start: int, end: int) -> BatchHeader:
-    """Check a batch that a broker wrote (or is about to): intact, and its counts possible after compaction. It may be
-    a message of format v0 or v1, whose header is that of `legacy.stored.header_of_message`.
+    """Check a batch that a broker wrote (or is about to): intact, and its counts possible after compaction. A message
+    of format v0 or v1 is accepted too, with the header of `legacy.stored.header_of_message`.
 
     Raises KafkaError CORRUPT_MESSAGE.
     """
@@ -180,13 +179,13 @@ def check_replicated_batch(buffer: Buffer, view: memoryview, start: int, end: in
 
 
 def patch_batch(buffer: bytearray | memoryview, start: int, base_offset: int, leader_epoch: int) -> None:
-    """Set base offset and leader epoch in place; both lie outside the CRC."""
+    """Set base offset and leader epoch in place; the CRC covers neither."""
     _INT64.pack_into(buffer, start, base_offset)
     _INT32.pack_into(buffer, start + LEADER_EPOCH_POSITION, leader_epoch)
 
 
 def set_log_append_time(buffer: bytearray | memoryview, start: int, timestamp: int) -> None:
-    """Make `timestamp` (ms) that of all records of a batch that was checked before; renews the CRC."""
+    """Set the timestamp of all records of a checked batch to `timestamp` (ms), and renew the CRC."""
     (batch_length,) = _INT32.unpack_from(buffer, start + LENGTH_POSITION)
     (attributes,) = _INT16.unpack_from(buffer, start + ATTRIBUTES_POSITION)
     _INT16.pack_into(buffer, start + ATTRIBUTES_POSITION, attributes | TIMESTAMP_TYPE_MASK)

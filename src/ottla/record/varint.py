@@ -1,8 +1,8 @@
-"""Variable-length integers as Kafka writes them: unsigned (lengths, tags) and zigzag (record fields).
+"""Variable-length integers in Kafka's encoding: unsigned (lengths, tags) and zigzag (record fields).
 
-Little-endian groups of 7 bits. An encoding longer than its type needs at most, or with bits beyond the type, is
-refused; Java drops such bits silently, and no client writes them. Shared with `ottla.protocol`, therefore errors are
-`ProtocolError`. The walk over records has its own inlined readers (`_batch_py`, `_batch.pyx`).
+Little-endian groups of 7 bits. An encoding longer than its type needs, or with bits beyond the type, is rejected; Java
+drops such bits silently, and no client writes them. Shared with `ottla.protocol`, so errors are `ProtocolError`. The
+walk over records has its own inlined readers (`_batch_py`, `_batch.pyx`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _UINT32_MAX = 0xFFFFFFFF
 
 
 def read_unsigned_varint(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
-    """(value in [0, 2^32), position after it); raises ProtocolError when it does not end before `end`."""
+    """Return (value in [0, 2^32), position after it); raises ProtocolError if it does not end before `end`."""
     if position < end:
         byte = buffer[position]
         if byte < 0x80:
@@ -35,7 +35,7 @@ def read_unsigned_varint(buffer: Buffer, position: int, end: int) -> tuple[int, 
 
 
 def write_unsigned_varint(out: bytearray, value: int) -> None:
-    """Append `value` (not negative; the caller keeps it within the type of the field)."""
+    """Append `value`, which is not negative and fits the type of the field."""
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -43,5 +43,5 @@ def write_unsigned_varint(out: bytearray, value: int) -> None:
 
 
 def write_varint(out: bytearray, value: int) -> None:
-    """Append a signed value in zigzag; serves varint and varlong, whose encodings agree."""
+    """Append a signed value in zigzag encoding; the same for varint and varlong."""
     write_unsigned_varint(out, value << 1 if value >= 0 else (-value << 1) - 1)

@@ -1,6 +1,6 @@
-"""The one place that chooses between the compiled walk and its pure twin; both pass the same hostile corpus.
+"""Selection of the compiled walk or its Python twin; both pass the same hostile corpus.
 
-The choice is made once, at import: the compiled module where it was built, else Python.
+The choice is made once, at import: the compiled module if it was built, else Python.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 IMPLEMENTATION: Literal["compiled", "pure"]
-"""Which twin serves; `ottla --version` prints it."""
+"""Name of the selected twin; `ottla --version` prints it."""
 
 try:
     from ottla.record._batch import (

@@ -1,7 +1,8 @@
-"""AssignReplicasToDirs: where this broker's replicas are, on its way to the controller (KIP-858).
+"""AssignReplicasToDirs: reports the log directories of this broker's replicas to the controller (KIP-858).
 
-Told is only what the metadata has otherwise: a broker with one directory has nothing to tell. One request is under way
-at a time, with `MOST_REPLICAS` of what came meanwhile; what fails is told again, until the metadata says the same.
+Only differences from the metadata are reported, so a broker with one directory reports nothing. One request is in
+flight at a time, with up to `MOST_REPLICAS` of the pending assignments. A failed assignment is retried until the
+metadata contains it.
 """
 
 from __future__ import annotations
@@ -33,33 +34,33 @@ Assignments = dict[tuple[Uuid, int], Uuid]
 
 
 class DirectoryAssignments:
-    """What one broker has to tell."""
+    """Pending directory assignments of one broker."""
 
-    __slots__ = ("_controller", "_in_flight", "_membership", "_scheduled", "_scheduler", "_stopped", "_untold")
+    __slots__ = ("_controller", "_in_flight", "_membership", "_pending", "_scheduled", "_scheduler", "_stopped")
 
     def __init__(self, membership: Membership, controller: ControllerRequests, scheduler: Scheduler) -> None:
-        """`controller` is the way to the active one, which may be in this process."""
+        """`controller` sends to the active controller, which may be in this process."""
         self._membership = membership
         self._controller = controller
         self._scheduler = scheduler
-        self._untold: Assignments = {}
+        self._pending: Assignments = {}
         self._in_flight = False
         self._scheduled = False
         self._stopped = False
 
-    def tell(self, topic_id: Uuid, index: int, directory_id: Uuid) -> None:
-        """The replica is in that directory, and the metadata has another one."""
-        self._untold[topic_id, index] = directory_id
+    def report(self, topic_id: Uuid, index: int, directory_id: Uuid) -> None:
+        """Report the directory of a replica that differs from the metadata."""
+        self._pending[topic_id, index] = directory_id
         self._schedule(0.0)
 
     def forget(self) -> None:
-        """Somebody else keeps the metadata now, who gets to hear of all replicas, under other names."""
-        self._untold.clear()
+        """Drop pending assignments: another metadata store took over, and all replicas are reported again to it."""
+        self._pending.clear()
 
     def stop(self) -> None:
-        """Tell nothing any more: the next start does."""
+        """Report nothing more: the next start does."""
         self._stopped = True
-        self._untold.clear()
+        self._pending.clear()
 
     def _schedule(self, delay_s: float) -> None:
         if self._scheduled or self._in_flight or self._stopped:
@@ -70,15 +71,15 @@ class DirectoryAssignments:
     def _send(self) -> None:
         self._scheduled = False
         broker_epoch = self._membership.broker_epoch()
-        if self._stopped or not self._untold:
+        if self._stopped or not self._pending:
             return
         if broker_epoch < 0:  # not registered yet
             self._schedule(RETRY_S)
             return
-        told = dict(list(self._untold.items())[:MOST_REPLICAS])
+        sent = dict(list(self._pending.items())[:MOST_REPLICAS])
         topics: dict[tuple[Uuid, Uuid], AssignedTopic] = {}
         directories: dict[Uuid, AssignedDirectory] = {}
-        for (topic_id, index), directory_id in told.items():
+        for (topic_id, index), directory_id in sent.items():
             topic = topics.get((directory_id, topic_id))
             if topic is None:
                 topic = topics[directory_id, topic_id] = AssignedTopic(topic_id=topic_id)
@@ -88,20 +89,20 @@ class DirectoryAssignments:
         request = AssignReplicasToDirsRequest(
             broker_id=self._membership.node_id, broker_epoch=broker_epoch, directories=list(directories.values())
         )
-        self._controller.send(request, lambda response, error: self._answered(told, response, error), TIMEOUT_S)
+        self._controller.send(request, lambda response, error: self._answered(sent, response, error), TIMEOUT_S)
 
     def _answered(
-        self, told: Assignments, response: AssignReplicasToDirsResponse | None, error: BaseException | None
+        self, sent: Assignments, response: AssignReplicasToDirsResponse | None, error: BaseException | None
     ) -> None:
         self._in_flight = False
         if response is None or response.error_code != ErrorCode.NONE:
             reason = error if response is None else ErrorCode.for_code(response.error_code).name
-            logger.info("the directories of replicas are told again: %s", reason, extra=RATE_LIMITED)
+            logger.info("AssignReplicasToDirs failed, retrying: %s", reason, extra=RATE_LIMITED)
             self._schedule(RETRY_S)
             return
-        # What was refused is of a replica that is not here any more.
-        for key, directory_id in told.items():
-            if self._untold.get(key) == directory_id:
-                del self._untold[key]
-        if self._untold:
+        # A rejected assignment belongs to a replica that is no longer on this broker.
+        for key, directory_id in sent.items():
+            if self._pending.get(key) == directory_id:
+                del self._pending[key]
+        if self._pending:
             self._schedule(0.0)

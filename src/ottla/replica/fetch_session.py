@@ -1,23 +1,24 @@
-"""Incremental fetch sessions (KIP-227): the broker remembers what a consumer fetches, requests carry only changes.
+"""Incremental fetch sessions (KIP-227): the broker remembers the partitions of a fetch, requests carry only changes.
 
-A session is found by its id on any connection and is good for one epoch at a time: a request with another epoch than
-the expected one is refused, so a lost response can never make both sides disagree about what is being fetched. The
-cache is bounded by `max.incremental.fetch.session.cache.slots`; a session that was idle for two minutes gives way to a
-new one, and so does, once it is two minutes old, a smaller consumer session to a bigger or a follower's one. Who gets
-no slot is served without a session. Partitions that don't exist are remembered too, as the protocol wants it, so the
-number of partitions is bounded for each session (by the caller) and for all of them.
+A session is found by its id on any connection and expects one epoch at a time. A request with another epoch is
+rejected, so a lost response can never leave the two sides with different views of the session.
 
-State is owned here; what a partition answered is reported back through `SessionPartition.accept`, which says whether it
-belongs into an incremental response. A partition that has nothing to tell becomes idle: it leaves
-`FetchSession.active` and subscribes to the watch of its partition, whose next touch brings it back. So an incremental
-request costs what its active partitions cost, however many the session has. Each fetch of a follower says of its idle
-partitions that it still holds everything: the leader asks `SessionPartition.heard_s` when that was.
+The cache is bounded by `max.incremental.fetch.session.cache.slots`. A session that was idle for two minutes is evicted
+for a new one. A session older than two minutes is evicted for a larger one, and a consumer's session for a follower's.
+A client without a slot is served without a session. Partitions that don't exist are remembered too, as the protocol
+requires, so the number of partitions is bounded for each session (by the caller) and for all of them.
+
+State is owned here. The response of a partition is reported back through `SessionPartition.accept`, which returns
+whether it belongs into an incremental response. A partition without news becomes idle: it leaves `FetchSession.active`
+and subscribes to the watch of its partition, and the next touch reactivates it. So an incremental request costs as much
+as its active partitions, however many the session has. Each fetch of a follower confirms that the follower still has
+all records of its idle partitions: the leader reads the time of that fetch from `SessionPartition.heard_s`.
 
 While a fetch waits at its session, active partitions are subscribed too.
 
-Invariants: a partition of a session is active or subscribed, or both, to one watch at most, and to none once it was
-forgotten; whatever can change the answer of an idle partition touches its watch. Left out: reading of partitions, and
-who asks.
+Invariants: a partition of a session is active or subscribed (to one watch at most), or both; a forgotten partition is
+subscribed to none. Each change to the answer of an idle partition touches its watch. Partition reads and authorization
+are elsewhere.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ NO_EPOCH = -1
 MAX_EPOCH = 0x7FFFFFFF
 
 SESSION_EVICTION_S = 120.0
-"""How long a session is safe from a bigger one, and how long an idle one is kept when the cache is full."""
+"""Time that a session is safe from eviction by a larger one, and that an idle one stays in a full cache."""
 
 MAX_CACHED_PARTITIONS = 500_000
-"""Over all sessions; one costs about 500 bytes while it is idle."""
+"""Limit over all sessions; a partition costs about 500 bytes while it is idle."""
 
 PartitionKey = tuple[TopicKey, int]
 
@@ -68,7 +69,7 @@ ForgottenTopics = Sequence[tuple[TopicKey, Sequence[int]]]
 
 
 class SessionPartition:
-    """A partition that is being fetched: what was asked last and what was told last.
+    """A partition in a session: the last requested position and the last returned offsets.
 
     Implements `ottla.replica.purgatory.Subscriber` and `ottla.replica.leadership.IdleFollower`.
     """
@@ -97,7 +98,7 @@ class SessionPartition:
         self.sent_log_start_offset = -1
         self.current_leader_epoch = NO_EPOCH
         self.seen_bytes = 0
-        """What `Partition.appended_bytes` was when the partition was read last and all of it was visible."""
+        """`Partition.appended_bytes` at the last read, if all of it was visible."""
         self._session: FetchSession | None = None
         self._watch: Watch | None = None
         self._resting = False
@@ -105,12 +106,12 @@ class SessionPartition:
         self.update(requested)
 
     def join(self, session: FetchSession) -> None:
-        """Belong to `session`, active at first."""
+        """Join `session`, active at first."""
         self._session = session
         session.active[self] = None
 
     def leave(self) -> None:
-        """Belong to no session any more."""
+        """Leave the session."""
         self._end_rest()
         if self._watch is not None:
             self._watch.unsubscribe(self)
@@ -120,24 +121,24 @@ class SessionPartition:
             self._session = None
 
     def listen(self, watch: Watch) -> None:
-        """Let the next touch of the partition's `watch` reach the session."""
+        """Subscribe the session to the partition's `watch`."""
         if self._session is not None and self._watch is None:
             self._watch = watch
             watch.subscribe(self)
 
     def rest(self, watch: Watch) -> None:
-        """There is nothing to tell until `watch` is touched."""
+        """Mark the partition idle until `watch` is touched."""
         session = self._session
         if session is not None:
             self.listen(watch)
             self._resting = True
             session.active.pop(self, None)
             if not session.active:
-                session.active.clear()  # walking it would still pass over the places of all that were in it
+                session.active.clear()  # iteration would still step over the slots of all former entries
 
     @property
     def heard_s(self) -> float:
-        """When the session was used last while this rested in it, in seconds of the session's clock."""
+        """Time of the session's last use while this was idle in it, in seconds of the session's clock."""
         return self._session.last_used_s if self._resting and self._session is not None else self._rested_until_s
 
     def _end_rest(self) -> None:
@@ -145,7 +146,7 @@ class SessionPartition:
         self._resting = False
 
     def wake(self) -> Watch:
-        """The watch was touched: read this partition again."""
+        """Reactivate this partition: the watch was touched."""
         session = self._session
         if session is None:
             raise InvariantError("a partition that left its session was still subscribed")
@@ -155,40 +156,40 @@ class SessionPartition:
         return session.watch
 
     def ask_again(self) -> None:
-        """What is told of this may be another thing now, though nothing happened to the partition."""
+        """Reactivate the partition: its answer may have changed without a change of the partition."""
         session = self._session
         if session is not None and self._resting:
             self._end_rest()
             session.active[self] = None
 
     def update(self, requested: RequestedPartition) -> None:
-        """Take over what a request says about this partition."""
+        """Apply the fields of a request for this partition."""
         if self._resting:
             self._end_rest()
         self.fetch_offset = requested.fetch_offset
-        # Kafka takes any negative epoch for none; other requests are stricter.
+        # Kafka treats any negative epoch as none; other requests are stricter.
         epoch = requested.current_leader_epoch
         leader_epoch = epoch if epoch > NO_EPOCH else NO_EPOCH
         if leader_epoch != self.current_leader_epoch:
-            # A follower passes over an answer to what it asked in an earlier epoch.
-            self.tell_again()
+            # A follower ignores a response to a request of an earlier epoch.
+            self.mark_changed()
             self.current_leader_epoch = leader_epoch
         self.last_fetched_epoch = requested.last_fetched_epoch
         self.log_start_offset = requested.log_start_offset
         self.max_bytes = requested.partition_max_bytes
 
     def moved(self, high_watermark: int, log_start_offset: int) -> bool:
-        """Whether one of the offsets differs from what was told last."""
+        """Return whether one of the offsets differs from the last returned ones."""
         return high_watermark != self.sent_high_watermark or log_start_offset != self.sent_log_start_offset
 
-    def tell_again(self) -> None:
-        """What was told is not what the other side holds: it is news next time."""
+    def mark_changed(self) -> None:
+        """Forget the returned offsets: the client does not have them, so the next response includes the partition."""
         self.sent_high_watermark = -1
 
     def accept(self, error_code: int, high_watermark: int, log_start_offset: int, has_records: bool) -> bool:
-        """Note what is being answered; True when it is news for an incremental response.
+        """Record a response; returns whether an incremental response must include it.
 
-        After an error the partition is news again next time, so that its recovery shows.
+        After an error the next response includes the partition again, so that the client sees its recovery.
         """
         news = has_records or error_code != 0 or self.moved(high_watermark, log_start_offset)
         self.sent_high_watermark = high_watermark if error_code == 0 else -1
@@ -227,14 +228,14 @@ class FetchSession:
         self.last_used_s = now_s
         self.partitions = partitions
         self.active: dict[SessionPartition, None] = {}
-        """Those that may have something to tell, in the order in which they are served."""
+        """Partitions that may have news, in the order in which they are served."""
         self.watch = Watch()
         """Touched when a partition becomes active: a fetch of the whole session waits here."""
         for partition in partitions.values():
             partition.join(self)
 
     def apply(self, topics: RequestedTopics, forgotten: ForgottenTopics) -> None:
-        """Change the set as an incremental request says."""
+        """Apply the changes of an incremental request."""
         partitions = self.partitions
         for topic, requested_partitions in topics:
             for requested in requested_partitions:
@@ -252,7 +253,7 @@ class FetchSession:
                     gone.leave()
 
     def move_to_end(self, served: Iterable[SessionPartition]) -> None:
-        """Partitions that just gave records queue up behind the others, so that none starves under `max_bytes`."""
+        """Move partitions that just returned records behind the others, so that none starves under `max_bytes`."""
         active = self.active
         for partition in served:
             if partition in active:
@@ -260,13 +261,13 @@ class FetchSession:
                 active[partition] = None
 
     def end(self) -> None:
-        """Let go of all partitions; the session is used no more."""
+        """Release all partitions; the session is not used any more."""
         for partition in self.partitions.values():
             partition.leave()
 
 
 class FetchContext:
-    """What one fetch request is to read and how it is answered: all it names, or what its session knows."""
+    """One fetch request: its own partitions, or those of its session, and the way to respond."""
 
     __slots__ = ("_named", "session", "session_id")
 
@@ -279,24 +280,24 @@ class FetchContext:
 
     @property
     def incremental(self) -> bool:
-        """The request names only what changed, and is answered with news only."""
+        """Whether the request contains only changes, and its response only news."""
         return self._named is None
 
     @property
     def partitions(self) -> list[SessionPartition]:
-        """What is to be read now; of an incremental request those that may have something to tell."""
+        """Partitions to read now; for an incremental request, those that may have news."""
         if self._named is not None:
             return self._named
         return [] if self.session is None else list(self.session.active)
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is fetched at all."""
+        """Whether no partition is fetched."""
         return not (self._named if self.session is None else self.session.partitions)
 
 
 class FetchSessionCache:
-    """All sessions of this broker, least recently used first."""
+    """Sessions of this broker, least recently used first."""
 
     __slots__ = ("_max_partitions", "_partition_count", "_purgatory", "_rng", "_sessions", "_slots", "evictions")
 
@@ -313,11 +314,11 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def partition_count(self) -> int:
-        """Partitions remembered over all sessions."""
+        """Number of partitions over all sessions."""
         return self._partition_count
 
     def ask_again(self) -> None:
-        """Have consumers' partitions read anew, whether they rest or are waited for: who may read may have changed."""
+        """Reactivate partitions of consumers, idle or awaited: the permission to read them may have changed."""
         for session in self._sessions.values():
             if not session.privileged:
                 for partition in session.partitions.values():
@@ -336,7 +337,7 @@ class FetchSessionCache:
         now_s: float,
         max_partitions: int = MAX_CACHED_PARTITIONS,
     ) -> FetchContext:
-        """Match a request with its session. One that would grow beyond `max_partitions` is forgotten.
+        """Match a request with its session. A session that would exceed `max_partitions` is removed.
 
         Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.
         """
@@ -376,7 +377,7 @@ class FetchSessionCache:
             size = len(session.partitions)
             self._partition_count += size - before
             if size > before and (size > max_partitions or self._partition_count > self._max_partitions):
-                # The client begins anew with all partitions it wants, and is served without a session at worst.
+                # The client restarts with all partitions that it fetches, and at worst is served without a session.
                 self.forget(session_id)
                 raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.last_used_s = now_s
@@ -398,12 +399,12 @@ class FetchSessionCache:
         return session
 
     def forget(self, session_id: int) -> None:
-        """End a session; an unknown one is fine."""
+        """End a session; an unknown one is ignored."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partition_count -= len(session.partitions)
             session.end()
-            self._purgatory.touch(session.watch, force=True)  # a fetch that waits there would wait for nothing
+            self._purgatory.touch(session.watch, force=True)  # a fetch that waits there would never be woken
 
     def _make_room(self, privileged: bool, size: int, now_s: float) -> bool:
         sessions = self._sessions
@@ -415,7 +416,7 @@ class FetchSessionCache:
             return False
         victim = next(iter(sessions.values()))
         if now_s - victim.last_used_s <= SESSION_EVICTION_S:
-            # The scan is bounded by the number of slots and only happens while a full cache is asked for one more.
+            # The scan is bounded by the number of slots and only happens when a full cache needs a slot.
             candidates = [
                 session
                 for session in sessions.values()
@@ -438,7 +439,7 @@ class FetchSessionCache:
 
 
 def named_partitions(topics: RequestedTopics) -> list[SessionPartition]:
-    """The partitions of a request that names all of them, topic by topic; the last mention of a partition counts."""
+    """Return the partitions of a full request, topic by topic; the last mention of a partition counts."""
     by_topic: dict[TopicKey, dict[int, SessionPartition]] = {}
     for topic, requested_partitions in topics:
         by_index = {requested.partition: SessionPartition(topic, requested) for requested in requested_partitions}

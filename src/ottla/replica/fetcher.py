@@ -1,17 +1,17 @@
-"""One follower's fetching from one leader: a connection, a fetch session, the partitions that are led there.
+"""Fetcher of a follower from one leader: a connection, a fetch session, and the partitions led there.
 
-One Fetch is under way at a time; it waits at the leader until there is something. What comes is appended as it is, then
-the next Fetch says how far the log is by now, which is how the leader learns it. Only partitions that changed are named
-in a request (KIP-227). A partition that can't be fetched now (an error, an fsync that is due, a throttle) leaves the
-session and comes back by a timer or an event; the others go on. A Fetch that waits at the leader is given up when a
-partition comes that it does not name: after an election nobody waits for the end of a long poll.
+One Fetch is in flight at a time; it waits at the leader until there are records. Received batches are appended
+unchanged, then the next Fetch carries the new log end, which is how the leader learns it. A request contains only
+changed partitions (KIP-227). A partition that cannot be fetched now (an error, a due fsync, a throttle) leaves the
+session and returns by a timer or an event; the others continue. A Fetch that waits at the leader is abandoned when a
+partition is added that it does not contain, so that an election does not wait for the end of a long poll.
 
 Invariants:
-- The log changes only by an answer to what was asked at its present end, in the leader epoch that holds now.
-- The leader is told of an offset only when what is below it is as durable as the topic asks for (`flush.messages`).
-- Nothing is cut that the leader has too (`replica.truncation`).
+- The log changes only by a response to a request at its present end, in the current leader epoch.
+- The leader gets an offset only when everything below it is as durable as the topic requires (`flush.messages`).
+- Records that the leader also has are never truncated (`replica.truncation`).
 
-Left out: which partitions follow whom (`replica.fetchers`), what a log is.
+Not here: the assignment of partitions to leaders (`replica.fetchers`), and the log itself.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from ottla.replica.truncation import first_fetch_offset, truncation_offset
 logger = logging.getLogger(__name__)
 
 FIRST_RETRY_S = 0.02
-"""The first retry of a partition or connection; each further one waits twice as long, up to `backoff_s`."""
+"""First backoff of a partition or connection; it doubles with each failure, up to `backoff_s`."""
 THROTTLE_CHECK_S = 0.2
 REFUSED_GAPS = 30
-"""So often a follower refuses offsets that leave others out before it believes that the log was compacted once."""
+"""Number of times that a follower rejects batches with offset gaps before it accepts that the log was compacted."""
 PATIENCE_S = 0.05
-"""How old a Fetch must be to be given up for the sake of new partitions; a younger one may bring something."""
+"""Minimum age of a Fetch that is abandoned for new partitions; a younger one may return soon."""
 IDLE_BYTES = 64 * 1024
-"""Only after an answer that was smaller than this a Fetch is thought to wait; a stream of data is not broken off."""
+"""A Fetch counts as waiting only after a response smaller than this; a stream of data is not interrupted."""
 
 SESSION_ERRORS = frozenset(
     {
@@ -77,13 +77,13 @@ EXPECTED_ERRORS = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""One of the two brokers has not heard the newest metadata yet."""
+"""Errors of a broker, leader or follower, that does not have the newest metadata yet."""
 
 Key = tuple[bytes, int]
 
 
 class FetcherSettings(NamedTuple):
-    """The broker's settings `replica.fetch.*` and `replica.socket.timeout.ms`, defaults as in Kafka."""
+    """Broker settings `replica.fetch.*` and `replica.socket.timeout.ms`, with Kafka's defaults."""
 
     wait_ms: int = 500
     min_bytes: int = 1
@@ -94,7 +94,7 @@ class FetcherSettings(NamedTuple):
 
 
 class FetcherContext(NamedTuple):
-    """What fetchers need of the broker around them."""
+    """Broker services that fetchers need."""
 
     membership: Membership
     scheduler: Scheduler
@@ -106,7 +106,7 @@ class FetcherContext(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """What a request says of a partition."""
+    """Position of a partition in a request."""
 
     leader_epoch: int
     fetch_offset: int
@@ -115,7 +115,7 @@ class _Asked(NamedTuple):
 
 
 class _Followed:
-    """One partition that is fetched here."""
+    """One partition of this fetcher."""
 
     __slots__ = (
         "asked",
@@ -134,18 +134,18 @@ class _Followed:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.asked: _Asked | None = None
-        """What the session holds; None while it does not have the partition."""
+        """Position in the session; None while the session does not contain the partition."""
         self.lag = 0
-        """Records up to the leader's high watermark, as of its last answer."""
+        """Number of records up to the leader's high watermark, as of its last response."""
         self.retries = 0
         self.refusals = 0
-        """How often in a row the log refused what the leader sent."""
+        """Number of consecutive rejections by the log."""
         self.gaps_allowed = False
-        """The leader has had its time to look whether offsets that it leaves out are missing."""
+        """The leader has had time to check whether offsets that it omits are missing."""
         self.cut_committed_to: int | None = None
-        """Where the log was truncated below its high watermark, under this leader and epoch."""
+        """Offset of a truncation below the high watermark, under this leader and epoch."""
         self.refuses_leader = False
-        """The leader asked for that again, of records that it had sent."""
+        """Whether the leader requested such a truncation again, for records that it had sent."""
         self.timer: TimerHandle | None = None
 
     @property
@@ -163,7 +163,7 @@ class _Followed:
 
 
 class ReplicaFetcher:
-    """The partitions of this broker that one leader leads; see the module."""
+    """Fetcher of the partitions that one leader leads; see the module."""
 
     __slots__ = (
         "_brought_bytes",
@@ -199,17 +199,17 @@ class ReplicaFetcher:
         self._followed: dict[Key, _Followed] = {}
         self._ready: dict[Key, _Followed] = {}
         self._changed: dict[Key, None] = {}
-        """Ready partitions whose place in the session is not what it should be."""
+        """Ready partitions with an outdated position in the session."""
         self._forgotten: dict[Key, None] = {}
-        """Partitions that the session has and should not have."""
+        """Partitions to remove from the session."""
         self._session_id = INVALID_SESSION_ID
         self._session_epoch = INITIAL_EPOCH
         self._sessionless = False
-        """The leader has no room for a session, so that every request names everything."""
+        """Whether the leader has no session slot, so that every request contains all partitions."""
         self._in_flight = False
         self._request_number = 0
         self._hurried = 0
-        """The newest request that somebody was in a hurry in."""
+        """Newest request that carries an urgent change."""
         self._sent_s = 0.0
         self._brought_bytes = 0
         self._renewing = False
@@ -226,13 +226,13 @@ class ReplicaFetcher:
         return self._host, self._port
 
     def max_lag(self) -> int:
-        """Most records that a partition lacks of the leader's high watermark, as of the last answers."""
+        """Maximum lag of a partition behind the leader's high watermark in records, as of the last responses."""
         return max((followed.lag for followed in self._followed.values()), default=0)
 
     # --- partitions ------------------------------------------------------------------------------------------------
 
     def follow(self, partition: Partition) -> None:
-        """Fetch a partition, in the leader epoch that it is in now."""
+        """Add a partition, in its current leader epoch."""
         key = (partition.topic_id, partition.index)
         self.forget(key)
         followed = self._followed[key] = _Followed(partition)
@@ -241,21 +241,21 @@ class ReplicaFetcher:
         if offset < log.log_end_offset and not self._cut(followed, offset):
             return
         if log.log_end_offset - log.flushed_offset >= log.config.flush_messages:
-            # A kill came before the fsync that is due; until that is made up for, the leader must not count on it.
+            # After a crash before a due fsync, the leader must not count on this replica until that fsync is done.
             partition.when_durable(lambda error: self._wake(followed))
         else:
             self._make_ready(followed)
             self._hurry()
 
     def _hurry(self) -> None:
-        """Let the Fetch under way not wait longer than it takes to bring what is there."""
+        """Abandon a Fetch that waits at the leader, unless it is young enough to return soon."""
         if self._in_flight and self._hurried != self._request_number:
             self._hurried = self._request_number
             age_s = self._context.monotonic() - self._sent_s
             self._context.scheduler.call_later(max(0.0, PATIENCE_S - age_s), self._break_off, self._request_number)
 
     def _break_off(self, request_number: int) -> None:
-        """Give up a Fetch, if it still is under way, waits, and leaves a partition out."""
+        """Abandon a Fetch if it is still in flight, waits, and does not contain a partition."""
         connection = self._connection
         opens = self._session_epoch == INITIAL_EPOCH and not self._sessionless
         waits = self._in_flight and self._request_number == request_number and self._brought_bytes < IDLE_BYTES
@@ -264,14 +264,14 @@ class ReplicaFetcher:
             connection.close()
 
     def forget(self, key: Key) -> None:
-        """Fetch a partition no longer."""
+        """Remove a partition."""
         followed = self._followed.pop(key, None)
         if followed is not None:
             followed.cancel()
             self._make_unready(followed)
 
     def close(self) -> None:
-        """Give up the connection and all partitions."""
+        """Close the connection and remove all partitions."""
         self._closed = True
         for followed in self._followed.values():
             followed.cancel()
@@ -315,13 +315,13 @@ class ReplicaFetcher:
                 self._hurry()
 
     def _current(self, followed: _Followed) -> bool:
-        """Whether it is still this fetcher's to fetch, in the same leader epoch."""
+        """Return whether this fetcher still fetches the partition, in the same leader epoch."""
         return self._followed.get(followed.key) is followed and followed.partition.leader_epoch == followed.leader_epoch
 
     # --- requests --------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        """Send at the end of this turn, when all that one step of the metadata brought is known."""
+        """Send at the end of this tick, when all changes of one metadata update are known."""
         if not self._scheduled and not self._in_flight and self._timer is None and not self._closed:
             self._scheduled = True
             self._context.scheduler.call_soon(self._send)
@@ -338,7 +338,7 @@ class ReplicaFetcher:
             self._session_epoch = INITIAL_EPOCH
             connection = self._connection = self._context.membership.peers.connect(self._host, self._port)
         settings, membership = self._context.settings, self._context.membership
-        # What opens a session does not wait: were it broken off, nobody could close the session.
+        # A request that opens a session does not wait: if it were abandoned, the session could not be closed.
         opens = self._session_epoch == INITIAL_EPOCH and not self._sessionless
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=membership.node_id, replica_epoch=membership.broker_epoch()),
@@ -358,7 +358,7 @@ class ReplicaFetcher:
         )
 
     def _topics(self) -> list[FetchTopic]:
-        """What has changed since the last request; everything where a session begins."""
+        """Changes since the last request; all partitions when a session opens."""
         topics: dict[bytes, FetchTopic] = {}
         size = self._context.settings.partition_max_bytes
         for key in self._ready if self._session_epoch == INITIAL_EPOCH else self._changed:
@@ -393,7 +393,7 @@ class ReplicaFetcher:
         self._session_epoch = INITIAL_EPOCH
 
     def _back_off(self) -> None:
-        """The connection or the session is of no use for now."""
+        """Retry later: the connection or the session failed."""
         self._reset_session()
         delay_s = min(self._context.settings.backoff_s, FIRST_RETRY_S * (1 << min(self._retries, 10)))
         self._retries += 1
@@ -414,7 +414,7 @@ class ReplicaFetcher:
                 self._make_unready(followed)
                 self._wake_later(followed, THROTTLE_CHECK_S)
 
-    # --- answers ---------------------------------------------------------------------------------------------------
+    # --- responses -------------------------------------------------------------------------------------------------
 
     def _answered(
         self, connection: PeerConnection, response: FetchResponse | None, error: BaseException | None
@@ -424,18 +424,20 @@ class ReplicaFetcher:
         if self._closed:
             return
         if response is None and renewing:
-            # A Fetch that opens a session ends the one that it names.
+            # A Fetch that opens a session ends the session that it names.
             self._session_epoch = INITIAL_EPOCH
             self._send()
             return
         if response is None:
-            logger.info("fetching from broker %d: %s", self.leader_id, error, extra=RATE_LIMITED)
+            logger.info("fetch from broker %d failed: %s", self.leader_id, error, extra=RATE_LIMITED)
             connection.close()
             self._back_off()
             return
         if response.error_code != ErrorCode.NONE:
             if response.error_code not in SESSION_ERRORS:
-                logger.warning("broker %d refuses a fetch: %s", self.leader_id, response.error_code, extra=RATE_LIMITED)
+                logger.warning(
+                    "broker %d rejected a fetch: %s", self.leader_id, response.error_code, extra=RATE_LIMITED
+                )
             self._back_off()
             return
         self._retries = 0
@@ -454,12 +456,12 @@ class ReplicaFetcher:
                     continue
                 if followed.asked == followed.wanted():
                     self._take(followed, data)
-                else:  # the log has moved by itself meanwhile, as by retention: ask at its present end
+                else:  # the log changed on its own meanwhile, as by retention: fetch at its present end
                     self._changed[followed.key] = None
         self._send()
 
     def _take(self, followed: _Followed, data: PartitionData) -> None:
-        """One partition's answer, to what was asked at its present end."""
+        """Process one partition's response to a request at its present end."""
         code = data.error_code
         if code == ErrorCode.NONE:
             try:
@@ -473,7 +475,9 @@ class ReplicaFetcher:
             self._find_place(followed)
         else:
             if code not in EXPECTED_ERRORS:
-                logger.warning("%r: broker %d answers %s", followed.partition, self.leader_id, code, extra=RATE_LIMITED)
+                logger.warning(
+                    "%r: broker %d returned %s", followed.partition, self.leader_id, code, extra=RATE_LIMITED
+                )
             self._retry_later(followed)
 
     def _append(self, followed: _Followed, data: PartitionData) -> None:
@@ -495,10 +499,10 @@ class ReplicaFetcher:
             self._changed[followed.key] = None
 
     def _failed(self, followed: _Followed, error: KafkaError) -> None:
-        """The log takes no more: for good after a disk error, else until the next try.
+        """Handle a failed append: permanent after a disk error, else retried.
 
-        What the leader sends damaged is refused each time, and named once. That it is asked for again and again tells
-        the leader to look (`Partition.follower_fetched`), which gives up the lead then.
+        A damaged batch from the leader is rejected each time and logged once. The repeated requests for it make the
+        leader check its log (`Partition.follower_fetched`) and resign if it is damaged.
         """
         if followed.partition.log.failed:
             logger.error("%r can't follow: %s", followed.partition, error, extra=RATE_LIMITED)
@@ -506,7 +510,7 @@ class ReplicaFetcher:
             self._make_unready(followed)
             return
         if not followed.refusals:
-            logger.error("%r does not take what broker %d sends: %s", followed.partition, self.leader_id, error)
+            logger.error("%r rejects records of broker %d: %s", followed.partition, self.leader_id, error)
         followed.refusals += 1
         followed.gaps_allowed = followed.refusals >= REFUSED_GAPS
         self._retry_later(followed)
@@ -518,7 +522,7 @@ class ReplicaFetcher:
         offset = truncation_offset((epoch, end_offset), own, log.log_end_offset, log.log_end_offset)
         log_divergence = logger.debug if followed.refuses_leader else logger.info
         log_divergence(
-            "%r leaves the leader's log in epoch %d at %d: cut from %d to %d",
+            "%r diverged from the leader's log in epoch %d at %d: truncated from %d to %d",
             partition,
             epoch,
             end_offset,
@@ -541,9 +545,9 @@ class ReplicaFetcher:
         return True
 
     def _may_cut_committed(self, followed: _Followed, offset: int) -> bool:
-        """Whether to truncate below the high watermark, as after an unclean election: once, then never again.
+        """Return whether to truncate below the high watermark, as after an unclean election: once only.
 
-        A leader that asks for more contradicts itself; this replica then stays as it is until another one leads.
+        A leader that requests it again contradicts itself; this replica then waits unchanged for another leader.
         """
         partition, before = followed.partition, followed.cut_committed_to
         if before is None or offset < before:
@@ -571,25 +575,25 @@ class ReplicaFetcher:
         self._retry_later(followed)
         return False
 
-    # --- a place that the leader does not have ---------------------------------------------------------------------
+    # --- offsets that the leader does not have ---------------------------------------------------------------------
 
     def _find_place(self, followed: _Followed) -> None:
-        """The leader has nothing at this log's end: ask where its own begins and ends."""
+        """Look up the leader's log range, since the leader has no record at this log's end."""
         self._make_unready(followed)
         self._ask_offset(followed, EARLIEST_TIMESTAMP, lambda first: self._found_start(followed, first))
 
     def _found_start(self, followed: _Followed, first: int) -> None:
         partition = followed.partition
         if first > partition.log.log_end_offset:
-            logger.warning("%r starts anew at %d, where the leader's log begins", partition, first)
-            self._then_ready(followed, lambda: partition.start_anew_at(first))
+            logger.warning("%r restarts at offset %d, the leader's log start offset", partition, first)
+            self._then_ready(followed, lambda: partition.restart_at(first))
         else:
             self._ask_offset(followed, LATEST_TIMESTAMP, lambda end: self._found_end(followed, end))
 
     def _found_end(self, followed: _Followed, end: int) -> None:
         partition = followed.partition
         if end < partition.log.log_end_offset:
-            logger.warning("%r is cut to %d, where the leader's log ends", partition, end)
+            logger.warning("%r is truncated to %d, the leader's log end offset", partition, end)
             self._then_ready(followed, lambda: partition.truncate_to(end))
         else:
             self._retry_later(followed)
@@ -603,7 +607,7 @@ class ReplicaFetcher:
         self._make_ready(followed)
 
     def _ask_offset(self, followed: _Followed, timestamp: int, found: Callable[[int], None]) -> None:
-        """ListOffsets on the same connection, before the next Fetch."""
+        """Send ListOffsets on the same connection, before the next Fetch."""
         connection = self._connection
         if connection is None:
             self._retry_later(followed)

@@ -1,7 +1,7 @@
-"""Which partition follows whom: a fetcher for each leader that this broker fetches from.
+"""Fetchers of this broker, one for each leader, and the assignment of partitions to them.
 
-A partition whose leader has no address yet waits until an image brings one; a leader that came back at another address
-gets a new fetcher. Left out: the fetching (`replica.fetcher`).
+A partition waits while its leader has no address in the metadata; a leader with a new address gets a new fetcher. The
+fetching itself is in `replica.fetcher`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from ottla.replica.fetcher import FetcherContext, Key, ReplicaFetcher
 from ottla.replica.partition import Partition
 
 AddressOf = Callable[[int], Address | None]
-"""Where other brokers reach the broker of an id; None while the metadata does not know."""
+"""Address of a broker's inter-broker listener by id; None while the metadata does not have it."""
 
 
 class ReplicaFetchers:
-    """All fetchers of one broker."""
+    """Fetchers of one broker."""
 
     __slots__ = ("_address_of", "_context", "_fetchers", "_followed")
 
@@ -29,7 +29,7 @@ class ReplicaFetchers:
         """Each partition with its leader and the leader epoch in which it follows."""
 
     def follow(self, partition: Partition) -> None:
-        """Bring a partition in line with its state: fetch it from its leader, or not at all."""
+        """Apply a partition's state: fetch it from its leader, or not at all."""
         state = partition.state
         key = (partition.topic_id, partition.index)
         known = self._followed.get(key)
@@ -45,7 +45,7 @@ class ReplicaFetchers:
             fetcher.follow(partition)
 
     def forget(self, key: Key) -> None:
-        """Fetch a partition no longer."""
+        """Remove a partition."""
         known = self._followed.pop(key, None)
         if known is None:
             return
@@ -57,7 +57,7 @@ class ReplicaFetchers:
                 fetcher.close()
 
     def addresses_changed(self) -> None:
-        """The brokers of the cluster changed: follow leaders to where they are now."""
+        """Reconnect to leaders with new addresses after a change of the cluster."""
         leaders = {leader_id: None for _, leader_id, _ in self._followed.values()}
         for leader_id in leaders:
             fetcher = self._fetchers.get(leader_id)
@@ -74,11 +74,11 @@ class ReplicaFetchers:
                         fetcher.follow(partition)
 
     def max_lag(self) -> int:
-        """Most records that a partition lacks of its leader's high watermark."""
+        """Maximum lag of a partition behind its leader's high watermark, in records."""
         return max((fetcher.max_lag() for fetcher in self._fetchers.values()), default=0)
 
     def close(self) -> None:
-        """Stop fetching."""
+        """Stop all fetchers."""
         for fetcher in self._fetchers.values():
             fetcher.close()
         self._fetchers.clear()

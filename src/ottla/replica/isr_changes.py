@@ -1,10 +1,10 @@
-"""AlterPartition: proposals of this broker's leaders on their way to the controller, some in one request (KIP-497).
+"""AlterPartition: sends ISR proposals of this broker's leaders to the controller, several in one request (KIP-497).
 
-One request is under way at a time; what is proposed meanwhile goes with the next. A proposal that a newer state of its
-partition overtook is dropped. Where it is unknown what became of a request it is sent again: the controller refuses a
-proposal that is built on an old partition epoch, so nothing is done twice.
+One request is in flight at a time; later proposals wait for the next one. A proposal is dropped when its partition has
+a newer state. A request with an unknown outcome is sent again: the controller rejects a proposal with an old partition
+epoch, so no change applies twice.
 
-Left out: what to propose and what follows from an answer (`replica.leadership`, `replica.partition`).
+The contents of proposals and the effect of responses are in `replica.leadership` and `replica.partition`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FINAL_ERRORS = frozenset(
         ErrorCode.INVALID_UPDATE_VERSION,
     }
 )
-"""The controller knows a newer state of the partition, which is on its way to this broker."""
+"""Errors that mean: the controller has a newer state of the partition, which this broker gets with the metadata."""
 
 NOT_ATTEMPTED_ERRORS = frozenset(
     {ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST}
@@ -52,7 +52,7 @@ Key = tuple[bytes, int]
 
 
 class Proposal(NamedTuple):
-    """A change on its way; `grows`: somebody is to join."""
+    """A proposed change in flight; `grows`: it adds a replica."""
 
     partition: Partition
     change: IsrChange
@@ -63,7 +63,7 @@ Proposals = dict[Key, Proposal]
 
 
 class IsrChanges:
-    """The proposals of one broker."""
+    """ISR proposals of one broker."""
 
     __slots__ = (
         "_in_flight",
@@ -90,13 +90,13 @@ class IsrChanges:
         self._stopped = False
 
     def propose(self, partition: Partition, change: IsrChange) -> None:
-        """Send `change` with all others of this turn of the loop."""
+        """Send `change` with all others of this tick of the loop."""
         grows = len(change.isr) > len(partition.state.isr)
         self._unsent[partition.topic_id, partition.index] = Proposal(partition, change, grows)
         self._schedule(0.0)
 
     def stop(self) -> None:
-        """Send nothing any more."""
+        """Send no more proposals."""
         self._stopped = True
         self._unsent.clear()
 
@@ -142,7 +142,7 @@ class IsrChanges:
             return
         if response is None or response.error_code != ErrorCode.NONE:
             reason = error if response is None else ErrorCode.for_code(response.error_code).name
-            logger.info("a change of ISRs is sent again: %s", reason, extra=RATE_LIMITED)
+            logger.info("AlterPartition failed, retrying: %s", reason, extra=RATE_LIMITED)
             self._again(sent)
             return
         again: Proposals = {}
@@ -151,7 +151,7 @@ class IsrChanges:
                 item = sent.pop((topic.topic_id, result.partition_index), None)
                 if item is not None and not self._settle(item, result):
                     again[topic.topic_id, result.partition_index] = item
-        # What the answer passed over is unknown, as if there were none.
+        # Partitions missing in the response are treated like those without a response.
         self._again({**sent, **again})
         if self._unsent:
             self._schedule(0.0)
@@ -162,7 +162,7 @@ class IsrChanges:
             self._schedule(RETRY_S)
 
     def _settle(self, proposal: Proposal, result: AlterPartitionPartitionResult) -> bool:
-        """Hand the outcome to the partition; False when it is to be sent again."""
+        """Pass the outcome to the partition; returns False if the proposal must be sent again."""
         partition, change, grows = proposal
         code = ErrorCode.for_code(result.error_code)
         statistics = self._statistics
@@ -171,7 +171,7 @@ class IsrChanges:
             partition.isr_committed(change, result.leader_epoch, result.partition_epoch, tuple(result.isr))
             return True
         statistics.failed_isr_updates.value += 1
-        logger.info("%r: the ISR %s was refused: %s", partition, change.isr, code.name, extra=RATE_LIMITED)
+        logger.info("%r: the controller rejected the ISR %s: %s", partition, change.isr, code.name, extra=RATE_LIMITED)
         if code in NOT_ATTEMPTED_ERRORS:
             partition.isr_not_attempted(change)
             return True

@@ -1,19 +1,19 @@
-"""What a leader knows of the other replicas of a partition: how far they are, who is in sync, what is committed. Pure.
+"""State of a partition's followers at the leader: log ends, in-sync replicas, committed offset. Pure.
 
-The leader hears of a follower by its fetches only: a fetch at offset n says that the follower holds everything below n.
-From that follow two decisions. The high watermark is the smallest log end of the in-sync replicas. And the ISR changes:
-who fell behind for `replica.lag.time.max.ms` leaves, who reached the high watermark and this epoch's start may join. A
-change is proposed to the controller and counts only when it was committed; until then the leader waits for everyone in
-the larger of both sets, the maximal ISR (KIP-497), since it can't know which of them the next leader is taken from.
+The leader learns about a follower from its fetches only: a fetch at offset n confirms that the follower has everything
+below n. Two decisions follow from that. The high watermark is the smallest log end of the in-sync replicas. And the
+ISR changes: a replica that lags for `replica.lag.time.max.ms` leaves; one that reached the high watermark and the start
+of this epoch may join. A change is proposed to the controller and applies only once it is committed. Until then the
+leader waits for the larger of both sets, the maximal ISR (KIP-497): the next leader may come from either set.
 
 Invariants:
-- The high watermark covers only what every member of the maximal ISR holds, and stays while the committed ISR is
-  smaller than min(`min.insync.replicas`, number of replicas) (KIP-966).
-- What a follower said in an earlier epoch counts for nothing: another leader may have cut its log since.
-- At most one proposal is under way; a commit of a newer partition epoch ends it, whatever becomes of it.
+- The high watermark covers only records that every member of the maximal ISR has, and does not move while the committed
+  ISR is smaller than min(`min.insync.replicas`, number of replicas) (KIP-966).
+- Progress of a follower in an earlier epoch is ignored: another leader may have truncated its log since.
+- At most one proposal is in flight; a commit of a newer partition epoch ends it, regardless of its outcome.
 
-Times are seconds of a monotonic clock, given by the caller. Left out: the log, requests, and who may be in the ISR at
-all (a fenced broker may not, KIP-841), which the caller's `eligible` says.
+Times are seconds of a monotonic clock, given by the caller. The log and requests are elsewhere. Eligibility for the ISR
+(a fenced broker may not join, KIP-841) is the caller's `eligible`.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ UNKNOWN_OFFSET = -1
 UNKNOWN_BROKER_EPOCH = -1
 NEVER_S = float("-inf")
 STALLED_FETCHES = 4
-"""A power of two: so often a follower asks for the same before its leader looks whether what it gets is damaged."""
+"""A power of two: number of repeated requests of a follower after which its leader checks its own log for damage."""
 
 Eligible = Callable[[int, int], bool]
-"""Whether the broker of that id may join an ISR in the incarnation of that broker epoch (KIP-903)."""
+"""Returns whether a broker (id, broker epoch) may join an ISR (KIP-903)."""
 
 
 class IdleFollower(Protocol):
-    """A follower's place in its fetch session, where each fetch says the same again without being read here."""
+    """Session entry of an idle follower: its repeated fetches skip the partition."""
 
     @property
     def heard_s(self) -> float:
-        """When it said so last; stands still from the moment at which the partition changed."""
+        """Time of the last fetch that confirmed the position; fixed once the partition changes."""
         ...
 
 
 class FollowerProgress:
-    """One follower, as its fetches tell."""
+    """Progress of one follower, from its fetches."""
 
     __slots__ = (
         "_caught_up_s",
@@ -56,7 +56,7 @@ class FollowerProgress:
     )
 
     def __init__(self, replica_id: int, presumed_caught_up_s: float) -> None:
-        """`presumed_caught_up_s`: members of the ISR get their whole time to be heard of, others none."""
+        """`presumed_caught_up_s`: start of the lag timeout for members of the ISR; others start without one."""
         self.replica_id = replica_id
         self.log_end_offset = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
@@ -65,21 +65,22 @@ class FollowerProgress:
         self._caught_up_s = presumed_caught_up_s
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
         self.stalled_count = 0
-        """Fetches in a row that asked for the same records, which are here, once more."""
+        """Number of consecutive fetches for the same existing records."""
         self.resting: IdleFollower | None = None
-        """Set by the caller where the last fetch asked at the leader's end and the next ones are not told here."""
+        """Set by the caller if the last fetch was at the leader's end and further ones are not reported here."""
 
     @property
     def last_caught_up_s(self) -> float:
-        """When it last held all that the leader had."""
+        """Time at which it last had all of the leader's log."""
         return self._caught_up_s if self.resting is None else max(self._caught_up_s, self.resting.heard_s)
 
     def fetched(
         self, fetch_offset: int, log_start_offset: int, leader_end_offset: int, now_s: float, broker_epoch: int
     ) -> None:
-        """Take note of a fetch that arrived when the leader's log ended at `leader_end_offset`.
+        """Record a fetch that arrived when the leader's log ended at `leader_end_offset`.
 
-        Who reads up to where the log ended at the fetch before was caught up then, even if the log grows all the time.
+        A follower that reaches the log end of its previous fetch was caught up at that time, even if the log always
+        grows.
         """
         if self.resting is not None:
             self._caught_up_s = self.last_caught_up_s
@@ -96,26 +97,26 @@ class FollowerProgress:
         self.broker_epoch = broker_epoch
 
     def has_left(self) -> None:
-        """It is in no ISR any more: what was known of it does not make others wait until it comes back."""
+        """Reset the state of a replica that left all ISRs, so that other replicas do not wait for it."""
         self._caught_up_s = NEVER_S
         self.resting = None
 
     @property
     def stalls(self) -> bool:
-        """Whether it is time to look what keeps it: after `STALLED_FETCHES`, and less and less often from then on."""
+        """Return whether to check the log: after `STALLED_FETCHES` fetches, and then less and less often."""
         count = self.stalled_count
         return count >= STALLED_FETCHES and count & (count - 1) == 0
 
     def caught_up(self, leader_end_offset: int, now_s: float, max_lag_s: float) -> bool:
-        """Whether it holds everything, or did so within the last `max_lag_s`."""
+        """Return whether the follower has everything, or had it within the last `max_lag_s`."""
         return self.log_end_offset == leader_end_offset or now_s - self.last_caught_up_s <= max_lag_s
 
 
 class IsrChange(NamedTuple):
     """An ISR that the leader proposes, on top of `partition_epoch`.
 
-    `isr` are (broker id, broker epoch) (KIP-903), the epoch -1 where it is not known here: for the leader itself, and
-    for members that were not heard of in this leader epoch.
+    `isr` has pairs of broker id and broker epoch (KIP-903). The epoch is -1 if it is unknown: for the leader itself,
+    and for members that have not fetched in this leader epoch.
     """
 
     leader_epoch: int
@@ -124,7 +125,7 @@ class IsrChange(NamedTuple):
 
 
 class Leadership:
-    """One leader epoch of one partition, from the leader's side. Made anew for each epoch."""
+    """One leader epoch of one partition, from the leader's side. Each epoch has its own instance."""
 
     __slots__ = (
         "_eligible",
@@ -162,7 +163,7 @@ class Leadership:
     # --- the committed state ---------------------------------------------------------------------------------------
 
     def committed(self, partition_epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...], now_s: float) -> bool:
-        """Take over what the controller decided; False when that is older than what is known."""
+        """Apply a decision of the controller; returns False if it is older than the known state."""
         if partition_epoch < self.partition_epoch:
             return False
         newer = partition_epoch > self.partition_epoch
@@ -186,12 +187,12 @@ class Leadership:
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """Everyone who is or may by now be in the committed ISR."""
+        """Replicas that are, or may by now be, in the committed ISR."""
         proposed = self.proposed
         return proposed if proposed is not None and len(proposed) > len(self.isr) else self.isr
 
     def min_isr(self, min_insync_replicas: int) -> int:
-        """How many must be in sync; a partition with fewer replicas than `min.insync.replicas` needs them all."""
+        """Required number of in-sync replicas: `min.insync.replicas`, at most the number of replicas."""
         return min(min_insync_replicas, len(self.replicas))
 
     # --- followers -------------------------------------------------------------------------------------------------
@@ -205,7 +206,7 @@ class Leadership:
         now_s: float,
         broker_epoch: int,
     ) -> bool:
-        """A follower asked for what follows `fetch_offset`; whether that changed how far it is."""
+        """Record a follower's fetch at `fetch_offset`; returns whether its progress changed."""
         follower = self.followers[replica_id]
         moved = fetch_offset != follower.log_end_offset
         follower.stalled_count = 0 if moved or fetch_offset >= leader_end_offset else follower.stalled_count + 1
@@ -213,17 +214,17 @@ class Leadership:
         return moved
 
     def lowest_log_start(self, own: int, alive: Callable[[int], bool]) -> int:
-        """Where the log of the live replica that keeps most begins; -1 while one was not heard of."""
+        """Smallest log start offset of the live replicas; -1 while one of them has not fetched."""
         live = [follower for follower in self.followers.values() if alive(follower.replica_id)]
         return min([own, *(follower.log_start_offset for follower in live)])
 
     # --- high watermark --------------------------------------------------------------------------------------------
 
     def committed_end(self, own_end: int, leader_end_offset: int, min_insync_replicas: int, now_s: float) -> int:
-        """Up to where all that count hold the log; -1 when that may not be said.
+        """Return the offset up to which all required replicas have the log; -1 if it must not be computed.
 
-        `own_end` is what the leader holds as safely as it is asked to, at most `leader_end_offset`. Who is about to
-        join is waited for too, else the high watermark could run away from it for ever.
+        `own_end` is the leader's own durable end, at most `leader_end_offset`. A replica that is about to join counts
+        too: otherwise the high watermark could stay ahead of it for ever.
         """
         if len(self.isr) < self.min_isr(min_insync_replicas):
             return UNKNOWN_OFFSET
@@ -243,7 +244,7 @@ class Leadership:
     # --- changes of the ISR ----------------------------------------------------------------------------------------
 
     def expansion(self, replica_id: int, high_watermark: int) -> IsrChange | None:
-        """The ISR with `replica_id`, when that one is in sync and allowed to join."""
+        """Return the ISR with `replica_id`, if it is in sync and may join."""
         if self.proposed is not None or replica_id in self.isr:
             return None
         follower = self.followers[replica_id]
@@ -254,7 +255,7 @@ class Leadership:
         return self._propose((*self.isr, replica_id))
 
     def shrinking(self, leader_end_offset: int, now_s: float) -> IsrChange | None:
-        """The ISR without those who fell behind for too long; None when nobody did."""
+        """The ISR without replicas that lagged for too long; None if there are none."""
         if self.proposed is not None:
             return None
         gone = self._out_of_sync(leader_end_offset, now_s)
@@ -280,6 +281,6 @@ class Leadership:
         )
 
     def not_attempted(self, change: IsrChange) -> None:
-        """The controller surely did not do it: the committed ISR stands, and another may be proposed."""
+        """Drop the proposal: it was certainly not applied, so another may be proposed on the committed ISR."""
         if change.partition_epoch == self.partition_epoch:
             self.proposed = None

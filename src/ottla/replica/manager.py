@@ -1,19 +1,19 @@
-"""All partitions that this broker holds, kept in step with the metadata image.
+"""All partitions of this broker, kept consistent with the metadata image.
 
-The manager owns the set: `apply` is called for each published image with what changed, creates and removes logs, and
-tells partitions who leads. A lookup for produce or fetch is two dictionary reads, by name or by id alike. A partition
-begins with the high watermark of `replication-offset-checkpoint`, which the log manager reads and writes.
+The manager owns the set. `apply` is called with the changes of each published image; it creates and removes logs and
+updates the leaders of partitions. A lookup for produce or fetch is two dictionary reads, by name or by id. A partition
+starts with the high watermark of `replication-offset-checkpoint`, which the log manager reads and writes.
 
-Opening a log makes files, so a step of the metadata that brings many partitions is worked off over several turns of the
-loop, in the order of the metadata and with what the newest image says. Until its turn a partition answers
-NOT_LEADER_OR_FOLLOWER, on which clients ask again; who made it waits with `when_opened`. So are the partitions of
-deleted topics, which nobody finds any more: their logs leave before others are opened, which may have the same names.
+Opening a log creates files, so a metadata update with many partitions is processed over several ticks of the loop, in
+the order of the metadata and with the state of the newest image. Until then a partition returns
+NOT_LEADER_OR_FOLLOWER, which clients retry; the creator of a topic waits with `when_opened`. Partitions of deleted
+topics are removed the same way, before others are opened, which may have the same names.
 
-A partition that this broker leads goes its own way from there; one that it follows is given to `replica.fetchers`, one
-whose replica moved away is removed. A damaged replica is held, and mended, by `replica.replica_repair`; one that goes
-to another directory is copied there by `replica.moves`.
+This broker serves the partitions that it leads. Followed partitions go to `replica.fetchers`; partitions with a replica
+that moved away are removed. `replica.replica_repair` isolates and repairs damaged replicas; `replica.moves` copies a
+replica to another directory.
 
-Left out: what an image is made of and how it is published (metadata), where logs come from (storage).
+Image contents and publication are in `metadata`; logs are in `storage`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ottla.replica.moves import MovesContext, ReplicaMoves
 from ottla.replica.partition import HighWatermarkListener, LeaderContext, Partition, PartitionState
 from ottla.replica.purgatory import Purgatory
 from ottla.replica.read_replica import NO_REPLICA, Candidate, ReplicaSelector
-from ottla.replica.replica_repair import MendingContext, ReplicaRepair
+from ottla.replica.replica_repair import RepairContext, ReplicaRepair
 from ottla.replica.statistics import ReplicationStatistics
 from ottla.replica.throttle import UNLIMITED, ReplicationQuota, names_replica
 from ottla.storage.directory.log_directory import LogDirectory
@@ -54,7 +54,7 @@ from ottla.storage.log.append_rules import inspects
 logger = logging.getLogger(__name__)
 
 OPENING_SLICE_S = 0.005
-"""How long one turn of the loop may remove and open logs, but for the last of them."""
+"""Time that one tick of the loop may spend on removing and opening logs, except for the last of them."""
 
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
@@ -63,22 +63,22 @@ LEADER_THROTTLED = "leader.replication.throttled.replicas"
 FOLLOWER_THROTTLED = "follower.replication.throttled.replicas"
 
 TopicProperties = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""A topic's overrides to its effective settings (`BrokerConfig.topic_properties`)."""
+"""Returns a topic's effective settings for its overrides (`BrokerConfig.topic_properties`)."""
 
 
 class ReplicationSettings(NamedTuple):
-    """The broker's settings of replication, defaults as in Kafka."""
+    """Broker settings of replication, with Kafka's defaults."""
 
     max_lag_s: float = 30.0
     listener_name: str = "PLAINTEXT"
-    """Where brokers reach one another (`inter.broker.listener.name`)."""
+    """Addresses of the brokers' inter-broker listeners (`inter.broker.listener.name`)."""
     fetcher: FetcherSettings = FetcherSettings()
     selector: ReplicaSelector | None = None
     """`replica.selector.class`; None lets consumers read from leaders only."""
 
 
 class ReplicaManager:
-    """The partitions of one broker."""
+    """Partitions of one broker."""
 
     __slots__ = (
         "_assignments",
@@ -110,8 +110,8 @@ class ReplicaManager:
         "follower_quota",
         "inspected_topics",
         "leader_quota",
-        "mending",
         "moves",
+        "repair",
         "statistics",
     )
 
@@ -140,22 +140,23 @@ class ReplicaManager:
         self._topic_properties = topic_properties
         self._image = MetadataImage()
         self._topics: dict[TopicKey, dict[int, Partition]] = {}
-        """Each topic's partitions under its name and under its id: both keys share one dictionary."""
+        """Partitions of each topic by its name and by its id: both keys share one dictionary."""
         self._listeners: dict[str, HighWatermarkListener] = {}
         self._unopened: dict[tuple[Uuid, int], str | None] = {}
-        """Partitions that belong here but whose log could not be opened, in the order of the attempts."""
+        """Partitions of this broker with a log that failed to open, in the order of the attempts."""
         self._lost: dict[tuple[Uuid, int], None] = {}
-        """Partitions whose directory failed while this broker ran."""
+        """Partitions with a directory that failed while this broker ran."""
         self._opening: OrderedDict[tuple[Uuid, int], int] = OrderedDict()
-        """Partitions that belong here and whose log is still to be opened, by rising number. The first is taken again
-        and again, for which a dict looks at all that were taken before."""
+        """Partitions of this broker with a log that is still to be opened, by rising number. The first entry is removed
+        again and again, which in a dict would scan all removed entries each time.
+        """
         self._opening_number = 0
         self._opening_scheduled = False
         self._opening_waiters: deque[tuple[int, Callable[[], None]]] = deque()
-        """Who waits until every partition below a number was opened."""
+        """Callbacks that wait until all partitions below a number are open."""
         self._opening_config: tuple[MetadataImage, Uuid, LogConfig] | None = None
         self._removing: deque[Partition] = deque()
-        """Partitions of deleted topics whose logs are still to go."""
+        """Partitions of deleted topics with logs that are still to be removed."""
         self._stopped = False
         self._settings = settings
         self._shrinking: TimerHandle | None = None
@@ -163,10 +164,10 @@ class ReplicaManager:
         self.follower_quota = ReplicationQuota()
         self.statistics = statistics
         self._isr_changes = IsrChanges(membership, scheduler, statistics)
-        self.mending = ReplicaRepair(self._mending_context(membership))
+        self.repair = ReplicaRepair(self._repair_context(membership))
         self.moves = ReplicaMoves(self._moves_context())
         self._leader_context = LeaderContext(
-            clock.monotonic, settings.max_lag_s, self._eligible, self._alive, self._propose, self.mending.suspect
+            clock.monotonic, settings.max_lag_s, self._eligible, self._alive, self._propose, self.repair.suspect
         )
         self._fetchers = ReplicaFetchers(
             FetcherContext(
@@ -181,12 +182,12 @@ class ReplicaManager:
             self.address_of,
         )
         self.inspected_topics: dict[TopicKey, None] = {}
-        """Topics, by name and by id, whose settings may make an append decompress or compress."""
+        """Topics, by name and by id, with settings that may make an append decompress or compress."""
 
     # --- lookup ----------------------------------------------------------------------------------------------------
 
     def find(self, topic: TopicKey, index: int) -> Partition:
-        """The partition by topic name or id. Raises KafkaError when it is not here."""
+        """Return the partition by topic name or id. Raises KafkaError if this broker does not have it."""
         partitions = self._topics.get(topic)
         if partitions is not None:
             partition = partitions.get(index)
@@ -206,18 +207,18 @@ class ReplicaManager:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def log_config(self, topic: TopicKey, index: int) -> LogConfig | None:
-        """The settings of a log that is here, None otherwise."""
+        """Return the settings of a log of this broker, or None."""
         partition = self._topics.get(topic, {}).get(index)
         return None if partition is None else partition.log.config
 
     def partitions(self) -> Iterator[Partition]:
-        """All partitions here, by topic as created and by number."""
+        """Iterate over all partitions of this broker, by topic in order of creation and by number."""
         for topic, partitions in self._topics.items():
             if isinstance(topic, str):
                 yield from partitions.values()
 
     def listen(self, topic: str, listener: HighWatermarkListener) -> None:
-        """Tell `listener` of every rise of a high watermark in the topic of that name, also of partitions to come."""
+        """Call `listener` for every rise of a high watermark in the topic of that name, also for later partitions."""
         self._listeners[topic] = listener
         for partition in self._topics.get(topic, {}).values():
             partition.high_watermark_listener = listener
@@ -225,12 +226,14 @@ class ReplicaManager:
     # --- the cluster around this broker ----------------------------------------------------------------------------
 
     def broker_epoch(self, broker_id: int) -> int | None:
-        """The incarnation of a broker as the metadata has it."""
+        """Return the broker epoch in the metadata."""
         broker = self._image.brokers.get(broker_id)
         return None if broker is None else broker.broker_epoch
 
     def _eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """No broker that is fenced, shuts down or is another incarnation joins an ISR (KIP-841, KIP-903)."""
+        """Return whether a broker may join an ISR: not fenced, not shutting down, same incarnation (KIP-841,
+        KIP-903).
+        """
         broker = self._image.brokers.get(broker_id)
         return broker is not None and broker.active and broker.broker_epoch == broker_epoch
 
@@ -239,7 +242,7 @@ class ReplicaManager:
         return broker is not None and not broker.fenced
 
     def address_of(self, broker_id: int) -> Address | None:
-        """Where a broker listens for others, as the metadata has it."""
+        """Address of a broker's inter-broker listener in the metadata."""
         broker = self._image.brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoint(self._settings.listener_name)
         return None if endpoint is None else (endpoint.host, endpoint.port)
@@ -248,7 +251,7 @@ class ReplicaManager:
         self._isr_changes.propose(partition, change)
 
     def throttled_as_leader(self, partition: Partition, replica_id: int) -> bool:
-        """Whether what is sent to a follower is to count, and to be held back, as throttled replication (KIP-73)."""
+        """Return whether bytes sent to a follower count as throttled replication (KIP-73)."""
         return self.leader_quota.limited and self._throttled(partition, LEADER_THROTTLED, replica_id)
 
     def _throttled(self, partition: Partition, setting: str, replica_id: int) -> bool:
@@ -265,7 +268,7 @@ class ReplicaManager:
             quota.bytes_per_s = int(own.get(name) or default.get(name) or UNLIMITED)
 
     def preferred_read_replica(self, partition: Partition, rack: str, fetch_offset: int) -> int:
-        """The replica that a consumer in `rack` had better read from (KIP-392); -1 for this one."""
+        """Return the preferred replica of a consumer in `rack` (KIP-392); -1 for this one."""
         selector, leadership = self._settings.selector, partition.leadership
         if selector is None or leadership is None or not rack:
             return NO_REPLICA
@@ -282,11 +285,11 @@ class ReplicaManager:
         return selector(rack, None if own is None else own.rack, candidates)
 
     def max_follower_lag(self) -> int:
-        """Most records that a partition followed here lacks of its leader's high watermark, as last heard."""
+        """Maximum number of records that a followed partition lags behind its leader's last known high watermark."""
         return self._fetchers.max_lag()
 
     def _shrink_isrs(self) -> None:
-        """Twice in `replica.lag.time.max.ms`, as long as there is a partition with other replicas."""
+        """Check ISRs twice in `replica.lag.time.max.ms`, as long as a partition with other replicas exists."""
         self._shrinking = None
         if self._stopped:
             return
@@ -303,10 +306,10 @@ class ReplicaManager:
             self._shrinking = self._scheduler.call_later(self._settings.max_lag_s / 2, self._shrink_isrs)
 
     def _place(self, partition: Partition) -> None:
-        """The partition's state is new: lead it, or fetch it from who does, unless it is damaged."""
-        if self.mending.holds(partition):
+        """Lead the partition, or fetch it from its leader, by its new state, unless it is damaged."""
+        if self.repair.holds(partition):
             self._fetchers.forget((partition.topic_id, partition.index))
-            self.mending.go_on(partition)
+            self.repair.advance(partition)
         else:
             self._fetchers.follow(partition)
         if partition.leadership is not None:
@@ -315,15 +318,15 @@ class ReplicaManager:
     # --- damage ----------------------------------------------------------------------------------------------------
 
     def report_damage(self, damage: Damage) -> None:
-        """What is known of damage in a log of this broker goes to who mends it; the log may be gone by now."""
+        """Pass damage in a log of this broker on to its repair; the log may be removed by now."""
         topic, index = damage.partition
         partition = self._topics.get(topic, {}).get(index)
         if partition is not None:
-            self.mending.found(partition, damage)
+            self.repair.found(partition, damage)
 
-    def _mending_context(self, membership: Membership) -> MendingContext:
+    def _repair_context(self, membership: Membership) -> RepairContext:
         assignments = self._assignments
-        return MendingContext(
+        return RepairContext(
             node_id=membership.node_id,
             peers=membership.peers,
             pool=self._pool,
@@ -331,8 +334,8 @@ class ReplicaManager:
             address_of=self.address_of,
             alive=self._alive,
             logs=self._logs,
-            tell_lost=lambda partition: assignments.tell(partition.topic_id, partition.index, LOST_UUID),
-            tell_whole=self._tell_whole,
+            report_lost=lambda partition: assignments.report(partition.topic_id, partition.index, LOST_UUID),
+            report_whole=self._report_whole,
             place=self._place,
         )
 
@@ -343,59 +346,59 @@ class ReplicaManager:
             pool=self._pool,
             scheduler=self._scheduler,
             monotonic=self._clock.monotonic,
-            held=self.mending.holds,
+            held=self.repair.holds,
             known_directory=self._known_directory,
-            tell=lambda partition, there: assignments.tell(partition.topic_id, partition.index, there),
+            report=lambda partition, there: assignments.report(partition.topic_id, partition.index, there),
         )
 
     def _known_directory(self, partition: Partition) -> Uuid | None:
-        """Where the metadata has the replica; None where it has no place for that."""
+        """Directory of the replica in the metadata; None if the metadata does not contain directories."""
         topic = self._image.topic_by_id(partition.topic_id)
         named = self._names_directories() and metadata_level(self._image) >= DIRECTORY_ASSIGNMENT
         if topic is None or not named:
             return None
         return topic.partitions[partition.index].directory_of(self._node_id)
 
-    def _tell_whole(self, partition: Partition) -> None:
+    def _report_whole(self, partition: Partition) -> None:
         topic = self._image.topic_by_id(partition.topic_id)
         if topic is not None and partition.index in topic.partitions:
             known = topic.partitions[partition.index].directory_of(self._node_id)
-            self._tell_directory(topic, partition.index, known)
+            self._report_directory(topic, partition.index, known)
 
     def _check_opened(self, partition: Partition, directory_id: Uuid) -> None:
-        """See whether a log that was just opened may be followed with."""
+        """Check a newly opened log for damage before it may follow a leader."""
         log = partition.log
         if directory_id == LOST_UUID:
-            self.mending.look_through(partition)
+            self.repair.look_through(partition)
         unrepaired_damage, log.unrepaired_damage = log.unrepaired_damage, ()
         for doubt in unrepaired_damage:
-            self.mending.found(partition, doubt)
+            self.repair.found(partition, doubt)
         if log.leader_epoch > partition.leader_epoch:
             first = next(start for epoch, start in log.epochs.entries() if epoch > partition.leader_epoch)
             segment = log.segments.holding(first)[0]
-            reason = f"leader epoch {log.leader_epoch}, which is still to come, is in it"
+            reason = f"it contains leader epoch {log.leader_epoch}, above the current one"
             damage = Damage(
                 (partition.topic, partition.index), segment.base_offset, first, log.log_end_offset - 1, reason
             )
             logger.error("%s is damaged, its %s", segment.path, damage)
-            log.epochs.truncate_from_end(first)  # the next leader's would not be noted
-            self.mending.found(partition, damage)
+            log.epochs.truncate_from_end(first)  # the next leader's entry would not be added
+            self.repair.found(partition, damage)
 
     # --- metadata --------------------------------------------------------------------------------------------------
 
     def quarantine_stray_logs(self, image: MetadataImage) -> None:
-        """Rename logs that are not this broker's to keep: of topics that the cluster does not have (a deletion that a
-        crash cut short, or foreign data), and replicas that moved to other brokers while this one was down.
+        """Rename logs that do not belong to this broker: of topics unknown to the cluster (a deletion that a crash
+        interrupted, or foreign data), and of replicas that moved to other brokers while this one was down.
 
-        They would stand in the way of a new topic of that name. Nothing is removed: that is the operator's to decide.
-        A log whose topic id is a character away from the topic's is this one's, too, and the id is put right.
+        They would conflict with a new topic of that name. They are not removed, since only the operator can decide
+        that. A log with a topic id one character off is this broker's own log with a damaged id, which is corrected.
         """
         for log in self._logs.all_logs():
             topic = image.topic(log.topic)
             partition = None if topic is None else topic.partitions.get(log.partition)
             if topic is not None and log.topic_id is not None and _is_flipped(log.topic_id, topic.topic_id):
                 found, right = uuid_to_string(log.topic_id), uuid_to_string(topic.topic_id)
-                logger.warning("%s: its partition.metadata said %s and is put right, %s", log.name, found, right)
+                logger.warning("%s: partition.metadata had topic id %s, corrected to %s", log.name, found, right)
                 try:
                     log.assign_topic_id(topic.topic_id)
                 except KafkaError as error:
@@ -414,12 +417,12 @@ class ReplicaManager:
             except KafkaError as error:
                 logger.error("%s", error)
                 continue
-            logger.warning("%s %s; its data is kept in %s", log.name, reason, directory)
+            logger.warning("%s %s; its data was moved to %s", log.name, reason, directory)
 
     def apply(self, image: MetadataImage, changes: MetadataChanges) -> None:
-        """Follow one step of the metadata, the first of which names everything there is.
+        """Apply one metadata update; the first one contains everything.
 
-        New partitions may come up only after this returned: see `when_opened`.
+        New partitions may open only after the return: see `when_opened`.
         """
         brokers_changed = image.brokers is not self._image.brokers
         self._image = image
@@ -433,8 +436,8 @@ class ReplicaManager:
             self._update(topic, index)
         if changes.renumbered:
             for partition in self.partitions():
-                if not self.mending.holds(partition):
-                    self._tell_whole(partition)
+                if not self.repair.holds(partition):
+                    self._report_whole(partition)
         for resource in changes.changed_configs:
             if resource.type == resource.type.TOPIC:
                 self._reconfigure(image, resource.name)
@@ -445,19 +448,19 @@ class ReplicaManager:
         self._open_waiting()
 
     def when_opened(self, done: Callable[[], None]) -> None:
-        """Call `done` once every partition that the metadata has brought so far was opened or given up."""
+        """Call `done` once all partitions of the metadata so far are open or have failed to open."""
         if self._opening:
             self._opening_waiters.append((self._opening_number, done))
         else:
             done()
 
     def stop(self) -> None:
-        """Open nothing any more: the next start opens the rest. Who waits goes on, since the metadata is committed.
+        """Open no more logs: the next start opens the rest. Waiting callbacks run, since the metadata is committed.
 
-        What is to be removed goes now: a start would take it for data that belongs to no topic, and keep it.
+        Pending removals run now: a later start would take those logs for data without a topic, and not remove them.
         """
         self._stopped = True
-        self.mending.stop()
+        self.repair.stop()
         self.moves.stop()
         while self._removing:
             self._remove_log(self._removing.popleft())
@@ -470,7 +473,7 @@ class ReplicaManager:
         self._release_waiters()
 
     def use_topic_properties(self, topic_properties: TopicProperties) -> None:
-        """The broker's own settings changed, and with them the defaults of topics."""
+        """Apply changed broker settings, which are the defaults of topics."""
         self._topic_properties = topic_properties
         self._opening_config = None
         for topic in self._image.topics:
@@ -502,15 +505,15 @@ class ReplicaManager:
             self._unopened.pop((topic.topic_id, index), None)
             if partition is not None:
                 del self._topics[topic.topic_id][index]
-                self.mending.forget((topic.topic_id, index))
+                self.repair.forget((topic.topic_id, index))
                 self.moves.forget((topic.topic_id, index))
                 self._remove_log(partition)
         elif partition is not None:
             partition.update_state(_partition_state(state))
             self._place(partition)
             self.moves.wake((topic.topic_id, index))
-            if state.directory_of(self._node_id) == LOST_UUID and not self.mending.holds(partition):
-                self._tell_whole(partition)  # it was mended before the metadata heard that it had to be
+            if state.directory_of(self._node_id) == LOST_UUID and not self.repair.holds(partition):
+                self._report_whole(partition)  # it was repaired before the metadata recorded the damage
         elif not self._stopped and (topic.topic_id, index) not in self._opening:
             self._opening[topic.topic_id, index] = self._opening_number
             self._opening_number += 1
@@ -520,7 +523,7 @@ class ReplicaManager:
             self._open_some()
 
     def _open_some(self) -> None:
-        """Remove and open logs for one slice of time, and go on in the next turn of the loop."""
+        """Remove and open logs for one time slice, and continue in the next tick of the loop."""
         self._opening_scheduled = False
         until = self._clock.monotonic() + OPENING_SLICE_S
         while self._removing or self._opening:
@@ -550,7 +553,7 @@ class ReplicaManager:
             waiters.popleft()[1]()
 
     def _open(self, topic: TopicImage, index: int) -> None:
-        """Bring up one partition, with the state and the settings of the newest image."""
+        """Open one partition, with the state and the settings of the newest image."""
         partition = self._create(topic, index)
         if partition is None:
             return
@@ -590,11 +593,11 @@ class ReplicaManager:
                     extra=RATE_LIMITED,
                 )
             self._unopened[key] = reason
-            self._tell_offline(topic.topic_id, index, directory_id)
+            self._report_offline(topic.topic_id, index, directory_id)
             return None
         self._unopened.pop((topic.topic_id, index), None)
-        if directory_id != LOST_UUID:  # which is looked through first
-            self._tell_directory(topic, index, directory_id)
+        if directory_id != LOST_UUID:  # which is scanned first
+            self._report_directory(topic, index, directory_id)
         self._note_inspection(topic, config)
         high_watermark = self._logs.checkpointed_high_watermark(topic.name, index) or 0
         partition = Partition(
@@ -611,28 +614,28 @@ class ReplicaManager:
         partition.high_watermark_listener = self._listeners.get(topic.name)
         return partition
 
-    def _tell_directory(self, topic: TopicImage, index: int, known: Uuid) -> None:
-        """Tell the controller where the replica is, unless it knows, or there is only one place where it can be."""
+    def _report_directory(self, topic: TopicImage, index: int, known: Uuid) -> None:
+        """Report the directory of the replica to the controller, unless it is known or the only possible one."""
         here = self._logs.directory_of((topic.name, index))
         is_named = self._names_directories()
         if known == ZERO_UUID and (len(self._logs.directories) == 1 or not is_named):
             return
         if here is not None and here.directory_id != known:
-            self._assignments.tell(topic.topic_id, index, here.directory_id if is_named else ZERO_UUID)
+            self._assignments.report(topic.topic_id, index, here.directory_id if is_named else ZERO_UUID)
 
-    def _tell_offline(self, topic_id: Uuid, index: int, known: Uuid) -> None:
-        """Tell the controller of a replica in a failed directory, where it can't see that by the directory's id.
+    def _report_offline(self, topic_id: Uuid, index: int, known: Uuid) -> None:
+        """Report a replica in a failed directory that the controller cannot derive from the directory's id.
 
-        A quorum that has the replica from ZooKeeper does not know yet in which one it lies.
+        A quorum that migrated the replica from ZooKeeper does not know its directory yet.
         """
-        is_untold = known == ZERO_UUID if self._names_directories() else known != OFFLINE_UUID
-        if (self._logs.offline_directories or self._logs.missing) and is_untold:
-            self._assignments.tell(topic_id, index, OFFLINE_UUID)
+        is_unreported = known == ZERO_UUID if self._names_directories() else known != OFFLINE_UUID
+        if (self._logs.offline_directories or self._logs.missing) and is_unreported:
+            self._assignments.report(topic_id, index, OFFLINE_UUID)
 
     def _refuse_to_forget(self, topic: TopicImage, index: int) -> None:
-        """Raise KafkaError where what this broker may lead with lies in a directory that is not here.
+        """Raise KafkaError if this broker's replica is in a directory that is not available.
 
-        Begun anew it would be empty, and the metadata counts on it.
+        A new log would be empty, while the metadata counts on the records of the replica.
         """
         state, node_id = topic.partitions[index], self._node_id
         directory_id = state.directory_of(node_id)
@@ -643,26 +646,26 @@ class ReplicaManager:
         if copy is not None:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"only {copy.directory} is here, a copy that may lack records: bring back the data directory of what "
-                "was moved there and start the node again, or delete the topic",
+                f"only {copy.directory} is available, a copy that may lack records: restore the data directory of the "
+                "moved replica and restart the node, or delete the topic",
             )
         unknown = (ZERO_UUID,) if self._names_directories() else (ZERO_UUID, OFFLINE_UUID)
         if directory_id not in (*unknown, *self._logs.directory_ids()):
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"it lies in the data directory with directory.id {uuid_to_string(directory_id)}, which can't be used "
-                "or is not in log.dirs: bring that directory back and start the node again, or delete the topic",
+                f"it is in the data directory with directory.id {uuid_to_string(directory_id)}, which failed or is not "
+                "in log.dirs: restore that directory and restart the node, or delete the topic",
             )
         if self._logs.missing and not _is_new(state):
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                "it may lie in a data directory that this broker had, and that can't be used or is not in log.dirs "
-                f"(directory.id {', '.join(self._logs.missing)}): bring that directory back and start the node again, "
+                "it may be in an earlier data directory of this broker that failed or is not in log.dirs "
+                f"(directory.id {', '.join(self._logs.missing)}): restore that directory and restart the node, "
                 "or delete the topic",
             )
 
     def give_up(self, directory: LogDirectory) -> None:
-        """The partitions of a directory that failed: whoever waits for them is answered, others may lead them."""
+        """Give up the partitions of a failed directory: answer waiting requests, and let other brokers lead."""
         self.moves.directory_failed(directory)
         for topic_name, index in list(directory.logs):
             partitions = self._topics.get(topic_name, {})
@@ -672,14 +675,14 @@ class ReplicaManager:
             key = (partition.topic_id, index)
             self._lost[key] = self._unopened[key] = None
             known = self._image.topics_by_id[partition.topic_id].partitions[index].directory_of(self._node_id)
-            self._tell_offline(*key, known if self._names_directories() else ZERO_UUID)
-            self.mending.forget(key)
+            self._report_offline(*key, known if self._names_directories() else ZERO_UUID)
+            self.repair.forget(key)
             self._fetchers.forget(key)
             partition.mark_offline()
             partition.stop()
 
     def _config_to_open(self, topic: TopicImage) -> LogConfig:
-        """The settings of a topic, read once for all of its partitions."""
+        """Return the settings of a topic, read once for all of its partitions."""
         cached = self._opening_config
         if cached is not None and cached[0] is self._image and cached[1] == topic.topic_id:
             return cached[2]
@@ -688,7 +691,7 @@ class ReplicaManager:
         return config
 
     def open_missing(self) -> None:
-        """Try again what could not be opened: a full disk may have space by now. Called now and then."""
+        """Retry logs that failed to open: a full disk may have space by now. Called periodically."""
         for topic_id, index in list(self._unopened):
             topic = self._image.topic_by_id(topic_id)
             if topic is None:
@@ -709,12 +712,12 @@ class ReplicaManager:
             self.inspected_topics.pop(topic.name, None)
         self.inspected_topics.pop(topic.topic_id, None)
         for index in partitions:
-            self.mending.forget((topic.topic_id, index))
+            self.repair.forget((topic.topic_id, index))
             self.moves.forget((topic.topic_id, index))
         self._removing.extend(partitions.values())
 
     def _remove_log(self, partition: Partition) -> None:
-        """The topic is gone, or another broker has this replica now."""
+        """Remove the partition: the topic is deleted, or the replica moved to another broker."""
         self._fetchers.forget((partition.topic_id, partition.index))
         partition.stop()
         try:
@@ -724,15 +727,15 @@ class ReplicaManager:
 
 
 def _is_flipped(found: Uuid, topic_id: Uuid) -> bool:
-    """Whether the two are one character apart as `partition.metadata` has them: no two are drawn so alike."""
+    """Return whether two ids differ by one character in `partition.metadata`: random ids are never that similar."""
     pairs = zip(uuid_to_string(found), uuid_to_string(topic_id), strict=True)
     return sum(one != other for one, other in pairs) == 1
 
 
 def _is_new(image: PartitionImage) -> bool:
-    """Whether the partition was just made: the end of any incarnation that had it in use would have changed it.
+    """Return whether the partition is new: any earlier broker session that used it would have changed its state.
 
-    One that nobody leads yet lies in ZooKeeper's tree without a state, of which its epoch would be the version.
+    In ZooKeeper a partition without a leader has no state znode, and its epoch would be the version of that znode.
     """
     return image.partition_epoch <= 0 and image.leader_epoch == 0
 

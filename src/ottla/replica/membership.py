@@ -1,4 +1,4 @@
-"""A broker's membership in its cluster: who it is there, and its ways to the others."""
+"""A broker's identity in its cluster, and its connections to the other nodes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ottla.common.platform.peer import ControllerDone, ControllerRequests, PeerC
 
 
 class Membership(NamedTuple):
-    """What a broker's replicas need to know and reach of the cluster."""
+    """Identity of a broker and access to the cluster, for its replicas."""
 
     node_id: int
     peers: PeerNetwork
     controller: ControllerRequests
     broker_epoch: Callable[[], int]
-    """Of the registration that holds; -1 before."""
+    """Current broker epoch; -1 before registration."""
     names_directories: Callable[[], bool] = lambda: True
-    """Whether the metadata can say where a replica lies: a quorum's can, ZooKeeper's tree can't."""
+    """Whether the metadata contains log directories of replicas: a quorum's does, ZooKeeper's does not."""
 
 
 class _NoPeers:
-    """The other nodes of a cluster that has none."""
+    """Network to the other nodes of a single-node cluster, which has none."""
 
     def connect(self, host: str, port: int) -> PeerConnection:
         raise InvariantError(f"a broker without peers was to connect to {format_address(host, port)}")
@@ -33,6 +33,6 @@ class _NoPeers:
 
 
 def alone(node_id: int, broker_epoch: Callable[[], int]) -> Membership:
-    """Of a broker that is the cluster."""
-    nobody = _NoPeers()
-    return Membership(node_id, nobody, nobody, broker_epoch)
+    """Membership of a broker in a single-node cluster."""
+    no_peers = _NoPeers()
+    return Membership(node_id, no_peers, no_peers, broker_epoch)

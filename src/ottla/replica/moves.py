@@ -1,20 +1,20 @@
-"""Replicas of this broker on their way from one of its data directories to another (KIP-113, KIP-858).
+"""Moves of this broker's replicas from one data directory to another (KIP-113, KIP-858).
 
-A copy is filled from the log piece by piece, at most at `replica.alter.log.dirs.io.max.bytes.per.second`, whoever leads
-and whatever is appended meanwhile. Once it has caught up, and is durable, the controller is told where the replica is
-going to be (AssignReplicasToDirs), and when the metadata says so the copy takes the place of the log, in a turn in
-which both end alike. A move that is cancelled, or whose directory fails, takes that back. A start goes on with the
-copies that it finds.
+A copy is filled from the log piece by piece, at most at `replica.alter.log.dirs.io.max.bytes.per.second`, independent
+of leadership and of appends meanwhile. Once it has caught up and is durable, the controller gets the replica's new
+directory (AssignReplicasToDirs). When the metadata has it, the copy replaces the log, in a tick in which both have the
+same end. A move that is cancelled, or fails with its directory, reverts the assignment. A start resumes the copies that
+it finds.
 
-One piece of one move is read at a time, in the pool; moves take turns. What the loop itself copies is bounded by
+One piece of one move is read at a time, in the pool; moves take turns. Copies on the loop itself are bounded by
 `CHUNK_BYTES`.
 
 Invariants:
-- A copy is a beginning of the log: where that was cut, both are compared by leader epochs before anything is added.
-- What is durable in the log is durable in the copy before the swap.
-- A damaged log is not copied; once it is mended, from other replicas, the copy begins anew.
+- A copy is a prefix of the log: after a truncation of the log both are compared by leader epochs before any append.
+- Durable records of the log are durable in the copy before the swap.
+- A damaged log is not copied; after its repair from other replicas the copy restarts.
 
-Left out: files, names and the steps of the swap (`storage.directory.future_logs`); who asks for a move (server).
+Files, names and the steps of the swap are in `storage.directory.future_logs`; requests for moves are in `server`.
 """
 
 from __future__ import annotations
@@ -42,34 +42,34 @@ from ottla.storage.segment.segment import SegmentRegion
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1024 * 1024
-"""What is read at once."""
+"""Size of one read."""
 POLL_S = 0.1
-"""How long a move waits for what nobody tells it of: a throttle, a mend."""
+"""Poll interval for conditions without an event: a throttle, a repair."""
 ASK_AGAIN_S = 2.0
-"""How long the metadata has to follow what the controller was told."""
+"""Time that the metadata has to confirm an assignment."""
 RETRY_S = 30.0
-"""How long a move rests after an error."""
+"""Backoff of a move after an error."""
 
 MOST_LOOSE_BYTES = 8 * CHUNK_BYTES
-"""What may be copied after a copy was made durable, and still be synced in the turn of the swap."""
+"""Maximum bytes copied after the last fsync of a copy that can still be synced in the tick of the swap."""
 
 Key = tuple[bytes, int]
 T = TypeVar("T")
 
 
 class MovesContext(NamedTuple):
-    """What moves need of the broker around them."""
+    """Broker services that moves need."""
 
     logs: LogManager
     pool: BlockingPool
     scheduler: Scheduler
     monotonic: Callable[[], float]
     held: Callable[[Partition], bool]
-    """Whether the log is damaged or about to be looked through."""
+    """Whether the log is damaged or about to be scanned."""
     known_directory: Callable[[Partition], Uuid | None]
-    """Where the metadata has the replica; None where it has no place for that."""
-    tell: Callable[[Partition, Uuid], None]
-    """Tells the controller where the replica is."""
+    """Directory of the replica in the metadata; None if the metadata does not contain directories."""
+    report: Callable[[Partition, Uuid], None]
+    """Reports the directory of the replica to the controller."""
 
 
 class _Move:
@@ -82,7 +82,7 @@ class _Move:
         "loose_bytes",
         "partition",
         "prepared",
-        "told_s",
+        "reported_s",
     )
 
     def __init__(self, partition: Partition, copy: Log, directory: LogDirectory) -> None:
@@ -90,13 +90,13 @@ class _Move:
         self.copy = copy
         self.directory = directory
         self.cut_count = -1
-        """Of the log when the copy was compared with it."""
+        """Truncation count of the log when the copy was compared with it."""
         self.due_s = 0.0
         self.failure = ""
         self.prepared = False
         self.loose_bytes = 0
-        """Copied since the copy was made durable."""
-        self.told_s: float | None = None
+        """Bytes copied since the copy was made durable."""
+        self.reported_s: float | None = None
 
     @property
     def key(self) -> Key:
@@ -108,7 +108,7 @@ class _Move:
 
 
 class ReplicaMoves:
-    """See the module. Owned by the loop."""
+    """Moves of one broker. Owned by the loop."""
 
     __slots__ = ("_at_work", "_context", "_futures", "_moves", "_queue", "_stopped", "_timer", "quota")
 
@@ -118,17 +118,18 @@ class ReplicaMoves:
         self._moves: dict[Key, _Move] = {}
         self._queue: deque[_Move] = deque()
         self._at_work = False
-        """The pool has something of a move."""
+        """Whether the pool works for a move."""
         self._timer: TimerHandle | None = None
         self._stopped = False
         self.quota = ReplicationQuota()
 
-    # -- what is asked for ---------------------------------------------------------------------------------------------
+    # -- requests
+    # -------------------------------------------------------------------------------------------------------
 
     def begin(self, partition: Partition, directory: LogDirectory) -> None:
         """Move the replica to `directory`, or leave it there; a move elsewhere is cancelled. Raises KafkaError.
 
-        KAFKA_STORAGE_ERROR where a copy can't be made.
+        KAFKA_STORAGE_ERROR if the copy cannot be created.
         """
         move = self._moves.get((partition.topic_id, partition.index))
         if move is not None and move.directory is directory:
@@ -144,16 +145,16 @@ class ReplicaMoves:
                 f"{partition.log.name} can't be moved while a data directory is offline, which may hold a copy of it",
             )
         copy = self._futures.create(directory, key, partition.topic_id, partition.log.config)
-        logger.info("%s is moved from %s to %s", partition.log.name, partition.log.directory, directory.path)
+        logger.info("moving %s from %s to %s", partition.log.name, partition.log.directory, directory.path)
         self._add(partition, copy, directory)
 
     def resume(self, partition: Partition) -> None:
-        """The partition was opened: go on with the copy that was found, if there is one."""
+        """Continue the move of a newly opened partition if a copy of it was found."""
         key = (partition.topic, partition.index)
         directory = self._futures.directory_of(key)
         if directory is None or (partition.topic_id, partition.index) in self._moves:
             return
-        if key in directory.logs:  # it was begun anew there
+        if key in directory.logs:  # the log was recreated there
             self._remove_copy(key)
         else:
             self._add(partition, directory.futures[key], directory)
@@ -169,10 +170,10 @@ class ReplicaMoves:
         self._schedule()
 
     def cancel(self, key: Key) -> None:
-        """The replica stays where it is."""
+        """Cancel: the replica stays in its directory."""
         move = self._drop(key)
         if move is not None:
-            logger.info("%s stays in %s", move.partition.log.name, move.partition.log.directory)
+            logger.info("move cancelled: %s stays in %s", move.partition.log.name, move.partition.log.directory)
             self._remove_copy(move.log_key)
             self._take_back(move)
 
@@ -183,13 +184,13 @@ class ReplicaMoves:
             logger.error("%s", error)
 
     def _take_back(self, move: _Move) -> None:
-        """The controller may count on the other directory."""
+        """Whether the controller may count on the new directory."""
         here = self._context.logs.directory_of(move.log_key)
-        if move.told_s is not None and here is not None:
-            self._context.tell(move.partition, here.directory_id)
+        if move.reported_s is not None and here is not None:
+            self._context.report(move.partition, here.directory_id)
 
     def forget(self, key: Key) -> None:
-        """The replica is no longer here; its copy goes with its log."""
+        """Drop the move with the replica; its copy is removed with its log."""
         self._drop(key)
 
     def _drop(self, key: Key) -> _Move | None:
@@ -199,7 +200,7 @@ class ReplicaMoves:
         return move
 
     def directory_failed(self, directory: LogDirectory) -> None:
-        """Moves from there and to there end, and are gone on with once it is back. Before its logs are let go of."""
+        """End moves from and to a failed directory; they resume once it is back. Call before its logs are closed."""
         for move in list(self._moves.values()):
             if directory is move.directory or move.log_key in directory.logs:
                 self._drop(move.key)
@@ -207,34 +208,35 @@ class ReplicaMoves:
                 self._futures.let_go(move.log_key)
 
     def wake(self, key: Key) -> None:
-        """The metadata says something new of the partition."""
+        """Check the move after a metadata change of its partition."""
         move = self._moves.get(key)
         if move is not None and not move.failure:
             move.due_s = 0.0
             self._schedule()
 
     def stop(self) -> None:
-        """Copy no more: the next start goes on."""
+        """Stop copying: the next start resumes."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    # -- what is told --------------------------------------------------------------------------------------------------
+    # -- progress
+    # -------------------------------------------------------------------------------------------------------
 
     def copies(self) -> Iterator[tuple[Partition, Log]]:
-        """Partitions that are moved, and how far that is."""
+        """Return the moving partitions and their progress."""
         return iter([(move.partition, move.copy) for move in self._moves.values()])
 
     def max_lag(self) -> int:
-        """Most records that a copy lacks of its log."""
+        """Maximum lag of a copy behind its log, in records."""
         return max(
             (max(partition.log.log_end_offset - copy.log_end_offset, 0) for partition, copy in self.copies()),
             default=0,
         )
 
     def failed_count(self) -> int:
-        """Moves that rest after an error."""
+        """Number of moves that wait after an error."""
         return sum(1 for move in self._moves.values() if move.failure)
 
     # -- turns ---------------------------------------------------------------------------------------------------------
@@ -249,7 +251,7 @@ class ReplicaMoves:
         self._timer = self._context.scheduler.call_later(delay_s, self._turn)
 
     def _turn(self) -> None:
-        """The first move that has something to do does it."""
+        """Run the first move that has work."""
         self._timer = None
         now_s = self._context.monotonic()
         if self.quota.limited and self.quota.exceeded(now_s):
@@ -268,7 +270,7 @@ class ReplicaMoves:
     def _in_pool(
         self, move: _Move, work: Callable[[], T], then: Callable[[T], None], release: Callable[[], None] | None = None
     ) -> None:
-        """`then` goes on with the outcome, unless the move is over by then; `release` comes first in any case."""
+        """Call `then` with the outcome unless the move is over by then; `release` runs first in any case."""
 
         def done(result: T | None, error: BaseException | None) -> None:
             self._at_work = False
@@ -304,7 +306,7 @@ class ReplicaMoves:
             self._futures.let_go(move.log_key)
             return
         if reason != move.failure:
-            logger.error("%s is moved later to %s: %s", name, move.directory.path, reason)
+            logger.error("the move of %s to %s is retried later: %s", name, move.directory.path, reason)
         move.failure = reason
         move.cut_count = -1
         move.due_s = self._context.monotonic() + RETRY_S
@@ -329,12 +331,12 @@ class ReplicaMoves:
             self._caught_up(move)
 
     def _compare(self, move: _Move) -> None:
-        """Cut the copy where it leaves the log."""
+        """Truncate the copy where it diverges from the log."""
         log, copy = move.partition.log, move.copy
         if copy.log_start_offset > log.log_start_offset:
             copy.truncate_fully_and_start_at(log.log_start_offset)
         while copy.log_end_offset > copy.log_start_offset:
-            if copy.leader_epoch < 0:  # old formats say nothing of epochs
+            if copy.leader_epoch < 0:  # old formats contain no epochs
                 offset = copy.log_start_offset
             elif copy.leader_epoch > log.leader_epoch:
                 offset = next(first for epoch, first in copy.epochs.entries() if epoch > log.leader_epoch)
@@ -348,7 +350,7 @@ class ReplicaMoves:
         move.cut_count = move.partition.cut_count
 
     def _follow(self, move: _Move) -> None:
-        """The other offsets of the log, as far as the copy reaches."""
+        """Copy the other offsets of the log, as far as the copy reaches."""
         log, copy = move.partition.log, move.copy
         start = log.log_start_offset
         is_empty = copy.log_end_offset == copy.log_start_offset
@@ -356,12 +358,12 @@ class ReplicaMoves:
             copy.truncate_fully_and_start_at(start)
         copy.maybe_increment_log_start_offset(start)
         copy.offsets.begin_high_watermark(log.high_watermark)
-        copy.last_stable_offset(copy.high_watermark)  # what was decided below it is forgotten by that
+        copy.last_stable_offset(copy.high_watermark)  # this drops transaction state below the last stable offset
 
     # -- copying -------------------------------------------------------------------------------------------------------
 
     def _read(self, move: _Move, known: Known) -> None:
-        """Find the next piece, by the pool where its place is not in memory, and have the pool read it."""
+        """Find the next piece, in the pool if its position is not in memory, and let the pool read it."""
         partition, copy = move.partition, move.copy
         log, cut_count = partition.log, partition.cut_count
         try:
@@ -388,7 +390,7 @@ class ReplicaMoves:
         self._in_pool(move, region.read_all, copied, region.release)
 
     def _finish_on_loop(self, move: _Move) -> None:
-        """Copy what came while the last piece was read: it is little, and in the page cache."""
+        """Copy the records appended during the last read: few, and in the page cache."""
         log, copy = move.partition.log, move.copy
         left = CHUNK_BYTES
         while left > 0 and copy.log_end_offset < log.log_end_offset:
@@ -407,7 +409,7 @@ class ReplicaMoves:
         before = copy.log_end_offset
         first = int.from_bytes(data[:8], "big", signed=True)
         if first < before == copy.log_start_offset:
-            copy.truncate_fully_and_start_at(first)  # the log begins within this batch, which is kept whole
+            copy.truncate_fully_and_start_at(first)  # the log starts within this batch, which is copied whole
         copy.append_as_follower(data, 0, len(data))
         if copy.log_end_offset <= before:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no whole batch is found at {before}")
@@ -418,7 +420,7 @@ class ReplicaMoves:
     # -- swapping ------------------------------------------------------------------------------------------------------
 
     def _caught_up(self, move: _Move) -> None:
-        """Both end alike, as of this turn."""
+        """Swap: log and copy have the same end in this tick."""
         if not move.prepared or move.loose_bytes > MOST_LOOSE_BYTES:
             self._prepare(move)
             return
@@ -426,9 +428,9 @@ class ReplicaMoves:
         known, there = context.known_directory(partition), move.directory.directory_id
         now_s = context.monotonic()
         if known is not None and known != there:
-            if move.told_s is None or now_s - move.told_s >= ASK_AGAIN_S:
-                move.told_s = now_s
-                context.tell(partition, there)
+            if move.reported_s is None or now_s - move.reported_s >= ASK_AGAIN_S:
+                move.reported_s = now_s
+                context.report(partition, there)
             move.due_s = now_s + ASK_AGAIN_S
         elif move.copy.is_flushing:
             move.due_s = now_s + POLL_S
@@ -442,7 +444,7 @@ class ReplicaMoves:
         return source
 
     def _prepare(self, move: _Move) -> None:
-        """Make the copy durable, and what a start has to know of it."""
+        """Make the copy durable, together with the state that a start needs."""
 
         def prepared(_: None) -> None:
             move.prepared = True
@@ -472,22 +474,22 @@ class ReplicaMoves:
             partition.mark_offline()
             return
         logger.info("%s was moved from %s to %s", copy.name, source.path, move.directory.path)
-        if move.told_s is None and context.known_directory(partition) is not None:
-            # The metadata had it there from a move before, and may be about to hear that this one had not come so far.
-            context.tell(partition, move.directory.directory_id)
+        if move.reported_s is None and context.known_directory(partition) is not None:
+            # The metadata has that directory from an earlier move, and may still record that this one did not complete.
+            context.report(partition, move.directory.directory_id)
         context.pool.submit(self._futures.conclusion(copy, source), _conclude)
 
 
 def _conclude(_: None, error: BaseException | None) -> None:
-    """A note that stays is for the next start, which knows what to do with it."""
+    """Leave a remaining note to the next start, which handles it."""
     if isinstance(error, OSError):
-        logger.warning("a move ends with the next start: %s", error)
+        logger.warning("the next start completes a move: %s", error)
     elif error is not None:
         raise error
 
 
 def _bytes_of(found: ReadResult) -> SegmentRegion:
-    """What a log has at an offset before its end. Raises KafkaError CORRUPT_MESSAGE."""
+    """Region of a log at an offset before its end. Raises KafkaError CORRUPT_MESSAGE."""
     if found.records is None:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no batch is found at offset {found.offset}")
     return found.records

@@ -1,6 +1,6 @@
-"""ListOffsets for one partition: what each special timestamp means and what isolation hides.
+"""ListOffsets for one partition: special timestamps and the limits of isolation levels.
 
-Left out: request layouts and batching (server.handlers.data.list_offsets).
+Request layouts and batching are in `server.handlers.data.list_offsets`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_TIMESTAMP = -1
 
 
 class FoundOffset(NamedTuple):
-    """An offset with the timestamp (ms) and leader epoch of its record; -1 each where there is none."""
+    """An offset with the timestamp (ms) and leader epoch of its record; -1 for missing values."""
 
     offset: int
     timestamp: int
@@ -35,18 +35,18 @@ NOT_FOUND = FoundOffset(NO_OFFSET, NO_TIMESTAMP, NO_EPOCH)
 def find_offset(
     partition: Partition, timestamp: int, isolation_level: int, *, from_replica: bool, known: Known | None = None
 ) -> FoundOffset:
-    """The offset that `timestamp` stands for, O(1) for the latest and O(log n) otherwise.
+    """Return the offset of `timestamp`, O(1) for the latest and O(log n) otherwise.
 
     A replica sees up to the log end, a consumer up to the high watermark or the last stable offset. Raises KafkaError
-    OFFSET_NOT_AVAILABLE while the high watermark has not reached the epoch's start (KIP-207), and, when given what is
-    `known`, OffLoop instead of blocking.
+    OFFSET_NOT_AVAILABLE while the high watermark has not reached the epoch's start (KIP-207), and, with `known`,
+    WouldBlock instead of blocking.
     """
     log = partition.log
     end = log.log_end_offset if from_replica else partition.read_end(isolation_level)
     if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
         return FoundOffset(log.log_start_offset, NO_TIMESTAMP, log.epochs.epoch_for_offset(log.log_start_offset))
     if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
-        # Without tiered storage nothing is tiered and nothing waits for upload (KIP-1005, KIP-1023).
+        # Without tiered storage no offset is tiered or waits for upload (KIP-1005, KIP-1023).
         return NOT_FOUND
     if timestamp == LATEST_TIMESTAMP:
         if not from_replica:
@@ -63,11 +63,11 @@ def find_offset(
 def offsets_before(
     partition: Partition, timestamp: int, max_count: int, now_ms: int, *, from_replica: bool
 ) -> list[int]:
-    """What ListOffsets 0 answers: where segments begin that were last written at `timestamp` (ms) or before, newest
-    first, and the log's end as that of now; at most `max_count`.
+    """Return the offsets of a ListOffsets 0 response: bases of segments last written at `timestamp` (ms) or before,
+    newest first, and the log end for the present; at most `max_count`.
 
-    LATEST_TIMESTAMP means all, EARLIEST_TIMESTAMP the first alone. A consumer gets the high watermark in place of what
-    lies above. Raises OSError.
+    LATEST_TIMESTAMP means all, EARLIEST_TIMESTAMP only the first. For a consumer the high watermark replaces higher
+    offsets. Raises OSError.
     """
     log = partition.log
     segments = log.segments
@@ -92,6 +92,6 @@ def offsets_before(
 
 
 def check_high_watermark(partition: Partition) -> None:
-    """Raise OFFSET_NOT_AVAILABLE right after an election, when answering could show offsets going back (KIP-207)."""
+    """Raise OFFSET_NOT_AVAILABLE right after an election, when offsets in the response could go back (KIP-207)."""
     if partition.high_watermark < partition.leader_epoch_start_offset:
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)

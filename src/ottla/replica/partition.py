@@ -1,14 +1,14 @@
 """One partition on this broker, as leader or follower: epochs, in-sync replicas, high watermark, append and read.
 
-The partition owns its replication state; of that the log below keeps one number, the high watermark, beside its other
-offsets: what cuts the log lowers it there, and only the partition raises it. Where this broker leads, it is the
-smallest log end of the in-sync replicas (`replica.leadership`; a partition with one replica needs none of that), and it
-never passes what the flush policy still owes: when an append reached `flush.messages`, consumers and acknowledgements
-wait for the fsync, which runs in the pool. Where it follows, the leader tells it.
+The partition owns its replication state. The log stores one number of it, the high watermark, with its other offsets: a
+truncation of the log lowers it there, and only the partition raises it. On the leader it is the smallest log end of the
+in-sync replicas (`replica.leadership`; not needed with one replica). It never passes a flush that is due: when an
+append reaches `flush.messages`, consumers and acknowledgements wait for the fsync, which runs in the pool. On a
+follower the leader provides it.
 
-Invariants: the high watermark never goes back but with a truncation; `leader_epoch` only rises; a client's append
-happens only while this broker leads, a follower's only while it follows in the epoch it fetched in. Left out: what
-requests look like (server), file handling (storage), fetching from a leader (`replica.fetcher`).
+Invariants: the high watermark decreases only with a truncation; `leader_epoch` only rises; clients append only while
+this broker leads, followers only in the epoch of their fetch. Requests are in `server`, files in `storage`, and
+fetching from a leader in `replica.fetcher`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ NO_OFFSET = -1
 READ_COMMITTED = 1
 
 HighWatermarkListener = Callable[[int, int], None]
-"""Called with the partition's number and its high watermark after each rise, also from inside an append."""
+"""Called with the partition's number and its high watermark after each rise, also within an append."""
 
 
 class PartitionState(NamedTuple):
-    """What the metadata log says about a partition."""
+    """State of a partition in the metadata log."""
 
     leader_id: int
     leader_epoch: int
@@ -54,7 +54,7 @@ class PartitionState(NamedTuple):
 
 
 class LeaderContext(NamedTuple):
-    """What a leader needs of the broker around it."""
+    """Broker services that a leader needs."""
 
     monotonic: Callable[[], float]
     max_lag_s: float
@@ -62,13 +62,13 @@ class LeaderContext(NamedTuple):
     alive: Callable[[int], bool]
     """Whether a broker is registered and not fenced."""
     propose: Callable[[Partition, IsrChange], None]
-    """Asks the controller for another ISR; `isr_committed` or `isr_not_attempted` follow, or a new state."""
+    """Proposes an ISR to the controller; `isr_committed` or `isr_not_attempted` follow, or a new state."""
     suspect: Callable[[Partition, int], None]
-    """Hears that a follower does not get beyond an offset that this log has."""
+    """Called when a follower cannot fetch beyond an offset that this log has."""
 
 
 class EpochEnd(NamedTuple):
-    """The largest epoch not above the one asked for and where it ends; both -1 when unknown."""
+    """The largest epoch not above the requested one and its end; both -1 when unknown."""
 
     leader_epoch: int
     end_offset: int
@@ -121,7 +121,7 @@ class Partition:
         self.topic_id = topic_id
         self.log = log
         self.offsets = log.offsets
-        """Those of the log, at hand; the high watermark among them."""
+        """Offsets of the log, for fast access, including the high watermark."""
         self.node_id = node_id
         self.state = PartitionState(NO_LEADER, NO_EPOCH, NO_EPOCH, (), ())
         self.is_internal = topic in INTERNAL_TOPICS
@@ -129,21 +129,21 @@ class Partition:
         self.offline = False
         self.leader_epoch_start_offset = 0
         self.leader_since = NO_EPOCH
-        """The epoch since which this broker leads without a break: what it appended since then is in its log."""
+        """First epoch of this broker's uninterrupted leadership: the log contains everything appended since then."""
         self.leadership: Leadership | None = None
-        """What is known of the other replicas; None where this broker doesn't lead or there are none."""
+        """State of the other replicas; None on a follower or with a single replica."""
         self.offsets.begin_high_watermark(high_watermark)
         self.high_watermark_listener: HighWatermarkListener | None = None
-        """A coordinator that lives on this partition; set once, by `ReplicaManager.listen`."""
+        """The coordinator of this partition; set once, by `ReplicaManager.listen`."""
         self.fetch_watch = Watch()
-        """Consumers, which may read up to the high watermark."""
+        """Watch of consumers, which may read up to the high watermark."""
         self.follower_watch = Watch()
-        """Followers, which read what was just appended; touched by all that is news for one that has everything."""
+        """Watch of followers, which read fresh appends; touched by all news for a follower that has everything."""
         log.start_listener = self._log_start_moved
         self.produce_watch = Watch()
         self.appended_bytes = 0
         self.cut_count = 0
-        """How often the log may have been cut: who copies it compares then."""
+        """Number of possible truncations: a copy is compared with the log after each of them."""
         self._alone_in_sync = False
         self._flush_owed = 0
         self._purgatory = purgatory
@@ -157,18 +157,18 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """The end of what is committed, and of what consumers may read."""
+        """End of the committed records, which consumers may read."""
         return self.offsets.high_watermark
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch this broker leads in, or the last it heard of."""
+        """Epoch in which this broker leads, or the latest known one."""
         return self.state.leader_epoch
 
     def update_state(self, state: PartitionState) -> None:
-        """Take over what the metadata log says; ignores what is older than what is known.
+        """Apply the state of the metadata log; ignores states older than the known one.
 
-        The controller's answer to a change of the ISR may come before the metadata that says the same.
+        The controller's response to an ISR change may arrive before the metadata with the same state.
         """
         known = self.state
         if state.leader_epoch < known.leader_epoch:
@@ -182,7 +182,7 @@ class Partition:
         if new_epoch:
             if self.is_leader:
                 if not led or state.leader_epoch != known.leader_epoch + 1:
-                    # Another may have led between the two epochs and never have been heard of.
+                    # Another broker may have led between the two epochs, unknown to this one.
                     self.leader_since = state.leader_epoch
                 self._begin_epoch(state.leader_epoch)
             self._answer_all()
@@ -190,8 +190,10 @@ class Partition:
         self._maybe_advance_high_watermark()
 
     def renumber(self) -> None:
-        """Another keeps the cluster from now on, and counts the changes of partitions in its own way: what comes next
-        is newer than what is known, and what was proposed to the one before is nothing any more."""
+        """Reset partition epochs after a change of the metadata store, which counts changes of partitions differently.
+
+        The next state is newer than the known one, and a proposal to the previous controller is void.
+        """
         self.state = self.state._replace(partition_epoch=-1)
         if self.leadership is not None:
             self.leadership.partition_epoch = -1
@@ -200,11 +202,11 @@ class Partition:
         self.log.assign_leader_epoch(leader_epoch)
         self.leader_epoch_start_offset = self.log.log_end_offset
         if self.log.log_end_offset - self.log.flushed_offset >= self.log.config.flush_messages:
-            # A kill came before the fsync that is due; until that is made up for, nobody may rely on this.
+            # After a crash before a due fsync, other replicas must not rely on this one until that fsync is done.
             self._request_flush(self.log.log_end_offset)
 
     def _follow_replicas(self, state: PartitionState, new_epoch: bool) -> None:
-        """Bring the view of the other replicas in line with who leads and who they are."""
+        """Update the view of the other replicas to the current leader and replica set."""
         if not self.is_leader or state.replicas == (self.node_id,):
             self.leadership = None
         else:
@@ -223,7 +225,7 @@ class Partition:
         self._purgatory.touch(self.follower_watch)
 
     def isr_committed(self, change: IsrChange, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]) -> None:
-        """The controller's answer to `change`, unless the metadata was faster."""
+        """Apply the controller's response to `change`, unless the metadata was faster."""
         state, leadership = self.state, self.leadership
         if leadership is None or leader_epoch != state.leader_epoch or partition_epoch < state.partition_epoch:
             return
@@ -233,7 +235,7 @@ class Partition:
         self._isr_changed()
 
     def isr_not_attempted(self, change: IsrChange) -> None:
-        """The controller refused `change` for now: the committed ISR stands."""
+        """Drop `change`, which the controller rejected for now: the committed ISR stays."""
         if self.proposal_stands(change) and self.leadership is not None:
             self.leadership.not_attempted(change)
             self._isr_changed()
@@ -244,7 +246,7 @@ class Partition:
         self._purgatory.touch(self.follower_watch)
 
     def proposal_stands(self, change: IsrChange) -> bool:
-        """Whether `change` is still what this leader wants of the controller."""
+        """Return whether `change` is still the proposal of this leader."""
         leadership = self.leadership
         return (
             leadership is not None
@@ -254,18 +256,18 @@ class Partition:
         )
 
     def maybe_shrink_isr(self) -> None:
-        """Propose an ISR without those who fell behind for too long; called now and then."""
+        """Propose an ISR without replicas that lagged for too long; called periodically."""
         leadership = self.leadership
         if leadership is None or self.offline:
             return
         change = leadership.shrinking(self.log.log_end_offset, self._leader_context.monotonic())
         if change is not None:
             self._leader_context.propose(self, change)
-        # Who was about to join and did not come needs no waiting for any more.
+        # The joining replica failed to join, so the high watermark no longer waits for it.
         self._maybe_advance_high_watermark()
 
     def check_follower(self, current_leader_epoch: int, replica_id: int) -> None:
-        """Raise KafkaError unless this broker leads, in that epoch, a partition that has the replica."""
+        """Raise KafkaError unless this broker leads, in that epoch, a partition with that replica."""
         self.check_leader(current_leader_epoch)
         leadership = self.leadership
         if leadership is None or replica_id not in leadership.followers:
@@ -274,7 +276,7 @@ class Partition:
     def follower_fetched(
         self, replica_id: int, fetch_offset: int, log_start_offset: int, broker_epoch: int, now_s: float
     ) -> None:
-        """A follower that `check_follower` let in holds everything below `fetch_offset`, and asked for the rest."""
+        """Record a fetch of a checked follower: it has everything below `fetch_offset`, and requests the rest."""
         leadership = self.leadership
         if leadership is None:
             raise InvariantError(f"{self} has no followers")
@@ -291,9 +293,9 @@ class Partition:
             self._leader_context.suspect(self, fetch_offset)
 
     def mark_follower_idle(self, replica_id: int, fetch_offset: int, resting: IdleFollower) -> bool:
-        """Whether all further fetches at `fetch_offset` say and are told the same, until `follower_watch` is touched.
+        """Return whether further fetches at `fetch_offset` have the same answer until `follower_watch` is touched.
 
-        From then on `resting` says when the last of them came.
+        From then on `resting` has the time of the last of them.
         """
         leadership = self.leadership
         if leadership is None or replica_id not in leadership.isr:
@@ -304,7 +306,7 @@ class Partition:
         return True
 
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Raise KafkaError unless this broker leads in the epoch that the client believes in (KIP-320)."""
+        """Raise KafkaError unless this broker leads in the epoch that the client expects (KIP-320)."""
         if self.offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         if current_leader_epoch != NO_EPOCH:
@@ -316,12 +318,12 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _answer_all(self) -> None:
-        """Whoever waits here is answered with what there is."""
+        """Answer all waiting requests with the current state."""
         for watch in (self.fetch_watch, self.follower_watch, self.produce_watch):
             self._purgatory.touch(watch, force=True)
 
     def check_readable(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Raise KafkaError unless a consumer may read here, from the leader or from a follower of it (KIP-392)."""
+        """Raise KafkaError unless a consumer may read here, from the leader or a follower (KIP-392)."""
         if self.is_leader or self.offline:
             self.check_leader(current_leader_epoch)
         elif self.state.leader_id == NO_LEADER or self.node_id not in self.state.replicas:
@@ -331,7 +333,7 @@ class Partition:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH)
 
     def stop(self) -> None:
-        """The partition is deleted or moves away: whoever waits is answered."""
+        """Answer all waiting requests: the partition is deleted or moves away."""
         self.is_leader = False
         self.leadership = None
         self._alone_in_sync = False
@@ -339,14 +341,14 @@ class Partition:
 
     @property
     def enough_in_sync(self) -> bool:
-        """Whether acks=all may be served; a partition with fewer replicas than `min.insync.replicas` needs them all."""
+        """Return whether acks=all may be served: `min.insync.replicas`, at most the number of replicas, are in sync."""
         state = self.state
         in_sync = len(state.isr)
         return in_sync >= self.log.config.min_insync_replicas or in_sync >= len(state.replicas) > 0
 
     @property
     def enough_after_append(self) -> bool:
-        """The same for what was appended and replicated: a member whose leaving is not committed yet counts."""
+        """The same check after replication: a member counts until its removal from the ISR is committed."""
         leadership = self.leadership
         if leadership is None:
             return self.enough_in_sync
@@ -378,7 +380,7 @@ class Partition:
             buffer, start, end, self.state.leader_epoch, client=client, prepared=prepared, guard=guard
         )
         if result.duplicate:
-            # The first attempt may still wait for its fsync: then this one waits with it.
+            # The first attempt may still wait for its fsync: then this retry waits with it.
             result.needs_flush = result.last_offset < self._flush_owed
         else:
             self.appended_bytes += end - start
@@ -404,10 +406,10 @@ class Partition:
     def begin_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, supports_epoch_bump: bool
     ) -> VerificationGuard | None:
-        """What a batch of the producer needs to begin a transaction here, once its coordinator has agreed (KIP-890).
+        """Return the guard with which a producer's batch begins a transaction here, after verification (KIP-890).
 
-        `supports_epoch_bump`: the producer's epoch rises with each transaction. None where the transaction is open, so
-        that nobody has to be asked. Raises KafkaError INVALID_PRODUCER_EPOCH, and as `check_leader`.
+        `supports_epoch_bump`: the producer's epoch rises with each transaction. None if the transaction is open and
+        needs no verification. Raises KafkaError INVALID_PRODUCER_EPOCH, and the errors of `check_leader`.
         """
         self.check_leader()
         return self.log.begin_verification(
@@ -427,7 +429,7 @@ class Partition:
     def append_end_markers(self, markers: Sequence[EndMarker]) -> AppendResult:
         """End transactions here, each of another producer, after `check_end_marker` of each.
 
-        A transaction that is closed already gets another marker, as in Apache Kafka. Acknowledged as acks=all is.
+        A transaction that is already closed gets another marker, as in Apache Kafka. Acknowledged like acks=all.
         Raises KafkaError KAFKA_STORAGE_ERROR, with none of the markers in the log.
         """
         result = self.log.writer.append_end_markers(markers, self.state.leader_epoch)
@@ -439,12 +441,12 @@ class Partition:
         return result
 
     def append_end_marker(self, marker: EndMarker) -> AppendResult:
-        """End one transaction here. Raises as both above."""
+        """End one transaction here. Raises as both methods above."""
         self.check_end_marker(marker)
         return self.append_end_markers((marker,))
 
     def acknowledged(self, result: AppendResult, acks_all: bool) -> bool:
-        """Whether the producer of `result` may be answered: replicated where it asked for that, flushed where due."""
+        """Return whether `result` may be acknowledged: replicated for acks=all, flushed if a flush is due."""
         if acks_all and self.offsets.high_watermark <= result.last_offset:
             return False
         return not result.needs_flush or self.offsets.flushed_offset > result.last_offset
@@ -459,7 +461,7 @@ class Partition:
 
     def _flush_done(self, log: Log, error: BaseException | None) -> None:
         if log is not self.log:
-            return  # it was moved, and what is owed was asked of the other one
+            return  # the log was replaced by a moved one, and the flush belonged to the old one
         if error is not None:
             self.mark_offline()
             return
@@ -467,7 +469,7 @@ class Partition:
         self._purgatory.touch(self.produce_watch)
 
     def mark_offline(self) -> None:
-        """The disk failed under this replica: everything is answered KAFKA_STORAGE_ERROR from now on."""
+        """Take the replica offline after a disk error: all requests get KAFKA_STORAGE_ERROR from now on."""
         self.offline = True
         self._answer_all()
 
@@ -490,15 +492,15 @@ class Partition:
     # --- as a follower ---------------------------------------------------------------------------------------------
 
     def append_as_follower(self, records: Buffer, *, gaps_allowed: bool = False) -> AppendResult:
-        """Append what the leader sent, byte by byte. Raises KafkaError CORRUPT_MESSAGE and KAFKA_STORAGE_ERROR.
+        """Append bytes of the leader unchanged. Raises KafkaError CORRUPT_MESSAGE and KAFKA_STORAGE_ERROR.
 
-        `gaps_allowed`: offsets may be missing although the topic is not compacted, since it was.
+        `gaps_allowed`: offsets may be missing although the topic is not compacted, since it was earlier.
         """
         log = self.log
         header = header_of_any(records, 0)
         if header and header[BASE_OFFSET] < log.log_end_offset <= header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]:
-            # The leader's log begins within this batch, which can only be kept whole. What is here of its offsets is of
-            # another history, whose epoch the leader has forgotten with what lay before its start.
+            # The leader's log starts within this batch, which can only be stored whole. Local records with its offsets
+            # belong to another history; the leader dropped that epoch with the records below its start.
             self.cut_count += 1
             if log.log_start_offset == log.log_end_offset:
                 log.truncate_fully_and_start_at(header[BASE_OFFSET])
@@ -510,7 +512,7 @@ class Partition:
         )
 
     def follow_leader(self, high_watermark: int, log_start_offset: int) -> None:
-        """Take over what the leader says of its log, as far as this one reaches."""
+        """Apply the leader's high watermark and log start offset, as far as this log reaches."""
         offsets = self.offsets
         known = min(high_watermark, offsets.log_end_offset)
         if known > offsets.high_watermark:
@@ -520,15 +522,17 @@ class Partition:
             self.log.maybe_increment_log_start_offset(log_start_offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop what the leader does not have. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Truncate records that the leader does not have. Raises KafkaError KAFKA_STORAGE_ERROR."""
         self.cut_count += 1
         try:
             self.log.truncate_to(offset)
-        finally:  # a disk that refuses a part of it may have cut the log all the same
+        finally:  # a failed truncation may have changed the log all the same
             self._flush_owed = min(self._flush_owed, self.offsets.log_end_offset)
 
-    def start_anew_at(self, offset: int) -> None:
-        """Drop everything: the leader's log begins later than this one ends. Raises KafkaError KAFKA_STORAGE_ERROR."""
+    def restart_at(self, offset: int) -> None:
+        """Drop all records: the leader's log begins after the end of this one. Raises KafkaError
+        KAFKA_STORAGE_ERROR.
+        """
         self.cut_count += 1
         self.log.truncate_fully_and_start_at(offset)
         self._flush_owed = min(self._flush_owed, offset)
@@ -549,9 +553,9 @@ class Partition:
         log.request_flush(self._pool, flushed)
 
     def replace_log(self, log: Log) -> None:
-        """The replica was moved to another directory: `log` has there what this one had, offset by offset.
+        """Replace the log with `log`, a copy in another directory that is equal offset by offset.
 
-        What is in no batch goes with it: settings, the high watermark, epochs without records, verifications.
+        State outside of batches moves too: settings, the high watermark, epochs without records, verifications.
         """
         old, self.log, self.offsets = self.log, log, log.offsets
         log.config = old.config
@@ -561,18 +565,18 @@ class Partition:
         old.start_listener, log.start_listener = None, self._log_start_moved
         if self._flush_owed > log.flushed_offset:
             self._request_flush(self._flush_owed)
-        self._maybe_advance_high_watermark()  # what was owed may be durable by that
+        self._maybe_advance_high_watermark()  # a due flush may be done by that
         self._purgatory.touch(self.produce_watch)
 
     # --- read ------------------------------------------------------------------------------------------------------
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what read_committed may see."""
+        """End of the records that read_committed consumers may see."""
         return self.log.last_stable_offset(self.offsets.high_watermark)
 
     def read_end(self, isolation_level: int) -> int:
-        """The end of what a consumer may see."""
+        """End of the records that a consumer with this isolation level may see."""
         return self.last_stable_offset if isolation_level == READ_COMMITTED else self.offsets.high_watermark
 
     def read(
@@ -580,8 +584,8 @@ class Partition:
     ) -> ReadResult:
         """Stored batches from `offset` on, up to the high watermark or the last stable offset.
 
-        Raises KafkaError OFFSET_OUT_OF_RANGE, and OffLoop as `Log.read` does; OFFSET_NOT_AVAILABLE at a follower that
-        has not got so far yet. Leadership was checked before by `check_leader` or `check_readable`.
+        Raises KafkaError OFFSET_OUT_OF_RANGE, and WouldBlock as `Log.read` does; OFFSET_NOT_AVAILABLE at a follower
+        that has not reached the offset. The caller has called `check_leader` or `check_readable`.
         """
         if offset > self.offsets.log_end_offset and not self.is_leader:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
@@ -592,19 +596,21 @@ class Partition:
         return result
 
     def aborted_transactions(self, offset: int, found: ReadResult, known: Known | None = None) -> ListedTransactions:
-        """What a consumer under read_committed must be told beside what a `read` from `offset` on has `found`.
+        """Return the aborted transactions that a read_committed consumer needs for the records that `read` has `found`.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR, and OffLoop as `read` does.
+        Raises KafkaError KAFKA_STORAGE_ERROR, and WouldBlock as `read` does.
         """
         return self.log.aborted.within(offset, found, self.last_stable_offset, known)
 
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-        """Where the fetcher's log left ours, None when it did not (KIP-595). Raises OFFSET_OUT_OF_RANGE if unknown."""
+        """Point at which the fetcher's log diverged from ours, or None (KIP-595). Raises OFFSET_OUT_OF_RANGE if
+        unknown.
+        """
         offsets = self.offsets
         if fetch_offset < offsets.log_start_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if last_fetched_epoch == self.state.leader_epoch and fetch_offset <= offsets.log_end_offset:
-            return None  # without an object for each partition of each fetch
+            return None  # no object for each partition of each fetch
         found = self.epoch_end_offset(last_fetched_epoch)
         if found.end_offset == NO_OFFSET or found.leader_epoch == NO_EPOCH:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "the epoch of the last fetched record is not known here")
@@ -613,10 +619,10 @@ class Partition:
         return None
 
     def follower_divergence(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-        """As `diverging_epoch`, of a follower: it truncates its log by the answer, so our log is asked too.
+        """Return `diverging_epoch` for a follower, which truncates its log by it, so our log is checked too.
 
-        Where our own batch before `fetch_offset` is of the same epoch both logs agree, and `leader-epoch-checkpoint`
-        lacks entries, which are added.
+        If our own batch before `fetch_offset` has the same epoch, both logs agree and `leader-epoch-checkpoint` lacks
+        entries, which are added.
         """
         diverging = self.diverging_epoch(fetch_offset, last_fetched_epoch)
         if diverging is None or fetch_offset > self.offsets.log_end_offset:
@@ -626,7 +632,7 @@ class Partition:
         return self.diverging_epoch(fetch_offset, last_fetched_epoch)
 
     def epoch_end_offset(self, leader_epoch: int) -> EpochEnd:
-        """The end of the largest epoch that is not above `leader_epoch` (KIP-101, KIP-279)."""
+        """Return the end of the largest epoch that is not above `leader_epoch` (KIP-101, KIP-279)."""
         if leader_epoch == self.state.leader_epoch:
             return EpochEnd(leader_epoch, self.log.log_end_offset)
         epoch, end_offset = self.log.epoch_end_offset(leader_epoch)
@@ -634,12 +640,12 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """Where the longest log of the live replicas begins; -1 while one of them was not heard of."""
+        """Smallest log start offset of the live replicas; -1 while one of them has not fetched."""
         own = self.log.log_start_offset
         return own if self.leadership is None else self.leadership.lowest_log_start(own, self._leader_context.alive)
 
     def delete_records(self, offset: int) -> int:
-        """Raise the log start to `offset` (-1: the high watermark); returns the new low watermark.
+        """Raise the log start offset to `offset` (-1: the high watermark); returns the new low watermark.
 
         Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark or below -1, POLICY_VIOLATION unless the topic's
         cleanup policy is `delete`.

@@ -1,16 +1,16 @@
-"""Requests that wait: a parked fetch, a produce whose acknowledgement is not yet due.
+"""Purgatory: parked requests, such as a fetch without records or a produce that waits for its acknowledgement.
 
 An operation is watched under one or more `Watch` objects (a partition owns one for fetches and one for produces). A
-change touches the watch; all touched watches of one turn of the loop are swept by a single callback, and an operation
-that is watched under many of them is tried once. So a burst of appends costs one wake-up, however many consumers wait.
+change touches the watch. A single callback sweeps all touched watches of one tick of the loop, and tries an operation
+once even if it is watched under many of them. So a burst of appends costs one wake-up, however many consumers wait.
 
-Beside those who wait there are subscribers: partitions of fetch sessions that have nothing to tell until their watch is
-touched. A touch tells each of them once, at that moment, and forgets it; so a session of ten thousand partitions waits
-at one watch of its own and looks only at the partitions that were touched.
+Subscribers are not parked: they are partitions of fetch sessions without news until their watch is touched. A touch
+notifies each of them at once and removes it; so a session of ten thousand partitions waits at its own watch and reads
+only the touched partitions.
 
 Invariants: an operation finishes exactly once (completed, expired or cancelled) and is then watched nowhere. The number
-of operations is bounded by the number of connections, since a connection has one request in work (common.channel).
-Left out: retry policies. What an operation does when it is tried is its own business.
+of operations is bounded by the number of connections: each has one request in progress (`common.platform.channel`).
+Retry policies, and the work of an operation when it is tried, are not defined here.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ from ottla.common.platform.clock import Scheduler, TimerHandle
 
 
 class Subscriber(Protocol):
-    """Who wants to know of the next change at a watch, without waiting there."""
+    """Receiver of the next change at a watch, without waiting there."""
 
     def wake(self) -> Watch:
-        """The watch was touched, and no longer knows this subscriber. The result is touched next."""
+        """The watch was touched, and removed this subscriber. The returned watch is touched next."""
         ...
 
 
 class Watch:
-    """A place where operations wait for one thing to change."""
+    """Operations that wait for the same change."""
 
     __slots__ = ("force", "subscribers", "touched", "waiters")
 
     def __init__(self) -> None:
         self.waiters: dict[DelayedOperation, None] = {}
         self.subscribers: dict[Subscriber, None] | None = None
-        """In the order in which they came; None while there are none, since most watches never have one."""
+        """In order of arrival; None while empty, since most watches never have one."""
         self.touched = False
         self.force = False
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Wake `subscriber` at the next touch."""
+        """Notify `subscriber` of the next touch."""
         if self.subscribers is None:
             self.subscribers = {}
         self.subscribers[subscriber] = None
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
-        """Forget `subscriber`, if it is known."""
+        """Remove `subscriber`, if present."""
         if self.subscribers is not None:
             self.subscribers.pop(subscriber, None)
             self.subscribers = self.subscribers or None
 
 
 class DelayedOperation:
-    """Base of what can be parked. Subclasses never raise from these methods for what a client can cause."""
+    """Base of parked operations. Subclasses never raise from these methods for an error that a client can cause."""
 
     __slots__ = ("finished", "timer", "watches")
 
@@ -66,26 +66,26 @@ class DelayedOperation:
         self.finished = False
 
     def try_complete(self, force: bool) -> bool:
-        """Answer if the awaited state is reached and say so; `force` asks to answer with what there is."""
+        """Answer if the awaited state is reached, and return whether; `force` answers with the current state."""
         raise NotImplementedError
 
     def expire(self) -> None:
-        """The time is over: answer with what there is."""
+        """Timeout: answer with the current state."""
         raise NotImplementedError
 
     def fail(self, error: Exception) -> None:
-        """A defect showed up in one of the methods above: answer or close."""
+        """A defect surfaced in one of the methods above: answer or close."""
         raise NotImplementedError
 
 
 class Failures(Protocol):
-    """Where a defect that surfaced in a sweep is reported."""
+    """Receiver of defects found in a sweep."""
 
     def __call__(self, where: str, error: Exception) -> None: ...
 
 
 class Purgatory:
-    """The owner of all parked operations of one broker."""
+    """Parked operations of one broker."""
 
     __slots__ = ("_failures", "_operations", "_scheduled", "_scheduler", "_touched")
 
@@ -100,7 +100,7 @@ class Purgatory:
         return len(self._operations)
 
     def park(self, operation: DelayedOperation, watches: Iterable[Watch], timeout_s: float) -> None:
-        """Keep `operation` until it completes, expires after `timeout_s` seconds or is cancelled."""
+        """Park `operation` until it completes, expires after `timeout_s` seconds or is cancelled."""
         if operation.finished or operation.watches:
             raise InvariantError("an operation is parked once")
         operation.watches = tuple(watches)
@@ -110,7 +110,7 @@ class Purgatory:
         operation.timer = self._scheduler.call_later(timeout_s, self._expire, operation)
 
     def touch(self, watch: Watch, *, force: bool = False) -> None:
-        """Something changed for those who wait at `watch`; they are tried at the end of this turn of the loop."""
+        """Report a change to the operations at `watch`; they are tried at the end of this tick of the loop."""
         subscribers = watch.subscribers
         if subscribers is not None:
             watch.subscribers = None
@@ -129,12 +129,12 @@ class Purgatory:
             self._scheduler.call_soon(self._sweep)
 
     def cancel(self, operation: DelayedOperation) -> None:
-        """Forget an operation without an answer (its connection is gone)."""
+        """Drop an operation without an answer (its connection is closed)."""
         if not operation.finished:
             self._forget(operation)
 
     def expire_all(self) -> None:
-        """Answer everything with what there is; for the shutdown."""
+        """Answer all operations with the current state, for the shutdown."""
         for operation in list(self._operations):
             self._expire(operation)
 

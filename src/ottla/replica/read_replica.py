@@ -1,4 +1,4 @@
-"""Which replica a consumer had better read from (KIP-392), by `replica.selector.class`. Pure."""
+"""Selection of the replica that a consumer reads from (KIP-392), by `replica.selector.class`. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NO_REPLICA = -1
 
 
 class Candidate(NamedTuple):
-    """A follower that holds the offset the consumer is at."""
+    """A follower that has the consumer's offset."""
 
     broker_id: int
     rack: str | None
@@ -18,11 +18,11 @@ class Candidate(NamedTuple):
 
 
 ReplicaSelector = Callable[[str, "str | None", Sequence[Candidate]], int]
-"""(the consumer's rack, the leader's, the followers) to the replica to read from; -1 for the leader."""
+"""Maps (rack of the consumer, leader, followers) to the replica to read from; -1 for the leader."""
 
 
 def select_by_rack(rack: str, leader_rack: str | None, followers: Sequence[Candidate]) -> int:
-    """Kafka's RackAwareReplicaSelector: the furthest replica in the consumer's rack; the leader where there is none."""
+    """Kafka's RackAwareReplicaSelector: the furthest replica in the consumer's rack, or the leader if there is none."""
     if leader_rack == rack:
         return NO_REPLICA
     near = [follower for follower in followers if follower.rack == rack]
@@ -34,4 +34,4 @@ def select_by_rack(rack: str, leader_rack: str | None, followers: Sequence[Candi
 SELECTORS: dict[str, ReplicaSelector] = {
     "org.apache.kafka.common.replica.RackAwareReplicaSelector": select_by_rack,
 }
-"""By the class names that Kafka's configuration has."""
+"""Selectors by the class names of Kafka's configuration."""

@@ -1,20 +1,21 @@
-"""Replicas of this broker in which damage was found: it stays where it is, and is mended from another replica.
+"""Isolation and repair of this broker's damaged replicas, from another replica.
 
-Whoever finds damage says so here (`found`): a look through the files, a follower of another broker that does not get
-beyond an offset (`suspect`), or a start that finds the replica in no directory. Then, of a partition with others:
+Damage is reported by `found`: from a scan of the files, from a follower of another broker that cannot fetch beyond an
+offset (`suspect`), or from a start that finds the replica in no directory. For a partition with other replicas:
 
-1. A damaged replica leads nothing and is in no ISR, if another one that is in sync can take over: the controller is
-   told that it lies in `LOST_UUID` (AssignReplicasToDirs, KIP-858). Where nobody else is in sync the leader goes
-   on with what is whole of it, and asks again when one has joined.
-2. As a follower it fetches nothing, so that no leader takes it for whole.
-3. Out of the ISR it fetches the segments anew (`replica.segment_repair`), says where it is, and follows as ever.
+1. A damaged replica leads nothing and is in no ISR, if another in-sync replica can take over: the controller records
+   it as in `LOST_UUID` (AssignReplicasToDirs, KIP-858). Without another in-sync replica the leader continues to
+   serve its undamaged records, and retries when one has joined.
+2. As a follower it fetches nothing, so that no leader counts it as complete.
+3. Out of the ISR it fetches the damaged segments again (`replica.segment_repair`), reports its directory, and follows
+   normally.
 
-That the metadata has a replica in `LOST_UUID` outlives a restart: then all of its segments are looked through
-before it follows anybody.
+The assignment to `LOST_UUID` in the metadata survives a restart: then all of its segments are scanned before it
+follows a leader.
 
-Invariant: a replica with known damage is never told to be anywhere but in `LOST_UUID`.
+Invariant: a replica with known damage is never reported in a directory other than `LOST_UUID`.
 
-Left out: looking through files without a reason.
+Scans without a reason (scrubbing) are in `storage.repair`.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ from ottla.storage.segment.segment import Segment
 logger = logging.getLogger(__name__)
 
 ASK_AGAIN_S = 2.0
-"""How long the metadata has to follow what the controller was told."""
+"""Time that the metadata has to confirm an assignment."""
 FIRST_RETRY_S = 0.5
 MOST_RETRY_S = 30.0
 
 Key = tuple[bytes, int]
 
 
-class MendingContext(NamedTuple):
-    """What mending needs of the broker around it."""
+class RepairContext(NamedTuple):
+    """Broker services that repairs need."""
 
     node_id: int
     peers: PeerNetwork
@@ -57,54 +58,55 @@ class MendingContext(NamedTuple):
     alive: Callable[[int], bool]
     """Whether a broker is registered and not fenced."""
     logs: LogManager
-    tell_lost: Callable[[Partition], None]
-    """Has the controller take the replica out of the ISR and from the lead, if there is another one."""
-    tell_whole: Callable[[Partition], None]
-    """Tells the controller where the replica is, if it has something else."""
+    report_lost: Callable[[Partition], None]
+    """Lets the controller remove the replica from the ISR and from leadership, if another one is available."""
+    report_whole: Callable[[Partition], None]
+    """Reports the directory of the replica to the controller, if the metadata has another one."""
     place: Callable[[Partition], None]
-    """Lead, follow or hold the partition, as its state and `ReplicaRepair.holds` say."""
+    """Lead, follow or isolate the partition, by its state and `ReplicaRepair.holds`."""
 
 
 class _Replica:
-    """One that is damaged, or looked through before it may follow."""
+    """A replica that is damaged, or scanned before it may follow."""
 
-    __slots__ = ("damages", "is_alone", "looking", "mend", "partition", "retry_s", "timer")
+    __slots__ = ("damages", "is_alone", "looking", "partition", "repair", "retry_s", "timer")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.damages: list[Damage] = []
         self.looking = False
-        self.mend: SegmentRepair | None = None
+        self.repair: SegmentRepair | None = None
         self.is_alone = False
-        """It was said that nobody else is in sync."""
+        """Whether the lack of another in-sync replica was logged."""
         self.retry_s = FIRST_RETRY_S
         self.timer: TimerHandle | None = None
 
 
 class ReplicaRepair:
-    """See the module. Owned by the loop."""
+    """Repairs of one broker. Owned by the loop."""
 
     __slots__ = ("_context", "_looks", "_replicas", "_stopped")
 
-    def __init__(self, context: MendingContext) -> None:
+    def __init__(self, context: RepairContext) -> None:
         self._context = context
         self._replicas: dict[Key, _Replica] = {}
         self._looks: dict[Key, None] = {}
-        """Partitions in which one segment is being looked through."""
+        """Partitions with a segment scan in progress."""
         self._stopped = False
 
     def __len__(self) -> int:
-        """How many replicas are damaged."""
+        """Number of damaged replicas."""
         return len(self._replicas)
 
     def holds(self, partition: Partition) -> bool:
-        """Whether the partition is not to be followed now."""
+        """Return whether the partition must not follow its leader now."""
         return (partition.topic_id, partition.index) in self._replicas
 
-    # -- what is found -------------------------------------------------------------------------------------------------
+    # -- damage
+    # ---------------------------------------------------------------------------------------------------------
 
     def found(self, partition: Partition, damage: Damage) -> None:
-        """A range of the partition's log can't be trusted; whoever found it has said so."""
+        """Record a damaged range of the partition's log; the caller has logged it."""
         if self._stopped:
             return
         replica = self._replica(partition)
@@ -114,7 +116,7 @@ class ReplicaRepair:
         self._context.place(partition)
 
     def suspect(self, partition: Partition, offset: int) -> None:
-        """A follower does not get beyond `offset`, which this leader has: see whether what it is sent is damaged."""
+        """Scan the segment at `offset`: a follower cannot fetch beyond it, so the records sent to it may be damaged."""
         key = (partition.topic_id, partition.index)
         if not self._stopped and key not in self._replicas and key not in self._looks:
             self._looks[key] = None
@@ -122,7 +124,7 @@ class ReplicaRepair:
             self._look(partition, deque(segments), lambda: self._looks.pop(key, None))
 
     def look_through(self, partition: Partition) -> None:
-        """It was damaged when this broker was there last: hold it until all of its segments were looked through."""
+        """Isolate a replica that was damaged before the restart, until all of its segments are scanned."""
         replica = self._replica(partition)
         replica.looking = True
 
@@ -143,7 +145,7 @@ class ReplicaRepair:
         return replica
 
     def _look(self, partition: Partition, waiting: deque[Segment], then: Callable[[], object]) -> None:
-        """Through one segment after the other that is there by then, in the pool; `then` when that is over."""
+        """Scan one segment after the other in the pool, skipping deleted ones; then call `then`."""
         log, segments = partition.log, partition.log.segments
         while waiting and segments[segments.number_of(waiting[0].base_offset)] is not waiting[0]:
             waiting.popleft()
@@ -158,14 +160,14 @@ class ReplicaRepair:
         try:
             scrub = SegmentScrub(descriptor.pin(), facts, IndexCheck((), (), _ignored))
         except OSError as error:
-            logger.warning("%s can't be looked through: %s", segment.path, error)
+            logger.warning("%s can't be scanned: %s", segment.path, error)
             self._look(partition, waiting, then)
             return
 
         def looked(_: object, error: BaseException | None) -> None:
             descriptor.unpin()
             if error is not None:
-                logger.warning("%s can't be looked through: %s", segment.path, error)
+                logger.warning("%s can't be scanned: %s", segment.path, error)
             else:
                 for damage in scrub.damages((partition.topic, partition.index)):
                     logger.error("%s is damaged, its %s", segment.path, damage)
@@ -174,53 +176,54 @@ class ReplicaRepair:
 
         self._context.pool.submit(lambda: scrub.run(MAX_LONG), looked)
 
-    # -- what follows --------------------------------------------------------------------------------------------------
+    # -- repair
+    # ---------------------------------------------------------------------------------------------------------
 
-    def go_on(self, partition: Partition) -> None:
-        """The state of a held partition is new, or something of it was found."""
+    def advance(self, partition: Partition) -> None:
+        """Take the next step for an isolated partition after a new state or finding."""
         replica = self._replicas[partition.topic_id, partition.index]
         state, context = partition.state, self._context
         if replica.timer is not None:
             replica.timer.cancel()
             replica.timer = None
-        if replica.mend is not None:
-            if partition.is_leader or replica.mend.leader_epoch != state.leader_epoch:
-                replica.mend.cancel()
+        if replica.repair is not None:
+            if partition.is_leader or replica.repair.leader_epoch != state.leader_epoch:
+                replica.repair.cancel()
         elif replica.looking or partition.offline:
             return
         elif partition.is_leader or context.node_id in state.isr:
             others = [member for member in state.isr if member != context.node_id and context.alive(member)]
             if others:
                 replica.is_alone = False
-                context.tell_lost(partition)
+                context.report_lost(partition)
             elif not replica.is_alone:
                 replica.is_alone = True
                 logger.error(
-                    "%r is damaged and no other replica of it is in sync: what is whole is served on, and it is mended "
-                    "once another one can lead",
+                    "%r is damaged and no other replica of it is in sync: undamaged records are still served, and the "
+                    "repair starts once another replica can lead",
                     partition,
                 )
             self._later(replica, ASK_AGAIN_S)
         elif replica.damages:
-            self._mend(replica)
+            self._repair(replica)
 
-    def _mend(self, replica: _Replica) -> None:
+    def _repair(self, replica: _Replica) -> None:
         partition, context = replica.partition, self._context
         address = context.address_of(partition.state.leader_id)
         if address is None:
             self._retry(replica, "it has no leader now")
             return
-        mended = tuple(replica.damages)
+        repaired = tuple(replica.damages)
         connection = context.peers.connect(*address)
         try:
-            replica.mend = SegmentRepair(
+            replica.repair = SegmentRepair(
                 partition,
-                min(damage.segment for damage in mended),
-                max(damage.last_offset for damage in mended),
+                min(damage.segment for damage in repaired),
+                max(damage.last_offset for damage in repaired),
                 compacted_in=context.logs if self._was_compacted(partition) else None,
                 connection=connection,
                 pool=context.pool,
-                ended=partial(self._ended, replica, mended),
+                ended=partial(self._ended, replica, repaired),
             )
         except (KafkaError, OSError) as error:
             connection.close()
@@ -230,19 +233,21 @@ class ReplicaRepair:
         cleaned = self._context.logs.cleaner_checkpoint.get((partition.topic, partition.index)) is not None
         return cleaned or partition.log.config.compacted
 
-    def _ended(self, replica: _Replica, mended: tuple[Damage, ...], reason: str) -> None:
-        replica.mend = None
+    def _ended(self, replica: _Replica, repaired: tuple[Damage, ...], reason: str) -> None:
+        replica.repair = None
         if not self._is_current(replica):
             return
         if replica.partition.log.failed:
-            logger.error("%r can't be mended: %s", replica.partition, reason)
+            logger.error("%r can't be repaired: %s", replica.partition, reason)
             replica.partition.mark_offline()
             return
         if reason:
             self._retry(replica, reason)
             return
-        logger.warning("%r is mended: segments from %d on came from the leader", replica.partition, mended[0].segment)
-        replica.damages = [damage for damage in replica.damages if damage not in mended]
+        logger.warning(
+            "%r is repaired: segments from %d on were fetched from the leader", replica.partition, repaired[0].segment
+        )
+        replica.damages = [damage for damage in replica.damages if damage not in repaired]
         replica.retry_s = FIRST_RETRY_S
         if not replica.damages:
             self._is_whole(replica)
@@ -251,10 +256,10 @@ class ReplicaRepair:
     def _is_whole(self, replica: _Replica) -> None:
         partition = replica.partition
         del self._replicas[partition.topic_id, partition.index]
-        self._context.tell_whole(partition)
+        self._context.report_whole(partition)
 
     def _retry(self, replica: _Replica, reason: str) -> None:
-        logger.info("%r is mended later: %s", replica.partition, reason)
+        logger.info("repair of %r is retried later: %s", replica.partition, reason)
         self._later(replica, replica.retry_s)
         replica.retry_s = min(replica.retry_s * 2, MOST_RETRY_S)
 
@@ -265,22 +270,23 @@ class ReplicaRepair:
     def _again(self, replica: _Replica) -> None:
         replica.timer = None
         if self._is_current(replica):
-            self.go_on(replica.partition)
+            self.advance(replica.partition)
 
     def _is_current(self, replica: _Replica) -> bool:
         partition = replica.partition
         return not self._stopped and self._replicas.get((partition.topic_id, partition.index)) is replica
 
-    # -- the end -------------------------------------------------------------------------------------------------------
+    # -- end of a replica
+    # -----------------------------------------------------------------------------------------------
 
     def forget(self, key: Key) -> None:
-        """The replica is no longer here."""
+        """Drop the repair: this broker no longer has the replica."""
         replica = self._replicas.pop(key, None)
         if replica is not None:
             self._let_go(replica)
 
     def stop(self) -> None:
-        """Mend nothing any more: the next start looks through what the metadata has in `LOST_UUID`."""
+        """Repair nothing more: the next start scans replicas that the metadata has in `LOST_UUID`."""
         self._stopped = True
         for replica in self._replicas.values():
             self._let_go(replica)
@@ -289,8 +295,8 @@ class ReplicaRepair:
     def _let_go(replica: _Replica) -> None:
         if replica.timer is not None:
             replica.timer.cancel()
-        if replica.mend is not None:
-            replica.mend.cancel()
+        if replica.repair is not None:
+            replica.repair.cancel()
 
 
 def _covers(known: Damage, damage: Damage) -> bool:
@@ -302,4 +308,4 @@ def _covers(known: Damage, damage: Damage) -> bool:
 
 
 def _ignored(problem: str) -> None:
-    """Of no index anything is asked here."""
+    """Ignore problems of indexes, which this scan does not check."""

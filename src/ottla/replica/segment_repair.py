@@ -1,17 +1,16 @@
-"""One try to mend a replica: segments with damage are fetched anew from the leader and take the place of the old ones.
+"""One repair attempt of a replica: damaged segments are fetched again from the leader and replace the old ones.
 
-The leader is asked as a consumer asks, so that it learns nothing of this replica's progress, which is out of the ISR
-and fetches nothing else meanwhile; what it gives is committed. Whole segments are fetched, since where a damaged one
-goes on is not known. Of a log that was compacted that is all of them: two replicas drop their records and tombstones at
-different times, so a part of the one beside a part of the other could bring back what was deleted. The cleaner begins
-there from the start then, and knows so before the log is another.
+The replica fetches like a consumer, so that the leader learns nothing about its progress. It is out of the ISR and
+fetches nothing else meanwhile, and receives only committed records. Whole segments are fetched, since the end of a
+damaged range is unknown. For a log that was compacted that means all segments: two replicas drop their records and
+tombstones at different times, so a mix of both could resurrect deleted keys. The cleaner then restarts there from the
+beginning, and its checkpoint is reset before the log changes.
 
-The steps of the swap are those of the cleaner (`storage.log.swap`): a crash before the first sync leaves the log as
-it was, one behind it has the next start finish the swap. What the leader's log does not have any more (retention,
-DeleteRecords) is not there afterwards either. What lies above the leader's high watermark is cut, and fetched as ever.
+The swap has the steps of the cleaner's (`storage.log.swap`): a crash before the first sync leaves the log unchanged,
+a crash after it makes the next start complete the swap. Records that the leader's log no longer has (retention,
+DeleteRecords) are dropped. Records above the leader's high watermark are truncated and fetched normally.
 
-Left out: when to mend and when to try again (`replica.replica_repair`), writing the files
-(`storage.repair.replacement`).
+Scheduling of repairs is in `replica.replica_repair`, writing the files in `storage.repair.replacement`.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ from ottla.storage.segment.transactions import CompletedTransaction
 FETCH_BYTES = 4 * 1024 * 1024
 TIMEOUT_S = 30.0
 
-MendEnded = Callable[[str], None]
-"""Told once how a try ended: an empty string when the log is whole, else why it is not."""
+RepairEnded = Callable[[str], None]
+"""Called once at the end of an attempt: with an empty string if the log is repaired, else with the reason."""
 
 
 class SegmentRepair:
-    """See the module. Owned by the loop; what blocks runs in the pool."""
+    """One repair attempt. Owned by the loop; blocking work runs in the pool."""
 
     __slots__ = (
         "_cleaning",
@@ -75,12 +74,12 @@ class SegmentRepair:
         compacted_in: LogManager | None,
         connection: PeerConnection,
         pool: BlockingPool,
-        ended: MendEnded,
+        ended: RepairEnded,
     ) -> None:
-        """Begin with the segments from `first_offset` to `last_offset`, all where the log was ever compacted.
+        """Repair the segments from `first_offset` to `last_offset`, or all if the log was ever compacted.
 
-        `compacted_in` are the logs that have it then; None where it never was. Raises KafkaError where the log can't be
-        worked at now.
+        `compacted_in` are the logs with its cleaner entry then; None if it was never compacted. Raises KafkaError if
+        the log is busy.
         """
         was_compacted = compacted_in is not None
         self._logs = compacted_in
@@ -108,7 +107,7 @@ class SegmentRepair:
         self._ask_start()
 
     def _aborted(self, sources: list[Source]) -> list[CompletedTransaction]:
-        """What the transaction indexes say, which were written when the batches came."""
+        """Completed transactions of the transaction indexes, which were written at the append."""
         try:
             return aborted_transactions(self._log.folder, [source.base_offset for source in sources])
         except (OSError, IndexCorruption):
@@ -116,7 +115,7 @@ class SegmentRepair:
             return []
 
     def cancel(self) -> None:
-        """Leave the log as it is; `ended` is told when nothing of it is at work any more."""
+        """Leave the log unchanged; `ended` is called when no work for it is left."""
         self._connection.close()
 
     # -- fetching ----------------------------------------------------------------------------------------------------
@@ -131,7 +130,7 @@ class SegmentRepair:
         def answered(response: ListOffsetsResponse | None, error: BaseException | None) -> None:
             answer = None if response is None else response.topics[0].partitions[0]
             if answer is None or answer.error_code != ErrorCode.NONE:
-                self._end(f"the leader does not say where its log begins: {_why(error, answer)}")
+                self._end(f"the leader did not return its log start offset: {_why(error, answer)}")
             else:
                 self._start_offset = answer.offset
                 self._fetch(max(answer.offset, self._replacement.next_offset))
@@ -139,7 +138,7 @@ class SegmentRepair:
         send_message(self._connection, request, answered, TIMEOUT_S)
 
     def _fetch(self, offset: int) -> None:
-        """The rest from `offset` on; a leader whose log begins behind all of it has nothing to give."""
+        """Fetch the rest from `offset` on; a leader with a log that starts behind all of it has no records for it."""
         if offset >= self._replacement.end_offset:
             self._complete()
             return
@@ -160,7 +159,7 @@ class SegmentRepair:
         def answered(response: FetchResponse | None, error: BaseException | None) -> None:
             data = response.responses[0].partitions[0] if response is not None and response.responses else None
             if data is None or data.error_code != ErrorCode.NONE:
-                self._end(f"the leader gives nothing: {_why(error, data)}")
+                self._end(f"the leader returned no records: {_why(error, data)}")
             else:
                 self._take(offset, data)
 
@@ -170,13 +169,13 @@ class SegmentRepair:
         replacement = self._replacement
         if not data.records:
             if data.high_watermark < min(replacement.end_offset, self._partition.high_watermark):
-                self._end("the leader does not know yet how far its log is committed")
+                self._end("the leader does not know its high watermark yet")
                 return
             if data.high_watermark < replacement.end_offset:
                 self._cut_offset = offset
             self._fetch(replacement.end_offset)
             return
-        records = bytes(data.records)  # which is good during this call only
+        records = bytes(data.records)  # the view is valid during this call only
 
         def written(_: None) -> None:
             if replacement.next_offset <= offset:
@@ -198,7 +197,7 @@ class SegmentRepair:
         self._in_pool(complete, self._stage)
 
     def _permit_gaps(self, logs: LogManager) -> list[Callable[[], object]]:
-        """What has to be written before the log has the leader's gaps. Only then does a start believe them."""
+        """Writes that must precede a log with the leader's gaps: only with them does a start accept the gaps."""
         key, checkpoint = (self._partition.topic, self._partition.index), logs.cleaner_checkpoint
         checkpoint.put(key, self._log.log_start_offset)
         due, points = checkpoint.due(), logs.before_gaps(key, self._replacement.end_offset)
@@ -227,7 +226,7 @@ class SegmentRepair:
                 bases = set(group.outputs)
                 log.aborted.rebuild([segment for segment in log.segments if segment.base_offset in bases])
             if cut_offset is not None:
-                # In the same turn: what was taken in ends there, and nobody may find the log to be longer.
+                # In the same tick: the received records end there, and no reader may find the log to be longer.
                 self._partition.truncate_to(cut_offset)
 
         settle = self._end if cut_offset is not None else lambda: self._sync(self._settle)
@@ -250,9 +249,9 @@ class SegmentRepair:
         self._pool.submit(work, done)
 
     def _on_log(self, act: Callable[[], None], then: Callable[[], None]) -> None:
-        """`act` unless the log was cut or closed meanwhile, or this was cancelled."""
+        """Run `act` unless the log was truncated or closed meanwhile, or this was cancelled."""
         if self._cleaning.is_over or self._connection.failed:
-            self._end("the log is another by now")
+            self._end("the log has changed meanwhile")
             return
         try:
             act()
@@ -262,7 +261,7 @@ class SegmentRepair:
         then()
 
     def _end(self, reason: str = "") -> None:
-        """`reason` is why the log is not whole, if it is not."""
+        """End the attempt; `reason` is why the log is not repaired, empty on success."""
         self._connection.close()
         if self._log.cleaning is self._cleaning:
             try:
@@ -273,7 +272,7 @@ class SegmentRepair:
 
 
 def _sources(log: Log, first_offset: int, last_offset: int, *, everything: bool) -> list[Source]:
-    """The segments of a range, none of which is appended to any more. Raises KafkaError."""
+    """Return the inactive segments of a range. Raises KafkaError."""
     if everything or last_offset >= log.active_segment.base_offset:
         log.roll()
     sources = [

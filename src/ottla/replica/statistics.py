@@ -1,4 +1,4 @@
-"""What replication counts on one broker, under the names of Kafka's dashboards."""
+"""Replication counters of one broker, under the names of Kafka's dashboards."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ _MANAGER = "kafka_server_replicamanager_"
 
 
 class ReplicationStatistics:
-    """Changes of ISRs that the leaders of this broker asked for, and truncations of its followers."""
+    """ISR changes requested by the leaders of this broker, and truncations of its followers."""
 
     __slots__ = ("committed_truncations", "failed_isr_updates", "isr_expands", "isr_shrinks")
 
     def __init__(self, registry: MetricsRegistry) -> None:
-        self.isr_shrinks = registry.counter(f"{_MANAGER}isrshrinks_total", "ISRs of this broker's that became smaller.")
-        self.isr_expands = registry.counter(f"{_MANAGER}isrexpands_total", "ISRs of this broker's that became larger.")
+        self.isr_shrinks = registry.counter(f"{_MANAGER}isrshrinks_total", "ISR shrinks of this broker's partitions.")
+        self.isr_expands = registry.counter(
+            f"{_MANAGER}isrexpands_total", "ISR expansions of this broker's partitions."
+        )
         self.failed_isr_updates = registry.counter(
-            f"{_MANAGER}failedisrupdates_total", "Changes of an ISR that the controller refused."
+            f"{_MANAGER}failedisrupdates_total", "ISR changes that the controller rejected."
         )
         self.committed_truncations = registry.counter(
             "ottla_replica_committed_truncations_total",

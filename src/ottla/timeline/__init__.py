@@ -1,4 +1,4 @@
-"""State that can go back to an earlier log offset, and be read as of one."""
+"""State that can revert to an earlier log offset, and be read as of one."""
 
 from ottla.timeline.registry import Snapshot, SnapshotRegistry
 from ottla.timeline.timeline_dict import TimelineDict

@@ -1,15 +1,15 @@
 """Snapshots of all timeline objects of one state machine, named by log offsets.
 
-A snapshot of offset N is the state after every record below N. Taking one costs nothing: the objects keep their current
-state as plain Python values, and a snapshot only collects, for each object that changes afterwards, what the changed
-entries held before (a delta). So current reads cost what a dict costs, an entry that does not change costs no extra
-byte, and a state machine whose log is always committed has one snapshot with an almost empty delta.
+A snapshot of offset N is the state after every record below N. Creating one costs nothing: the objects store their
+current state as plain Python values, and a snapshot only collects, for each object that changes afterwards, the
+previous values of changed entries (a delta). So current reads cost as much as a dict, an unchanged entry costs no extra
+byte, and a state machine with a log that is always committed has one snapshot with an almost empty delta.
 
-To read as of N, the deltas of N and of all later snapshots are consulted, oldest first. To go back to N they are
+To read as of N, the deltas of N and of all later snapshots are consulted, oldest first. To revert to N they are
 applied, newest first.
 
 Invariants: offsets of the snapshots rise strictly; changes are recorded in the newest snapshot only; the delta of an
-entry is recorded at its first change after that snapshot. Left out: any relation to a log or to time.
+entry is recorded at its first change after that snapshot. The registry knows nothing of logs or time.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from ottla.common.errors import InvariantError
 
 
 class Revertible(Protocol):
-    """A timeline object, as the registry sees it."""
+    """Interface of a timeline object for the registry."""
 
     def revert(self, delta: Any) -> None:
-        """Put back what `delta`, made by this object, holds; records nothing."""
+        """Restore the values in `delta`, which this object created; records nothing."""
         ...
 
 
 class Snapshot:
-    """The state as of `offset`, as differences to what came later."""
+    """State as of `offset`, as differences to later states."""
 
     __slots__ = ("deltas", "offset")
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
         self.deltas: dict[int, tuple[Revertible, Any]] = {}
-        """By identity of the object, which is kept alive here: it may be gone from the current state."""
+        """By identity of the object, which is referenced here: it may be removed from the current state."""
 
     def __repr__(self) -> str:
         return f"Snapshot(offset={self.offset}, objects={len(self.deltas)})"
 
 
 class SnapshotRegistry:
-    """Owner of the snapshots. Timeline objects are made with it and belong to it."""
+    """Owner of the snapshots. Timeline objects are created with it and belong to it."""
 
     __slots__ = ("_snapshots", "latest")
 
     def __init__(self) -> None:
         self._snapshots: list[Snapshot] = []
         self.latest: Snapshot | None = None
-        """Where changes are recorded; None before the first snapshot, then changes can't be reverted."""
+        """Delta of the newest snapshot; None before the first one, when changes can't be reverted."""
 
     def offsets(self) -> list[int]:
         """Offsets of all snapshots, ascending."""
         return [snapshot.offset for snapshot in self._snapshots]
 
     def snapshot(self, offset: int) -> None:
-        """Remember the current state as that of `offset`; nothing to do when the newest snapshot has that offset.
+        """Create a snapshot of the current state at `offset`, unless the newest one has that offset.
 
         Raises InvariantError below the newest snapshot.
         """
@@ -71,7 +71,7 @@ class SnapshotRegistry:
         self._snapshots.append(self.latest)
 
     def revert_to(self, offset: int) -> None:
-        """Make the state of `offset` the current one and forget later snapshots. Raises InvariantError if unknown."""
+        """Revert to the state of `offset` and drop later snapshots. Raises InvariantError if unknown."""
         start = self._index(offset)
         for snapshot in reversed(self._snapshots[start:]):
             for owner, delta in snapshot.deltas.values():
@@ -81,7 +81,7 @@ class SnapshotRegistry:
         self.latest.deltas = {}
 
     def delete_up_to(self, offset: int) -> None:
-        """Forget snapshots below `offset`: the state can't go back there any more."""
+        """Drop snapshots below `offset`: the state can't revert to them any more."""
         snapshots = self._snapshots
         count = 0
         while count < len(snapshots) and snapshots[count].offset < offset:
@@ -92,14 +92,14 @@ class SnapshotRegistry:
                 self.latest = None
 
     def floor(self, offset: int) -> int | None:
-        """The greatest snapshot offset that is not above `offset`, None when there is none."""
+        """Return the greatest snapshot offset that is not above `offset`, or None."""
         for snapshot in reversed(self._snapshots):
             if snapshot.offset <= offset:
                 return snapshot.offset
         return None
 
     def since(self, offset: int) -> Sequence[Snapshot]:
-        """The snapshot of `offset` and all later ones, ascending. Raises InvariantError if unknown."""
+        """Return the snapshot of `offset` and all later ones, ascending. Raises InvariantError if unknown."""
         snapshots = self._snapshots
         if snapshots and snapshots[0].offset == offset:
             return snapshots
@@ -109,4 +109,4 @@ class SnapshotRegistry:
         for index in range(len(self._snapshots) - 1, -1, -1):
             if self._snapshots[index].offset == offset:
                 return index
-        raise InvariantError(f"there is no snapshot of offset {offset}, only of {self.offsets()}")
+        raise InvariantError(f"no snapshot of offset {offset}, only of {self.offsets()}")

@@ -1,10 +1,10 @@
-"""A dict that goes back with its registry and can be read as of an offset.
+"""A dict that reverts with its registry and can be read as of an offset.
 
-It is a dict: current reads run at C speed and cost no memory beyond it. Writes note the old value in the newest
+It is a dict: current reads run at C speed and cost no memory beyond it. Writes record the old value in the newest
 snapshot, once for each key and snapshot.
 
-Invariant: every method that changes entries notes them first. Iteration follows insertion, as in any dict; an entry
-that a revert brings back goes to the end, so nothing that reaches the wire, the log or a decision may depend on the
+Invariant: every method that changes entries records them first. Iteration follows insertion, as in any dict; an entry
+restored by a revert is moved to the end, so nothing that reaches the wire, the log or a decision may depend on the
 order without sorting. Values are not copied: one that is itself mutable must be timeline state too, or be replaced
 instead of changed.
 """
@@ -22,7 +22,7 @@ D = TypeVar("D")
 
 
 class _Absent:
-    """Stands for "had no entry" in a delta."""
+    """Marks "had no entry" in a delta."""
 
     __slots__ = ()
 
@@ -43,7 +43,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
     # --- current state: changes ------------------------------------------------------------------------------------
 
     def __setitem__(self, key: K, value: V) -> None:
-        # What `_note` does, once more: this is called for every offset that is committed or loaded.
+        # The code of `_note`, inlined: this is called for every offset that is committed or loaded.
         snapshot = self._registry.latest
         if snapshot is not None:
             entry = snapshot.deltas.get(id(self))
@@ -60,7 +60,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
         dict.__delitem__(self, key)
 
     def pop(self, key: K, default: Any = _MISSING) -> Any:
-        """As for a dict."""
+        """See `dict.pop`."""
         if key not in self:
             if default is _MISSING:
                 raise KeyError(key)
@@ -69,13 +69,13 @@ class TimelineDict(dict[K, V], Generic[K, V]):
         return dict.pop(self, key)
 
     def popitem(self) -> tuple[K, V]:
-        """Take the last entry; raises KeyError when there is none."""
+        """Remove the last entry; raises KeyError if there is none."""
         for key in reversed(self):
             return key, self.pop(key)
         raise KeyError("the dict is empty")
 
     def setdefault(self, key: K, default: V) -> V:
-        """As for a dict, but a default is always given."""
+        """See `dict.setdefault`; the default is required."""
         if key not in self:
             self[key] = default
         return self[key]
@@ -90,7 +90,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
         return self
 
     def clear(self) -> None:
-        """Remove all entries; takes time by their number where a snapshot has to remember them."""
+        """Remove all entries; takes time proportional to their number if a snapshot has to record them."""
         if self._registry.latest is not None:
             for key in self:
                 self._note(key)
@@ -100,7 +100,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
     # All raise InvariantError unless the registry has a snapshot of exactly that offset.
 
     def get_at(self, key: K, offset: int, default: D | None = None) -> V | D | None:
-        """The value that `key` had at `offset`."""
+        """Return the value that `key` had at `offset`."""
         own = id(self)
         for snapshot in self._registry.since(offset):
             entry = snapshot.deltas.get(own)
@@ -144,7 +144,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
             entry[1][key] = self.get(key, _ABSENT)
 
     def _overlay(self, offset: int) -> dict[K, V]:
-        """What differs from the current state: values (or _ABSENT) as of `offset`."""
+        """Return the differences to the current state: values (or _ABSENT) as of `offset`."""
         own = id(self)
         overlay: dict[K, V] = {}
         for snapshot in reversed(self._registry.since(offset)):

@@ -18,7 +18,7 @@ class TimelineValue(Generic[V]):
     __slots__ = ("_registry", "_value")
 
     def __init__(self, registry: SnapshotRegistry, initial: V) -> None:
-        """`initial` is also what is read as of offsets before this object was made."""
+        """`initial` is also the value as of offsets before this object was created."""
         self._registry = registry
         self._value = initial
 

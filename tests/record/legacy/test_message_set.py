@@ -1,4 +1,4 @@
-"""Message formats v0 and v1: what kafka-python writes is read and the other way round, and hostile sets are refused."""
+"""Message formats v0 and v1: exchange with kafka-python in both directions, and rejection of hostile sets."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def down(data, magic, first_offset=0, max_bytes=1 << 20):
 @pytest.mark.parametrize("codec", CODECS)
 @given(rows=MESSAGES, base=st.integers(0, 2**50))
 @settings(max_examples=25, deadline=None)
-def test_what_is_written_is_read(magic, codec, rows, base):
+def test_written_message_set_is_read_back(magic, codec, rows, base):
     messages = [
         Message(base + 2 * i, time if magic else NO_TIMESTAMP, key, value) for i, (time, key, value) in enumerate(rows)
     ]
@@ -78,7 +78,7 @@ def test_what_is_written_is_read(magic, codec, rows, base):
 @pytest.mark.parametrize("codec", [NONE, GZIP])
 @given(rows=MESSAGES)
 @settings(max_examples=25, deadline=None)
-def test_kafka_python_reads_what_is_written(magic, codec, rows):
+def test_kafka_python_reads_written_message_sets(magic, codec, rows):
     messages = [Message(7 + i, time, key, value) for i, (time, key, value) in enumerate(rows)]
     data = written(messages, magic, codec)
     theirs = [
@@ -93,7 +93,7 @@ def test_kafka_python_reads_what_is_written(magic, codec, rows):
 @pytest.mark.parametrize("codec", [NONE, GZIP])
 @given(rows=MESSAGES)
 @settings(max_examples=25, deadline=None)
-def test_what_kafka_python_writes_becomes_a_batch(magic, codec, rows):
+def test_kafka_python_message_set_becomes_batch(magic, codec, rows):
     builder = LegacyRecordBatchBuilder(magic, codec, 1 << 20)
     for offset, (time, key, value) in enumerate(rows):
         builder.append(offset, time, key, value)
@@ -133,7 +133,7 @@ def test_a_wrapper_with_the_brokers_time_gives_it_to_all():
 
 
 def test_relative_offsets_count_back_from_the_wrapper():
-    """Also with gaps, as compaction leaves them."""
+    """Also with gaps of compaction."""
     inner = written([Message(o, 1, None, b"x") for o in (0, 3, 7)], 1, NONE)
     out = bytearray()
     append_message(out, 1, SNAPPY, 107, 1, None, compress(SNAPPY, inner))
@@ -147,7 +147,7 @@ def test_a_producers_wrapper_without_an_offset_is_read():
     assert [m.offset for m in read(out)] == [0, 1]
 
 
-def test_v0_has_the_wrong_checksum_in_its_lz4_frames_and_reads_both():
+def test_v0_writes_wrong_lz4_checksum_and_reads_both():
     right = compress(LZ4, b"page view" * 100)
     wrong = with_wrong_checksum(right)
     with pytest.raises(KafkaError):
@@ -170,7 +170,7 @@ def test_xerial_and_raw_snappy_are_read():
         assert [m.value for m in read(out)] == [b"x" * 100]
 
 
-def test_markers_drop_out_and_aborted_records_stay():
+def test_conversion_drops_markers_but_not_aborted_records():
     data = bytes(
         build_batch([RecordData(1, None, b"a")], base_offset=0, producer_id=1, producer_epoch=0, base_sequence=0,
                     is_transactional=True)
@@ -185,7 +185,7 @@ def test_markers_drop_out_and_aborted_records_stay():
     assert (only.data, only.next_offset) == (b"", 2)
 
 
-def test_zstd_cannot_be_converted_and_what_precedes_it_is_given():
+def test_zstd_is_not_converted_but_earlier_batches_are():
     plain = bytes(build_batch([RecordData(1, None, b"a")]))
     zstd = bytes(build_batch([RecordData(1, None, b"b")], base_offset=1, compression="zstd"))
     with pytest.raises(KafkaError) as caught:
@@ -201,13 +201,13 @@ def test_records_before_the_offset_come_only_within_a_wrapper():
     assert [m.offset for m in read(down(build_batch(records, compression="gzip"), 1, 2).data)] == [0, 1, 2, 3]
 
 
-def test_a_conversion_stops_at_its_bound_after_one_batch_at_least():
+def test_conversion_stops_at_limit_after_at_least_one_batch():
     batches = b"".join(bytes(build_batch([RecordData(1, None, b"x" * 50)], base_offset=i)) for i in range(5))
     assert [m.offset for m in read(down(batches, 1, 0, 1).data)] == [0]
     assert [m.offset for m in read(down(batches, 1, 0, 150).data)] == [0, 1]
 
 
-def test_a_batch_that_is_cut_short_is_left_out():
+def test_incomplete_batch_is_ignored():
     batches = bytes(build_batch([RecordData(1, None, b"x")])) + bytes(build_batch([RecordData(1)], base_offset=1))
     assert [m.offset for m in read(down(batches[:-3], 0).data)] == [0]
     old = written([Message(0, 1, None, b"a"), Message(1, 1, None, b"b")], 1, NONE)

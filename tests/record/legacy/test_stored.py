@@ -1,4 +1,4 @@
-"""Logs that mix formats v0, v1 and v2: each entry is found by headers, and all records come out as batches."""
+"""Logs that mix formats v0, v1 and v2: entries are found by headers, and all records are returned as batches."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CHUNKS = st.lists(
 
 
 class File:
-    """What a scan reads from."""
+    """Source of a scan."""
 
     def __init__(self, data):
         self._data = data
@@ -96,7 +96,7 @@ def test_any_mix_is_read_by_headers_and_by_records(chunks):
 
 @given(CHUNKS, st.integers(1, 100))
 @settings(max_examples=100, deadline=None)
-def test_what_is_cut_short_is_left_out(chunks, missing):
+def test_incomplete_message_is_ignored(chunks, missing):
     data, _, lasts = stored(chunks)
     ends = [at + size for at, size, _, _ in OutlineScan(File(data), 0, len(data))]
     cut = max(0, len(data) - missing)
@@ -112,7 +112,7 @@ def test_what_is_cut_short_is_left_out(chunks, missing):
 
 @given(st.binary(max_size=120), st.integers(0, 1))
 @settings(max_examples=200, deadline=None)
-def test_nonsense_is_refused(noise, magic):
+def test_invalid_bytes_are_rejected(noise, magic):
     data = noise[:16] + bytes([magic]) + noise[16:]
     header_of_any(data, 0)
     list(OutlineScan(File(data), 0, len(data)))
@@ -137,7 +137,7 @@ def test_offsets_that_go_back_within_a_wrapper_are_refused():
     ],
 )
 def test_a_wrapper_may_hold_messages_of_the_other_format(magic, time_bit, offsets, times):
-    """KAFKA-4298, as Apache Kafka reads it: the wrapper says what offsets are, each message what its time is."""
+    """KAFKA-4298, as in Apache Kafka: the wrapper defines the offsets, each message its timestamp."""
     inner, out = bytearray(), bytearray()
     append_message(inner, 0, 0, offsets[0], NO_TIMESTAMP, b"k", b"v0")
     append_message(inner, 1, time_bit, offsets[1], 70, b"l", b"v1")
@@ -155,7 +155,7 @@ def test_a_wrapper_may_hold_messages_of_the_other_format(magic, time_bit, offset
     base_offset, keys, _ = view.index_records(unpack_by_default)
     assert (base_offset, keys) == (40, b"kl")
     cleaned = view.with_records([0], unpack_by_default)
-    assert {inner.magic for inner in wrapped(cleaned)} == {magic}, "the cleaner mends it"
+    assert {inner.magic for inner in wrapped(cleaned)} == {magic}, "the cleaner unifies the format"
     assert [message.offset for message in messages_of(MessageView(cleaned).entry())] == [40]
     with pytest.raises(KafkaError, match="LogAppendTime" if time_bit else "holds one of format"):
         batch_of_message_set(memoryview(out), 0, len(out), unpack_by_default)

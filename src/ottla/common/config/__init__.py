@@ -1,1 +1,1 @@
-"""Settings: their tables, types, bounds and parsing. What a setting does is in the package that reads it."""
+"""Settings: tables, types, bounds and parsing. The package that reads a setting defines its effect."""

@@ -1,11 +1,11 @@
 """`BrokerConfig`: the broker's settings, validated, with the layers they came from.
 
 Layers, best first: dynamic for this broker, dynamic for the cluster (both from the metadata log), static (file and
-command line), default. A `BrokerConfig` never changes: dynamic updates make a new one by `with_dynamic`, and the
+command line), default. A `BrokerConfig` never changes: dynamic updates create a new one with `with_dynamic`, and the
 settings that shape the process (identity, listeners, directories) come from the static layer only.
 
-What is wrong in a static setting is the operator's mistake: OperatorError names the setting and the way out. What is
-wrong in a dynamic one is the client's: KafkaError INVALID_REQUEST, as Apache Kafka answers.
+An invalid static setting is an operator error: OperatorError names the setting and the fix. An invalid dynamic setting
+is a client error: KafkaError INVALID_REQUEST, as in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ from ottla.common.platform.endpoint import Endpoint, ListenerInfo
 from ottla.common.suggestion import did_you_mean
 
 METRICS_LISTENER = "METRICS"
-"""Names the endpoint of metrics in the settings of listeners."""
+"""Listener name of the metrics endpoint in listener settings."""
 MAX_REPORTED = 100
-"""Stored lockouts that are remembered as logged."""
+"""Stored lockouts that are remembered as logged; more of them reset the memory."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _WILDCARDS = ("", "0.0.0.0", "::")
 
@@ -98,7 +98,7 @@ class BrokerConfig:
         dynamic_default: Mapping[str, str] | None = None,
         dynamic_broker: Mapping[str, str] | None = None,
     ) -> None:
-        """From settings that are known to be valid; everybody else calls `parse`."""
+        """Build the config from validated settings; use `parse` for unvalidated ones."""
         self._static = dict(static)
         self._ignored: frozenset[str] = frozenset()
         self._reported: set[tuple[str, str]] = set()
@@ -124,9 +124,9 @@ class BrokerConfig:
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
-        """The config of a `server.properties`, and one warning for each setting without effect.
+        """Parse a `server.properties`; returns the config and one warning for each setting without effect.
 
-        Raises OperatorError, which names the setting, for a bad value, for a contradiction, and for a security setting
+        Raises OperatorError with the name of the setting for an invalid value, a contradiction, or a security setting
         that is not implemented.
         """
         known: dict[str, str] = {}
@@ -162,13 +162,13 @@ class BrokerConfig:
         if config.on_zookeeper:
             _check_zookeeper(config, known)
         elif config.get_str(ZOOKEEPER_CONNECT) and not config.leads_migration:
-            warnings.append(f"{ZOOKEEPER_CONNECT} has no effect: process.roles says that this node has a quorum")
+            warnings.append(f"{ZOOKEEPER_CONNECT} has no effect: process.roles is set, so the metadata is in a quorum")
         _check_roles(config)
         _check_group_timeouts(config)
         _check_authorizer(config, known)
         spoken = (*config.spoken_listeners, config.metrics_listener)
         if not any(listener.security_protocol != "PLAINTEXT" for listener in spoken):
-            warnings.extend(f"{name} has no effect: no listener speaks TLS or SASL" for name in of_listeners)
+            warnings.extend(f"{name} has no effect: no listener uses TLS or SASL" for name in of_listeners)
         if not (config.clustered or config.migrating_broker):
             warnings.extend(
                 f"listener {endpoint.listener_name} is not opened: the only controller is in this process"
@@ -179,11 +179,11 @@ class BrokerConfig:
     def with_dynamic(
         self, default: Mapping[str, str], broker: Mapping[str, str], *, report: bool = True
     ) -> BrokerConfig:
-        """The same static settings under the dynamic ones of the cluster and of this broker.
+        """Return the same static settings combined with the dynamic ones of the cluster and of this broker.
 
-        Fixed names are dropped: a metadata log of Apache Kafka may hold settings that have no effect here. A stored
-        value that shuts out all clients is ignored, so that the operator can remove it, which is logged; not so for
-        settings that are only proposed, without `report`.
+        Read-only names are dropped: a metadata log of Apache Kafka may contain settings without effect here. A stored
+        value that blocks all clients is ignored and logged, so that the operator can remove it; without `report` (for
+        proposed settings) it is not logged.
         """
         defaults, own = _only_dynamic(default), _only_dynamic(broker)
         for layer in (defaults, own):
@@ -200,26 +200,26 @@ class BrokerConfig:
         return result
 
     def _report(self, name: str, text: str) -> None:
-        """Log a stored lockout, once for each value: settings are put together at every change of metadata."""
+        """Log a stored lockout once for each value: the config is rebuilt at every metadata change."""
         if (name, text) not in self._reported:
             if len(self._reported) >= MAX_REPORTED:
                 self._reported.clear()
             self._reported.add((name, text))
-            logger.error("%s=%s is ignored, since no client could connect: remove the setting", name, text)
+            logger.error("%s=%s is ignored because no client could connect: remove the setting", name, text)
 
     def ignoring(self, names: frozenset[str]) -> BrokerConfig:
-        """The same settings, for which `with_dynamic` leaves out these names (`ottla config recover`)."""
+        """Return the same settings, with these names excluded in `with_dynamic` (`ottla config recover`)."""
         result = BrokerConfig(self._static, self._dynamic_default, self._dynamic_broker)
         result._ignored = names
         return result
 
     @property
     def ignores_quotas(self) -> bool:
-        """Whether no client is limited, whatever the metadata has."""
+        """Return whether client quotas are disabled, regardless of the metadata."""
         return is_ignored(QUOTAS, self._ignored)
 
     def get(self, name: str) -> ConfigValue:
-        """The effective value; raises KeyError for a name that is not in the table."""
+        """Return the effective value; raises KeyError for an unknown name."""
         return self._values[name]
 
     def get_int(self, name: str) -> int:
@@ -247,7 +247,7 @@ class BrokerConfig:
         return value
 
     def get_list(self, name: str) -> tuple[str, ...]:
-        """Empty when not set."""
+        """Return the list, empty if not set."""
         value = self._values[name]
         if value is None:
             return ()
@@ -256,7 +256,7 @@ class BrokerConfig:
         return value
 
     def is_set(self, name: str) -> bool:
-        """Whether somebody gave this setting a value, be it the default's."""
+        """Return whether any layer sets this setting, even to its default value."""
         return any(name in layer for layer in (self._static, self._dynamic_default, self._dynamic_broker))
 
     @property
@@ -269,14 +269,16 @@ class BrokerConfig:
 
     @property
     def controller_listener(self) -> ListenerInfo:
-        """Where other nodes reach a controller, be it this one. Raises OperatorError where it has no protocol."""
+        """Listener on which nodes connect to a controller, including this one. Raises OperatorError without a
+        protocol.
+        """
         for name in self.controller_listener_names:
             return ListenerInfo(name, protocol_of("controller.listener.names", name, _security_protocols(self)))
         return ListenerInfo("CONTROLLER", "PLAINTEXT")
 
     @property
     def metrics_listener(self) -> ListenerInfo:
-        """How the endpoint of metrics is spoken to: as the map says of METRICS, else plainly. Raises OperatorError."""
+        """Listener of the metrics endpoint: the protocol mapped to METRICS, else PLAINTEXT. Raises OperatorError."""
         protocol = _security_protocols(self).get(METRICS_LISTENER, "PLAINTEXT")
         if protocol not in ("PLAINTEXT", "SSL"):
             raise OperatorError(
@@ -286,7 +288,7 @@ class BrokerConfig:
         return ListenerInfo(METRICS_LISTENER, protocol)
 
     def of_listener(self, listener_name: str, setting: str, mechanism: str = "") -> ConfigValue:
-        """What a setting of `LISTENER_CONFIGS` is for one listener, and for one mechanism of SASL there."""
+        """Return a setting of `LISTENER_CONFIGS` for one listener, and for one SASL mechanism of it."""
         text = self._of_listeners.get(of_listener(listener_name, setting))
         if mechanism:
             text = self._of_listeners.get(of_listener(listener_name, setting, mechanism), text)
@@ -294,7 +296,7 @@ class BrokerConfig:
 
     @property
     def connection_rates(self) -> dict[str, int]:
-        """New connections a second of the listeners that have a limit of their own."""
+        """New connections per second of the listeners with their own limit."""
         texts = {
             each.listener_name: self._of_listeners.get(of_listener(each.listener_name, CONNECTION_RATE))
             for each in self.listeners
@@ -303,7 +305,7 @@ class BrokerConfig:
 
     @property
     def spoken_listeners(self) -> tuple[ListenerInfo, ...]:
-        """Those that this node opens, and that of the controllers, which it connects to. Raises OperatorError."""
+        """Listeners that this node opens, and the controller listener that it connects to. Raises OperatorError."""
         opened = (*self.listeners, *(self.controller_listeners if self.clustered else ()))
         controller = self.controller_listener
         connects = self.clustered or self.migrating_broker
@@ -311,7 +313,7 @@ class BrokerConfig:
 
     @property
     def inter_broker_listener(self) -> str:
-        """The name of the listener where brokers reach one another; of a node that is no broker, nobody's."""
+        """Name of the listener for connections between brokers; empty on a node without the broker role."""
         name = self.get_str("inter.broker.listener.name")
         if name:
             return name.upper()
@@ -321,12 +323,12 @@ class BrokerConfig:
 
     @property
     def is_broker(self) -> bool:
-        """Whether this node holds partitions and serves clients."""
+        """Return whether this node has the broker role: it stores partitions and serves clients."""
         return "broker" in self._roles
 
     @property
     def is_controller(self) -> bool:
-        """Whether this node may vote and decide."""
+        """Return whether this node has the controller role: it may vote and become the active controller."""
         return "controller" in self._roles
 
     @property
@@ -337,24 +339,26 @@ class BrokerConfig:
 
     @property
     def on_zookeeper(self) -> bool:
-        """Whether ZooKeeper keeps the cluster; beside process.roles, a node that migrated has the setting left over."""
+        """Return whether the cluster's metadata is in ZooKeeper; with process.roles set, the setting is a remainder."""
         return bool(self.get_str(ZOOKEEPER_CONNECT)) and not (
             self.is_set("process.roles") and self.get_list("process.roles")
         )
 
     @property
     def leads_migration(self) -> bool:
-        """Whether this is a controller of the quorum to which a cluster goes from ZooKeeper (KIP-866)."""
+        """Return whether this is a controller of a quorum that the cluster migrates to from ZooKeeper (KIP-866)."""
         return self.get_bool(MIGRATION) and not self.on_zookeeper
 
     @property
     def migrating_broker(self) -> bool:
-        """Whether this is a broker on ZooKeeper that a quorum knows too, and follows that once it rules (KIP-866)."""
+        """Return whether this is a ZooKeeper broker that also registers with the quorum and migrates to it
+        (KIP-866).
+        """
         return self.on_zookeeper and self.get_bool(MIGRATION)
 
     @property
     def names_other_controllers(self) -> bool:
-        """Whether another controller than this node's own is named."""
+        """Return whether the settings name a controller other than this node's own."""
         if any(voter.node_id != self.node_id for voter in self.configured_voters):
             return True
         own = [(name, item.port) for item in self.controller_listeners for name in (item.host, *_LOOPBACK)]
@@ -362,10 +366,10 @@ class BrokerConfig:
 
     @property
     def clustered(self) -> bool:
-        """Whether this node may be one of several; else it is broker and only controller, and no other node asks it.
+        """Return whether this node may be one of several; if not, it is the broker and the only controller.
 
-        It is when it names other controllers, has one role alone, or names itself as a controller that listens. A
-        broker on ZooKeeper is of another kind (`on_zookeeper`).
+        It is true if the node names other controllers, has only one role, or names itself as a controller that
+        listens. A ZooKeeper broker is a separate case (`on_zookeeper`).
         """
         if self.on_zookeeper:
             return False
@@ -375,25 +379,25 @@ class BrokerConfig:
 
     @property
     def topic_defaults(self) -> Mapping[str, ConfigValue]:
-        """What each topic setting is without an override."""
+        """Values of topic settings without overrides."""
         return self._topic_defaults
 
     def topic_properties(self, overrides: Mapping[str, str]) -> dict[str, str]:
-        """The effective settings of a topic with these overrides, for `LogConfig.from_properties`."""
+        """Return the effective settings of a topic with these overrides, for `LogConfig.from_properties`."""
         return topic_properties(self._topic_defaults, overrides)
 
     def advertise(self, bound: Sequence[Endpoint], hostname: str) -> list[Endpoint]:
-        """What clients are told, from what was bound (real ports).
+        """Return the endpoints that clients get, from the bound ones (real ports).
 
         Port 0 in `advertised.listeners` is replaced by the bound port, an empty or wildcard host by `hostname`.
         """
         configured = {endpoint.listener_name: endpoint for endpoint in self._advertised}
         result = []
         for endpoint in bound:
-            told = configured.get(endpoint.listener_name, endpoint)
-            host = hostname if told.host in _WILDCARDS else told.host
+            advertised = configured.get(endpoint.listener_name, endpoint)
+            host = hostname if advertised.host in _WILDCARDS else advertised.host
             result.append(
-                Endpoint(endpoint.listener_name, endpoint.security_protocol, host, told.port or endpoint.port)
+                Endpoint(endpoint.listener_name, endpoint.security_protocol, host, advertised.port or endpoint.port)
             )
         return result
 
@@ -402,7 +406,7 @@ class BrokerConfig:
         if self.get("log.dirs") is None:
             dirs = tuple(item.strip() for item in (self.get_str("log.dir") or "").split(","))
         if not dirs or not all(dirs):
-            raise OperatorError("log.dirs names an empty directory; name those that hold the data")
+            raise OperatorError("log.dirs names an empty directory; list the data directories")
         for number, path in enumerate(dirs):
             if path in dirs[:number]:
                 raise OperatorError(f"log.dirs names {path} twice: name each directory once")
@@ -411,7 +415,7 @@ class BrokerConfig:
     # -- description ---------------------------------------------------------------------------------------------
 
     def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
-        """Where the value of `name` may come from, best first, defaults last (KIP-226)."""
+        """Candidates for the value of `name`, the one in effect first and the default last (KIP-226)."""
         chain = _CHAIN_OF.get(name, (name,))
         layers: Iterable[tuple[Mapping[str, str], ConfigSource]] = (
             (self._dynamic_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
@@ -431,7 +435,7 @@ class BrokerConfig:
         return tuple(found)
 
     def describe(self) -> list[ConfigEntry]:
-        """Every broker setting that takes effect, by name, for DescribeConfigs of this broker."""
+        """Return every effective broker setting, by name, for DescribeConfigs of this broker."""
         entries = []
         for name in sorted(BROKER_CONFIGS):
             key = BROKER_CONFIGS[name]
@@ -451,7 +455,7 @@ class BrokerConfig:
         return entries + [self._further_entry(name, *found) for name, found in sorted(further.items())]
 
     def describe_cluster_default(self) -> list[ConfigEntry]:
-        """The dynamic settings of the whole cluster, for DescribeConfigs of the broker with the empty name."""
+        """Return the dynamic settings of the whole cluster, for DescribeConfigs of the broker with the empty name."""
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
         return [
             self._entry(BROKER_CONFIGS[name], text, source, (ConfigSynonym(name, text, source),))
@@ -461,7 +465,7 @@ class BrokerConfig:
         ]
 
     def describe_topic(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-        """Every setting of a topic with these overrides, by name, for DescribeConfigs."""
+        """Return every setting of a topic with these overrides, by name, for DescribeConfigs."""
         chains = {
             name: self.synonyms(name) for key in TOPIC_CONFIGS.values() for name, _factor in key.server_synonyms[:1]
         }
@@ -472,7 +476,7 @@ class BrokerConfig:
         ]
 
     def describe_group(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-        """Every setting of a group with these overrides, by name, for DescribeConfigs."""
+        """Return every setting of a group with these overrides, by name, for DescribeConfigs."""
         return [
             describe_group_config(GROUP_CONFIGS[name], overrides, self.synonyms(f"group.{name}"))
             for name in sorted(GROUP_CONFIGS)
@@ -490,7 +494,7 @@ class BrokerConfig:
         return ConfigEntry(key.name, shown, key.type, source, key.sensitive, read_only, key.doc, synonyms)
 
     def _further_entry(self, name: str, text: str, source: ConfigSource) -> ConfigEntry:
-        """A setting of one listener, or what may be a plugin's, and a secret of it."""
+        """Return the entry of a listener setting, or of a name unknown to Kafka with a possibly secret value."""
         key = BROKER_CONFIGS.get(without_listener(name))
         if key is None:
             return ConfigEntry(
@@ -501,10 +505,10 @@ class BrokerConfig:
 
 
 def validate_dynamic(overrides: Mapping[str, str], *, cluster_default: bool) -> None:
-    """Check dynamic settings of one broker, or of all; raises KafkaError INVALID_REQUEST (KAFKA-13609: Kafka's choice).
+    """Check dynamic settings of one broker or of all; raises KafkaError INVALID_REQUEST (KAFKA-13609: Kafka's choice).
 
-    A name that Apache Kafka doesn't know may be a plugin's: it is taken as it is. A security setting is not, since it
-    would leave the operator believing in a protection that is not there.
+    A name unknown to Apache Kafka may belong to a plugin and is accepted unchecked. An unsupported security setting
+    is rejected: the operator would believe in a protection that does not exist.
     """
     _refuse_names("Cannot update these configs dynamically", overrides, _is_fixed)
     _refuse_names(
@@ -532,7 +536,7 @@ def _refuse_names(problem: str, names: Iterable[str], refused: Callable[[str], b
 
 
 def _is_fixed(name: str) -> bool:
-    """Whether this is read at the start only."""
+    """Return whether the setting is read only at the start."""
     if name in BROKER_CONFIGS or without_listener(name) in LISTENER_CONFIGS:
         return BROKER_CONFIGS[without_listener(name)].update_mode is UpdateMode.READ_ONLY
     if name in PER_BROKER_SECURITY or name in LISTENER_SECURITY:
@@ -541,7 +545,7 @@ def _is_fixed(name: str) -> bool:
 
 
 def _is_of_one_broker(name: str) -> bool:
-    """Whether this can't be set for all brokers at once; what is for a listener can't either."""
+    """Return whether the setting cannot be a cluster-wide default; listener settings cannot either."""
     if name in PER_BROKER_SECURITY or without_listener(name) != name:
         return True
     return name in BROKER_CONFIGS and BROKER_CONFIGS[name].update_mode is UpdateMode.PER_BROKER
@@ -567,7 +571,7 @@ _ORDERED_GROUP_SETTINGS = (
     ("group.consumer.min.assignment.interval.ms", "group.consumer.assignment.interval.ms"),
     ("group.consumer.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
 )
-"""Pairs of which the first must not be larger than the second, as Apache Kafka requires."""
+"""Pairs of settings: the first must not be larger than the second, as Apache Kafka requires."""
 
 
 def _check_group_timeouts(config: BrokerConfig) -> None:
@@ -586,41 +590,41 @@ def _check_group_timeouts(config: BrokerConfig) -> None:
 
 
 def _check_migration(config: BrokerConfig) -> None:
-    """Raises OperatorError for a node that has no part in a migration from ZooKeeper, or can't have it."""
+    """Check the settings of a migration from ZooKeeper. Raises OperatorError for a node with an invalid role."""
     if not config.leads_migration:
         return
     if not config.get_list("process.roles"):
         raise OperatorError(
-            f"{MIGRATION} is set, and neither {ZOOKEEPER_CONNECT} nor process.roles: name the servers of ZooKeeper, or "
+            f"{MIGRATION} is set, but neither {ZOOKEEPER_CONNECT} nor process.roles is: name the ZooKeeper servers, or "
             "remove it"
         )
     if config.is_broker:
         raise OperatorError(
-            f"{MIGRATION} is set, and process.roles has broker: it is for controllers alone, and for brokers that are "
-            "still on ZooKeeper; remove it, or set process.roles=controller"
+            f"{MIGRATION} is set and process.roles contains broker: it is only for controllers, and for brokers "
+            "on ZooKeeper; remove it, or set process.roles=controller"
         )
     if not config.get_str(ZOOKEEPER_CONNECT):
         raise OperatorError(
-            f"{MIGRATION} is set and {ZOOKEEPER_CONNECT} is not: name the servers of ZooKeeper from where the cluster "
+            f"{MIGRATION} is set and {ZOOKEEPER_CONNECT} is not: name the ZooKeeper servers from which the cluster "
             "comes, or remove it"
         )
 
 
 def _check_zookeeper(config: BrokerConfig, given: Mapping[str, str]) -> None:
-    """What else the file of a broker on ZooKeeper may say."""
+    """Check the remaining settings of a ZooKeeper broker."""
     if "node.id" not in given and int(given.get("broker.id", -1)) < 0:
         raise OperatorError(
-            f"{ZOOKEEPER_CONNECT} is set and broker.id is not: give this broker the id by which it is to be registered"
+            f"{ZOOKEEPER_CONNECT} is set and broker.id is not: set the id with which this broker is registered"
         )
     quorum = "controller.quorum.bootstrap.servers or controller.quorum.voters"
     named = bool(config.configured_voters or config.bootstrap_controllers)
     if named and not config.migrating_broker:
         raise OperatorError(
-            f"{ZOOKEEPER_CONNECT} and {quorum} name two places that keep the cluster; remove one, and with a quorum "
-            f"set process.roles; or set {MIGRATION} for a cluster that goes from one to the other"
+            f"{ZOOKEEPER_CONNECT} and {quorum} are both set; remove one, and with a quorum "
+            f"set process.roles; or set {MIGRATION} to migrate from ZooKeeper to the quorum"
         )
     if config.migrating_broker and not named:
-        raise OperatorError(f"{MIGRATION} is set, and no quorum is named to go to: name its controllers in {quorum}")
+        raise OperatorError(f"{MIGRATION} is set without a quorum to migrate to: name its controllers in {quorum}")
     if config.migrating_broker and not config.controller_listener_names:
         raise OperatorError(
             f"{MIGRATION} is set and controller.listener.names is not: name the listener by which the controllers of "
@@ -628,12 +632,12 @@ def _check_zookeeper(config: BrokerConfig, given: Mapping[str, str]) -> None:
         )
     if config.metadata_log_dir != config.log_dirs[0]:
         raise OperatorError(
-            f"metadata.log.dir is set, and with {ZOOKEEPER_CONNECT} there is no metadata log in a directory; remove it"
+            f"metadata.log.dir is set, but a broker with {ZOOKEEPER_CONNECT} has no metadata log; remove the setting"
         )
 
 
 def _check_authorizer(config: BrokerConfig, given: Mapping[str, str]) -> None:
-    """Who restricts somebody has to name who holds them to it."""
+    """Reject settings that restrict access if no authorizer enforces them."""
     restricts = {
         "super.users": bool(config.get_str("super.users")),
         "allow.everyone.if.no.acl.found": not config.get_bool("allow.everyone.if.no.acl.found"),
@@ -641,7 +645,7 @@ def _check_authorizer(config: BrokerConfig, given: Mapping[str, str]) -> None:
     for name, does in restricts.items():
         if does and name in given and not config.get_str("authorizer.class.name"):
             raise OperatorError(
-                f"{name} is set and authorizer.class.name names nobody, so that everybody may do everything: set it to "
+                f"{name} is set without authorizer.class.name, so every client has full access: set it to "
                 f"{STANDARD_AUTHORIZER}, or remove {name}"
             )
 
@@ -655,7 +659,7 @@ def _refuse_security(name: str, base: str, text: str) -> None:
     elif not base.startswith(SECURITY_PREFIXES) and ".sasl." not in base:
         return
     raise OperatorError(
-        f"{name} asks for a security feature that is not implemented yet; remove it, and keep the broker on a network "
+        f"{name} enables a security feature that is not implemented yet; remove it, and run the broker on a network "
         "where every client is trusted"
     )
 
@@ -666,7 +670,9 @@ def _node_id(static: Mapping[str, str]) -> int:
     if broker_id is not None and int(broker_id) < 0:
         broker_id = None
     if node_id is not None and broker_id is not None and int(node_id) != int(broker_id):
-        raise OperatorError(f"node.id is {node_id} and broker.id is {broker_id}; set only one of them, or both alike")
+        raise OperatorError(
+            f"node.id is {node_id} and broker.id is {broker_id}; set only one of them, or both to the same id"
+        )
     chosen = node_id if node_id is not None else broker_id
     default = BROKER_CONFIGS["node.id"].default
     return int(chosen) if chosen is not None else int(str(default))
@@ -680,7 +686,7 @@ def _security_protocols(config: BrokerConfig) -> dict[str, str]:
 
 
 def _bound_listeners(config: BrokerConfig) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
-    """(listeners of the broker, listeners of the controller)."""
+    """Return (listeners of the broker, listeners of the controller)."""
     everything = parse_endpoints("listeners", config.get_list("listeners"), _security_protocols(config))
     endpoints = [item for item in everything if item.listener_name not in config.controller_listener_names]
     controllers = [item for item in everything if item.listener_name in config.controller_listener_names]
@@ -698,12 +704,12 @@ def _advertised_listeners(config: BrokerConfig) -> tuple[Endpoint, ...]:
 
 
 def _check_roles(config: BrokerConfig) -> None:
-    """Brokers and controllers are told where to find each other, and each has the listeners of its roles alone."""
+    """Check that each role has its listeners and that brokers and controllers can find each other."""
     _check_voters(config)
     named = bool(config.configured_voters or config.bootstrap_controllers)
     if not named and not (config.is_broker and config.is_controller):
         raise OperatorError(
-            "process.roles must be broker,controller where no other controller is named; set both, or name the "
+            "process.roles must be broker,controller if no other controller is named; set both, or name the "
             "controllers in controller.quorum.bootstrap.servers"
         )
     if config.is_controller and not config.is_broker and config.listeners:
@@ -718,7 +724,7 @@ def _check_roles(config: BrokerConfig) -> None:
         )
     if config.clustered and config.is_controller and not config.controller_listeners:
         raise OperatorError(
-            "controller.listener.names names no listener that listeners has, so no other controller could reach this "
+            "no listener of controller.listener.names is in listeners, so other controllers could not connect to this "
             "one; add a listener such as CONTROLLER://127.0.0.1:9093 and set controller.listener.names=CONTROLLER"
         )
     if config.is_broker:
@@ -726,18 +732,18 @@ def _check_roles(config: BrokerConfig) -> None:
 
 
 def _check_voters(config: BrokerConfig) -> None:
-    """`controller.quorum.voters` are the controllers, all of them, and no other node."""
+    """Check that `controller.quorum.voters` lists exactly the nodes with the controller role."""
     voters = {voter.node_id for voter in config.configured_voters}
     if not voters:
         return
     if config.get_bool("controller.quorum.auto.join.enable"):
         raise OperatorError(
-            "controller.quorum.auto.join.enable is set and controller.quorum.voters says who votes; remove one of them"
+            "controller.quorum.auto.join.enable and controller.quorum.voters are both set; remove one of them"
         )
     if config.is_controller and config.node_id not in voters:
         raise OperatorError(
             f"process.roles has controller and controller.quorum.voters does not have node {config.node_id}; add it "
-            "there, or use controller.quorum.bootstrap.servers, which lets voters come and go"
+            "there, or use controller.quorum.bootstrap.servers for a quorum with dynamic voters"
         )
     if not config.is_controller and config.node_id in voters:
         raise OperatorError(
@@ -747,17 +753,17 @@ def _check_voters(config: BrokerConfig) -> None:
 
 
 def _check_inter_broker_listener(config: BrokerConfig) -> None:
-    """There is such a listener, and one setting says which (KIP-103)."""
+    """Check that the inter-broker listener exists and that only one setting names it (KIP-103)."""
     name, protocol = config.get_str("inter.broker.listener.name"), "security.inter.broker.protocol"
     if name and config.is_set(protocol):
         raise OperatorError(f"inter.broker.listener.name and {protocol} are both set; remove one of them")
-    told = {each.listener_name for each in config.advertised_listeners or config.listeners}
-    if name and name.upper() not in told:
+    listeners = {each.listener_name for each in config.advertised_listeners or config.listeners}
+    if name and name.upper() not in listeners:
         raise OperatorError(
-            f"inter.broker.listener.name is {name}, which listeners or advertised.listeners does not have; name one "
-            f"that is there ({', '.join(sorted(told))})"
+            f"inter.broker.listener.name is {name}, which is not in listeners or advertised.listeners; use one "
+            f"of them ({', '.join(sorted(listeners))})"
         )
-    if config.is_set(protocol) and config.get_str(protocol) not in told:
+    if config.is_set(protocol) and config.get_str(protocol) not in listeners:
         raise OperatorError(
             f"{protocol} is {config.get_str(protocol)}, and no listener has this name; name the listener of other "
             "brokers by inter.broker.listener.name instead"

@@ -1,8 +1,8 @@
 """Config definitions: one row a setting, from which parsing, validation, DescribeConfigs and the documentation follow.
 
 The tables themselves are `topic_configs` and `broker_configs`. Texts of validation errors follow Apache Kafka, since
-tools and tests of others match on them. A value is parsed once; `render` gives the string form that DescribeConfigs
-and the metadata log carry. Nothing here knows where a value came from: see `broker_configs` for the layers.
+other tools and tests match them. A value is parsed once; `render` returns the string form for DescribeConfigs and the
+metadata log. The layers of values are in `broker_configs`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_LONG = 2**63 - 1
 MAX_DOUBLE = 1.7976931348623157e308
 
 MAX_VALUE_LENGTH = 32767
-"""Longest text of a value in characters; Kafka's ConfigRecord carries it with a 16-bit length in older tools."""
+"""Maximum length of a value in characters; older tools encode Kafka's ConfigRecord with a 16-bit length."""
 
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
 
@@ -41,7 +41,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value came from, with the numbers of DescribeConfigs (KIP-226)."""
+    """Layer of a value, with the numbers of DescribeConfigs (KIP-226)."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -53,7 +53,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigResourceType(IntEnum):
-    """What a config belongs to, with the numbers of the admin requests and of ConfigRecord."""
+    """Resource that a config belongs to, with the numbers of the admin requests and of ConfigRecord."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -64,7 +64,7 @@ class ConfigResourceType(IntEnum):
 
 
 class Importance(Enum):
-    """As in Kafka's documentation."""
+    """Importance levels of Kafka's documentation."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -72,7 +72,7 @@ class Importance(Enum):
 
 
 class UpdateMode(Enum):
-    """Whether and on which level a broker setting may change while the broker runs (KIP-226)."""
+    """Level on which a broker setting may change while the broker runs (KIP-226)."""
 
     READ_ONLY = "read-only"
     CLUSTER_WIDE = "cluster-wide"
@@ -83,16 +83,16 @@ class Validator(Protocol):
     """A rule beyond the type."""
 
     def problem(self, value: ConfigValue) -> str | None:
-        """What is wrong with `value`, or None."""
+        """Return the problem with `value`, or None."""
         ...
 
     def describe(self) -> str:
-        """The rule in the notation of Kafka's documentation."""
+        """Return the rule in the notation of Kafka's documentation."""
         ...
 
 
 class Range(NamedTuple):
-    """Numbers from `low` to `high`, both inclusive; None is no bound."""
+    """Numbers from `low` to `high`, both inclusive; None means unbounded."""
 
     low: float | None = None
     high: float | None = None
@@ -112,7 +112,7 @@ class Range(NamedTuple):
 
 
 class RangeOr(NamedTuple):
-    """A range of integers, or one special value beside it (`compression.gzip.level`)."""
+    """Range of integers plus one special value (`compression.gzip.level`)."""
 
     low: int
     high: int
@@ -128,7 +128,7 @@ class RangeOr(NamedTuple):
 
 
 class OneOf(NamedTuple):
-    """Strings out of a fixed choice; for a list, each element."""
+    """Strings from a fixed set; for a list, each element."""
 
     choices: tuple[str, ...]
 
@@ -143,7 +143,7 @@ class OneOf(NamedTuple):
 
 
 class OneOfAnyCase(NamedTuple):
-    """A string out of a fixed choice, in lower or upper case."""
+    """A string from a fixed set, in lower or upper case."""
 
     choices: tuple[str, ...]
 
@@ -157,7 +157,7 @@ class OneOfAnyCase(NamedTuple):
 
 
 class ThrottledReplicas(NamedTuple):
-    """`partition:broker` pairs, or `*` alone (KIP-73)."""
+    """List of `partition:broker` pairs, or a single `*` (KIP-73)."""
 
     def problem(self, value: ConfigValue) -> str | None:
         if not isinstance(value, tuple) or not value or value == ("*",):
@@ -196,7 +196,7 @@ def between(low: float, high: float) -> Range:
 class ConfigKey(NamedTuple):
     """One setting.
 
-    `server_synonyms` (topic settings): the broker settings that give its default, most specific first, each with the
+    `server_synonyms` (topic settings): the broker settings that define its default, most specific first, each with the
     factor that turns its unit into this one's. `internal` settings work but are not shown.
     """
 
@@ -212,11 +212,11 @@ class ConfigKey(NamedTuple):
 
     @property
     def sensitive(self) -> bool:
-        """Whether the value must never leave the broker."""
+        """Return whether the value must never leave the broker."""
         return self.type is ConfigType.PASSWORD
 
     def parse(self, text: str) -> ConfigValue:
-        """The value of `text`; raises KafkaError INVALID_CONFIG in Kafka's words."""
+        """Parse `text`; raises KafkaError INVALID_CONFIG with Kafka's message."""
         shown = "[hidden]" if self.sensitive else text
         if len(text) > MAX_VALUE_LENGTH:
             raise KafkaError(
@@ -245,7 +245,7 @@ _BOUNDS = {
 _FREE_TEXT = (ConfigType.STRING, ConfigType.PASSWORD, ConfigType.CLASS)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _JAVA_WHITESPACE = "".join(map(chr, range(0x21)))
-"""As String.trim() has it; str.strip() would also remove Unicode whitespace."""
+"""Whitespace of Java's String.trim(); str.strip() would also remove Unicode whitespace."""
 _DOUBLE = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|Infinity)")
 
 
@@ -260,12 +260,12 @@ def _parse(kind: ConfigType, text: str) -> ConfigValue:
         return lowered == "true"
     if kind in _BOUNDS:
         low, high = _BOUNDS[kind]
-        # int() also takes "1_000" and Unicode digits, which Kafka refuses.
+        # int() also accepts "1_000" and Unicode digits, which Kafka rejects.
         if not re.fullmatch(r"[+-]?[0-9]{1,20}", text, re.ASCII) or not low <= int(text) <= high:
             raise ValueError(f"Not a number of type {kind.name}")
         return int(text)
     if kind is ConfigType.DOUBLE:
-        # float() also takes "1_000", Unicode digits and "nan".
+        # float() also accepts "1_000", Unicode digits and "nan".
         if not _DOUBLE.fullmatch(text):
             raise ValueError("Not a number of type DOUBLE")
         return float(text)
@@ -275,7 +275,7 @@ def _parse(kind: ConfigType, text: str) -> ConfigValue:
 
 
 def render(value: ConfigValue) -> str | None:
-    """The text form that Kafka shows for a value."""
+    """Return the text form that Kafka shows for a value."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -288,7 +288,7 @@ def render(value: ConfigValue) -> str | None:
 
 
 def key_table(keys: Iterable[ConfigKey]) -> Mapping[str, ConfigKey]:
-    """The rows by name; raises ValueError on a name that occurs twice."""
+    """Return the rows by name; raises ValueError for a duplicate name."""
     table: dict[str, ConfigKey] = {}
     for key in keys:
         if key.name in table:
@@ -298,9 +298,9 @@ def key_table(keys: Iterable[ConfigKey]) -> Mapping[str, ConfigKey]:
 
 
 def markdown(table: Mapping[str, ConfigKey]) -> str:
-    """The settings as a Markdown table for the documentation, by name."""
+    """Return the settings as a Markdown table for the documentation, by name."""
     lines = [
-        "| name | type | default | valid values | update | what it does |",
+        "| name | type | default | valid values | update | description |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for name in sorted(table):
@@ -315,7 +315,7 @@ def markdown(table: Mapping[str, ConfigKey]) -> str:
 
 
 class ConfigSynonym(NamedTuple):
-    """One candidate for a value, in the order in which they are considered."""
+    """One candidate for a value, in order of precedence."""
 
     name: str
     value: str | None
@@ -323,7 +323,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One described setting, as DescribeConfigs answers it."""
+    """One described setting in a DescribeConfigs response."""
 
     name: str
     value: str | None

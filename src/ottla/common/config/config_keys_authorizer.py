@@ -1,4 +1,4 @@
-"""The broker settings of the authorizer: names and defaults of Apache Kafka 4.4, texts our own."""
+"""Broker settings of the authorizer: names and defaults of Apache Kafka 4.4, texts our own."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 class _Principals(NamedTuple):
-    """Principals with a semicolon between them."""
+    """Principals separated by semicolons."""
 
     def problem(self, value: ConfigValue) -> str | None:
         for principal in principals_of(str(value)):
             kind, colon, name = principal.partition(":")
             if not (kind and colon and name):
-                return f"{principal!r} is no principal of the form User:name"
+                return f"{principal!r} is not a principal of the form User:name"
         return None
 
     def describe(self) -> str:
@@ -24,7 +24,7 @@ class _Principals(NamedTuple):
 
 
 def principals_of(text: str) -> tuple[str, ...]:
-    """The principals that a setting names."""
+    """Return the principals in a setting."""
     return tuple(principal for each in text.split(";") if (principal := each.strip()))
 
 
@@ -33,7 +33,8 @@ AUTHORIZER_CONFIGS = [
         "authorizer.class.name",
         ConfigType.STRING,
         "",
-        "Who decides what clients may do: nobody, or the ACLs of the metadata log by the name of Apache Kafka's class.",
+        "Authorizer for client requests, as the name of Apache Kafka's class, which reads ACLs from the metadata "
+        "log. If empty, all requests are allowed.",
         OneOf(("", STANDARD_AUTHORIZER)),
         Importance.LOW,
         UpdateMode.READ_ONLY,
@@ -42,8 +43,8 @@ AUTHORIZER_CONFIGS = [
         "super.users",
         ConfigType.STRING,
         "",
-        "Principals that may do everything whatever the ACLs say, as User:name, with a semicolon between them; those "
-        "of the cluster's own nodes have to be among them.",
+        "Principals that bypass ACLs, as User:name, separated by semicolons; they must include those of the "
+        "cluster's nodes.",
         _Principals(),
         Importance.MEDIUM,
         UpdateMode.READ_ONLY,
@@ -52,7 +53,7 @@ AUTHORIZER_CONFIGS = [
         "allow.everyone.if.no.acl.found",
         ConfigType.BOOLEAN,
         False,
-        "Whether what no ACL speaks of is open to everybody, where there is an authorizer.",
+        "Allow access to resources that no ACL matches. No effect without an authorizer.",
         None,
         Importance.LOW,
         UpdateMode.READ_ONLY,

@@ -1,6 +1,6 @@
-"""Broker settings for the number of objects in the metadata, which every node keeps. Settings of Ottla alone.
+"""Broker settings that limit the number of objects in the metadata, which every node stores. Specific to Ottla.
 
-Bounds on the bytes of single names and values are no settings: see `ottla.metadata.bounds`.
+Size limits of single names and values are constants: see `ottla.metadata.bounds`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ MAX_GROUP_CONFIGS = "metadata.max.group.configs"
 MAX_SCRAM_CREDENTIALS = "metadata.max.scram.credentials"
 
 
-def _most(name: str, default: int, what: str) -> ConfigKey:
-    doc = f"Maximum number of {what} in the cluster's metadata. A setting of Ottla alone."
+def _most(name: str, default: int, subject: str) -> ConfigKey:
+    doc = f"Maximum number of {subject} in the cluster's metadata. Specific to Ottla."
     return ConfigKey(name, ConfigType.INT, default, doc, at_least(1), Importance.LOW, UpdateMode.READ_ONLY)
 
 
@@ -25,6 +25,6 @@ BOUND_CONFIGS = [
     _most(MAX_CLIENT_QUOTAS, 100_000, "client quota entities"),
     _most(MAX_TOKENS, 100_000, "delegation tokens"),
     _most(MAX_TOKENS_PER_OWNER, 1_000, "delegation tokens of one owner"),
-    _most(MAX_GROUP_CONFIGS, 100_000, "groups with settings of their own"),
+    _most(MAX_GROUP_CONFIGS, 100_000, "groups with their own settings"),
     _most(MAX_SCRAM_CREDENTIALS, 100_000, "SCRAM credentials"),
 ]

@@ -1,5 +1,4 @@
-"""The broker settings of what works on logs in the background: the log cleaner, with names, types and defaults of
-Apache Kafka 4.4, and the log scrubber, which it does not have; texts our own."""
+"""Broker settings of the log cleaner and the log scrubber: Kafka 4.4's names and defaults; the scrubber is our own."""
 
 from __future__ import annotations
 
@@ -26,7 +25,8 @@ CLEANER_CONFIGS = [
         "log.cleaner.enable",
         ConfigType.BOOLEAN,
         True,
-        "Whether compacted topics are cleaned; without it they only grow, those of groups and transactions, too.",
+        "Run the log cleaner. Without it compacted topics grow without bound, including __consumer_offsets and "
+        "__transaction_state.",
         None,
         Importance.MEDIUM,
         UpdateMode.READ_ONLY,
@@ -35,40 +35,41 @@ CLEANER_CONFIGS = [
         "log.cleaner.threads",
         ConfigType.INT,
         1,
-        "Processes that clean, each one log at a time; none is started before there is work.",
+        "Number of cleaner processes; each cleans one log at a time and starts when there is work.",
         at_least(0),
     ),
     _dynamic(
         "log.cleaner.backoff.ms",
         ConfigType.LONG,
         15_000,
-        "How often a log to clean is looked for while there is none.",
+        "Interval of checks for cleanable logs while there are none.",
         at_least(0),
     ),
     _dynamic(
         "log.cleaner.dedupe.buffer.size",
         ConfigType.LONG,
         128 * 1024**2,
-        "Memory for keys, 24 bytes each, for all processes together; more keys take more rounds.",
+        "Memory for the key map of all cleaner processes together, at 24 bytes a key; a log with more keys takes "
+        "more passes.",
     ),
     _dynamic(
         "log.cleaner.io.buffer.load.factor",
         ConfigType.DOUBLE,
         0.9,
-        "How full the memory for keys may be: more keys a round, and more time to find each.",
+        "Maximum fill ratio of the key map: a higher ratio fits more keys in a pass and slows down lookups.",
     ),
     _dynamic(
         "log.cleaner.io.buffer.size",
         ConfigType.INT,
         512 * 1024,
-        "Bytes that are read at once, for all processes together; a batch is read whole.",
+        "Read size in bytes of all cleaner processes together; a batch is read whole.",
         at_least(0),
     ),
     _dynamic(
         "log.cleaner.io.max.bytes.per.second",
         ConfigType.DOUBLE,
         MAX_DOUBLE,
-        "Bytes that all processes together read and write in a second, on average over a round.",
+        "Bytes per second that all cleaner processes together read and write, averaged over a pass.",
     ),
 ]
 
@@ -77,8 +78,8 @@ SCRUBBER_CONFIGS = [
         "log.scrub.io.max.bytes.per.second",
         ConfigType.LONG,
         1024**2,
-        "Bytes of complete segments that are read in a second to find damaged ones, none with 0; a batch counts for "
-        "1 KiB at least. A setting of Ottla alone.",
+        "Bytes per second of complete segments that the scrubber reads to detect damage; 0 disables it. A batch "
+        "counts as at least 1 KiB. Specific to Ottla.",
         at_least(0),
     ),
 ]

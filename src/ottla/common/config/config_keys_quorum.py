@@ -1,4 +1,4 @@
-"""The settings of the metadata quorum: names, types and defaults of Apache Kafka 4.4, texts our own."""
+"""Settings of the metadata quorum: names, types and defaults of Apache Kafka 4.4, texts our own."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ QUORUM_CONFIGS = [
         "controller.quorum.auto.join.enable",
         ConfigType.BOOLEAN,
         False,
-        "Whether a controller that has no vote asks for one by itself, in place of what its node was with a directory "
-        "that is gone. Without effect on a node that is no controller.",
+        "Let a controller that is not a voter add itself to the quorum and replace the voter entry of its lost data "
+        "directory. No effect without the controller role.",
         None,
         Importance.LOW,
         UpdateMode.READ_ONLY,
@@ -23,23 +23,23 @@ QUORUM_CONFIGS = [
     _milliseconds(
         "controller.quorum.election.timeout.ms",
         1000,
-        "How long a voter that knows no leader waits before it tries to become one; up to twice that, by chance.",
+        "Time without a known leader after which a voter starts an election; randomized up to twice this value.",
     ),
     _milliseconds(
         "controller.quorum.fetch.timeout.ms",
         2000,
-        "How long a voter goes without an answer of the leader before it tries to become leader itself; a leader from "
-        "which no majority fetched for one and a half times that resigns.",
+        "Time without a response from the leader after which a voter starts an election. A leader resigns if no "
+        "majority fetches for one and a half times this time.",
     ),
     _milliseconds(
         "controller.quorum.election.backoff.max.ms",
         1000,
-        "Longest time before a voter tries again after votes were split.",
+        "Maximum backoff of a voter before it starts another election after a split vote.",
     ),
-    _milliseconds("controller.quorum.request.timeout.ms", 2000, "How long a request to another voter may take."),
+    _milliseconds("controller.quorum.request.timeout.ms", 2000, "Timeout of a request to another voter."),
     _milliseconds(
         "controller.quorum.retry.backoff.ms",
         20,
-        "How long to wait after a request to the quorum failed; it grows to half a second with further failures.",
+        "Backoff after a failed request to the quorum; it grows to half a second with further failures.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""The broker settings of quotas of clients: names, types and defaults of Apache Kafka 4.4, texts our own."""
+"""Broker settings of client quotas and connection limits: names and defaults of Apache Kafka 4.4, texts our own."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ QUOTA_CONFIGS = [
         "max.connection.creation.rate",
         ConfigType.INT,
         MAX_INT,
-        "New connections a second, over all listeners, or with `listener.name.<name>.` before it to that one; above it "
-        "the others wait to be accepted (KIP-612).",
+        "New connections per second over all listeners, or of one listener with the prefix `listener.name.<name>.`; "
+        "further connections wait to be accepted (KIP-612).",
         at_least(0),
         Importance.MEDIUM,
         UpdateMode.CLUSTER_WIDE,
@@ -26,7 +26,7 @@ QUOTA_CONFIGS = [
         "max.connections.per.ip.overrides",
         ConfigType.STRING,
         "",
-        "Other limits than `max.connections.per.ip` for single hosts, as host:count with commas between them.",
+        "Overrides of `max.connections.per.ip` for single hosts, as host:count, separated by commas.",
         IpOverrides(),
         Importance.MEDIUM,
         UpdateMode.CLUSTER_WIDE,
@@ -34,14 +34,14 @@ QUOTA_CONFIGS = [
     _window(
         "quota.window.num",
         11,
-        "Windows that count for quotas of clients: what comes in all but one of them may come at once.",
+        "Number of windows of client quotas; a burst may use the quota of all windows but one.",
     ),
-    _window("quota.window.size.seconds", 1, "Length of a window of quotas of clients."),
+    _window("quota.window.size.seconds", 1, "Length of a window of client quotas."),
     _window(
         "controller.quota.window.num",
         11,
-        "Windows of quotas of partitions made and deleted: as many at once as come in all of them.",
+        "Number of windows of partition mutation quotas; a burst may use the quota of all of them.",
     ),
-    _window("controller.quota.window.size.seconds", 1, "Length of a window of quotas of partitions made and deleted."),
+    _window("controller.quota.window.size.seconds", 1, "Length of a window of partition mutation quotas."),
     *BOUND_CONFIGS,
 ]

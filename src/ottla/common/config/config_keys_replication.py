@@ -1,4 +1,4 @@
-"""The broker settings of replication between brokers: names, types and defaults of Apache Kafka 4.4, texts our own."""
+"""Broker settings of replication: names, types and defaults of Apache Kafka 4.4, texts our own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REPLICATION_CONFIGS = [
         "replica.lag.time.max.ms",
         ConfigType.LONG,
         30_000,
-        "How long a follower may go without having caught up before it leaves the ISR.",
+        "Time after which a follower that has not caught up is removed from the ISR.",
         at_least(1),
         importance=Importance.HIGH,
     ),
@@ -40,7 +40,7 @@ REPLICATION_CONFIGS = [
         "replica.fetch.wait.max.ms",
         ConfigType.INT,
         500,
-        "How long a leader lets a follower wait for new records; must be below replica.lag.time.max.ms.",
+        "Maximum time that a leader delays the response to a follower's fetch; must be below replica.lag.time.max.ms.",
         at_least(0),
         importance=Importance.HIGH,
     ),
@@ -48,7 +48,7 @@ REPLICATION_CONFIGS = [
         "replica.fetch.min.bytes",
         ConfigType.INT,
         1,
-        "Bytes that a follower waits for in one fetch.",
+        "Minimum bytes that a leader collects before it responds to a follower's fetch.",
         at_least(0),
         importance=Importance.HIGH,
     ),
@@ -56,28 +56,28 @@ REPLICATION_CONFIGS = [
         "replica.fetch.max.bytes",
         ConfigType.INT,
         1024 * 1024,
-        "Bytes that a follower asks for of one partition; a first batch that is larger comes whole.",
+        "Maximum bytes that a follower fetches from one partition; a larger first batch is returned whole.",
         at_least(0),
     ),
     _key(
         "replica.fetch.response.max.bytes",
         ConfigType.INT,
         10 * 1024 * 1024,
-        "Bytes that a follower asks for in one fetch.",
+        "Maximum bytes in the response to a follower's fetch.",
         at_least(0),
     ),
     _key(
         "replica.fetch.backoff.ms",
         ConfigType.INT,
         1000,
-        "Longest time until a follower tries again what failed; the first tries come sooner.",
+        "Maximum backoff of a follower after a failed fetch; the first retries come sooner.",
         at_least(0),
     ),
     _key(
         "replica.socket.timeout.ms",
         ConfigType.INT,
         30_000,
-        "How long a follower waits for an answer before it connects anew.",
+        "Time that a follower waits for a response before it reconnects.",
         at_least(1),
         importance=Importance.HIGH,
     ),
@@ -85,14 +85,14 @@ REPLICATION_CONFIGS = [
         "replica.selector.class",
         ConfigType.STRING,
         None,
-        "Which replica consumers are sent to: org.apache.kafka.common.replica.RackAwareReplicaSelector names one in "
-        "their rack, and without a value they read from leaders (KIP-392).",
+        "Replica that consumers fetch from (KIP-392): org.apache.kafka.common.replica.RackAwareReplicaSelector "
+        "selects one in their rack; if not set, consumers fetch from the leader.",
     ),
     _key(
         "leader.replication.throttled.rate",
         ConfigType.LONG,
         MAX_LONG,
-        "Bytes a second that this broker sends to followers that are throttled and not in sync.",
+        "Bytes per second that this broker sends to throttled followers that are not in sync.",
         at_least(0),
         mode=UpdateMode.CLUSTER_WIDE,
     ),
@@ -100,7 +100,7 @@ REPLICATION_CONFIGS = [
         "follower.replication.throttled.rate",
         ConfigType.LONG,
         MAX_LONG,
-        "Bytes a second that this broker fetches for its own replicas that are throttled and not in sync.",
+        "Bytes per second that this broker fetches for throttled replicas that are not in sync.",
         at_least(0),
         mode=UpdateMode.CLUSTER_WIDE,
     ),

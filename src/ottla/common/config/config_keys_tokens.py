@@ -1,6 +1,6 @@
 """Broker settings of delegation tokens (KIP-48).
 
-All nodes of a cluster need the same secret: each makes the passwords of tokens out of it. Without one there are none.
+All nodes of a cluster need the same secret, which signs the tokens. Without it delegation tokens are disabled.
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ TOKEN_CONFIGS = [
         SECRET_KEY,
         ConfigType.PASSWORD,
         None,
-        "Out of it, which all nodes of the cluster have, the passwords of delegation tokens are made; without it there "
-        "are no tokens.",
+        "Secret that signs delegation tokens, the same on all nodes of the cluster. If not set, delegation tokens "
+        "are disabled.",
     ),
     ConfigKey(OLD_SECRET_KEY, ConfigType.PASSWORD, None, f"Older name of {SECRET_KEY}."),
     ConfigKey(
         "delegation.token.max.lifetime.ms",
         ConfigType.LONG,
         7 * 24 * _HOUR_MS,
-        "How long a delegation token lasts at most, however often it is renewed.",
+        "Maximum lifetime of a delegation token, including renewals.",
         _TIME,
     ),
     ConfigKey(
         "delegation.token.expiry.time.ms",
         ConfigType.LONG,
         24 * _HOUR_MS,
-        "How long a delegation token lasts unless it is renewed.",
+        "Lifetime of a delegation token that is not renewed.",
         _TIME,
     ),
     ConfigKey(
         "delegation.token.expiry.check.interval.ms",
         ConfigType.LONG,
         _HOUR_MS,
-        "How often the active controller removes delegation tokens that are over; they let nobody in before.",
+        "Interval at which the active controller removes expired delegation tokens. Authentication rejects an "
+        "expired token at once.",
         _TIME,
     ),
 ]
 
 
 def token_secret(get: Callable[[str], str | None]) -> str:
-    """The secret of this node by its settings, of which `get` gives one; empty where it has none."""
+    """Return the secret of this node from its settings, read through `get`; empty if not set."""
     return get(SECRET_KEY) or get(OLD_SECRET_KEY) or ""

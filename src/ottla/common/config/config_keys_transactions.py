@@ -1,4 +1,4 @@
-"""The broker settings of transactions: names, types and defaults of Apache Kafka 4.4, texts our own."""
+"""Broker settings of transactions: names, types and defaults of Apache Kafka 4.4, texts our own."""
 
 from __future__ import annotations
 
@@ -17,66 +17,67 @@ TRANSACTION_CONFIGS = [
     _fixed(
         "transaction.max.timeout.ms",
         900_000,
-        "The longest transaction.timeout.ms that a producer may ask for: so long an abandoned transaction holds "
-        "consumers back.",
+        "Maximum transaction.timeout.ms of a producer: an abandoned transaction blocks read_committed consumers for "
+        "this time.",
     ),
     _fixed(
         "transactional.id.expiration.ms",
         WEEK_MS,
-        "Time after its last transaction from which a transactional id is forgotten; never while one is open.",
+        "Time since its last transaction after which a transactional ID is removed; never while a transaction is open.",
     ),
     _fixed(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         10_000,
-        "How often transactions whose time is up are looked for, to be aborted.",
+        "Interval at which timed-out transactions are aborted.",
         high=False,
     ),
     _fixed(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         HOUR_MS,
-        "How often transactional ids that expired are looked for.",
+        "Interval at which expired transactional IDs are removed.",
         high=False,
     ),
     _fixed(
         "transaction.state.log.num.partitions",
         50,
-        "Partitions of __transaction_state; takes effect when the topic is created.",
+        "Number of partitions of __transaction_state; applied when the topic is created.",
     ),
     _fixed(
         "transaction.state.log.replication.factor",
         3,
-        "Replicas of __transaction_state. Not set: as many as there are live brokers, up to 3; a value that is set is "
-        "enforced, and the topic is not created with less.",
+        "Replication factor of __transaction_state. If not set: the number of live brokers, up to 3. A set value is "
+        "enforced: with fewer live brokers the topic is not created.",
         ConfigType.SHORT,
     ),
     _fixed(
         "transaction.state.log.min.isr",
         2,
-        "Replicas of __transaction_state that must be in sync for a transaction to go on, at most all that there are; "
-        "takes effect when the topic is created.",
+        "Minimum number of in-sync replicas of __transaction_state for a transaction to proceed, at most its "
+        "replication factor; applied when the topic is created.",
     ),
     _fixed(
         "transaction.state.log.segment.bytes",
         100 * 1024**2,
-        "Segment size of __transaction_state; takes effect when the topic is created.",
+        "Segment size of __transaction_state; applied when the topic is created.",
     ),
     _fixed(
         "transaction.coordinator.max.bytes",
         256 * 1024**2,
-        "Most bytes that transactional ids and open transactions keep in the memory of a broker; half of it for ids. A "
-        "setting of Ottla alone.",
+        "Maximum bytes of broker memory for transactional IDs and open transactions; half of it is for IDs. Specific "
+        "to Ottla.",
         ConfigType.LONG,
         low=1024,
     ),
     _fixed(
         "add.partitions.to.txn.retry.backoff.ms",
         20,
-        "The pause before a partition is added again to a transaction while the one before it is still ending.",
+        "Backoff before the broker retries adding a partition to a transaction while the previous transaction is "
+        "still completing.",
     ),
     _fixed(
         "add.partitions.to.txn.retry.backoff.max.ms",
         100,
-        "How long that is tried on behalf of a producer, which is told to try again itself then.",
+        "Maximum time that the broker retries on behalf of a producer; after it the producer gets a retriable error.",
         low=0,
     ),
 ]

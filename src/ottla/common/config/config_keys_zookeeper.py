@@ -1,4 +1,4 @@
-"""The settings of a broker that ZooKeeper coordinates: names, types and defaults of Apache Kafka 3.9, texts our own."""
+"""Settings of a ZooKeeper broker: names, types and defaults of Apache Kafka 3.9, texts our own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SSL_SETTINGS = (
     "cipher.suites",
     "endpoint.identification.algorithm",
 )
-"""Those that mean the same as `ssl.*` of a listener."""
+"""Settings with the same meaning as `ssl.*` of a listener."""
 
 
 def _security(name: str, kind: ConfigType, default: ConfigValue, doc: str) -> ConfigKey:
@@ -30,15 +30,16 @@ ZOOKEEPER_CONFIGS = [
         ZOOKEEPER_CONNECT,
         ConfigType.STRING,
         None,
-        "Servers of ZooKeeper as host:port, separated by commas, and perhaps a path at the end below which all lies. "
-        "Without process.roles the cluster is kept there; with it only a migration from there reads this.",
+        "ZooKeeper servers as host:port, separated by commas, with an optional chroot path at the end. Without "
+        "process.roles the cluster's metadata is in ZooKeeper; with process.roles only a migration from ZooKeeper "
+        "reads this.",
         importance=Importance.HIGH,
     ),
     ConfigKey(
         "zookeeper.session.timeout.ms",
         ConfigType.INT,
         18_000,
-        "How long ZooKeeper waits for a broker that it does not hear of, before it counts as gone.",
+        "Time without contact after which ZooKeeper expires a broker's session.",
         at_least(1),
         Importance.HIGH,
     ),
@@ -46,7 +47,7 @@ ZOOKEEPER_CONFIGS = [
         "zookeeper.connection.timeout.ms",
         ConfigType.INT,
         None,
-        "How long a start waits for a server of ZooKeeper; without it zookeeper.session.timeout.ms.",
+        "Time that the start waits for a ZooKeeper server; zookeeper.session.timeout.ms if not set.",
         at_least(1),
         Importance.HIGH,
     ),
@@ -54,81 +55,93 @@ ZOOKEEPER_CONFIGS = [
         "zookeeper.set.acl",
         ConfigType.BOOLEAN,
         False,
-        "Whether znodes that this broker makes belong to its user, for everybody to read but for what is secret.",
+        "Restrict znodes that this broker creates to its own user; others may read them, except znodes with secrets.",
     ),
     _security(
         "zookeeper.ssl.client.enable",
         ConfigType.BOOLEAN,
         False,
-        "Whether TLS is spoken with ZooKeeper, at the port of its secureClientPort.",
+        "Use TLS for connections to ZooKeeper, to the port of its secureClientPort.",
     ),
     _security(
         "zookeeper.clientCnxnSocket",
         ConfigType.STRING,
         None,
-        "Taken as in Apache Kafka, where TLS needs it; here TLS is spoken by zookeeper.ssl.client.enable alone.",
+        "Accepted as in Apache Kafka without effect: zookeeper.ssl.client.enable alone enables TLS.",
     ),
     _security(
         "zookeeper.ssl.keystore.location",
         ConfigType.STRING,
         None,
-        "File with the key and certificates that are shown to ZooKeeper, PEM or PKCS12, which its content tells.",
+        "File with the key and certificates for connections to ZooKeeper, PEM or PKCS12, detected from the content.",
     ),
     _security(
         "zookeeper.ssl.keystore.password",
         ConfigType.PASSWORD,
         None,
-        "Password of that keystore, and of its key; PEM without encryption has none.",
+        "Password of the keystore and its key; not used for unencrypted PEM.",
     ),
-    _security("zookeeper.ssl.keystore.type", ConfigType.STRING, None, "Taken; what a keystore is its content tells."),
+    _security(
+        "zookeeper.ssl.keystore.type",
+        ConfigType.STRING,
+        None,
+        "Accepted without effect: the format is detected from the content.",
+    ),
     _security(
         "zookeeper.ssl.truststore.location",
         ConfigType.STRING,
         None,
-        "File with the certificates that are trusted of ZooKeeper; without any those of the system are.",
+        "File with the certificates trusted for ZooKeeper; if not set, those of the system.",
     ),
-    _security("zookeeper.ssl.truststore.password", ConfigType.PASSWORD, None, "Password of that truststore."),
+    _security("zookeeper.ssl.truststore.password", ConfigType.PASSWORD, None, "Password of the truststore."),
     _security(
-        "zookeeper.ssl.truststore.type", ConfigType.STRING, None, "Taken; what a truststore is its content tells."
+        "zookeeper.ssl.truststore.type",
+        ConfigType.STRING,
+        None,
+        "Accepted without effect: the format is detected from the content.",
     ),
     _security(
-        "zookeeper.ssl.protocol", ConfigType.STRING, "TLSv1.2", "Taken; zookeeper.ssl.enabled.protocols decides."
+        "zookeeper.ssl.protocol",
+        ConfigType.STRING,
+        "TLSv1.2",
+        "Accepted without effect: see zookeeper.ssl.enabled.protocols.",
     ),
     _security(
         "zookeeper.ssl.enabled.protocols",
         ConfigType.LIST,
         None,
-        "Versions of TLS towards ZooKeeper; without any TLSv1.2 and TLSv1.3.",
+        "TLS versions for connections to ZooKeeper; if not set, TLSv1.2 and TLSv1.3.",
     ),
     _security(
         "zookeeper.ssl.cipher.suites",
         ConfigType.LIST,
         None,
-        "Cipher suites towards ZooKeeper by their IANA names; without any those of OpenSSL.",
+        "Cipher suites for connections to ZooKeeper, by their IANA names; if not set, OpenSSL's default.",
     ),
     _security(
         "zookeeper.ssl.endpoint.identification.algorithm",
         ConfigType.STRING,
         "HTTPS",
-        "Empty: ZooKeeper's certificate need not name the host that was connected to.",
+        "Verification of the host name in ZooKeeper's certificate; empty disables it.",
     ),
     _security(
         "zookeeper.ssl.crl.enable",
         ConfigType.BOOLEAN,
         False,
-        "Revocation lists for ZooKeeper's certificates, which are not there: true is refused.",
+        "Certificate revocation lists for ZooKeeper's certificates. Not supported: true is rejected.",
     ),
     _security(
         "zookeeper.ssl.ocsp.enable",
         ConfigType.BOOLEAN,
         False,
-        "OCSP for ZooKeeper's certificates, which is not there: true is refused.",
+        "OCSP for ZooKeeper's certificates. Not supported: true is rejected.",
     ),
     ConfigKey(
         MIGRATION,
         ConfigType.BOOLEAN,
         False,
-        "Whether the cluster moves from ZooKeeper to the quorum; of controllers, until the move is to be for good.",
+        "Migrate the cluster from ZooKeeper to the metadata quorum. Set on controllers until the migration is "
+        "finalized.",
         importance=Importance.HIGH,
     ),
 ]

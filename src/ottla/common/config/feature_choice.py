@@ -1,4 +1,4 @@
-"""Levels of features as an operator names them on a command line: by a release, by a version, by NAME=LEVEL."""
+"""Feature levels on a command line: by release, by metadata version, or as NAME=LEVEL."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ from ottla.common.config.feature_levels import (
 from ottla.common.errors import OperatorError
 
 MAX_LEVEL = MAX_SHORT
-"""As on the wire."""
+"""Limit of the wire format."""
 MAX_DIGITS = 5
 
 
 def metadata_level_named(option: str, version: str) -> int:
-    """The level of metadata.version that `version` of `option` names (`4.0-IV3`, `4.0`); raises OperatorError."""
+    """Return the metadata.version level for `version` of `option` (`4.0-IV3`, `4.0`); raises OperatorError."""
     found = metadata_level_of(version)
     if found is None:
         lowest, highest = METADATA_LEVELS[LOWEST_LEVEL].name, METADATA_LEVELS[HIGHEST_LEVEL].name
         raise OperatorError(
-            f"{option} {version} is no version of the metadata: name one from {lowest} to {highest}, or a release like "
-            "4.0"
+            f"{option} {version} is not a metadata version: use one from {lowest} to {highest}, or a release like 4.0"
         )
     return found.level
 
 
 def parse_levels(option: str, named: Mapping[str, str]) -> dict[str, int]:
-    """The levels of `option`, by feature; raises OperatorError for what is no level."""
+    """Return the levels of `option` by feature; raises OperatorError for invalid levels."""
     for name, text in named.items():
         if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS or int(text) > MAX_LEVEL:
             raise OperatorError(f"{option} {name}={text} names no level: {_levels(name)}")
@@ -44,7 +43,7 @@ def parse_levels(option: str, named: Mapping[str, str]) -> dict[str, int]:
 
 
 def _levels(name: str) -> str:
-    """Those that are known here; a cluster may be newer."""
+    """Describe the known levels; a cluster may be newer."""
     if name == METADATA_VERSION:
         return f"those known here are {LOWEST_LEVEL} to {HIGHEST_LEVEL}"
     if name in FEATURE_LEVELS:
@@ -53,7 +52,7 @@ def _levels(name: str) -> str:
 
 
 def first_levels(release_version: str | None, named: Mapping[str, str]) -> dict[str, int]:
-    """The features of a cluster that is formatted with these options, without those at 0; raises OperatorError."""
+    """Return the features of a cluster formatted with these options, without those at 0; raises OperatorError."""
     levels = dict(NEW_CLUSTER_LEVELS)
     if release_version is not None:
         levels = release_features(metadata_level_named("--release-version", release_version))

@@ -1,10 +1,10 @@
-"""Features of a cluster and their levels: what each level is called, since when new clusters have it, what it needs.
+"""Cluster features and their levels: name of each level, release that made it the default, dependencies.
 
 Source: `MetadataVersion` and `Feature` of Apache Kafka 4.4 (KIP-584, KIP-778, KIP-1022). A level of `metadata.version`
-switches records and behaviour for the whole cluster, so what a controller writes follows the finalized level and not
-what this node could write. What each switches here is in docs/reference/feature-levels.md.
+switches records and behaviour for the whole cluster. So a controller writes records of the finalized level, not of the
+highest level of its own node. The effects of each level are listed in docs/reference/feature-levels.md.
 
-Left out: levels below 3.3-IV3, which Apache Kafka 4 does not read either.
+Levels below 3.3-IV3 are not supported; Apache Kafka 4 does not read them either.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ METADATA_VERSION = "metadata.version"
 GROUP_VERSION = "group.version"
 """Level 1: the consumer protocol (KIP-848)."""
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
-"""Level 1: replicas that may lead without being in the ISR are remembered (KIP-966)."""
+"""Level 1: eligible leader replicas, which may lead without being in the ISR (KIP-966)."""
 TRANSACTION_VERSION = "transaction.version"
-"""Level 1: tagged fields in the log of transactions; level 2: an epoch for each transaction (KIP-890)."""
+"""Level 1: tagged fields in the transaction log; level 2: an epoch for each transaction (KIP-890)."""
 KRAFT_VERSION = "kraft.version"
-"""Level 1: the log names the voters (KIP-853). No FeatureLevelRecord sets it."""
+"""Level 1: the metadata log contains the voters (KIP-853). No FeatureLevelRecord sets it."""
 
 
 class MetadataLevel(NamedTuple):
-    """One level: `name` as tools show it; `changes_metadata` where the level before can't hold what this one writes."""
+    """One level: `name` as in tools; `changes_metadata`: the level before cannot represent its records."""
 
     level: int
     name: str
@@ -64,41 +64,41 @@ METADATA_LEVELS: Mapping[int, MetadataLevel] = {
         (33, "4.4-IV2", True),
     )
 }
-"""By level, ascending, without a gap."""
+"""Levels in ascending order, without gaps."""
 
 LOWEST_LEVEL, HIGHEST_LEVEL = min(METADATA_LEVELS), max(METADATA_LEVELS)
 METADATA_VERSION_LEVEL = 25
-"""4.0-IV3, the level of a new cluster: of what higher ones switch not everything is built."""
+"""4.0-IV3, the level of a new cluster: some behaviour of higher levels is not implemented."""
 
 MIGRATING_BROKERS = 8
-"""Registrations say whether a broker comes from ZooKeeper; none here does."""
+"""Broker registrations include whether the broker is on ZooKeeper; here it never is."""
 SCRAM_CREDENTIALS = 11
-"""Users have passwords for SCRAM (KIP-900)."""
+"""SCRAM credentials of users (KIP-900)."""
 SAME_EPOCH_WHERE_ISR_SHRINKS = 12
-"""A replica that leaves the ISR does not raise the leader epoch, by which alone older brokers fence (KAFKA-15021)."""
+"""Removing a replica from the ISR does not raise the leader epoch, the only fence of older brokers (KAFKA-15021)."""
 DELEGATION_TOKENS = 14
-"""Users have tokens for others to come in by (KIP-900)."""
+"""Delegation tokens (KIP-900)."""
 CONTROLLER_REGISTRATION = 15
-"""Controllers are registered (KIP-919)."""
+"""Registration of controllers (KIP-919)."""
 DIRECTORY_ASSIGNMENT = 17
-"""Registrations and partitions name data directories (KIP-858)."""
+"""Log directories in registrations and partitions (KIP-858)."""
 ELIGIBLE_LEADERS = 23
-"""Records name replicas that may lead without being in the ISR (KIP-966)."""
+"""Eligible leader replicas in records (KIP-966)."""
 CORDONED_DIRECTORIES = 30
-"""Registrations name directories that take no new replicas (KIP-1066)."""
+"""Cordoned log directories in registrations (KIP-1066)."""
 CIDR_ACLS = 32
-"""ACLs name networks as hosts (KIP-1276)."""
+"""Networks as hosts of ACLs (KIP-1276)."""
 CONTROLLER_UNREGISTRATION = 33
-"""Controllers are unregistered."""
+"""Unregistration of controllers."""
 
 
 def metadata_changed(low: int, high: int) -> bool:
-    """Whether a level above `low`, up to `high`, writes what `low` can't hold."""
+    """Return whether a level above `low`, up to `high`, writes records that `low` cannot represent."""
     return any(METADATA_LEVELS[level].changes_metadata for level in range(low + 1, high + 1))
 
 
 def metadata_level_of(version: str) -> MetadataLevel | None:
-    """The level of a name (`4.0-IV3`), or the newest of a release (`4.0`, `4.0.1`); None where there is none."""
+    """Return the level of a name (`4.0-IV3`), or the newest of a release (`4.0`, `4.0.1`), or None."""
     release = ".".join(version.split(".")[:2])
     found = None
     for row in METADATA_LEVELS.values():
@@ -112,9 +112,9 @@ class FeatureLevel(NamedTuple):
 
     level: int
     since: int
-    """New clusters have it from this level of metadata.version on."""
+    """Level of metadata.version from which on new clusters have it."""
     needs: Mapping[str, int] = MappingProxyType({})
-    """What other features have to be at, at least."""
+    """Minimum levels of other features."""
 
 
 FEATURE_LEVELS: Mapping[str, tuple[FeatureLevel, ...]] = {
@@ -122,18 +122,18 @@ FEATURE_LEVELS: Mapping[str, tuple[FeatureLevel, ...]] = {
     ELIGIBLE_LEADER_REPLICAS_VERSION: (FeatureLevel(1, since=26, needs={METADATA_VERSION: ELIGIBLE_LEADERS}),),
     TRANSACTION_VERSION: (FeatureLevel(1, since=24), FeatureLevel(2, since=24)),
 }
-"""Beside metadata.version, those whose behaviour is complete."""
+"""Features other than metadata.version with complete behaviour."""
 
 
 NEW_CLUSTER_LEVELS: Mapping[str, int] = {
     METADATA_VERSION: METADATA_VERSION_LEVEL,
     **{name: rows[-1].level for name, rows in FEATURE_LEVELS.items()},
 }
-"""All features as a new cluster has them, unless it was formatted with others."""
+"""Features of a new cluster, unless it was formatted with others."""
 
 
 def release_features(metadata_level: int) -> dict[str, int]:
-    """All features as a new cluster of Apache Kafka with that level has them; those at 0 are not named."""
+    """Return the features of a new Apache Kafka cluster at that level; those at 0 are omitted."""
     levels = {METADATA_VERSION: metadata_level}
     for name, rows in FEATURE_LEVELS.items():
         level = max((row.level for row in rows if row.since <= metadata_level), default=0)
@@ -143,9 +143,9 @@ def release_features(metadata_level: int) -> dict[str, int]:
 
 
 def unmet_need(features: Mapping[str, int]) -> tuple[str, int, str, int] | None:
-    """The first feature of `features` (levels by name) that another one does not carry.
+    """Return the first feature of `features` (levels by name) with an unmet dependency.
 
-    As (name, its level, the other's name, the level that it needs).
+    As (name, its level, name of the dependency, required level of it).
     """
     for name, rows in FEATURE_LEVELS.items():
         level = features.get(name, 0)

@@ -1,8 +1,8 @@
-"""The settings of a group (resource type GROUP, KIP-1043 ff.), and how they follow from the broker's settings.
+"""Settings of a group (resource type GROUP, KIP-1043 ff.) and their defaults from broker settings.
 
-They need no group: they are set for an id and hold for whatever group has it. A value must lie between the broker's
-minimum and maximum when it is set; these may be other ones after a restart, so the coordinator takes what it uses
-through `clamped`. Left out: settings of share and streams groups, which are not built. Texts are our own.
+They are set for a group id, whether the group exists or not. A value must be between the broker's minimum and maximum
+when it is set. Both bounds may change with a restart, so the coordinator reads values through `clamped`. Settings of
+share and streams groups are not implemented. Texts are our own.
 """
 
 from __future__ import annotations
@@ -47,41 +47,40 @@ GROUP_CONFIGS: Mapping[str, ConfigKey] = key_table(
             SESSION_TIMEOUT,
             45_000,
             1,
-            "How long a member of the consumer protocol may be silent before the group goes on without it.",
+            "Time without a heartbeat after which a member of the consumer protocol is removed from the group.",
         ),
         _key(
             HEARTBEAT_INTERVAL,
             5_000,
             1,
-            "How often members of the consumer protocol are asked to send heartbeats; they hear of changes with the "
-            "next one.",
+            "Heartbeat interval of members of the consumer protocol; a heartbeat response delivers assignment changes.",
         ),
         _key(
             ASSIGNMENT_INTERVAL,
             1_000,
             0,
-            "Shortest time between two target assignments of the group, so that members that join together are "
-            "assigned together.",
+            "Minimum time between two target assignments of the group, so that members that join at the same time "
+            "share one assignment.",
         ),
     ]
 )
 
 
 class Bounds(NamedTuple):
-    """The broker settings that bound a group's."""
+    """Broker settings that bound a group setting."""
 
     low: str
     high: str
 
 
 def bounds_of(name: str) -> Bounds:
-    """`group.consumer.min.session.timeout.ms` and its like for the maximum."""
+    """Return, for example, `group.consumer.min.session.timeout.ms` and its maximum counterpart."""
     kind, _, rest = name.partition(".")
     return Bounds(f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}")
 
 
 def validate_group_configs(overrides: Mapping[str, str], broker_values: Mapping[str, ConfigValue]) -> None:
-    """Check a group's settings as a whole; raises KafkaError INVALID_CONFIG in Apache Kafka's words."""
+    """Check all settings of a group together; raises KafkaError INVALID_CONFIG with Apache Kafka's message."""
     for name in overrides:
         if name not in GROUP_CONFIGS:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
@@ -98,7 +97,7 @@ def validate_group_configs(overrides: Mapping[str, str], broker_values: Mapping[
 
 
 def clamped(name: str, overrides: Mapping[str, str], default: int, low: int, high: int) -> int:
-    """What holds for a group with these settings; `default` where it has none of that name."""
+    """Return the effective value for a group, within the bounds; `default` if it is not set."""
     text = overrides.get(name)
     return default if text is None else min(max(_number(GROUP_CONFIGS[name].parse(text)), low), high)
 
@@ -106,7 +105,7 @@ def clamped(name: str, overrides: Mapping[str, str], default: int, low: int, hig
 def describe_group_config(
     key: ConfigKey, overrides: Mapping[str, str], broker_synonyms: tuple[ConfigSynonym, ...]
 ) -> ConfigEntry:
-    """One setting of a group for DescribeConfigs; `broker_synonyms`: those of its broker setting, best first."""
+    """Return one group setting for DescribeConfigs; `broker_synonyms` are those of its broker setting, best first."""
     value = overrides.get(key.name)
     own = () if value is None else (ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_GROUP_CONFIG),)
     synonyms = (*own, *broker_synonyms)

@@ -1,4 +1,4 @@
-"""The file of `ottla config recover`: names of dynamic settings that a node ignores; a start reads it."""
+"""File of `ottla config recover`: names of dynamic settings that a start ignores."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ottla.common.errors import OperatorError
 from ottla.common.platform.files import read_file
 
 IGNORED_FILE = "ignored-dynamic-settings"
-"""One name a line; in a data directory."""
+"""File in a data directory, with one name a line."""
 _MAX_FILE_BYTES = 64 * 1024
 
 
 def read_ignored(directories: Iterable[str]) -> frozenset[str]:
-    """What the files in these data directories name. Raises OperatorError for a file that cannot be read."""
+    """Return the settings named in the files of these data directories. Raises OperatorError for an unreadable file."""
     names: set[str] = set()
     for directory in directories:
         path = f"{directory}/{IGNORED_FILE}"
@@ -25,14 +25,14 @@ def read_ignored(directories: Iterable[str]) -> frozenset[str]:
             continue
         except OSError as error:
             if error.errno == errno.ENOTDIR or _is_closed(directory):
-                continue  # the start reports what is wrong with the directory
+                continue  # the start reports the problem of the directory
             raise OperatorError(f"{path} can't be read: {error.strerror}; remove it, or repair it") from error
         names.update(ignorable(line.strip(), path) for line in lines if line.strip())
     return frozenset(names)
 
 
 def _is_closed(directory: str) -> bool:
-    """Whether nothing in the directory can be read."""
+    """Return whether nothing in the directory can be read."""
     try:
         read_file(f"{directory}/meta.properties", _MAX_FILE_BYTES)
     except OSError:

@@ -1,4 +1,4 @@
-"""`max.connections.per.ip.overrides`: how many connections single addresses may have, as `host:count,host:count`."""
+"""Parsing of `max.connections.per.ip.overrides`, connection limits of single addresses as `host:count,host:count`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 
 
 class IpOverrides:
-    """What is taken as value of that setting."""
+    """Valid values of that setting."""
 
     def problem(self, value: ConfigValue) -> str | None:
         """See `Validator`."""
@@ -25,12 +25,12 @@ class IpOverrides:
 
 
 def parse_ip_overrides(text: str) -> dict[str, int]:
-    """Counts by host, which is a name or an address, an IPv6 one with or without brackets. Raises KafkaError."""
+    """Return counts by host, a name or an address, an IPv6 one with or without brackets. Raises KafkaError."""
     overrides = {}
     for item in filter(None, map(str.strip, text.split(","))):
         host, _, count = item.rpartition(":")
         host, count = host.strip().removeprefix("[").removesuffix("]"), count.strip()
         if not host or not re.fullmatch("[0-9]{1,10}", count) or int(count) >= 2**31:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"holds {item!r}, which is not of the form host:count")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"contains {item!r}, which is not of the form host:count")
         overrides[host] = int(count)
     return overrides

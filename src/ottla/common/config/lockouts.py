@@ -1,6 +1,6 @@
-"""Dynamic settings that shut out all clients: refused when they are set, ignored when they are stored already.
+"""Dynamic settings that block all clients: rejected when they are set, ignored when they are already stored.
 
-Further settings are ignored by name on the host (`ottla config recover`, `ignored_settings`). The stored values
+The operator can exclude other settings by name on the host (`ottla config recover`, `ignored_settings`). The stored
 stay in the metadata, so that an operator can connect and remove them there.
 """
 
@@ -17,14 +17,14 @@ from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 
 ALL = "all"
 QUOTAS = "quotas"
-"""Stands for all quotas of clients, users and addresses."""
+"""Name for all quotas of clients, users and addresses."""
 _PER_IP, _OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
 _ACCEPTING = frozenset({"max.connections", _PER_IP, CONNECTION_RATE})
-"""Settings whose value of 0 refuses every connection."""
+"""Settings that refuse every connection if they are 0."""
 
 
 def check_reachable(changes: Iterable[str], new: Mapping[str, str]) -> None:
-    """Refuse changed settings with which no client could connect; `new` has all dynamic settings of the resource.
+    """Reject changed settings that block all clients; `new` has all dynamic settings of the resource.
 
     Raises KafkaError INVALID_CONFIG.
     """
@@ -43,7 +43,7 @@ def check_reachable(changes: Iterable[str], new: Mapping[str, str]) -> None:
 
 
 def shuts_out(name: str, text: str, given: Mapping[str, str]) -> bool:
-    """Whether no client could connect with this value; `given` may have overrides for single addresses."""
+    """Return whether no client could connect with this value; `given` may have overrides for single addresses."""
     base = without_listener(name)
     if base not in _ACCEPTING or not re.fullmatch(r"\s*[+-]?0+\s*", text):
         return False
@@ -51,12 +51,12 @@ def shuts_out(name: str, text: str, given: Mapping[str, str]) -> bool:
 
 
 def is_ignored(name: str, ignored: frozenset[str]) -> bool:
-    """Whether the operator excluded this dynamic setting; `name` is canonical, and may be of one listener."""
+    """Return whether the operator excluded this dynamic setting; `name` is canonical, and may be of one listener."""
     return bool(ignored) and not ignored.isdisjoint((ALL, name, without_listener(name)))
 
 
 def ignorable(name: str, where: str) -> str:
-    """The canonical form of a name that may be ignored. Raises OperatorError."""
+    """Return the canonical form of a name that may be ignored. Raises OperatorError."""
     name = canonical(name)
     key = BROKER_CONFIGS.get(without_listener(name))
     if name in (ALL, QUOTAS) or (key is not None and key.update_mode is not UpdateMode.READ_ONLY):

@@ -1,7 +1,7 @@
-"""Broker settings that Apache Kafka changes while it runs and nothing here reads: they are checked, kept, described.
+"""Dynamic broker settings of Apache Kafka without effect here: validated, stored and described.
 
-Names, types, defaults and bounds of Apache Kafka 4.4. Why each has no effect says `STORED_CONFIGS` in
-`config_keys_inert`; a setting that gets an effect moves to the table of its room.
+Names, types, defaults and bounds of Apache Kafka 4.4. `STORED_CONFIGS` in `unsupported_configs` has the reasons. A
+setting that gets an effect moves to the table of its area.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.common.config.config_def import (
     at_least,
 )
 
-_DOC = "Kept without effect; the reason is told at the start."
+_DOC = "Accepted without effect; a warning at the start gives the reason."
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = (
     ConfigType.BOOLEAN,
     ConfigType.STRING,
@@ -59,7 +59,7 @@ _HIDDEN: tuple[tuple[str, ConfigType, ConfigValue, Validator | None], ...] = (
     ("group.share.assignor.offload.enable", _BOOLEAN, True, None),
     ("group.streams.assignor.offload.enable", _BOOLEAN, True, None),
 )
-"""Settings that Apache Kafka takes and does not show."""
+"""Settings that Apache Kafka accepts and does not show."""
 
 
 def _kept(rows: tuple[tuple[str, ConfigType, ConfigValue, Validator | None], ...], internal: bool) -> list[ConfigKey]:

@@ -1,7 +1,7 @@
-"""Java's `.properties` format, as `server.properties` is written in.
+"""Java's `.properties` format, the format of `server.properties`.
 
 Follows `java.util.Properties.load`: comments with # and !, keys that end at the first unescaped `=`, `:` or white
-space, continued lines, backslash escapes. One difference: the file is read as UTF-8, since Java's ISO 8859-1 turns
+space, continued lines, backslash escapes. One difference: the file is read as UTF-8, since Java's ISO 8859-1 changes
 every path with an accent into another path; `\\uXXXX` means the same in both.
 """
 
@@ -19,7 +19,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def load_properties(path: str, option: str = "--config") -> dict[str, str]:
-    """The settings in the file at `path`, which `option` names; of a key that occurs twice the last counts.
+    """Return the settings in the file at `path`, from `option`; the last occurrence of a key applies.
 
     Raises OperatorError.
     """
@@ -33,7 +33,7 @@ def load_properties(path: str, option: str = "--config") -> dict[str, str]:
 
 
 def decode_properties(data: bytes, path: str) -> dict[str, str]:
-    """The same of what is in the file. Raises OperatorError."""
+    """Parse the bytes of a properties file. Raises OperatorError."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -45,7 +45,7 @@ def decode_properties(data: bytes, path: str) -> dict[str, str]:
 
 
 def parse_properties(text: str, source: str) -> dict[str, str]:
-    """The settings in `text`. Raises OperatorError that names `source` and the line of a malformed escape."""
+    """Return the settings in `text`. Raises OperatorError with `source` and the line of a malformed escape."""
     settings: dict[str, str] = {}
     for number, line in _logical_lines(text):
         raw_key, raw_value = _split(line)
@@ -57,12 +57,12 @@ def parse_properties(text: str, source: str) -> dict[str, str]:
 
 
 def format_properties(settings: Mapping[str, str]) -> str:
-    """The inverse of `parse_properties`: one line a setting, in the order of `settings`."""
+    """Return the inverse of `parse_properties`: one line a setting, in the order of `settings`."""
     return "".join(f"{_escape(name, key=True)}={_escape(value, key=False)}\n" for name, value in settings.items())
 
 
 def _escape(text: str, *, key: bool) -> str:
-    """Escapes what would end a key, begin a comment, or be taken for the white space before a value."""
+    """Escape characters that would end a key, begin a comment, or count as white space before a value."""
     names = {character: name for name, character in _ESCAPES.items()}
     special = _WHITE + "=:#!\\" if key else "\\"
     parts = []
@@ -77,7 +77,7 @@ def _escape(text: str, *, key: bool) -> str:
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Lines without comments and blanks, continuations joined, with the number of their first line."""
+    """Return lines without comments and blanks, continuations joined, with the number of their first line."""
     lines: list[tuple[int, str]] = []
     joined = ""
     first = 0
@@ -99,7 +99,7 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
 
 
 def _ends_in_open_escape(line: str) -> bool:
-    """Whether an odd number of backslashes ends the line: then the next one continues it."""
+    """Return whether an odd number of backslashes ends the line: it continues on the next one."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 

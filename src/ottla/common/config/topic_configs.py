@@ -1,4 +1,4 @@
-"""The settings of a topic, complete as in Apache Kafka 4.4, and how their defaults follow from the broker's settings.
+"""Settings of a topic, complete as in Apache Kafka 4.4, and their defaults from broker settings.
 
 A topic's effective setting is its own override, else the most specific broker setting that is set (dynamic before
 static; `log.retention.ms` before `.minutes` before `.hours`), else the default. Texts are our own.
@@ -66,8 +66,8 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "cleanup.policy",
             ConfigType.LIST,
             ("delete",),
-            "What happens to old segments: delete discards them by retention.ms and retention.bytes, compact keeps the "
-            "latest record of each key, both together do both.",
+            "Policy for old segments: delete removes them by retention.ms and retention.bytes, compact keeps the "
+            "latest record of each key, both together apply both.",
             "log.cleanup.policy",
             validator=OneOf(CLEANUP_POLICIES),
         ),
@@ -75,7 +75,7 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "compression.gzip.level",
             ConfigType.INT,
             -1,
-            "Level for compression.type=gzip; -1 is the codec's own default.",
+            "Level for compression.type=gzip; -1 is the default of the codec.",
             "compression.gzip.level",
             validator=RangeOr(1, 9, -1),
         ),
@@ -99,7 +99,7 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "compression.type",
             ConfigType.STRING,
             "producer",
-            "Codec of the stored batches: producer keeps what the client sent, uncompressed removes compression, a "
+            "Codec of the stored batches: producer stores batches as sent, uncompressed removes compression, a "
             "codec's name makes the broker compress with it.",
             "compression.type",
             validator=OneOf(COMPRESSION_TYPES),
@@ -108,7 +108,8 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "delete.retention.ms",
             ConfigType.LONG,
             24 * HOUR_MS,
-            "How long a tombstone stays in a compacted topic, so that a reader that started at the beginning sees it.",
+            "Time that a compacted topic retains tombstones, so that a consumer that reads from the beginning sees "
+            "them.",
             "log.cleaner.delete.retention.ms",
             validator=at_least(0),
         ),
@@ -116,8 +117,8 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "errors.deadletterqueue.group.enable",
             ConfigType.BOOLEAN,
             False,
-            "Let share groups write records here that they could not deliver."
-            " Without effect: there are no share groups yet.",
+            "Allow share groups to write undeliverable records to this topic. No effect: share groups are not "
+            "supported yet.",
         ),
         _key(
             "file.delete.delay.ms",
@@ -131,7 +132,8 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "flush.messages",
             ConfigType.LONG,
             MAX_LONG,
-            "Force the log to disk after this many records; the default leaves it to the operating system.",
+            "Number of records after which the log is flushed to disk; the default leaves flushing to the operating "
+            "system.",
             "log.flush.interval.messages",
             validator=at_least(1),
         ),
@@ -139,7 +141,7 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "flush.ms",
             ConfigType.LONG,
             MAX_LONG,
-            "Force the log to disk after this long; checked every log.flush.scheduler.interval.ms.",
+            "Time after which the log is flushed to disk; checked every log.flush.scheduler.interval.ms.",
             "log.flush.interval.ms",
             "log.flush.scheduler.interval.ms",
             validator=at_least(0),
@@ -148,21 +150,22 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "follower.replication.throttled.replicas",
             ConfigType.LIST,
             (),
-            "Replicas whose fetching is throttled on the follower's side: partition:broker pairs, or *.",
+            "Replicas throttled on the follower side: partition:broker pairs, or *.",
             validator=ThrottledReplicas(),
         ),
         _key(
             "leader.replication.throttled.replicas",
             ConfigType.LIST,
             (),
-            "Replicas whose fetching is throttled on the leader's side: partition:broker pairs, or *.",
+            "Replicas throttled on the leader side: partition:broker pairs, or *.",
             validator=ThrottledReplicas(),
         ),
         _key(
             "index.interval.bytes",
             ConfigType.INT,
             4096,
-            "Bytes of log between two entries of the offset index; smaller seeks more exactly and costs index space.",
+            "Bytes of log between two entries of the offset index; a smaller value makes seeks more precise and "
+            "indexes larger.",
             "log.index.interval.bytes",
             validator=at_least(0),
         ),
@@ -170,8 +173,8 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "local.retention.bytes",
             ConfigType.LONG,
             -2,
-            "Bytes kept on local disk when tiered storage holds the rest; -2 means retention.bytes."
-            " Without effect: there is no tiered storage yet.",
+            "Bytes retained on local disk when older segments are in tiered storage; -2 means retention.bytes. No "
+            "effect: tiered storage is not supported yet.",
             "log.local.retention.bytes",
             validator=at_least(-2),
         ),
@@ -179,8 +182,8 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "local.retention.ms",
             ConfigType.LONG,
             -2,
-            "Time kept on local disk when tiered storage holds the rest; -2 means retention.ms."
-            " Without effect: there is no tiered storage yet.",
+            "Time that segments are retained on local disk when older ones are in tiered storage; -2 means "
+            "retention.ms. No effect: tiered storage is not supported yet.",
             "log.local.retention.ms",
             validator=at_least(-2),
         ),
@@ -188,7 +191,7 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "max.compaction.lag.ms",
             ConfigType.LONG,
             MAX_LONG,
-            "Longest time that a record may wait for compaction.",
+            "Maximum time that a record stays uncompacted.",
             "log.cleaner.max.compaction.lag.ms",
             validator=at_least(1),
         ),
@@ -196,7 +199,7 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "min.compaction.lag.ms",
             ConfigType.LONG,
             0,
-            "Shortest time that a record stays uncompacted.",
+            "Minimum time that a record stays uncompacted.",
             "log.cleaner.min.compaction.lag.ms",
             validator=at_least(0),
         ),
@@ -204,7 +207,8 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "min.cleanable.dirty.ratio",
             ConfigType.DOUBLE,
             0.5,
-            "Share of not yet compacted bytes from which a log is compacted; higher is cheaper and wastes more space.",
+            "Ratio of uncompacted bytes at which a log is compacted; a higher ratio costs less I/O and more disk "
+            "space.",
             "log.cleaner.min.cleanable.ratio",
             validator=between(0, 1),
         ),
@@ -212,8 +216,9 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "max.decompressed.message.bytes",
             ConfigType.INT,
             MAX_INT - 8,
-            "Largest record of a compressed batch once decompressed, in bytes; looked at when the batch is produced, "
-            "not in what is stored. From 134217728 on it changes nothing: no batch may become more, nor is one opened.",
+            "Maximum decompressed size of a record in a compressed batch, in bytes; checked when the batch is "
+            "produced, not for stored batches. Values of 134217728 and above have no effect: that is the limit for a "
+            "whole batch.",
             "max.decompressed.message.bytes",
             validator=between(1, MAX_INT - 8),
         ),
@@ -221,7 +226,7 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "max.message.bytes",
             ConfigType.INT,
             1048588,
-            "Largest record batch that is accepted, in bytes as sent (after compression).",
+            "Maximum size of a record batch, in bytes after compression.",
             "message.max.bytes",
             validator=at_least(0),
         ),
@@ -229,7 +234,8 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "message.timestamp.after.max.ms",
             ConfigType.LONG,
             HOUR_MS,
-            "How far a CreateTime timestamp may lie ahead of the broker's clock before the batch is refused.",
+            "Maximum time that a CreateTime timestamp may be ahead of the broker's clock; batches beyond it are "
+            "rejected.",
             "log.message.timestamp.after.max.ms",
             validator=at_least(0),
         ),
@@ -237,7 +243,8 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "message.timestamp.before.max.ms",
             ConfigType.LONG,
             MAX_LONG,
-            "How far a CreateTime timestamp may lie behind the broker's clock before the batch is refused.",
+            "Maximum time that a CreateTime timestamp may be behind the broker's clock; batches beyond it are "
+            "rejected.",
             "log.message.timestamp.before.max.ms",
             validator=at_least(0),
         ),
@@ -245,7 +252,7 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "message.timestamp.type",
             ConfigType.STRING,
             "CreateTime",
-            "Whether records keep the producer's timestamp or get the time of the append.",
+            "Timestamp of stored records: that of the producer (CreateTime) or the time of the append (LogAppendTime).",
             "log.message.timestamp.type",
             validator=OneOf(TIMESTAMP_TYPES),
         ),
@@ -253,7 +260,7 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "min.insync.replicas",
             ConfigType.INT,
             1,
-            "In-sync replicas, the leader included, that a write with acks=all needs.",
+            "Minimum number of in-sync replicas, including the leader, for a write with acks=all.",
             "min.insync.replicas",
             validator=at_least(1),
         ),
@@ -261,15 +268,15 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "preallocate",
             ConfigType.BOOLEAN,
             False,
-            "Reserve the blocks of a segment when it is made. Without effect: blocks are reserved as a segment grows.",
+            "Preallocate the blocks of a new segment. No effect: blocks are allocated as a segment grows.",
             "log.preallocate",
         ),
         _key(
             "remote.copy.lag.bytes",
             ConfigType.LONG,
             -1,
-            "Bytes of newer log from which a segment is copied to tiered storage; -1 means local.retention.bytes."
-            " Without effect: there is no tiered storage yet.",
+            "Size of the newer log at which a segment is copied to tiered storage; -1 means local.retention.bytes. "
+            "No effect: tiered storage is not supported yet.",
             "log.remote.copy.lag.bytes",
             validator=at_least(-1),
         ),
@@ -277,8 +284,8 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "remote.copy.lag.ms",
             ConfigType.LONG,
             0,
-            "Age from which a segment is copied to tiered storage; 0 is at once, -1 means local.retention.ms."
-            " Without effect: there is no tiered storage yet.",
+            "Age at which a segment is copied to tiered storage; 0 means immediately, -1 means local.retention.ms. "
+            "No effect: tiered storage is not supported yet.",
             "log.remote.copy.lag.ms",
             validator=at_least(-1),
         ),
@@ -286,15 +293,15 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "remote.log.copy.disable",
             ConfigType.BOOLEAN,
             False,
-            "Stop copying segments of this topic to tiered storage; what is there stays readable."
-            " Without effect: there is no tiered storage yet.",
+            "Stop copying segments of this topic to tiered storage; segments already copied stay readable. No "
+            "effect: tiered storage is not supported yet.",
         ),
         _key(
             "remote.log.delete.on.disable",
             ConfigType.BOOLEAN,
             False,
-            "Delete the tiered data of this topic when tiered storage is switched off for it."
-            " Without effect: there is no tiered storage yet.",
+            "Delete the tiered data of this topic when its tiered storage is disabled. No effect: tiered storage is "
+            "not supported yet.",
         ),
         _key(
             "remote.storage.enable",
@@ -306,14 +313,14 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "retention.bytes",
             ConfigType.LONG,
             -1,
-            "Size of a partition above which its oldest segments are deleted; -1 is no limit.",
+            "Size of a partition above which its oldest segments are deleted; -1 means no limit.",
             "log.retention.bytes",
         ),
         _key(
             "retention.ms",
             ConfigType.LONG,
             WEEK_MS,
-            "Age of a segment's newest record from which the segment is deleted; -1 is no limit.",
+            "Age of the newest record in a segment at which the segment is deleted; -1 means no limit.",
             "log.retention.ms",
             ("log.retention.minutes", MINUTE_MS),
             ("log.retention.hours", HOUR_MS),
@@ -323,7 +330,7 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "segment.bytes",
             ConfigType.INT,
             1024**3,
-            "Size from which a new segment is begun. Retention and compaction work on whole segments.",
+            "Size at which a new segment is rolled. Retention and compaction work on whole segments.",
             "log.segment.bytes",
             validator=at_least(MIN_SEGMENT_BYTES),
         ),
@@ -331,7 +338,7 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "segment.index.bytes",
             ConfigType.INT,
             10 * 1024**2,
-            "Largest size of a segment's offset index; a full index begins a new segment.",
+            "Maximum size of a segment's offset index; a full index rolls a new segment.",
             "log.index.size.max.bytes",
             validator=at_least(4),
         ),
@@ -339,7 +346,7 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "segment.jitter.ms",
             ConfigType.LONG,
             0,
-            "Random part taken off segment.ms, so that many partitions don't begin segments at one moment.",
+            "Maximum random reduction of segment.ms, so that many partitions do not roll segments at the same time.",
             "log.roll.jitter.ms",
             ("log.roll.jitter.hours", HOUR_MS),
             validator=at_least(0),
@@ -348,7 +355,7 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "segment.ms",
             ConfigType.LONG,
             WEEK_MS,
-            "Age from which a new segment is begun even when the current one is not full.",
+            "Age at which a new segment is rolled even if the current one is not full.",
             "log.roll.ms",
             ("log.roll.hours", HOUR_MS),
             validator=at_least(1),
@@ -357,7 +364,8 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "unclean.leader.election.enable",
             ConfigType.BOOLEAN,
             False,
-            "Let a replica outside the ISR lead when no other is left; acknowledged records may be lost.",
+            "Allow a replica outside the ISR to become leader when no replica in the ISR is available; acknowledged "
+            "records may be lost.",
             "unclean.leader.election.enable",
         ),
         _key(
@@ -381,7 +389,7 @@ def parse_topic_configs(overrides: Mapping[str, str]) -> dict[str, ConfigValue]:
 
 
 def validate_topic_configs(overrides: Mapping[str, str], defaults: Mapping[str, ConfigValue]) -> None:
-    """The rules over several settings of one topic; `defaults` as from `topic_defaults`. Raises INVALID_CONFIG."""
+    """Check rules over several settings of one topic; `defaults` as from `topic_defaults`. Raises INVALID_CONFIG."""
     values = {**defaults, **parse_topic_configs(overrides)}
     low, high = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
     if isinstance(low, int) and isinstance(high, int) and low > high:
@@ -398,9 +406,9 @@ def validate_topic_configs(overrides: Mapping[str, str], defaults: Mapping[str, 
 
 
 def topic_defaults(broker_values: Mapping[str, ConfigValue], explicit: frozenset[str]) -> dict[str, ConfigValue]:
-    """What a topic without overrides gets.
+    """Return the values of topic settings without overrides.
 
-    `broker_values`: every broker setting with its effective value; `explicit`: the names that somebody set.
+    `broker_values`: effective value of every broker setting; `explicit`: names that any layer sets.
     """
     result: dict[str, ConfigValue] = {}
     for key in TOPIC_CONFIGS.values():
@@ -408,7 +416,7 @@ def topic_defaults(broker_values: Mapping[str, ConfigValue], explicit: frozenset
         for name, factor in key.server_synonyms:
             if name in explicit:
                 found = broker_values[name]
-                # -1 hours is no limit, not -3,600,000 milliseconds.
+                # -1 hours means no limit, not -3,600,000 milliseconds.
                 value = found * factor if type(found) is int and factor != 1 and found > 0 else found
                 break
         result[key.name] = value
@@ -416,7 +424,7 @@ def topic_defaults(broker_values: Mapping[str, ConfigValue], explicit: frozenset
 
 
 def topic_properties(defaults: Mapping[str, ConfigValue], overrides: Mapping[str, str]) -> dict[str, str]:
-    """The effective settings as text, complete, for `storage.LogConfig.from_properties`."""
+    """Return the complete effective settings as text, for `storage.LogConfig.from_properties`."""
     merged = {name: render(value) for name, value in defaults.items()} | dict(overrides)
     internal_segment_bytes = merged.pop("internal.segment.bytes", None)
     if internal_segment_bytes is not None:
@@ -430,7 +438,7 @@ def describe_topic_config(
     defaults: Mapping[str, ConfigValue],
     broker_synonyms: Mapping[str, tuple[ConfigSynonym, ...]],
 ) -> ConfigEntry:
-    """One setting of a topic for DescribeConfigs; `broker_synonyms`: those of each broker setting, best first."""
+    """Return one topic setting for DescribeConfigs; `broker_synonyms` are those of its broker settings, best first."""
     synonyms: list[ConfigSynonym] = []
     value = overrides.get(key.name)
     if value is not None:

@@ -1,9 +1,8 @@
-"""Settings of Apache Kafka 4.4 that have no effect here, with the reason that the one warning gives.
+"""Settings of Apache Kafka 4.4 without effect here, with the reason that the warning gives.
 
-`INERT_CONFIGS` start with a warning. `SECURITY_CONFIGS` would leave the operator believing in a protection that is
-not there, so a value other than the one that asks for nothing refuses to start. `STORED_CONFIGS` are in the tables,
-can be set and described, and are not acted upon; the broker's own give the same warning. `PER_BROKER_SECURITY` and
-`LISTENER_SECURITY` are what Apache Kafka changes while it runs.
+`INERT_CONFIGS`: the start logs a warning. `SECURITY_CONFIGS`: the operator would believe in a protection that does not
+exist, so the start fails unless the value is the harmless one. `STORED_CONFIGS`: validated, stored and described; the
+broker's own also log the warning. `PER_BROKER_SECURITY` and `LISTENER_SECURITY`: dynamic in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -12,41 +11,41 @@ from collections.abc import Iterable, Mapping
 
 _REASONS: tuple[tuple[str, str], ...] = (
     (
-        "one event loop serves everything, there are no thread pools to size",
+        "one event loop serves all requests, without thread pools",
         "group.coordinator.background.threads group.coordinator.threads "
         "num.replica.alter.log.dirs.threads "
         "share.coordinator.threads",
     ),
     (
-        "requests of a connection wait in the socket, so there is no request queue to bound",
+        "requests wait in the socket of their connection, not in a request queue",
         "queued.max.request.bytes queued.max.requests",
     ),
     (
-        "waiting requests leave their queues at once, there is nothing to purge",
+        "completed requests leave the purgatory at once, without purging",
         "delete.records.purgatory.purge.interval.requests fetch.purgatory.purge.interval.requests "
         "producer.purgatory.purge.interval.requests share.fetch.purgatory.purge.interval.requests",
     ),
     (
-        "every stop of a cluster's broker is a controlled shutdown, which the controller bounds",
+        "every shutdown of a clustered broker is controlled, with a time limit of the controller",
         "controlled.shutdown.enable controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms",
     ),
     (
-        "metadata records of one turn of the event loop share a write, and wait no longer",
+        "metadata records of one event loop tick are written together, without further delay",
         "controller.quorum.append.linger.ms",
     ),
     (
-        "requests between nodes have bounds of their own",
+        "requests between nodes have fixed limits",
         "controller.quorum.fetch.snapshot.max.bytes controller.socket.timeout.ms request.timeout.ms "
         "socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms",
     ),
     ("the operating system sizes the buffers of connections between brokers", "replica.socket.receive.buffer.bytes"),
-    ("all listeners accept connections from the same step of the start on", "early.start.listeners"),
+    ("all listeners accept connections from the same point of the start", "early.start.listeners"),
     (
-        "versions that are unstable in Apache Kafka are not served",
+        "versions that are unstable in Apache Kafka are not supported",
         "unstable.api.versions.enable unstable.feature.versions.enable",
     ),
     (
-        "there are no share groups yet",
+        "share groups are not supported yet",
         "group.share.assignors group.share.delivery.count.limit group.share.enable "
         "group.share.heartbeat.interval.ms group.share.max.heartbeat.interval.ms "
         "group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.share.sessions "
@@ -65,7 +64,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "share.coordinator.cold.partition.snapshot.interval.ms",
     ),
     (
-        "there are no streams groups yet",
+        "streams groups are not supported yet",
         "group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms "
         "group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size "
         "group.streams.max.standby.replicas group.streams.min.heartbeat.interval.ms "
@@ -76,14 +75,14 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "group.streams.rack.aware.assignment.tags group.streams.task.offset.interval.ms "
         "group.streams.topology.description.plugin.class",
     ),
-    ("two-phase commit is unstable in Apache Kafka, and not served", "transaction.two.phase.commit.enable"),
+    ("two-phase commit is unstable in Apache Kafka and not supported", "transaction.two.phase.commit.enable"),
     (
-        "the throttle of replication keeps what was not used for a second, and has no windows",
+        "the replication throttle is a token bucket of one second, without windows",
         "alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds "
         "replication.quota.window.num replication.quota.window.size.seconds",
     ),
     (
-        "there is no tiered storage yet",
+        "tiered storage is not supported yet",
         "remote.log.manager.copy.quota.window.num "
         "remote.log.manager.copy.quota.window.size.seconds "
         "remote.log.manager.fetch.quota.window.num "
@@ -99,11 +98,11 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "remote.log.manager.task.retry.backoff.ms remote.log.manager.task.retry.jitter",
     ),
     (
-        "what one turn of the event loop brings shares a write, and waits no longer",
+        "records of one event loop tick are written together, without further delay",
         "group.coordinator.append.linger.ms",
     ),
     (
-        "reads while a coordinator is loaded are bounded by the time they may take",
+        "reads while a coordinator loads are limited by time",
         "offsets.load.buffer.size transaction.state.log.load.buffer.size",
     ),
     (
@@ -111,29 +110,29 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "metadata.max.idle.interval.ms",
     ),
     (
-        "a data directory that fails is told to the controller until it hears",
+        "a failed data directory is reported to the controller until it responds",
         "log.dir.failure.timeout.ms",
     ),
-    ("there is no Java virtual machine to load classes", "auto.include.jmx.reporter"),
+    ("Ottla does not load Java classes", "auto.include.jmx.reporter"),
     (
-        "metrics are served for Prometheus by --metrics-port",
+        "metrics are exposed for Prometheus by --metrics-port",
         "kafka.metrics.polling.interval.secs kafka.metrics.reporters metrics.num.samples "
         "metrics.recording.level metrics.sample.window.ms",
     ),
     (
-        "there is no such part that it would tune",
+        "Ottla has no such component to tune",
         "controller.performance.always.log.threshold.ms controller.performance.sample.period.ms "
         "controller.quorum.fetch.max.bytes internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes "
         "internal.metadata.max.batch.size.in.bytes producer.id.expiration.check.interval.ms "
         "server.max.startup.time.ms unclean.leader.election.interval.ms",
     ),
     (
-        "tickets of a keytab need no kinit, and those of a cache are renewed by whoever keeps it",
+        "keytab tickets are obtained without kinit; the ticket cache is renewed outside of Ottla",
         "sasl.kerberos.kinit.cmd",
     ),
-    ("there is no client telemetry yet", "telemetry.max.bytes"),
+    ("client telemetry is not supported yet", "telemetry.max.bytes"),
     (
-        "the client of ZooKeeper has no such part here",
+        "the ZooKeeper client has no such limit here",
         "zookeeper.max.in.flight.requests",
     ),
     (
@@ -157,12 +156,12 @@ def _by_name(reasons: Iterable[tuple[str, str]]) -> Mapping[str, str]:
 
 
 INERT_CONFIGS: Mapping[str, str] = _by_name(_REASONS)
-"""Why each of these settings has no effect."""
+"""Reason why each of these settings has no effect."""
 
 STORED_CONFIGS: Mapping[str, str] = _by_name(
     (
         (
-            "there is no tiered storage yet",
+            "tiered storage is not supported yet",
             "follower.fetch.last.tiered.offset.enable log.local.retention.bytes log.local.retention.ms "
             "log.remote.copy.lag.bytes log.remote.copy.lag.ms remote.fetch.max.wait.ms "
             "remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes "
@@ -170,28 +169,28 @@ STORED_CONFIGS: Mapping[str, str] = _by_name(
             "remote.log.manager.expiration.thread.pool.size remote.log.manager.fetch.max.bytes.per.second "
             "remote.log.manager.follower.thread.pool.size remote.log.reader.threads",
         ),
-        ("blocks are reserved as a segment grows", "log.preallocate"),
+        ("blocks are allocated as a segment grows", "log.preallocate"),
         (
-            "one event loop serves everything, there are no thread pools to size",
+            "one event loop serves all requests, without thread pools",
             "background.threads group.consumer.assignor.offload.enable num.io.threads num.network.threads "
             "num.recovery.threads.per.data.dir num.replica.fetchers",
         ),
         (
-            "there are no share groups yet",
+            "share groups are not supported yet",
             "errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix "
             "group.share.assignment.interval.ms group.share.assignor.offload.enable "
             "share.coordinator.cached.buffer.max.bytes",
         ),
         (
-            "there are no streams groups yet",
+            "streams groups are not supported yet",
             "group.streams.assignment.interval.ms group.streams.assignor.offload.enable",
         ),
-        ("buffers of the group coordinator are not kept", "group.coordinator.cached.buffer.max.bytes"),
-        ("there is no Java virtual machine to load classes", "config.providers"),
-        ("metrics are served for Prometheus by --metrics-port", "metric.reporters"),
+        ("the group coordinator does not cache buffers", "group.coordinator.cached.buffer.max.bytes"),
+        ("Ottla does not load Java classes", "config.providers"),
+        ("metrics are exposed for Prometheus by --metrics-port", "metric.reporters"),
     )
 )
-"""Why each of these settings, and the topic setting that it is the default of, is kept and has no effect."""
+"""Reason why each of these settings, and the topic setting that it is the default of, has no effect."""
 
 _OAUTH = "org.apache.kafka.common.security.oauthbearer"
 SECURITY_CONFIGS: Mapping[str, str | None] = {
@@ -205,7 +204,7 @@ SECURITY_CONFIGS: Mapping[str, str | None] = {
     "sasl.server.callback.handler.class": f"{_OAUTH}.OAuthBearerValidatorCallbackHandler",
     "security.providers": None,
 }
-"""Settings that guard something, with the value that asks for nothing (None: only an empty one)."""
+"""Security settings, with the harmless value of each (None: only an empty one)."""
 
 PER_BROKER_SECURITY = _names(
     "principal.builder.class sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd "
@@ -216,14 +215,14 @@ PER_BROKER_SECURITY = _names(
     "ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.keymanager.algorithm ssl.protocol "
     "ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm"
 )
-"""Security settings of one broker that Apache Kafka changes while it runs."""
+"""Security settings of one broker that are dynamic in Apache Kafka."""
 
 LISTENER_SECURITY = _names(
     "ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password "
     "ssl.keystore.type ssl.truststore.certificates ssl.truststore.location ssl.truststore.password "
     "ssl.truststore.type"
 )
-"""Those that it changes for a listener only, by `listener.name.<name>.` before the name."""
+"""Security settings that Apache Kafka changes for one listener only, by `listener.name.<name>.` before the name."""
 
 SECURITY_PREFIXES = ("ssl.", "sasl.", "zookeeper.ssl.")
-"""Every other name that begins so is a security setting without a harmless value."""
+"""Prefixes of all other security settings, which have no harmless value."""

@@ -1,4 +1,4 @@
-"""Who may do what with what: principals, operations and resources under Kafka's names and numbers."""
+"""Access control entries: principals, operations and resources under Kafka's names and numbers."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ from enum import IntEnum
 from typing import NamedTuple
 
 ANONYMOUS = "User:ANONYMOUS"
-"""The principal of a connection that was not asked who it is."""
+"""Principal of an unauthenticated connection."""
 
 USER = "User"
-"""The kind of principals that can say who they are."""
+"""Type of principals that can authenticate."""
 
 
 class TokenPrincipal(str):
-    """A principal that came in by a delegation token: the same for all purposes but to ask for tokens (KIP-48)."""
+    """Principal authenticated by a delegation token: it may do everything except request tokens (KIP-48)."""
 
     __slots__ = ()
 
 
 def principal_of(kind: str, name: str) -> str:
-    """A principal of two fields of a message."""
+    """Return a principal from two fields of a message."""
     return f"{kind}:{name}"
 
 
 def parted(principal: str) -> tuple[str, str]:
-    """Kind and name of a principal."""
+    """Return type and name of a principal."""
     kind, _, name = principal.partition(":")
     return kind, name
 
 
 def principal_name(principal: str) -> str:
-    """The name of a principal, without its kind."""
+    """Return the name of a principal, without its type."""
     return parted(principal)[1]
 
 
 CLUSTER_NAME = "kafka-cluster"
-"""The name of the one resource of type CLUSTER."""
+"""Name of the only resource of type CLUSTER."""
 
 
 class AclOperation(IntEnum):
-    """What may be allowed; the numbers are also the bits of authorized operations in responses."""
+    """Operations of ACLs; the numbers are also the bits of authorized operations in responses."""
 
     ANY = 1
     ALL = 2
@@ -59,7 +59,7 @@ class AclOperation(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """What it may be allowed with."""
+    """Resource types of ACLs."""
 
     ANY = 1
     TOPIC = 2
@@ -71,22 +71,22 @@ class ResourceType(IntEnum):
 
     @property
     def shown(self) -> str:
-        """As Apache Kafka's audit log has it: TransactionalId."""
+        """Name in Apache Kafka's audit log: TransactionalId."""
         return self.name.title().replace("_", "")
 
 
 class PatternType(IntEnum):
-    """How the name of a resource is meant (KIP-290); the first two only in filters."""
+    """Pattern type of a resource name (KIP-290); the first two only in filters."""
 
     ANY = 1
     MATCH = 2
-    """Whatever holds for a name: literal, as a prefix, or by the wildcard."""
+    """Pattern types: literal, prefix and wildcard."""
     LITERAL = 3
     PREFIXED = 4
 
 
 class Permission(IntEnum):
-    """What an ACL does; the first only in filters."""
+    """Effect of an ACL; the first value only in filters."""
 
     ANY = 1
     DENY = 2
@@ -94,19 +94,19 @@ class Permission(IntEnum):
 
 
 WILDCARD = "*"
-"""Every host, every principal of a kind, and as a literal name every resource of a type."""
+"""Wildcard for every host, every principal of a type, and, as a literal name, every resource of a type."""
 
 EVERYBODY = "User:*"
 
 
 class Acl(NamedTuple):
-    """One access control entry: whom it allows or denies what, with which resources. Numbers may be newer than ours."""
+    """Access control entry: principal, host, operation, resource and effect. Numbers may be newer than ours."""
 
     resource_type: int
     resource_name: str
     pattern_type: int
     principal: str
-    """As "User:name"."""
+    """Principal as "User:name"."""
     host: str
     """An address, a network (KIP-1276), or the wildcard."""
     operation: int

@@ -1,4 +1,4 @@
-"""A delegation token as the metadata has it (KIP-48): without its password, which is made of its id and a secret."""
+"""Delegation token as stored in the metadata (KIP-48), without its HMAC, which is derived from the id and a secret."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class DelegationToken(NamedTuple):
-    """A token as the metadata log has it. Principals as "User:name", times in milliseconds since the Unix epoch."""
+    """A token in the metadata log. Principals as "User:name", times in milliseconds since the Unix epoch."""
 
     token_id: str
     owner: str
@@ -14,13 +14,13 @@ class DelegationToken(NamedTuple):
     renewers: tuple[str, ...]
     issue_ms: int
     max_ms: int
-    """Nobody can renew it beyond."""
+    """End of the lifetime, which no renewal exceeds."""
     expiry_ms: int
 
     def belongs_to(self, principal: str) -> bool:
-        """Whether `principal` may renew, end and see it."""
+        """Return whether `principal` may renew, expire and describe the token."""
         return principal in (self.owner, self.requester) or principal in self.renewers
 
     def is_over(self, now_ms: int) -> bool:
-        """Whether it lets nobody in any more."""
+        """Return whether the token is expired and rejected by authentication."""
         return self.expiry_ms < now_ms or self.max_ms < now_ms

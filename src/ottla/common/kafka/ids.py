@@ -6,37 +6,37 @@ import base64
 import binascii
 
 Uuid = bytes
-"""16 bytes, big end first, as on the wire."""
+"""16 bytes, big-endian, as on the wire."""
 
 ZERO_UUID: Uuid = bytes(16)
 METADATA_TOPIC_ID: Uuid = bytes(15) + b"\x01"
 """The reserved id of `__cluster_metadata` (KIP-595)."""
 
 UNASSIGNED_UUID: Uuid = bytes(15) + b"\x01"
-"""The directory of a replica whose broker did not choose one yet (KIP-858)."""
+"""Directory of a replica before its broker has assigned one (KIP-858)."""
 LOST_UUID: Uuid = bytes(15) + b"\x02"
-"""That of a replica whose directory failed before the metadata knew it, or that is damaged: not to be counted on."""
+"""Directory of a damaged replica, or of one with a directory that failed before the metadata recorded it."""
 OFFLINE_UUID: Uuid = bytes(15) + b"\x03"
-"""That of one whose directory failed, where the cluster knows no directories by their ids: nothing is left to read."""
+"""Failed directory of a replica, in a cluster without directory ids: the replica is unreadable."""
 
 MIN_NODE_ID = 0
-"""Of `node.id`; the protocol uses what is below for "none" and for consumers."""
+"""Minimum of `node.id`; the protocol uses lower numbers for "none" and for consumers."""
 RESERVED_UUIDS = frozenset({ZERO_UUID, METADATA_TOPIC_ID, UNASSIGNED_UUID, LOST_UUID, OFFLINE_UUID})
 
 
 def uuid_to_string(value: Uuid) -> str:
-    """The 22-character form, as in `meta.properties` and `kafka-topics --describe`."""
+    """Return the 22-character form, as in `meta.properties` and `kafka-topics --describe`."""
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")
 
 
 def uuid_to_rfc9562(value: Uuid) -> str:
-    """The form with hyphens of RFC 9562, in member ids of classic groups; importing `uuid` takes 2 ms of a start."""
+    """Return the form of RFC 9562 with hyphens, for member ids of classic groups; importing `uuid` takes 2 ms."""
     digits = value.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def uuid_from_string(text: str) -> Uuid:
-    """Inverse of `uuid_to_string`; raises ValueError unless it is 22 characters that make 16 bytes."""
+    """Inverse of `uuid_to_string`; raises ValueError unless the text is 22 characters for 16 bytes."""
     if len(text) != 22:
         raise ValueError(f"{text!r} is not an id of 22 characters")
     try:
@@ -46,7 +46,7 @@ def uuid_from_string(text: str) -> Uuid:
 
 
 def new_uuid(random_bytes: bytes) -> Uuid:
-    """A version-4 id from 16 random bytes (RFC 9562)."""
+    """Return a version-4 id from 16 random bytes (RFC 9562)."""
     if len(random_bytes) != 16:
         raise ValueError("16 random bytes are needed")
     raw = bytearray(random_bytes)

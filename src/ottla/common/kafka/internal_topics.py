@@ -3,4 +3,4 @@
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
-"""What Metadata marks as internal, and patterns of consumers pass over."""
+"""Topics that Metadata marks as internal; consumer patterns do not match them."""

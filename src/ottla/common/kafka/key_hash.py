@@ -1,4 +1,4 @@
-"""Where a key lives: Apache Kafka's hash (`Utils.murmur2`), with the sign bit off, so that all clients agree."""
+"""Partition of a key: Apache Kafka's hash (`Utils.murmur2`) without the sign bit, so that all clients agree."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ _M = 0x5BD1E995
 
 
 def murmur2(key: bytes) -> int:
-    """The 32 bits of Kafka's hash, without a sign."""
+    """Return the unsigned 32 bits of Kafka's hash."""
     length = len(key)
     hashed = (0x9747B28C ^ length) & _MASK
     whole = length & ~3
@@ -22,5 +22,5 @@ def murmur2(key: bytes) -> int:
 
 
 def hash_partition(key: bytes, partition_count: int) -> int:
-    """The partition that Apache Kafka's producer puts a key into."""
+    """Return the partition that Apache Kafka's producer selects for a key."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

@@ -1,7 +1,7 @@
 """Regular expressions of clients, compiled and matched by RE2 (KIP-848, KIP-1152).
 
-RE2 matches in time linear in the text, whatever the pattern, and refuses patterns that would need too much memory, so
-a hostile pattern costs no more than a long one. Apache Kafka uses RE2/J, a port of the engine with the same syntax.
+RE2 matches in time linear in the text for every pattern, and rejects patterns that need too much memory, so a
+hostile pattern costs no more than a long one. Apache Kafka uses RE2/J, a port of the engine with the same syntax.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from collections.abc import Callable
 from ottla.common.errors import ErrorCode, KafkaError
 
 MAX_PATTERN_BYTES = 32_767
-"""A longer pattern is refused: strings in keys of records have 16-bit lengths, and no name or id is longer either."""
+"""Maximum length of a pattern: strings in record keys have 16-bit lengths, and names and ids are not longer."""
 
 MAX_PROGRAM_BYTES = 1 << 20
-"""What the compiled pattern and its caches may take; an eighth of RE2's default. RE2 keeps the last 128 patterns."""
+"""Memory limit of a compiled pattern and its caches; an eighth of RE2's default. RE2 caches the last 128 patterns."""
 
 SHOWN_CHARACTERS = 200
-"""How much of a pattern an error message repeats."""
+"""Maximum length of a pattern in an error message."""
 
 Matcher = Callable[[bytes], object]
-"""Takes the text as UTF-8, which saves the engine's wrapper a conversion; what it returns is true for a match."""
+"""Matcher for UTF-8 text, which saves the engine's wrapper a conversion; the result is true for a match."""
 
 
 def compile_pattern(pattern: str, what: str) -> Matcher:
-    """What matches whole texts. Raises KafkaError INVALID_REGULAR_EXPRESSION, whose message begins with `what`."""
+    """Compile a matcher for whole texts. Raises KafkaError INVALID_REGULAR_EXPRESSION; `what` begins its message."""
     encoded = pattern.encode()
     if len(encoded) > MAX_PATTERN_BYTES:
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
             f"{what} has {len(encoded)} bytes, more than {MAX_PATTERN_BYTES}.",
         )
-    import re2  # here, since only few clients have patterns and each import delays the start
+    import re2  # imported here: only few clients use patterns, and the import delays the start
 
     options = re2.Options()
     options.log_errors = False

@@ -9,7 +9,7 @@ TopicPartition = tuple[str, int]
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """The indexes of each topic, as messages list them; topics and indexes in the order in which they come."""
+    """Return the partition indexes of each topic, as in messages, in the order of the input."""
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:
         indexes = topics.get(topic)

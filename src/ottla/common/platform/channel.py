@@ -1,9 +1,9 @@
-"""Connections as the broker sees them, and what a response is made of.
+"""Client connections as the broker sees them, and the parts of a response.
 
 Implemented by `ottla.net` on sockets and by the simulator in memory. The contract between a channel and the request
 dispatcher:
 
-- One request of a connection is in work at a time; later frames wait in the connection. So requests take effect in
+- A connection has one request in progress; later frames wait in the connection. So requests take effect in
   arrival order and responses leave in that order, also behind a parked fetch or a produce that waits for fsync.
 - `Dispatcher.handle` either returns the response at once or returns None: then `Channel.respond` follows exactly once.
 """
@@ -28,36 +28,36 @@ class FileRegion(Protocol):
         ...
 
     def try_read_into(self, view: memoryview, start: int) -> int:
-        """The same without blocking; raises BlockingIOError where the page cache can't serve it."""
+        """Read without blocking; raises BlockingIOError if the page cache does not have the bytes."""
         ...
 
     @property
     def by_reference(self) -> bool:
-        """Whether `send` may be used: the bytes are committed, and the kernel can read their file by itself."""
+        """Return whether `send` may be used: the bytes are committed, and the kernel can read their file."""
         ...
 
     def send(self, socket: int, start: int, length: int) -> int:
-        """Have a non-blocking socket take `length` bytes from `start` on by reference; may be short, never 0.
+        """Send `length` bytes from `start` on to a non-blocking socket by reference; may be short, never 0.
 
-        What the peer has not received yet changes with the file. Waits for pages that are not cached. Raises
-        BlockingIOError when the socket takes nothing.
+        A later change of the file changes bytes that the peer has not received yet. Waits for pages that are not
+        cached. Raises BlockingIOError when the socket's buffer is full.
         """
         ...
 
     def is_cold(self, start: int, length: int) -> bool:
-        """Whether those bytes are not cached, or only just were by reading ahead: the loop had better not touch them.
+        """Return whether those bytes are not cached, or only by recent read-ahead: the loop should not read them.
 
-        False where the system can't tell.
+        False where the system cannot determine it.
         """
         ...
 
     def release(self) -> None:
-        """Give the reference back; called exactly once, by whoever holds the response part last."""
+        """Release the reference; called exactly once, by the last user of the response part."""
         ...
 
 
 Part = Buffer | FileRegion
-"""One piece of a response. Buffers are not changed by their maker once handed over."""
+"""One piece of a response. Buffers do not change after they are passed on."""
 
 
 class Channel(Protocol):
@@ -65,7 +65,7 @@ class Channel(Protocol):
 
     @property
     def id(self) -> int:
-        """Unique in the life of the process."""
+        """Unique in the lifetime of the process."""
         ...
 
     @property
@@ -73,45 +73,45 @@ class Channel(Protocol):
 
     @property
     def principal(self) -> str:
-        """Who the client is, as "User:name"; `ottla.common.kafka.acl.ANONYMOUS` where nobody asked."""
+        """Principal of the client, as "User:name"; `ottla.common.kafka.acl.ANONYMOUS` without authentication."""
         ...
 
     @property
     def listener(self) -> ListenerInfo:
-        """Where it came in."""
+        """Listener that accepted the connection."""
         ...
 
     @property
     def closed(self) -> bool: ...
 
     def respond(self, parts: list[Part]) -> None:
-        """Finish the parked request; an empty list means that it has no response. Releases regions if closed."""
+        """Complete the parked request; an empty list means no response. Releases regions if closed."""
         ...
 
     def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
-        """Read nothing and serve nothing for so long, as is due to a client above its quota (KIP-219).
+        """Read and serve nothing for `duration_s`, for a client above its quota (KIP-219).
 
-        The request in work is answered all the same. A mute that lasts longer stands. With `anew` there is a mute only
-        where one runs already, and in its place, though it may be shorter. `more` is asked when the time is over: it
-        goes on for so many seconds as that says, until it says 0.
+        The current request is still answered. A longer mute stays in force. With `anew`, only a running mute is
+        replaced, also by a shorter one. `more` is called when the time is over: the mute continues for the returned
+        seconds, until it returns 0.
         """
         ...
 
     def close(self, reason: str) -> None:
-        """Close once what was already sent has left; idempotent."""
+        """Close after everything already sent has left; idempotent."""
         ...
 
 
 class IdentifiedChannel(Channel, Protocol):
-    """A connection that learns who its client is."""
+    """Connection with client authentication."""
 
     def identified(self, principal: str) -> None:
-        """The client is `principal` from now on."""
+        """Set the authenticated principal."""
         ...
 
 
 class Dispatcher(Protocol):
-    """What a listener hands its frames to."""
+    """Receiver of a listener's frames."""
 
     def handle(self, channel: Channel, buffer: bytearray, start: int, end: int) -> list[Part] | None:
         """Serve one request, `buffer[start:end]` without its size prefix.
@@ -123,23 +123,23 @@ class Dispatcher(Protocol):
         ...
 
     def connection_closed(self, channel: Channel) -> None:
-        """The peer went away or the channel closed: drop what is parked for it."""
+        """The peer disconnected or the channel closed: drop its parked requests."""
         ...
 
 
 class Gate(Protocol):
-    """Stands before the dispatcher of one connection until its client has said who it is."""
+    """Filter in front of a connection's dispatcher until its client has authenticated."""
 
     @property
     def max_request_bytes(self) -> int | None:
-        """How large a request may be now; None where the usual limit is right."""
+        """Maximum size of the next request; None for the usual limit."""
         ...
 
     @property
     def open(self) -> bool:
-        """Whether it is needed no more: the dispatcher gets the next request itself."""
+        """Return whether authentication is complete: the dispatcher gets the next request directly."""
         ...
 
     def handle(self, channel: IdentifiedChannel, buffer: bytearray, start: int, end: int) -> list[Part] | None:
-        """As `Dispatcher.handle`."""
+        """See `Dispatcher.handle`."""
         ...

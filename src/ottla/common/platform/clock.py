@@ -1,8 +1,8 @@
-"""Time, randomness and deferred work as arguments.
+"""Interfaces of time, randomness and deferred work.
 
 Every module above `common` that needs one of these takes it as a parameter, so that the whole broker also runs on a
-virtual clock (`simulation`). The real implementations live in `ottla.app`; an asyncio loop satisfies `Scheduler`
-as it is.
+virtual clock (`simulation`). The real implementations are in `ottla.app`; an asyncio loop satisfies `Scheduler`
+unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """Wall time for what is stored, monotonic time for durations."""
+    """Wall time for stored timestamps, monotonic time for durations."""
 
     def time_ms(self) -> int:
         """Milliseconds since the Unix epoch; may step."""
@@ -29,22 +29,22 @@ class Rng(Protocol):
     """The only source of randomness of the broker."""
 
     def random_bytes(self, count: int) -> bytes:
-        """`count` unpredictable bytes."""
+        """Return `count` unpredictable bytes."""
         ...
 
     def randrange(self, stop: int) -> int:
-        """A uniform integer in [0, stop)."""
+        """Return a uniform integer in [0, stop)."""
         ...
 
 
 class TimerHandle(Protocol):
-    """What `call_later` returns; `cancel` is idempotent."""
+    """Handle returned by `call_later`; `cancel` is idempotent."""
 
     def cancel(self) -> None: ...
 
 
 class Scheduler(Protocol):
-    """The part of an event loop that deferred work needs."""
+    """Timers of an event loop for deferred work."""
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> TimerHandle: ...
 
@@ -54,9 +54,9 @@ class Scheduler(Protocol):
 
 
 class BlockingPool(Protocol):
-    """A small bounded pool for system calls that block and release the GIL (fsync, cold reads).
+    """Small bounded pool for system calls that block and release the GIL (fsync, cold reads).
 
-    The submitted function runs no broker logic; its result comes back on the loop.
+    The submitted function runs no broker logic; its result returns on the loop.
     """
 
     def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:

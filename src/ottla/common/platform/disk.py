@@ -1,4 +1,4 @@
-"""The disk as an argument: everything the broker may ask of a file system.
+"""Disk interface: every operation that the broker needs of a file system.
 
 The real one (`ottla.app.disk`) maps each call to one system call; a simulator can tear writes, lose unflushed tails
 and fail with ENOSPC behind the same calls. Errors are `OSError`, as the operating system raises them.
@@ -21,53 +21,56 @@ class File(Protocol):
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write all buffers at the end, in order, finishing short writes; returns the bytes written.
 
-        When an OSError leaves a part behind, the caller truncates to the size it knew before.
+        If an OSError leaves a part behind, the caller truncates to the previous size.
         """
         ...
 
     def append_from(self, source: File, position: int, length: int) -> int:
-        """Append bytes of another file by reference; returns how many, fewer where the file systems can't, or it ends.
+        """Append bytes of another file by reference; returns the number, less if unsupported or at the end of the
+        source.
 
-        Nobody else appends meanwhile. An OSError may leave a part behind, as with `append`.
+        The caller is the only writer. An OSError may leave a part behind, as with `append`.
         """
         ...
 
     def read(self, length: int, position: int) -> bytes:
-        """Up to `length` bytes; fewer only at the end of the file. May block on the disk."""
+        """Read up to `length` bytes; fewer only at the end of the file. May block on the disk."""
         ...
 
     def read_into(self, view: memoryview, position: int) -> int:
-        """Fill `view` as far as the file goes; returns the bytes read. May block on the disk."""
+        """Fill `view` up to the end of the file; returns the bytes read. May block on the disk."""
         ...
 
     def try_read_into(self, view: memoryview, position: int) -> int:
-        """Read only what the page cache holds; may be short.
+        """Read only cached pages; may be short.
 
-        Raises BlockingIOError when nothing of it is cached, or, with errno EOPNOTSUPP, when the file system can't
-        tell; then the caller reads from the pool.
+        Raises BlockingIOError if nothing of it is cached, or, with errno EOPNOTSUPP, if the file system cannot
+        determine it; the caller then reads from the pool.
         """
         ...
 
     @property
     def can_send(self) -> bool:
-        """Whether `send` works; not where the file has no descriptor."""
+        """Return whether `send` works; false if the file has no descriptor."""
         ...
 
     def send(self, socket: int, position: int, length: int) -> int:
-        """Have a non-blocking socket take bytes of the file by reference; returns how many, 0 only at the file's end.
+        """Send bytes of the file to a non-blocking socket by reference; returns how many, 0 only at the file's end.
 
-        Raises BlockingIOError when the socket takes nothing, or when it shows that the file can't be sent.
+        Raises BlockingIOError if the socket's buffer is full, or if the file cannot be sent.
         """
         ...
 
     def is_cached(self, position: int, length: int) -> bool:
-        """Whether the page cache holds all of it, without bringing anything there; True where the system can't tell."""
+        """Return whether the page cache contains all of it, without reading it; True if the system cannot determine
+        it.
+        """
         ...
 
     def size(self) -> int: ...
 
     def is_at(self, path: str) -> bool:
-        """Whether `path` is a name of this file: not when it was removed, or replaced, under whoever has it open."""
+        """Return whether `path` is a name of this file: false if it was removed or replaced while open."""
         ...
 
     def truncate(self, size: int) -> None: ...
@@ -93,7 +96,7 @@ class Disk(Protocol):
     """A file system. Paths are absolute strings."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open for reading and appending; with `create` it is made when missing. Raises FileNotFoundError."""
+        """Open for reading and appending; `create` creates a missing file. Raises FileNotFoundError."""
         ...
 
     def read_bytes(self, path: str) -> bytes: ...
@@ -103,14 +106,14 @@ class Disk(Protocol):
         ...
 
     def overwrite(self, path: str, data: bytes, position: int = 0) -> None:
-        """Write over a part of a file, unsynced; where it is as long already, that mostly asks for no room.
+        """Overwrite a part of a file, unsynced; a file that is long enough mostly needs no new blocks.
 
         Raises FileNotFoundError. A failure may leave a part of it.
         """
         ...
 
     def listdir(self, path: str) -> list[str]:
-        """Names in `path`, sorted."""
+        """Return the names in `path`, sorted."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -122,33 +125,35 @@ class Disk(Protocol):
     def mtime_ms(self, path: str) -> int: ...
 
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
-        """Have a file pass for one that was last written then; not synced."""
+        """Set the modification time of a file; not synced."""
         ...
 
     def makedirs(self, path: str) -> None:
-        """Make the directory and its parents; an existing one is fine."""
+        """Create the directory and its parents; an existing one is accepted."""
         ...
 
     def rename(self, source: str, target: str) -> None: ...
 
     def unlink(self, path: str) -> None:
-        """Remove a file; a missing one is fine."""
+        """Remove a file; a missing one is ignored."""
         ...
 
     def rmtree(self, path: str) -> None:
-        """Remove a directory with its contents; a missing one is fine."""
+        """Remove a directory with its contents; a missing one is ignored."""
         ...
 
     def fsync_dir(self, path: str) -> None: ...
 
     def usage(self, path: str) -> tuple[int, int]:
-        """(total bytes, bytes free to this user) of the file system that holds `path`."""
+        """Return (total bytes, bytes free to this user) of the file system of `path`."""
         ...
 
     def boot_id(self) -> str:
-        """What changes when the machine starts anew, and with it what the page cache held; empty when unknown."""
+        """ID of the current boot, which changes when the machine restarts and loses its page cache; empty when
+        unknown.
+        """
         ...
 
     def lock(self, path: str) -> FileLock:
-        """Take the lock file at `path`; raises BlockingIOError when another process holds it."""
+        """Take the lock file at `path`; raises BlockingIOError if another process has it."""
         ...

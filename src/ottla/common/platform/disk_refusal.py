@@ -1,6 +1,6 @@
-"""What the operating system refused, as the one sentence that an operator gets: the file, the reason, the way out.
+"""Operator error for a refused file operation: file, reason and fix in one sentence.
 
-One place, since every layer that opens files at the start can meet a full disk or a missing right.
+Shared, since every layer that opens files at the start can meet a full disk or a missing permission.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 def disk_refusal(error: OSError, path: str) -> OperatorError:
-    """The sentence for `error`; `path` is named where the error itself names no file."""
+    """Return the message for `error`; `path` is used if the error has no file name."""
     what = error.filename or path
     if error.errno in _FULL:
         return OperatorError(
-            f"the disk that holds {what} is full: free space there, or set log.dirs (--data-dir) to another disk"
+            f"the disk of {what} is full: free space there, or set log.dirs (--data-dir) to another disk"
         )
     if error.errno in _FORBIDDEN:
         return OperatorError(

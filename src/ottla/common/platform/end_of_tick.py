@@ -1,13 +1,13 @@
-"""What is to be done before the loop looks for news.
+"""Scheduler for work at the end of an event loop tick.
 
-One turn of a loop brings many requests. Work that they share (one append, one sweep) is put off to the end of the turn
-by `at_end_of_turn`; what that work puts off in turn still belongs to the same end. So a chain of such steps, from a
-decision to its last record, takes one turn and not one a step, however many requests the loop would read in between;
-and each step finds together whatever the step before it left. `call_soon` is the loop's, for who is to let others go
-first.
+One tick of a loop delivers many requests. Work that they share (one append, one sweep) is deferred to the end of the
+tick by `at_end_of_turn`; work that it defers in turn still runs at the same end. So a chain of such steps, from a
+decision to its last record, takes one tick and not one a step, however many requests the loop would read in between.
+Each step also processes everything that the step before it left. `call_soon` is that of the loop, for callbacks that
+should let others run first.
 
-Invariants: first come, first done; a callback that fails is the loop's to report and hinders nobody else. A chain must
-come to an end by itself: what may go on for long lets the loop go on by `call_soon`.
+Invariants: callbacks run in the order of their calls; the loop reports a callback that fails, and the others still run.
+A chain must end: long work has to yield to the loop by `call_soon`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.common.platform.clock import Scheduler
 
 
 class EndOfTickScheduler:
-    """A `Scheduler` that also knows the end of a turn; those who share one share the ends."""
+    """A `Scheduler` with end-of-tick callbacks; users of one instance share its ends."""
 
     __slots__ = ("_due", "_scheduled", "call_later", "call_soon")
 
@@ -31,7 +31,7 @@ class EndOfTickScheduler:
         self._scheduled = False
 
     def at_end_of_turn(self, callback: Callable[..., Any], *args: Any) -> None:
-        """Run `callback(*args)` behind what was put off before it, in this turn or at the beginning of the next."""
+        """Run `callback(*args)` after earlier deferred callbacks, in this tick or at the beginning of the next."""
         self._due.append((callback, args))
         if not self._scheduled:
             self._scheduled = True

@@ -1,4 +1,4 @@
-"""An address that a broker listens on or advertises, with the listener's name and security protocol."""
+"""An address that a broker listens on or advertises, with listener name and security protocol."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from functools import lru_cache
 from typing import NamedTuple
 
 BRACKETED_HOST = r"\[([0-9A-Fa-f:.]+(?:%[0-9A-Za-z_.:-]+)?)\]"
-"""Pattern of an IPv6 address in brackets, perhaps with the interface of a link-local one; the group has no brackets."""
+"""Pattern of an IPv6 address in brackets, optionally with a zone; the group has no brackets."""
 _MAPPED = "::ffff:"
 
 
 def format_address(host: str, port: int) -> str:
-    """`host:port`, with the brackets that an IPv6 address needs."""
+    """Return `host:port`, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def peer_host(address: str) -> str:
-    """The address of a socket's peer, as the system writes it, in the form that limits, quotas, ACLs and logs use.
+    """Return the address of a socket's peer in the form that limits, quotas, ACLs and logs use.
 
-    An IPv4 client of a socket for both families has an IPv4-mapped address there (`::ffff:10.0.0.1`), which becomes
-    the IPv4 address. The interface of a link-local address is left out.
+    For an IPv4 client of a dual-stack socket, the IPv4-mapped address (`::ffff:10.0.0.1`) becomes the IPv4 address.
+    The zone of a link-local address is removed.
     """
     ipv4 = address.removeprefix(_MAPPED)
     if ipv4 != address and "." in ipv4 and ":" not in ipv4:
@@ -29,8 +29,8 @@ def peer_host(address: str) -> str:
 
 @lru_cache(maxsize=1024)  # called for each authorized request
 def canonical_host(host: str) -> str:
-    """One form for each IP address, as `peer_host` gives it; other text as it is."""
-    from ipaddress import IPv6Address, ip_address  # here, since a start without ACLs does without it
+    """Return one form for each IP address, as `peer_host` does; other text unchanged."""
+    from ipaddress import IPv6Address, ip_address  # imported here: a start without ACLs does not need it
 
     try:
         address = ip_address(host)
@@ -42,7 +42,7 @@ def canonical_host(host: str) -> str:
 
 
 class ListenerInfo(NamedTuple):
-    """The listener that a connection came by, as who authenticates and authorises it needs to know."""
+    """Listener of a connection, for authentication and authorization."""
 
     name: str
     security_protocol: str
@@ -50,12 +50,12 @@ class ListenerInfo(NamedTuple):
 
     @property
     def encrypts(self) -> bool:
-        """Whether its connections speak TLS."""
+        """Return whether its connections use TLS."""
         return self.security_protocol.endswith("SSL")
 
     @property
     def authenticates(self) -> bool:
-        """Whether its clients say who they are by SASL before anything else."""
+        """Return whether its clients authenticate by SASL before any other request."""
         return self.security_protocol.startswith("SASL_")
 
 
@@ -69,7 +69,7 @@ class Endpoint(NamedTuple):
 
     @property
     def address(self) -> str:
-        """`host:port`, with the brackets that an IPv6 address needs."""
+        """Return `host:port`, with brackets around an IPv6 address."""
         return format_address(self.host, self.port)
 
     @property

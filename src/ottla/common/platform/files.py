@@ -1,6 +1,6 @@
-"""Small files that settings and options name: keys, certificates, tokens, plans; and others' files, opened to be read.
+"""Small files named by settings and options (keys, certificates, tokens, plans), and foreign files opened for reading.
 
-What a broker has in its data directories goes through `Disk`.
+Files in the broker's data directories go through `Disk`.
 """
 
 from __future__ import annotations
@@ -12,43 +12,43 @@ from typing import BinaryIO
 
 
 def read_file(path: str, limit: int) -> bytes:
-    """A file of at most so many bytes, or what somebody writes into a pipe.
+    """Read a file, or a pipe, of at most `limit` bytes.
 
-    Raises OSError: EFBIG for more, and as `read_start`.
+    Raises OSError: EFBIG for a longer one, and the errors of `read_start`.
     """
     return within(read_start(path, limit + 1), limit)
 
 
 def within(data: bytes, limit: int) -> bytes:
-    """`data`, for which one byte more than `limit` was asked. Raises OSError (EFBIG) where that came."""
+    """Return `data`, which was read with one byte more than `limit`. Raises OSError (EFBIG) if it is longer."""
     if len(data) > limit:
-        raise OSError(errno.EFBIG, f"it is larger than {limit} bytes, so it is hardly the right file")
+        raise OSError(errno.EFBIG, f"it is larger than {limit} bytes, so it is probably the wrong file")
     return data
 
 
 def read_start(path: str, limit: int) -> bytes:
-    """The first bytes of a file, at most so many, or of what somebody writes into a pipe.
+    """Read at most `limit` first bytes of a file or pipe.
 
-    Raises OSError, also for a pipe that nobody writes into, where others wait until somebody does.
+    Raises OSError, also for a pipe without a writer: a plain open would block until a writer opens it.
     """
     with open(path, "rb", opener=_open_at_once) as file:
         data = file.read(limit)
         if not data and stat.S_ISFIFO(os.fstat(file.fileno()).st_mode) and data is not None:
-            raise OSError(errno.ENXIO, "it is a pipe that nobody writes into", path)
+            raise OSError(errno.ENXIO, "it is a pipe without a writer", path)
         os.set_blocking(file.fileno(), True)
-        data = data or b""  # nothing: who writes has not begun yet
+        data = data or b""  # empty: the writer has not started yet
         return data + file.read(limit - len(data))
 
 
 def open_regular(path: str, *, buffering: int = -1) -> BinaryIO:
-    """A file, to be read from any place, and nothing in its place: who opens a pipe waits for a writer.
+    """Open a regular file for random reads; opening a pipe instead would block until a writer opens it.
 
     Raises OSError.
     """
     file = open(path, "rb", buffering=buffering, opener=_open_at_once)  # noqa: SIM115  the caller closes it
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise OSError(errno.EINVAL, "it is no regular file", path)
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
     return file
 
 

@@ -1,4 +1,4 @@
-"""Answers that come too late: those of a round that is over are not heard."""
+"""Generations of requests: responses that belong to an older generation are dropped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ P = ParamSpec("P")
 
 
 class Generation:
-    """What goes on until something makes all answers that are still under way meaningless."""
+    """A generation: responses that belong to an older one are dropped."""
 
     __slots__ = ("_number",)
 
@@ -17,11 +17,11 @@ class Generation:
         self._number = 0
 
     def renew(self) -> None:
-        """Hear no answer any more that was asked for before."""
+        """Start a new generation: drop responses to all earlier requests."""
         self._number += 1
 
     def during(self, callback: Callable[P, None]) -> Callable[P, None]:
-        """`callback`, unless the round of this moment is over by the time it is called."""
+        """Return `callback` guarded: it does nothing if this generation is over when it is called."""
         begun = self._number
 
         def call(*args: P.args, **kwargs: P.kwargs) -> None:

@@ -1,7 +1,6 @@
-"""Small documents behind URLs that settings name: an issuer's keys and tokens. Those in files: `files`.
+"""Small documents behind URLs in settings: an issuer's keys and tokens. For files see `files`.
 
-Invariant: what is asked for comes by TLS all the way, or from this machine; a request that brings a secret follows
-nobody elsewhere.
+Invariant: a document comes over TLS, or from this machine; a request with a secret follows no redirect.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def is_private(url: str) -> bool:
-    """Whether nobody reads or changes on the way what is behind `url`."""
+    """Return whether a third party can neither read nor change the document of `url` on its way."""
     parts = urlsplit(url)
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
 
@@ -28,9 +27,9 @@ def is_private(url: str) -> bool:
 def fetch(
     url: str, what: str, limit: int, tls: HTTPSHandler, headers: Mapping[str, str] = {}, body: bytes | None = None
 ) -> bytes:
-    """What a GET of `url` gives, or a POST of `body`: at most `limit` bytes; `what` names the setting in messages.
+    """Return the response to a GET of `url`, or a POST of `body`: at most `limit` bytes; `what` names the setting.
 
-    `tls` says who is trusted. Blocks, for `TIMEOUT_S` at each step. Raises OperatorError.
+    `tls` has the trusted certificates. Blocks, for at most `TIMEOUT_S` at each step. Raises OperatorError.
     """
     request = Request(url, body, dict(headers), method="GET" if body is None else "POST")
     try:
@@ -38,16 +37,18 @@ def fetch(
             data: bytes = answer.read(limit + 1)
     except HTTPError as error:
         error.close()
-        raise OperatorError(f"{what}: the issuer answers {error.code}; check who asks, and for what") from None
-    except (OSError, ValueError, HTTPException) as error:  # URLError is of the first
+        raise OperatorError(
+            f"{what}: the issuer returned HTTP {error.code}; check the URL, the client id, its secret and the scope"
+        ) from None
+    except (OSError, ValueError, HTTPException) as error:  # includes URLError
         raise OperatorError(f"{what} can't be read: {getattr(error, 'reason', None) or error}") from error
     if len(data) > limit:
-        raise OperatorError(f"{what} leads to more than {limit} bytes, which is too much")
+        raise OperatorError(f"{what}: the document is larger than {limit} bytes; check the URL")
     return data
 
 
 class _Redirects(HTTPRedirectHandler):
-    """Of a request without a secret, to TLS; the answer to any other is the redirect itself, an error."""
+    """Redirects of a request without a secret, to TLS only; any other redirect is an error."""
 
     def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
         if req.data is not None or urlsplit(newurl).scheme != "https":

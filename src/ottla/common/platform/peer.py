@@ -1,11 +1,11 @@
-"""Requests to other nodes as arguments: who needs another broker or controller takes a `PeerNetwork`.
+"""Requests to other nodes through `PeerNetwork`, an interface to brokers and controllers.
 
 Implemented by `ottla.net.peer` on sockets and by the simulator in memory. The contract:
 
-- Requests of one connection leave in the order of the calls and are answered in that order; several may be under way.
+- Requests of one connection leave in the order of the calls and are answered in that order; several may be in flight.
 - `done` is called exactly once for each request, never within `request` itself: with the body of the response, or with
   an error (ConnectionError, TimeoutError) after which it is unknown whether the peer acted on the request.
-- A connection that failed stays failed; its owner makes a new one, and decides when.
+- A failed connection stays failed; its owner decides when to create a new one.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, NamedTuple, Protocol
 from ottla.common.platform.disk import Buffer
 
 Address = tuple[str, int]
-"""(host, port) where a node listens for others."""
+"""(host, port) of a node's listener for other nodes."""
 
 PeerDone = Callable[[memoryview | None, BaseException | None], None]
-"""The response's body without header, valid only during the call, or the error."""
+"""Callback with the response's body without header, valid only during the call, or the error."""
 
 ControllerDone = Callable[[Any, BaseException | None], None]
-"""The response message, or the error (KafkaError NOT_CONTROLLER, ConnectionError, TimeoutError)."""
+"""Callback with the response message, or the error (KafkaError NOT_CONTROLLER, ConnectionError, TimeoutError)."""
 
 
 class PeerConnection(Protocol):
@@ -30,36 +30,36 @@ class PeerConnection(Protocol):
 
     @property
     def failed(self) -> bool:
-        """Whether it could not be made, broke, or was closed: no request will succeed any more."""
+        """Return whether the connection failed, broke, or was closed: no further request will succeed."""
         ...
 
     def request(self, api_key: int, api_version: int, body: Buffer, done: PeerDone, timeout_s: float) -> None:
-        """Send one request; header, size and correlation id are the connection's."""
+        """Send one request; the connection adds header, size and correlation id."""
         ...
 
     def close(self) -> None:
-        """Give up: what is under way fails with ConnectionError. Idempotent."""
+        """Close the connection: requests in flight fail with ConnectionError. Idempotent."""
         ...
 
 
 class PeerNetwork(Protocol):
-    """Where connections to other nodes come from."""
+    """Factory of connections to other nodes."""
 
     def connect(self, host: str, port: int) -> PeerConnection:
-        """A connection that is being made; requests wait for it."""
+        """Start a connection; requests wait until it is established."""
         ...
 
 
 class Peers(NamedTuple):
-    """The ways to other nodes: each kind has a listener of its own, and may speak another security protocol."""
+    """Networks to other nodes: each kind has its own listener, and may use another security protocol."""
 
     brokers: PeerNetwork
     controllers: PeerNetwork
 
 
 class ControllerRequests(Protocol):
-    """The way to the active controller, wherever it is: in this process or behind a connection."""
+    """Requests to the active controller, in this process or behind a connection."""
 
     def send(self, message: object, done: ControllerDone, timeout_s: float) -> None:
-        """Send one request message in its newest version; one try, retries are the caller's."""
+        """Send one request message in its newest version, once; the caller retries."""
         ...

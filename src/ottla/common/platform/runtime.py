@@ -1,6 +1,6 @@
-"""The machine under a node, as one argument: what `common.platform.clock` and `common.platform.disk` describe.
+"""Runtime of a node in one argument: the interfaces of `common.platform.clock` and `common.platform.disk`.
 
-Who wires parts together is given it whole; the parts themselves take what they need of it.
+Code that wires components receives all of it; each component takes only the parts that it needs.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from ottla.common.platform.disk import Disk
 
 
 class NodeRuntime(NamedTuple):
-    """Time, randomness, timers, threads and files of one node: a real process's or a simulated one's."""
+    """Time, randomness, timers, threads and files of one node, real or simulated."""
 
     disk: Disk
     clock: Clock
     rng: Rng
     scheduler: Scheduler
-    """Of the loop on which the node runs."""
+    """Timers of the node's loop."""
     pool: BlockingPool

@@ -1,12 +1,12 @@
-"""Work for clients that had their share of the loop: it waits in one line, and each turn does some of it.
+"""Fair queue for clients that used up their share of the event loop; each tick does a part of the queued work.
 
-An event loop runs all that is ready before it reads again. So a client whose requests are expensive, or many clients
-that send without pause, would keep each other client waiting for all of it. Work that has used its share goes to the
-end of the line instead, and a turn ends by time. Heartbeats between nodes, the raft traffic and requests of clients
-that wait for one answer at a time are not in the line: they are served between two turns of it.
+An event loop runs all ready work before it reads again. So a client with expensive requests, or many clients that send
+without pause, would delay each other client for that long. Work beyond its share moves to the end of the queue instead,
+and a turn ends by time. Heartbeats between nodes, raft traffic and clients that wait for one response at a time are
+not queued: they are served between two turns of the queue.
 
-Invariants: first come, first served; one turn takes at most `TURN_S` and the last piece of work in it; work that fails
-does not stop what is behind it.
+Invariants: first come, first served; a turn takes at most `TURN_S` plus the last piece of work in it; work that fails
+does not stop the work behind it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ottla.common.platform.clock import Scheduler
 T = TypeVar("T")
 
 TURN_S = 0.005
-"""Time on the loop for all work in the line together, before the loop reads again."""
+"""Time on the loop for all queued work together, before the loop reads again."""
 SHARE_S = 0.002
-"""Time that one piece of long work takes before it goes behind the others."""
+"""Time that one piece of long work may take before it moves to the end of the queue."""
 
 
 class Share:
-    """One place in the line. Satisfies `ottla.common.platform.clock.TimerHandle`."""
+    """One place in the queue. Satisfies `ottla.common.platform.clock.TimerHandle`."""
 
     __slots__ = ("run",)
 
@@ -34,12 +34,12 @@ class Share:
         self.run: Callable[[], None] | None = run
 
     def cancel(self) -> None:
-        """Give the place up; idempotent."""
+        """Leave the queue; idempotent."""
         self.run = None
 
 
 class LoopShares:
-    """The line of one event loop."""
+    """The fair queue of one event loop."""
 
     __slots__ = ("_line", "_monotonic", "_scheduled", "_scheduler")
 
@@ -50,7 +50,7 @@ class LoopShares:
         self._scheduled = False
 
     def add(self, run: Callable[[], None]) -> Share:
-        """Call `run` once, in a later turn, behind what waits already; it adds itself again where work is left."""
+        """Call `run` once, in a later turn, behind the queued work; it adds itself again if work is left."""
         share = Share(run)
         self._line.append(share)
         self._schedule()
@@ -58,7 +58,7 @@ class LoopShares:
 
     @property
     def waiting(self) -> bool:
-        """Whether anything is in the line."""
+        """Return whether the queue is not empty."""
         return bool(self._line)
 
     def _schedule(self) -> None:
@@ -71,7 +71,7 @@ class LoopShares:
         deadline_s = monotonic() + TURN_S
         self._scheduled = False
         try:
-            for _ in range(len(line)):  # what is added meanwhile belongs to the next turn
+            for _ in range(len(line)):  # work added meanwhile belongs to the next turn
                 run = line.popleft().run
                 if run is None:
                     continue
@@ -84,7 +84,7 @@ class LoopShares:
 
 
 def finish(steps: Generator[Any, None, T]) -> T:
-    """What steps return that are few, or that nothing else waits for."""
+    """Run steps to the end and return their result; for few steps, or when no other work waits."""
     while True:
         try:
             next(steps)

@@ -1,11 +1,11 @@
-"""What old consumers get: entries of any format, converted to message format v0 or v1 where they are newer.
+"""Conversion of entries for old consumers: newer formats become message format v0 or v1.
 
-As Apache Kafka 3.9 has it: control batches and headers drop out, records of aborted transactions do not (who asks by an
-old version reads uncommitted), compressed batches become wrappers of the same codec, zstd can't be converted, and what
-is old enough stays as it is. Of a batch without compression records below the offset that was asked for are left out.
+As in Apache Kafka 3.9: control batches and headers are dropped, records of aborted transactions are not (old versions
+read uncommitted). Compressed batches become wrappers of the same codec, zstd can't be converted, and entries in an old
+format stay unchanged. From an uncompressed batch records below the requested offset are dropped.
 
 Memory: one decompressed batch of at most `compression.DEFAULT_MAX_BYTES`, `_BYTES_PER_RECORD` for each of its records,
-of which there are at most `MAX_CONVERTED_RECORDS`, what it became, and `max_bytes` of others.
+of which there are at most `MAX_CONVERTED_RECORDS`, its converted form, and `max_bytes` of others.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from ottla.record.legacy.message_set import (
 )
 
 MAX_CONVERTED_RECORDS = 2_000_000
-"""Records of one batch that are converted; a batch of a megabyte that has more is nothing but a bomb."""
+"""Maximum number of converted records in one batch; a batch of a megabyte with more is a bomb."""
 
 _BYTES_PER_RECORD = 8 * walk.INDEX_WIDTH
 
 
 class Converted(NamedTuple):
-    """Message sets, and the offset behind the last batch that was looked at, also where it dropped out."""
+    """Message sets, and the offset behind the last processed batch, including dropped ones."""
 
     data: bytes
     next_offset: int
 
 
 def convert_down(view: memoryview, magic: int, first_offset: int, max_bytes: int) -> Converted:
-    """The whole entries in `view` in format `magic` or older, until they have `max_bytes`, but one at least.
+    """Convert the whole entries in `view` to format `magic` or older, at least one, until they have `max_bytes`.
 
-    Raises KafkaError: UNSUPPORTED_COMPRESSION_TYPE where zstd comes first (what precedes it is given alone), else
+    Raises KafkaError: UNSUPPORTED_COMPRESSION_TYPE if zstd comes first (entries before it are returned alone), else
     CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE.
     """
     out = bytearray()

@@ -1,7 +1,7 @@
-"""The header checksum of LZ4 frames, which message format v0 has wrong.
+"""Header checksum of LZ4 frames, which is wrong in message format v0.
 
-The first LZ4 clients took the checksum of the frame descriptor over the frame's magic number too (KIP-57). Readers of
-v0 therefore ignore it; what is written for them has it as they do. Format v1 mended it.
+The first LZ4 clients computed the checksum of the frame descriptor over the frame's magic number too (KIP-57). Readers
+of v0 therefore ignore it; frames for them are written with the same error. Format v1 fixed it.
 Source: LZ4 frame format 1.6.1, xxHash specification 0.1.1.
 """
 
@@ -22,12 +22,12 @@ _LARGEST_HASHED = 15
 
 
 def with_right_checksum(frame: Buffer) -> bytes | memoryview:
-    """`frame` with the header checksum that its format demands, whichever it has; other data as it is."""
+    """Return `frame` with the correct header checksum of its format; other data unchanged."""
     return _with_checksum(frame, _FLAGS_POSITION)
 
 
 def with_wrong_checksum(frame: Buffer) -> bytes | memoryview:
-    """`frame` with the header checksum of message format v0."""
+    """Return `frame` with the header checksum of message format v0."""
     return _with_checksum(frame, 0)
 
 
@@ -37,11 +37,11 @@ def _with_checksum(frame: Buffer, hashed_from: int) -> bytes | memoryview:
         return view
     flags = view[_FLAGS_POSITION]
     at = _SMALLEST_HEADER - 1 + 8 * bool(flags & _CONTENT_SIZE_FLAG) + 4 * bool(flags & _DICTIONARY_FLAG)
-    if at >= len(view) or at > _LARGEST_HASHED:  # with a dictionary besides, which Kafka's clients have none of
+    if at >= len(view) or at > _LARGEST_HASHED:  # or with a dictionary, which Kafka's clients do not use
         return view
-    mended = bytearray(view)
-    mended[at] = _xxh32_short(view[hashed_from:at]) >> 8 & 0xFF
-    return bytes(mended)
+    corrected = bytearray(view)
+    corrected[at] = _xxh32_short(view[hashed_from:at]) >> 8 & 0xFF
+    return bytes(corrected)
 
 
 def _rotated(value: int, bits: int) -> int:
@@ -49,7 +49,7 @@ def _rotated(value: int, bits: int) -> int:
 
 
 def _xxh32_short(data: memoryview) -> int:
-    """XXH32 with seed 0 of less than 16 bytes, where it needs none of its accumulators."""
+    """Return XXH32 with seed 0 of less than 16 bytes, which needs no accumulators."""
     value = (_PRIME_5 + len(data)) & _MASK
     words = len(data) // 4 * 4
     for start in range(0, words, 4):

@@ -1,16 +1,16 @@
-"""Message sets of formats v0 and v1: what lies in one, with the bounds that bytes from outside need.
+"""Message sets of formats v0 and v1, parsed with the limits that untrusted bytes need.
 
-A set is messages behind one another. A message is a record, or a wrapper: its value is a compressed set of its own,
-whose messages are records. Wrappers in wrappers are refused, as in Apache Kafka. Offsets within a wrapper of v0 are
-absolute; in v1 they are relative, and the wrapper has the offset of its last one. v1 has timestamps: each message its
-own, or all that of the wrapper where the broker set it (LogAppendTime). The CRC (CRC-32) is of a message from its magic
-on, also within wrappers. A wrapper may hold messages of the other format, since brokers once wrote such (KAFKA-4298):
-offsets are as its own format has them, timestamps as that of the message. No producer may send one.
+A set is a sequence of messages. A message is a record, or a wrapper: its value is a compressed set of its own with
+records only. Nested wrappers are rejected, as in Apache Kafka. Offsets within a wrapper of v0 are absolute; in v1 they
+are relative, and the wrapper has the offset of its last one. v1 has timestamps: one for each message, or that of the
+wrapper for all if the broker set it (LogAppendTime). The CRC (CRC-32) covers a message from its magic on, also within
+wrappers. A wrapper may contain messages of the other format, since brokers once wrote them (KAFKA-4298): offsets follow
+the format of the wrapper, timestamps that of the message. Producers may not send one.
 
-Invariant: nothing is allocated by a length before as many bytes are there; a set decompresses to what `unpack` allows,
-and one message of it is held at a time.
+Invariant: a length is trusted for an allocation only if as many bytes are present. A set decompresses to at most the
+limit of `unpack`, and one message of it is in memory at a time.
 
-Left out: whether a topic takes a record (`storage.log.append_rules`).
+A topic's checks of records are in `storage.log.append_rules`.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ MAGIC_V1 = 1
 OLD_MAGICS = (MAGIC_V0, MAGIC_V1)
 
 MIN_MESSAGE_LENGTH = (14, 22)
-"""What the length field says of a message with neither key nor value, by magic."""
+"""Value of the length field for a message with neither key nor value, by magic."""
 
 Unpack = Callable[[int, Buffer], memoryview]
-"""The bytes behind compressed ones, by codec id; raises KafkaError."""
+"""Decompressed bytes, by codec id; raises KafkaError."""
 
 _OFFSET_LENGTH = struct.Struct(">qi")
 _CRC_MAGIC_ATTRIBUTES = struct.Struct(">Ibb")
@@ -63,12 +63,12 @@ class Message(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A message as it lies in a buffer: a record, or a wrapper."""
+    """A message in a buffer: a record, or a wrapper."""
 
     position: int
     size_bytes: int
     offset: int
-    """Of the record; of the last one within a wrapper."""
+    """Offset of the record; of the last one for a wrapper."""
     magic: int
     attributes: int
     timestamp_ms: int
@@ -81,19 +81,19 @@ class Entry(NamedTuple):
 
     @property
     def timestamp_type(self) -> int:
-        """CREATE_TIME or LOG_APPEND_TIME; v0 has no timestamps, and CREATE_TIME."""
+        """CREATE_TIME or LOG_APPEND_TIME; v0 has no timestamps, and counts as CREATE_TIME."""
         return LOG_APPEND_TIME if self.magic and self.attributes & TIMESTAMP_TYPE_MASK else CREATE_TIME
 
 
 def unpack_by_default(codec_id: int, data: Buffer) -> memoryview:
-    """`compression.decompress` with its own bound, as an `Unpack`."""
+    """`compression.decompress` with its default limit, as an `Unpack`."""
     return decompress(codec_id, data)
 
 
 def entry_length(view: memoryview, position: int, end: int) -> int:
-    """The length that an entry at `position` states, of any format; -1 where it is cut short.
+    """Return the length stated by an entry of any format at `position`; -1 if it is cut short.
 
-    Raises CorruptBatch for one that no message has.
+    Raises CorruptBatch for an impossible length.
     """
     if end - position < LOG_OVERHEAD:
         return -1
@@ -104,9 +104,9 @@ def entry_length(view: memoryview, position: int, end: int) -> int:
 
 
 def read_entry(view: memoryview, position: int, end: int) -> Entry | None:
-    """The message at `position`, its CRC checked; None where it is cut short, as a fetch may do.
+    """Return the message at `position`, with its CRC checked; None if it is cut short, as in a fetch.
 
-    Raises CorruptBatch, and InvalidRecord where it is of another format.
+    Raises CorruptBatch, and InvalidRecord for another format.
     """
     length = entry_length(view, position, end)
     if length < 0:
@@ -143,10 +143,10 @@ def _read_bytes(view: memoryview, cursor: int, stop: int, position: int) -> tupl
 
 
 def messages_of(entry: Entry, unpack: Unpack = unpack_by_default, *, of_one_format: bool = False) -> Iterator[Message]:
-    """The records of an entry in their order, with absolute offsets; keys and values are views.
+    """Iterate over the records of an entry in order, with absolute offsets; keys and values are views.
 
-    `of_one_format`: a wrapper with messages of the other format is refused, too. Raises CorruptBatch, InvalidRecord,
-    and what `unpack` raises.
+    `of_one_format`: a wrapper with messages of the other format is rejected too. Raises CorruptBatch, InvalidRecord,
+    and the errors of `unpack`.
     """
     if entry.codec_id == NONE:
         yield Message(entry.offset, entry.timestamp_ms, entry.key, entry.value)
@@ -154,7 +154,7 @@ def messages_of(entry: Entry, unpack: Unpack = unpack_by_default, *, of_one_form
     body = unpack_wrapper(entry, unpack)
     last_offset = _last_inner_offset(body)
     shift = 0
-    # An offset of 0 is a producer's that sets none (librdkafka): it is for the broker to give.
+    # An offset of 0 is from a producer that sets none (librdkafka): the broker assigns it.
     if entry.magic == MAGIC_V1 and entry.offset != 0:
         if entry.offset < last_offset:
             raise InvalidRecord(f"a wrapper has offset {entry.offset}, below that of its last message, {last_offset}")
@@ -172,7 +172,7 @@ def messages_of(entry: Entry, unpack: Unpack = unpack_by_default, *, of_one_form
 
 
 def unpack_wrapper(entry: Entry, unpack: Unpack) -> memoryview:
-    """The set within a wrapper. Raises InvalidRecord where there can be none, and what `unpack` raises."""
+    """Return the set within a wrapper. Raises InvalidRecord for an invalid wrapper, and the errors of `unpack`."""
     if entry.value is None:
         raise InvalidRecord("a compressed message has no value")
     if entry.codec_id == ZSTD:
@@ -183,7 +183,7 @@ def unpack_wrapper(entry: Entry, unpack: Unpack) -> memoryview:
 
 
 def _last_inner_offset(body: memoryview) -> int:
-    """By a first pass over the lengths alone."""
+    """Return the last offset of a set, by a first pass over the lengths alone."""
     position = 0
     last = -1
     while (length := entry_length(body, position, len(body))) >= 0:
@@ -204,7 +204,7 @@ def append_message(
     key: Buffer | None,
     value: Buffer | None,
 ) -> None:
-    """Write one message behind `out`."""
+    """Append one message to `out`."""
     parts = [bytes((magic, attributes))]
     if magic:
         parts.append(_INT64.pack(timestamp_ms))
@@ -223,9 +223,9 @@ def append_message(
 def append_message_set(
     out: bytearray, messages: Iterable[Message], magic: int, codec_id: int, timestamp_type: int = CREATE_TIME
 ) -> None:
-    """Write messages in the order of their offsets behind `out`: one after another, or within one wrapper.
+    """Append messages in the order of their offsets to `out`: one by one, or within one wrapper.
 
-    Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for a codec that does not exist.
+    Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
     """
     time_bit = TIMESTAMP_TYPE_MASK if magic and timestamp_type == LOG_APPEND_TIME else 0
     if codec_id == NONE:

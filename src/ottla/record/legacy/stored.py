@@ -1,12 +1,12 @@
-"""Messages of formats v0 and v1 that lie in a log among batches: their headers and records as those of batches.
+"""Messages of formats v0 and v1 in a log among batches: access to their headers and records like those of batches.
 
-Logs that Apache Kafka has written since before 0.11 hold them for as long as their records are kept, and compaction
-leaves gaps in wrappers too. Whoever reads a log by headers sees such a message as a batch that has only the offset of
-its last record (`MessageView`); whoever reads records gets batches of format v2 in its place. Only the cleaner leaves
-messages in their format.
+Logs written by Apache Kafka before 0.11 contain them as long as their records are retained, and compaction leaves gaps
+in wrappers too. Code that reads headers sees such a message as a batch with only the offset of its last record
+(`MessageView`); code that reads records gets batches of format v2 instead. Only the cleaner leaves messages in their
+format.
 
-Memory: what a wrapper decompresses to (`compression.DEFAULT_MAX_BYTES` at most) twice over, or `_RUN_BYTES` of messages
-that stand one by one.
+Memory: twice the decompressed size of a wrapper (at most `compression.DEFAULT_MAX_BYTES`), or `_RUN_BYTES` of single
+messages.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ from ottla.record.legacy.message_set import (
 _HEAD = struct.Struct(">qiIbbq")
 
 SMALLEST_SIZE = _HEAD.size
-"""Bytes of the smallest message, one of v0 with neither key nor value; as many tell all that a header does."""
+"""Size of the smallest message, one of v0 with neither key nor value; it includes all header fields."""
 
 _RUN_BYTES = 1024 * 1024
 _LAST_OFFSET_DELTA = (1 << 31) - 1
 
 
 def is_message(buffer: Buffer, position: int) -> bool:
-    """Whether what begins at `position` is of format v0 or v1, by its magic; false where that is cut short."""
+    """Return whether the bytes at `position` are of format v0 or v1, by their magic; false if they are cut short."""
     return len(buffer) - position > MAGIC_POSITION and buffer[position + MAGIC_POSITION] in OLD_MAGICS
 
 
 def header_of_message(buffer: Buffer, position: int) -> BatchHeader:
-    """What a message of v0 or v1 says, as the header of a batch of one record at its (last) offset, by no producer.
+    """Return the header of a batch with one record at the (last) offset of a v0 or v1 message, without a producer.
 
     `buffer` has SMALLEST_SIZE bytes of it; nothing is checked.
     """
@@ -92,7 +92,7 @@ def header_of_message(buffer: Buffer, position: int) -> BatchHeader:
 
 
 def header_of_any(buffer: Buffer, position: int) -> BatchHeader | None:
-    """The header of a batch, or of a message as above; None where it is cut short."""
+    """Return the header of a batch, or of a message as above; None if it is cut short."""
     left = len(buffer) - position
     if is_message(buffer, position):
         return header_of_message(buffer, position) if left >= SMALLEST_SIZE else None
@@ -103,19 +103,19 @@ def header_of_any(buffer: Buffer, position: int) -> BatchHeader | None:
 
 
 def check_replicated_message(view: memoryview, start: int, end: int) -> BatchHeader:
-    """Check a message that a broker wrote; its header as above. Raises CorruptBatch."""
+    """Check a message that a broker wrote; returns its header as above. Raises CorruptBatch."""
     if read_entry(view, start, end) is None:
         raise CorruptBatch("a message is cut short", start)
     return header_of_message(view, start)
 
 
 class MessageView(BatchView):
-    """A message by its header, as above; its records lie elsewhere than those of a batch."""
+    """A message seen by its header, as above; its records are not laid out like those of a batch."""
 
     __slots__ = ()
 
     def __init__(self, buffer: Buffer, position: int = 0) -> None:
-        """Raises CorruptBatch when not even the header fits."""
+        """Raises CorruptBatch if the header does not fit."""
         if len(buffer) - position < SMALLEST_SIZE:
             raise CorruptBatch("the header of a message is cut short", position)
         self.buffer = buffer
@@ -123,29 +123,29 @@ class MessageView(BatchView):
         self._header = header_of_message(buffer, position)
 
     def entry(self) -> Entry:
-        """The message itself, its CRC checked. Raises CorruptBatch."""
+        """Return the message itself, with its CRC checked. Raises CorruptBatch."""
         entry = read_entry(memoryview(self.buffer), self.position, len(self.buffer))
         if entry is None:
             raise CorruptBatch("a message is cut short", self.position)
         return entry
 
     def crc_matches(self) -> bool:
-        """Raises CorruptBatch where it does not, too."""
+        """Raises CorruptBatch on a mismatch, too."""
         return bool(self.entry())
 
     def body(self, max_bytes: int = 0) -> memoryview:
-        """Raises KafkaError: a message has none."""
+        """Raises KafkaError: a message has no batch records."""
         raise unsupported_magic(self.magic, self.position)
 
     def first_offset(self) -> int:
-        """That of the first record, which may be within. Raises as `messages_of`."""
+        """Offset of the first record, which may be inside of a wrapper. Raises as `messages_of`."""
         return next(messages_of(self.entry())).offset
 
     def index_records(self, unpack: Unpack) -> tuple[int, bytearray, array[int]]:
-        """Offset of the first record, the keys of all behind one another, and rows as of `record.walk.index_records`.
+        """Return the offset of the first record, the concatenated keys, and rows as of `record.walk.index_records`.
 
-        The rows tell keys, and of values whether they are null; nothing of times and headers. Raises as `messages_of`,
-        and InvalidRecord where offsets do not rise up to that of the message.
+        The rows contain keys and whether values are null, but no times and headers. Raises as `messages_of`, and
+        InvalidRecord if offsets do not rise up to that of the message.
         """
         keys = bytearray()
         rows: array[int] = array("q")
@@ -164,8 +164,9 @@ class MessageView(BatchView):
         return base_offset, keys, rows
 
     def with_records(self, kept: Sequence[int], unpack: Unpack) -> bytearray:
-        """A message of the same format, codec and kind of timestamps with the records of the numbers `kept` alone,
-        which rise. Raises as `messages_of`."""
+        """Return a message of the same format, codec and timestamp type with only the records numbered in `kept`, which
+        rise. Raises as `messages_of`.
+        """
         entry = self.entry()
         out = bytearray()
         append_message_set(
@@ -184,12 +185,12 @@ def _numbered(messages: Iterator[Message], numbers: Sequence[int]) -> Iterator[M
 
 
 def view_of_any(buffer: Buffer, position: int = 0) -> BatchView:
-    """The batch or message at `position`. Raises CorruptBatch."""
+    """Return the batch or message at `position`. Raises CorruptBatch."""
     return MessageView(buffer, position) if is_message(buffer, position) else BatchView(buffer, position)
 
 
 def iter_views(buffer: Buffer) -> Iterator[BatchView]:
-    """The complete batches and messages in `buffer`; an incomplete last one is left out. Raises CorruptBatch."""
+    """Iterate over the whole batches and messages in `buffer`, without an incomplete last one. Raises CorruptBatch."""
     view = memoryview(buffer)
     position = 0
     while len(view) - position > MAGIC_POSITION:
@@ -208,7 +209,7 @@ def iter_views(buffer: Buffer) -> Iterator[BatchView]:
 
 
 def whole_size(buffer: Buffer) -> int:
-    """Bytes of the messages and batches that are whole in `buffer`, by their lengths. Raises CorruptBatch."""
+    """Return the size of the whole messages and batches in `buffer`, by their lengths. Raises CorruptBatch."""
     view = memoryview(buffer)
     position = 0
     while (length := entry_length(view, position, len(view))) >= 0:
@@ -217,7 +218,7 @@ def whole_size(buffer: Buffer) -> int:
 
 
 def iter_any_batches(buffer: Buffer) -> Iterator[BatchView]:
-    """The complete batches in `buffer`, with batches in place of messages; an incomplete last one is left out.
+    """Iterate over the complete batches in `buffer`, with batches in place of messages; ignores an incomplete last one.
 
     Raises CorruptBatch, InvalidRecord, and KafkaError as `compression.decompress` does.
     """
@@ -240,7 +241,7 @@ def iter_any_batches(buffer: Buffer) -> Iterator[BatchView]:
 
 
 def _run(view: memoryview, first: Entry) -> list[Entry]:
-    """The wrapper, or the messages without compression that fit one batch with the first."""
+    """Return the wrapper, or the uncompressed messages that fit into one batch with the first."""
     run = [first]
     if first.codec_id != NONE:
         return run
@@ -262,9 +263,9 @@ def _run(view: memoryview, first: Entry) -> list[Entry]:
 
 
 def batch_of_messages(run: list[Entry]) -> BatchView:
-    """A batch without compression that has the records of messages with their offsets and times.
+    """Return an uncompressed batch with the records, offsets and times of messages.
 
-    All of them have one type of timestamps, and one time where that is LogAppendTime. Raises as above.
+    All of them have the same timestamp type, and one time if that is LogAppendTime. Raises as above.
     """
     messages = chain.from_iterable(map(messages_of, run))
     records = iter(messages)
@@ -278,7 +279,7 @@ def batch_of_messages(run: list[Entry]) -> BatchView:
             if message is not first and not last_offset - base_offset < delta <= _LAST_OFFSET_DELTA:
                 raise InvalidRecord(f"offset {message.offset} of a message follows after {last_offset}")
             last_offset = message.offset
-            # A view is written as bytes are; only null is told apart.
+            # A view is written like bytes; only null differs.
             yield delta, RecordData(message.timestamp_ms, message.key, message.value)  # type: ignore[arg-type]
 
     return BatchView(build_batch_with_gaps(numbered(), base_offset, run[0].timestamp_type))

@@ -1,7 +1,7 @@
-"""What old producers send, as a record batch of format v2.
+"""Conversion of messages from old producers to a record batch of format v2.
 
-As Apache Kafka 3.9 has it: a set is messages of one format without compression, or one wrapper; the batch has the codec
-of the wrapper, the producer's timestamps (none for v0), no producer id and no headers. Offsets are those of the batch.
+As in Apache Kafka 3.9: a set is messages of one format without compression, or one wrapper; the batch has the codec of
+the wrapper, the producer's timestamps (none for v0), no producer id and no headers. Offsets are those of the batch.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ottla.record.legacy.message_set import Entry, Unpack, messages_of, read_ent
 
 
 def batch_of_message_set(view: memoryview, start: int, end: int, unpack: Unpack) -> bytearray:
-    """The batch that stands for the message set in `view[start:end]`; a last message that is cut short is left out.
+    """Convert the message set in `view[start:end]` to a batch; a last message that is cut short is ignored.
 
-    Raises KafkaError CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, and what `unpack` raises.
+    Raises KafkaError CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, and the errors of `unpack`.
     """
     first = read_entry(view, start, end)
     if first is None:
@@ -50,5 +50,5 @@ def _records(entry: Entry, unpack: Unpack) -> Iterator[RecordData]:
     for _, timestamp, key, value in messages_of(entry, unpack, of_one_format=True):
         if timestamp < NO_TIMESTAMP:
             raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp} of a message is out of range")
-        # A view is written as bytes are; only null is told apart.
+        # A view is written like bytes; only null differs.
         yield RecordData(timestamp, key, value)  # type: ignore[arg-type]

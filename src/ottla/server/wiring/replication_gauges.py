@@ -125,5 +125,5 @@ def register_replication_gauges(
     registry.gauge(
         "ottla_damaged_replicas",
         "Replicas on this broker known to be damaged and not yet repaired.",
-        read=lambda: len(replicas.mending),
+        read=lambda: len(replicas.repair),
     )

@@ -1,1 +1,1 @@
-"""Log compaction: of the records with a key only the latest stays."""
+"""Log compaction: retains the latest record of each key."""

@@ -1,11 +1,11 @@
-"""One round of cleaning of a partition: read which keys are newest, then write each group of segments anew.
+"""One cleaning pass over a partition: read the latest offset of each key, then rewrite each group of segments.
 
-A round reads what became dirty since the last one into the offset map, as far as that has room, and then goes over the
-log from its beginning to there. It only reads the log's files and writes `.cleaned` ones, so it runs in another process
-than the broker, or step by step in a simulator; the owner of the log takes a group in before the next is begun, so that
-at most one group needs room twice.
+A pass reads the dirty part of the log into the offset map, as far as the map has room, and then rewrites the log from
+its beginning up to there. It only reads the log's files and writes `.cleaned` ones, so it runs in another process than
+the broker, or step by step in a simulator. The owner of the log swaps each group in before the next one starts, so that
+at most one group temporarily needs twice its space.
 
-Left out: what may be cleaned and which log is next, and taking the segments in.
+The selection of logs and cleanable ranges, and the swap, are elsewhere.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ottla.storage.segment.transactions import CompletedTransaction
 
 
 class Round(NamedTuple):
-    """What is to be cleaned, and by which settings."""
+    """Range to clean and the settings to clean it by."""
 
     sources: Sequence[Source]
     """All segments below `end_offset`, from the first of the log on; it is the base offset of the next."""
     later_base_offsets: Sequence[int]
-    """Of the segments behind them, where transactions may end that began before."""
+    """Base offsets of later segments, where transactions that began before may end."""
     log_start_offset: int
-    """What lies below, in the first segment, was deleted: no state of the log knows of it."""
+    """Offsets below, in the first segment, were deleted: the state of the log does not contain them."""
     first_dirty_offset: int
     end_offset: int
     last_records: Mapping[int, LastRecord]
@@ -49,25 +49,26 @@ class Round(NamedTuple):
 
 
 class CleanedGroup(NamedTuple):
-    """Segments whose place `outputs`, base offsets of durable `.cleaned` files, take. Without any all stay."""
+    """Segments that `outputs`, base offsets of durable `.cleaned` files, replace. Empty if all segments stay."""
 
     sources: Sequence[Source]
     outputs: Sequence[int]
     output_bytes: int
     clean_offset: int
-    """How far the log is clean when they are taken in: the round knows all keys behind its first dirty offset, so what
-    lies before both holds nothing that anything there takes the place of."""
+    """Offset up to which the log is clean after the swap. The pass knows all keys behind its first dirty offset, so
+    records below both offsets supersede nothing there.
+    """
 
 
 class Cleaning:
-    """One round, from its beginning to its end."""
+    """One cleaning pass, from its beginning to its end."""
 
     __slots__ = ("_aborted", "_folder", "_has_read", "_map", "_round")
 
     def __init__(self, cleaned: Round, folder: Folder, has_read: Callable[[int], object]) -> None:
-        """Read the dirty part. `has_read` is told of each chunk that was read, and may wait there.
+        """Read the dirty part. `has_read` is called with the size of each chunk, and may wait.
 
-        Raises OSError, MemoryError, IndexCorruption, and KafkaError where a batch is damaged.
+        Raises OSError, MemoryError, IndexCorruption, and KafkaError for a damaged batch.
         """
         self._round = cleaned
         self._folder = folder
@@ -79,12 +80,12 @@ class Cleaning:
 
     @property
     def end_offset(self) -> int:
-        """Where the log is clean up to when all groups are taken in; where the next round begins."""
+        """Offset up to which the log is clean after all swaps; start of the next pass."""
         return self._map.latest_offset + 1
 
     @property
     def map_utilization(self) -> float:
-        """How full the offset map is, 0 to 1."""
+        """Used fraction of the offset map, 0 to 1."""
         return self._map.utilization
 
     def _read_keys(self, aborted: Sequence[CompletedTransaction]) -> None:
@@ -98,21 +99,21 @@ class Cleaning:
                 continue
             for _, batch in batches(self._folder, source, cleaned.io_buffer_bytes, self._has_read):
                 if batch.last_offset < cleaned.log_start_offset:
-                    pass
+                    pass  # deleted records supersede nothing
                 elif batch.is_control:
                     transactions.ends_nothing(batch)
                 elif not transactions.is_aborted(batch) and batch.last_offset >= first:
                     base_offset, body, rows = batch_records(batch, cleaned.max_body_bytes)
-                    if base_offset < next_offset:  # within a wrapper, where headers don't tell
+                    if base_offset < next_offset:  # within a wrapper, which headers do not show
                         raise CorruptBatch(f"offset {base_offset} follows after {next_offset - 1}", batch.position)
                     if not offset_map.note(body, rows, base_offset, first):
-                        return
+                        return  # the map is full: this pass ends here, and the next one continues
                 next_offset = batch.next_offset
                 offset_map.reached(batch.last_offset)
             offset_map.reached(source.next_base_offset - 1)
 
     def groups(self) -> Iterator[CleanedGroup]:
-        """Write the groups anew, one with each step. Raises as the constructor does, with `.cleaned` files left."""
+        """Rewrite the groups, one with each step. Raises as the constructor does, and then leaves `.cleaned` files."""
         cleaned = self._round
         rules = Rules(
             cleaned.now_ms,
@@ -141,12 +142,14 @@ class Cleaning:
             yield CleanedGroup(replaced, outputs, sum(segment.size_bytes for segment in segments), clean_offset)
 
     def _old_tombstones_horizon_ms(self) -> int:
-        """When a segment must have been written last for the tombstones of formats v0 and v1 to go, since their batches
-        have no horizon: `delete.retention.ms` before the last segment that was cleaned already."""
+        """Return the latest modification time of segments with expired tombstones of formats v0 and v1.
+
+        Their batches have no delete horizon: it is `delete.retention.ms` before the last segment that is already clean.
+        """
         cleaned = self._round
         clean = [source for source in cleaned.sources if source.base_offset < cleaned.first_dirty_offset]
         return clean[-1].mtime_ms - cleaned.delete_retention_ms if clean else 0
 
     def close(self) -> None:
-        """Give the memory of the map back."""
+        """Free the memory of the map."""
         self._map.close()

@@ -1,11 +1,11 @@
-"""The latest offset of each key in the part of a log that a round of cleaning has read.
+"""Latest offset of each key in the part of a log that a cleaning pass has read.
 
-24 bytes a key, whatever its length: 16 of a keyed hash and 8 of the offset, in one table (`record.keys`). 128 MiB know
-5 million keys. The secret differs from round to round: who writes keys can't make two of them meet, as with the MD5 of
-Apache Kafka's map, so that one would take the other for its successor.
+A key of any length costs 24 bytes: 16 of a keyed hash and 8 of the offset, in one table (`record.keys`). 128 MiB
+store 5 million keys. The hash secret differs from pass to pass, so a producer cannot create two keys that collide and
+supersede each other, as it can with the MD5 of Apache Kafka's map.
 
-Invariants: the table has its size from the beginning, and takes no more keys than its load factor allows. Pages of it
-that hold no key cost no memory.
+Invariants: the table has a fixed size, and takes no more keys than its load factor allows. Pages without keys cost no
+memory.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from ottla.record.walk import INDEX_WIDTH
 
 
 class OffsetMap:
-    """See the module. Records come as the body of a batch and `record.walk.index_records` of it."""
+    """Offset map of one pass. Records are given as the body of a batch and `record.walk.index_records` of it."""
 
     __slots__ = ("_slots", "_table", "latest_offset")
 
     def __init__(self, buffer_bytes: int, load_factor: float, secret: bytes) -> None:
-        """A table of at most `buffer_bytes` for one round; the secret has `SECRET_BYTES`. Raises MemoryError."""
+        """A table of at most `buffer_bytes` for one pass; the secret has `SECRET_BYTES`. Raises MemoryError."""
         self._slots = max(buffer_bytes // ENTRY_BYTES, 2)
         capacity = min(max(int(self._slots * load_factor), 1), self._slots - 1)
         self._table = KeyTable(self._slots, capacity, secret)
         self.latest_offset = -1
-        """What the map knows of reaches to this offset; every record behind it stays."""
+        """The map covers offsets up to this one; records behind it are retained."""
 
     def __len__(self) -> int:
         return self._table.count
 
     @property
     def utilization(self) -> float:
-        """How much of the table is taken, 0 to 1."""
+        """Used fraction of the table, 0 to 1."""
         return self._table.count / self._slots
 
     def note(self, body: Buffer, rows: array[int], base_offset: int, first_offset: int) -> bool:
-        """Note the records of a batch from `first_offset` on, all behind those before; False when no more keys fit."""
+        """Add the records of a batch from `first_offset` on, in rising order; False when no more keys fit."""
         if not rows:
             return True
         if max(base_offset + rows[0], first_offset) <= self.latest_offset:
@@ -53,14 +53,16 @@ class OffsetMap:
     def surviving(
         self, body: Buffer, rows: array[int], base_offset: int, *, keeps_tombstones: bool
     ) -> tuple[array[int], int, int]:
-        """The numbers of the records that stay, how many had no key and go, how many stay without a value."""
+        """Return the numbers of retained records, and how many were dropped without a key and retained as
+        tombstones.
+        """
         return self._table.surviving(body, rows, base_offset, self.latest_offset, keeps_tombstones=keeps_tombstones)
 
     def reached(self, offset: int) -> None:
-        """Everything up to `offset` was read, whether it has keys or not."""
+        """Record that everything up to `offset` was read, with or without keys."""
         if offset > self.latest_offset:
             self.latest_offset = offset
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._table.close()

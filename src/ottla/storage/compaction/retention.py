@@ -1,21 +1,21 @@
-"""Which records of a batch stay when a log is cleaned, and the batch that holds only those.
+"""Retention of records when a log is cleaned: the surviving records of a batch, and the batch that contains them.
 
 Rules of Apache Kafka 4.4:
-- of a key the latest record stays, and every record that the offset map does not reach to; one without a key goes;
-- the latest stays without a value (a tombstone) until the delete horizon of its batch. The first round that meets a
-  tombstone, or a marker of which nothing is left, sets the horizon: it takes the place of the base timestamp (KIP-534);
-- aborted records go; a marker goes after the horizon;
-- the last batch of a producer that is still known stays, empty where need be, since it has the last sequence; so does
-  the last batch of the round, which has the last offset. Base and last offset of a batch never change.
+- the latest record of a key is retained, and every record beyond the offset map; a record without a key is dropped;
+- a latest record without a value (a tombstone) is retained until the delete horizon of its batch. The first pass that
+  meets a tombstone, or a marker without remaining records, sets the horizon, in place of the base timestamp (KIP-534);
+- aborted records are dropped; a marker is dropped after the horizon;
+- the last batch of an active producer is retained, if need be empty, since it has the last sequence number. So is the
+  last batch of the pass, which has the last offset. Base and last offset of a batch never change.
 
-A batch of which everything stays is copied as it is. The base timestamp stays the same, too, so that records are copied
-as they are: Apache Kafka sets it to the time of the first that is left, which no reader can tell. A batch is only made
-anew when its checksum is right: damage must not get a new one.
+A batch with only surviving records is copied unchanged. The base timestamp does not change either, so that records are
+copied unchanged: Apache Kafka sets it to that of the first remaining record, which no reader can observe. A batch is
+rewritten only if its checksum is correct: a damaged batch must not get a valid checksum.
 
-Messages of formats v0 and v1 stay in their format; a wrapper of which a part stays is made anew with its codec. They
-have no room for a delete horizon, nor for a message without a record. So their tombstones go once their segment is
-older by `delete.retention.ms` than the last one that was cleaned before, and of the last message of a round the last
-record stays in any case, where Apache Kafka's cleaner gives up the partition.
+Messages of formats v0 and v1 stay in their format; a wrapper with partly surviving messages is rewritten with its
+codec. They have no field for a delete horizon, and no empty messages. So their tombstones are dropped once their
+segment is older by `delete.retention.ms` than the last segment cleaned before, and the last record of the last message
+of a pass is always retained, where Apache Kafka's cleaner gives up the partition.
 """
 
 from __future__ import annotations
@@ -65,35 +65,35 @@ _OFFSET_DELTA, _TIMESTAMP_DELTA, _, _, _, _, _HEADERS_START, _HEADERS_LENGTH = r
 
 
 class LastRecord(NamedTuple):
-    """The newest of a producer that a log still knows."""
+    """Latest batch of a producer that a log still remembers."""
 
     last_data_offset: int
-    """-1 when only a marker of its epoch is known."""
+    """-1 if only a marker of its epoch is known."""
     producer_epoch: int
 
 
 class Rules(NamedTuple):
-    """What one round of cleaning goes by."""
+    """Parameters of one cleaning pass."""
 
     now_ms: int
     delete_retention_ms: int
     old_tombstones_horizon_ms: int
-    """Tombstones of formats v0 and v1 go from segments that were last written then or before."""
+    """Tombstones of formats v0 and v1 are dropped from segments last written at this time or before."""
     log_start_offset: int
-    """What lies below was deleted, and stays until its segment goes."""
+    """Records below were deleted, and are retained until their segment is deleted."""
     end_offset: int
-    """Where what may be cleaned ends."""
+    """End of the cleanable range."""
     last_records: Mapping[int, LastRecord]
     """By producer id."""
     max_body_bytes: int
-    """Of the records of a batch, decompressed."""
+    """Limit of a batch's decompressed records."""
 
 
 def batch_records(batch: BatchView, max_body_bytes: int) -> tuple[int, Buffer, array[int]]:
-    """The offset that rows count from, the records of a batch, decompressed, and where everything in them is
-    (`record.walk.index_records`); of a message the keys alone.
+    """Return the base of the row offsets, the decompressed records of a batch, and their index
+    (`record.walk.index_records`); for an old message only the keys.
 
-    Raises KafkaError where the batch is damaged.
+    Raises KafkaError for a damaged batch.
     """
     if isinstance(batch, MessageView):
         return batch.index_records(_bounded(max_body_bytes))
@@ -118,7 +118,7 @@ def _records(batch: BatchView, max_body_bytes: int) -> tuple[memoryview, array[i
 
 
 class BatchFilter:
-    """Takes the batches of a log in their order, from its beginning on."""
+    """Processes the batches of a log in order, from its beginning on."""
 
     __slots__ = ("_map", "_rules", "_transactions", "keyless_count")
 
@@ -127,12 +127,12 @@ class BatchFilter:
         self._transactions = transactions
         self._rules = rules
         self.keyless_count = 0
-        """Records that had no key, and went."""
+        """Number of dropped records without a key."""
 
     def apply(self, batch: BatchView, mtime_ms: int) -> memoryview | bytearray | None:
-        """What is left of a batch: a memoryview of it where that is everything, new bytes, or None for nothing.
+        """Return the surviving part of a batch: a memoryview of it if that is everything, new bytes, or None.
 
-        `mtime_ms`: when its segment was last written. Raises KafkaError where it is damaged.
+        `mtime_ms`: last write of its segment. Raises KafkaError if it is damaged.
         """
         if batch.last_offset < self._rules.log_start_offset:
             return _whole(batch)
@@ -147,6 +147,7 @@ class BatchFilter:
         discarded = discardable
         if batch.is_control:
             discarded = discardable and horizon is not None and horizon <= self._rules.now_ms
+        # The producer's last sequence, and the end of the cleaned range, are only known from these batches.
         must_stay = batch.next_offset == self._rules.end_offset or self._is_last_of_producer(batch)
         if discarded:
             return _emptied(batch) if must_stay else None
@@ -160,6 +161,7 @@ class BatchFilter:
                 body, rows, batch.base_offset, keeps_tombstones=keeps_tombstones
             )
             self.keyless_count += keyless_count
+            # The first pass only sets the horizon: consumers get delete.retention.ms to read the tombstones.
             needs_horizon = horizon is None and tombstone_count > 0
         if not kept:
             return _emptied(batch) if must_stay else None
@@ -202,7 +204,7 @@ def _emptied(batch: BatchView) -> memoryview | bytearray:
 
 
 def empty_batch(batch: BatchView) -> bytearray:
-    """The header of `batch` over no records: producer, sequences, offsets and epochs as they were."""
+    """Return the header of `batch` for no records: producer, sequences, offsets and epochs are unchanged."""
     header = list(batch.header)
     header[BATCH_LENGTH] = HEADER_SIZE - LOG_OVERHEAD
     header[ATTRIBUTES] = batch.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_MASK)
@@ -214,7 +216,7 @@ def empty_batch(batch: BatchView) -> bytearray:
 def rewritten_batch(
     batch: BatchView, body: memoryview, rows: array[int], kept: array[int], new_horizon_ms: int | None
 ) -> bytearray:
-    """`batch` with the records of the numbers `kept` alone, in its codec; with a delete horizon where one is given."""
+    """Return `batch` with only the records numbered in `kept`, in its codec; optionally with a delete horizon."""
     out, newest = gather(body, rows, kept, batch.base_timestamp)
     if new_horizon_ms is not None:
         out = _moved(out, len(kept), batch.base_timestamp - new_horizon_ms)
@@ -231,7 +233,7 @@ def rewritten_batch(
 
 
 def _moved(body: bytearray, count: int, shift: int) -> bytearray:
-    """`count` records as they are in `body`, but for their timestamps, which get the shift."""
+    """Copy `count` records of `body` with shifted timestamps."""
     rows = index_records(body, 0, len(body), count)
     out = bytearray()
     start = 0
@@ -244,7 +246,7 @@ def _moved(body: bytearray, count: int, shift: int) -> bytearray:
 
 
 def _write_at(out: bytearray, body: memoryview, start: int, end: int, timestamp_delta: int) -> None:
-    """A record as it is in `body[start:end]`, but for its timestamp."""
+    """Write the record of `body[start:end]` with another timestamp."""
     at = _behind_varint(body, start)
     record = bytearray(body[at : at + 1])  # attributes
     write_varint(record, timestamp_delta)
@@ -260,7 +262,7 @@ def _behind_varint(body: memoryview, at: int) -> int:
 
 
 def _int64(value: int) -> int:
-    """`value` as 64 bits hold it: what a producer wrote as deltas may wrap around."""
+    """Return `value` wrapped to a signed 64-bit number: deltas of a producer may overflow."""
     return ((value & _UINT64) ^ _INT64_SIGN) - _INT64_SIGN
 
 

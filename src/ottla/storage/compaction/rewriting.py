@@ -1,15 +1,15 @@
-"""A group of segments written anew, with what stays of their batches.
+"""Rewriting of a group of segments with the surviving part of their batches.
 
-The files have the suffix `.cleaned` until the log takes them in (`swap`), and are durable before. Offsets and positions
-of a segment are numbers of 31 bits: where what stays does not fit into one segment, another begins at its batch.
+The files have the suffix `.cleaned` until the log swaps them in (`swap`), and are durable before. Offsets and positions
+of a segment are 31-bit numbers: a batch that does not fit into a segment starts another one.
 
-What of a group may stay as it is stays: nothing is written before the first batch that differs, and segments before it
-take part only where they hold no more bytes than what comes behind them (`_begin`). So do those of a group of which
-everything stays. Thus what nothing is dropped of is moved only together with as many bytes, which bounds how often: by
-the logarithm of what one segment may hold.
+As much of a group as possible stays unchanged: nothing is written before the first batch that differs. Segments before
+it are rewritten only if they have no more bytes than the segments behind them (`_begin`). A group without dropped
+records stays unchanged. So unchanged data is rewritten only together with as many other bytes, which bounds the number
+of rewrites by the logarithm of the segment size.
 
-What is written anew passes for as old as the youngest segment that it comes from: retention, lags and the tombstones of
-old formats go by that where a record has no timestamp.
+A rewritten segment gets the modification time of its youngest source: retention, lags and the tombstones of old formats
+use it for records without a timestamp.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from ottla.storage.segment.transactions import CompletedTransaction
 
 _WRITE_BYTES = 1024 * 1024
 _LARGE_RUN_BYTES = 256 * 1024
-"""From here on a system call of its own costs less than to have the bytes pass through."""
+"""Size from which a separate system call costs less than copying the bytes through memory."""
 _LARGEST_RUN_BYTES = 16 * 1024 * 1024
-"""The notes of its batches are in memory."""
+"""Maximum number of batches with their index data in memory."""
 
 
 class _Run:
-    """Neighbours in a source that stay as they are."""
+    """Adjacent unchanged batches of a source."""
 
     __slots__ = ("end", "is_large", "path", "start")
 
@@ -45,7 +45,7 @@ class _Run:
         self.start = start
         self.end = start
         self.is_large = False
-        """Their bytes wait nowhere: they are copied by reference."""
+        """Whether the bytes are copied by reference, without a buffer."""
 
     @property
     def size_bytes(self) -> int:
@@ -53,7 +53,7 @@ class _Run:
 
 
 class Output:
-    """The segments that a group becomes, in their order."""
+    """Output segments of a group, in order."""
 
     __slots__ = (
         "_aborted",
@@ -74,9 +74,9 @@ class Output:
         largest_bytes: int,
         aborted: dict[int, CompletedTransaction],
     ) -> None:
-        """Make the first, at the base offset of the group. Raises OSError.
+        """Create the first output, at the base offset of the group. Raises OSError.
 
-        `aborted` has transactions that are to be noted with their marker, by the offset of that.
+        `aborted` has transactions to add with their marker, by the offset of the marker.
         """
         self._folder = folder
         self._aborted = aborted
@@ -97,7 +97,7 @@ class Output:
         self._waiting += data
 
     def copy(self, path: str, position: int, batch: BatchView) -> None:
-        """Append a batch as it lies in another file. Raises OSError."""
+        """Append a batch of another file unchanged. Raises OSError."""
         self._place(batch)
         run = self._run
         if run is None or run.path != path or run.end != position:
@@ -115,7 +115,7 @@ class Output:
             self._append_waiting()
 
     def _place(self, batch: BatchView) -> None:
-        """Note a batch that comes next, in another segment where this one can't take it."""
+        """Record the position of the next batch; starts another segment if the current one is full."""
         run = self._run
         segment = self.segments[-1]
         size = batch.size_bytes
@@ -154,7 +154,7 @@ class Output:
         self._notes.clear()
 
     def complete(self) -> None:
-        """Make the last segment durable and let go of its files. Raises OSError."""
+        """Make the last segment durable and close its files. Raises OSError."""
         self._end_run()
         self._write_waiting()
         segment = self.segments[-1]
@@ -176,10 +176,10 @@ def rewrite(
     has_read: Callable[[int], object],
     largest_bytes: int = MAX_INT,
 ) -> tuple[Sequence[Source], list[Segment]]:
-    """The end of `group` that is written anew, and the durable segments, suffixed, that take its place.
+    """Return the rewritten tail of `group`, and the durable suffixed segments that replace it.
 
-    None and none where all of it stays as it is. `has_read` is told of bytes that were read. Raises OSError,
-    IndexCorruption, and KafkaError where a batch is damaged; files that were begun are left there.
+    Both are empty if all of it stays unchanged. `has_read` is called with the number of bytes read. Raises OSError,
+    IndexCorruption, and KafkaError for a damaged batch; incomplete files are left behind.
     """
     kept: dict[int, CompletedTransaction] = {}
     transactions.kept = lambda transaction: kept.update({transaction.last_offset: transaction})
@@ -219,7 +219,7 @@ def rewrite(
 
 
 def _begin(group: Sequence[Source], last: int) -> int:
-    """The first of the segments up to number `last` that is no larger than those behind it; `last` without one."""
+    """Return the first segment, up to number `last`, that is at most as large as those behind it; else `last`."""
     behind = sum(source.size_bytes for source in group)
     for number, source in enumerate(group[:last]):
         behind -= source.size_bytes
@@ -231,7 +231,7 @@ def _begin(group: Sequence[Source], last: int) -> int:
 def _copy_until(
     offset: int, folder: Folder, source: Source, output: Output, *, chunk_bytes: int, has_read: Callable[[int], object]
 ) -> None:
-    """Take over the batches before `offset`, of which everything stays."""
+    """Copy the unchanged batches before `offset`."""
     path = source_path(folder, source)
     for position, batch in batches(folder, source, chunk_bytes, has_read):
         if batch.base_offset >= offset:

@@ -1,6 +1,6 @@
-"""The segments that a round of cleaning reads: their batches in bounded memory, and which become one.
+"""Source segments of a cleaning pass: their batches in bounded memory, and their grouping.
 
-The files are those of a running log, below what it appends to; nothing of them is changed here.
+The files belong to a running log, below its active segment; they are only read here.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Source(NamedTuple):
 
     base_offset: int
     next_base_offset: int
-    """That of the segment behind it."""
+    """Base offset of the next segment."""
     size_bytes: int
     largest_index_bytes: int
-    """Of its two indexes."""
+    """Size of its two indexes."""
     mtime_ms: int
-    """When its last record was written, for what has no timestamp; what it becomes passes for as old."""
+    """Last write, the time of records without a timestamp; the rewritten segment inherits it."""
 
 
 def group(sources: Sequence[Source], segment_bytes: int, segment_index_bytes: int) -> list[list[Source]]:
-    """Neighbours that together are no larger than one segment may be; each group becomes one, or few."""
+    """Group neighbours that together fit into one segment; each group becomes one segment, or a few."""
     groups: list[list[Source]] = []
     size = index_size = 0
     for source in sources:
@@ -54,17 +54,17 @@ def group(sources: Sequence[Source], segment_bytes: int, segment_index_bytes: in
 
 
 def source_path(folder: Folder, source: Source) -> str:
-    """Of the data file."""
+    """Paths of the data file."""
     return folder.join(offset_name(source.base_offset, LOG_SUFFIX))
 
 
 def batches(
     folder: Folder, source: Source, chunk_bytes: int, has_read: Callable[[int], object]
 ) -> Iterator[tuple[int, BatchView]]:
-    """(position in the file, batch, or message of format v0 or v1) of a segment in their order.
+    """Return (position in the file, batch, or message of format v0 or v1) of a segment in order.
 
-    Read in chunks of `chunk_bytes`, or of one batch where that is larger.
-    `has_read` is told of the bytes of each chunk. Raises OSError, and KafkaError where the segment is damaged.
+    Read in chunks of `chunk_bytes`, or of one batch if it is larger. `has_read` is called with the size of each
+    chunk. Raises OSError, and KafkaError if the segment is damaged.
     """
     path = source_path(folder, source)
     file = folder.disk.open(path, read_only=True)
@@ -90,7 +90,7 @@ def batches(
 
 
 def _chunk(file: File, position: int, end: int, chunk_bytes: int) -> bytes:
-    """One batch at least. Raises OSError where the file ends before."""
+    """Read at least one batch. Raises OSError if the file ends before."""
     left = end - position
     chunk = file.read(min(max(chunk_bytes, HEADER_SIZE), left), position)
     size = int.from_bytes(chunk[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
@@ -100,7 +100,7 @@ def _chunk(file: File, position: int, end: int, chunk_bytes: int) -> bytes:
 
 
 def aborted_transactions(folder: Folder, base_offsets: Sequence[int]) -> list[CompletedTransaction]:
-    """What the transaction indexes of these segments hold. Raises OSError, IndexCorruption."""
+    """Return the entries of the transaction indexes of these segments. Raises OSError, IndexCorruption."""
     found = []
     for base_offset in base_offsets:
         path = folder.join(offset_name(base_offset, TRANSACTION_INDEX_SUFFIX))
@@ -109,10 +109,10 @@ def aborted_transactions(folder: Folder, base_offsets: Sequence[int]) -> list[Co
         except FileNotFoundError:
             continue
         if len(data) % ENTRY.size:
-            raise IndexCorruption(f"{path}: {len(data)} bytes are no whole entries")
+            raise IndexCorruption(f"{path}: {len(data)} bytes are not a multiple of the entry size")
         for version, *entry in ENTRY.iter_unpack(data):
             transaction = CompletedTransaction(*entry)
             if version != 0 or not 0 <= transaction.first_offset < transaction.last_offset >= base_offset:
-                raise IndexCorruption(f"{path}: {transaction} is no aborted transaction of this segment")
+                raise IndexCorruption(f"{path}: {transaction} is not an aborted transaction of this segment")
             found.append(transaction)
     return found

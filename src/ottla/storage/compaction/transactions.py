@@ -1,11 +1,11 @@
-"""What a walk over a log knows of transactions: which batches were aborted, which markers still end something.
+"""State of transactions while a pass reads a log: aborted batches, and markers that are still needed.
 
-A marker stays until a walk finds no batch of its transaction any more, and then for the delete horizon. The entries of
-`.txnindex` files go in, and come out with the markers that stay: so the index of a rewritten segment is made. One walk
-goes over all batches from an offset on, mostly the beginning of the log.
+A marker is retained until a pass finds no batch of its transaction, and then until the delete horizon. The entries of
+`.txnindex` files are the input, and those of retained markers the output, which becomes the index of a rewritten
+segment. One pass reads all batches from an offset on, mostly the beginning of the log.
 
-Invariant: what was aborted is never taken for committed, since its keys would displace what was: where marker and index
-differ the walk ends.
+Invariant: aborted records never count as committed, since their keys would supersede committed ones. If marker and
+index differ, the pass fails.
 
 As Apache Kafka's CleanedTransactionMetadata.
 """
@@ -22,7 +22,7 @@ from ottla.storage.segment.transactions import CompletedTransaction
 
 
 class _Aborted:
-    """An aborted transaction whose marker the walk has not met yet."""
+    """An aborted transaction before the pass reaches its marker."""
 
     __slots__ = ("has_batches", "transaction")
 
@@ -32,20 +32,20 @@ class _Aborted:
 
 
 class CleanedTransactions:
-    """See the module."""
+    """State of one pass; see the module."""
 
     __slots__ = ("_aborted", "_coming", "_committed", "kept")
 
     def __init__(self, aborted: Iterable[CompletedTransaction]) -> None:
-        """`aborted` are those that any index of the log names, each once."""
+        """`aborted` are the transactions of all indexes of the log, each once."""
         self._committed: set[int] = set()
         self._aborted: dict[int, _Aborted] = {}
         self._coming = deque(sorted(aborted, key=lambda transaction: transaction.first_offset))
         self.kept: Callable[[CompletedTransaction], object] = lambda transaction: None
-        """Told of each aborted transaction whose marker stays because of its batches."""
+        """Called with each aborted transaction with a marker that is retained for its batches."""
 
     def is_aborted(self, batch: BatchView) -> bool:
-        """Whether the records of a batch of data were aborted."""
+        """Return whether the records of a data batch were aborted."""
         aborted = self._aborted_of(batch)
         if not batch.is_transactional:
             return False
@@ -56,9 +56,9 @@ class CleanedTransactions:
         return True
 
     def ends_nothing(self, batch: BatchView) -> bool:
-        """Whether a control batch is a marker of which no batch was met, or an empty one that was cleaned before.
+        """Return whether a control batch is a marker without remaining batches, or an empty one of an earlier pass.
 
-        Raises KafkaError for a control batch that can't be read, and for a marker that aborts what no index names.
+        Raises KafkaError for an unreadable control batch, and for an abort marker without an index entry.
         """
         aborted = self._aborted_of(batch)
         record = next(iter(batch.records()), None)
@@ -81,12 +81,12 @@ class CleanedTransactions:
         return False
 
     def _aborted_of(self, batch: BatchView) -> _Aborted | None:
-        """The aborted transaction of the batch's producer that is open there."""
+        """Return the aborted transaction of the batch's producer that is open there."""
         while self._coming and self._coming[0].first_offset <= batch.last_offset:
             transaction = self._coming.popleft()
             self._aborted[transaction.producer_id] = _Aborted(transaction)
         aborted = self._aborted.get(batch.producer_id)
         if aborted is not None and batch.base_offset > aborted.transaction.last_offset:
-            del self._aborted[batch.producer_id]  # its marker is gone, and must not reach on to the next one's batches
+            del self._aborted[batch.producer_id]  # its marker was dropped, and must not apply to the next one's batches
             return None
         return aborted

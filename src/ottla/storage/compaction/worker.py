@@ -1,9 +1,9 @@
-"""What a worker of the cleaner is told and tells: one round at a time, group by group.
+"""Interface of a cleaner worker: one pass at a time, group by group.
 
-A worker reads and writes files and changes no log: it runs in a process of its own, or step by step in a simulator.
-After each group it waits until the owner of the log has taken that in, so at most one group needs its room twice.
+A worker reads and writes files and changes no log: it runs in a separate process, or step by step in a simulator. After
+each group it waits until the owner of the log has swapped the group in, so at most one group needs twice its space.
 
-Left out: where it runs (`app.cleaner_processes`), and who gives it work (`log_cleaner`).
+Worker processes are in `app.cleaner_processes`, scheduling in `log_cleaner`.
 """
 
 from __future__ import annotations
@@ -19,60 +19,61 @@ from ottla.storage.segment.health import TRANSIENT_ERRORS
 from ottla.storage.segment.index import IndexCorruption
 
 _MAX_OPEN_FILES = 16
-"""Of a worker: it reads one segment and writes one, with their indexes."""
+"""Files that a worker has open: a source and a target segment, with their indexes."""
 
 
 class CleaningTask(NamedTuple):
-    """One round, and how fast it may read."""
+    """One pass, and its rate limit."""
 
     directory: str
-    """Of the partition; an absolute path."""
+    """Directory of the partition; an absolute path."""
     round: Round
     max_bytes_per_second: float
 
 
 class RoundEnd(NamedTuple):
-    """The last group was taken in."""
+    """The last group was swapped in."""
 
     end_offset: int
-    """The log is clean up to here."""
+    """The log is clean up to this offset."""
     read_bytes: int
     map_utilization: float
-    """How full the map of keys was, 0 to 1."""
+    """Used fraction of the offset map, 0 to 1."""
 
 
 class RoundFailure(NamedTuple):
-    """The round ended early. What was taken in before stays."""
+    """A pass that ended early. Groups swapped in before stay."""
 
     reason: str
     lacks_room: bool
-    """For files or memory: the log is not to blame."""
+    """Whether files or memory ran out, which is not the fault of the log."""
     worker_died: bool = False
-    """Not for the log's sake, and unasked. Its next round begins with a new one."""
+    """Whether the worker died, for no reason in the log. Its next pass starts a new one."""
 
 
 Told = CleanedGroup | RoundEnd | RoundFailure
 
 
 class Worker(Protocol):
-    """Where rounds run, one at a time. Everything here is the loop's."""
+    """Runs passes, one at a time. All methods run on the loop."""
 
-    def begin(self, task: CleaningTask, tell: Callable[[Told], None]) -> None:
-        """Begin a round. `tell` hears of each group, and of `RoundEnd` or `RoundFailure` as the last, on the loop and
-        never during this call."""
+    def begin(self, task: CleaningTask, report: Callable[[Told], None]) -> None:
+        """Begin a pass. `report` gets each group, and `RoundEnd` or `RoundFailure` as the last, on the loop and never
+        during this call.
+        """
         ...
 
     def go_on(self) -> None:
-        """The group that was told of is dealt with."""
+        """Continue with the next group: the reported one is processed."""
         ...
 
     def stop(self) -> None:
-        """End the round early: `RoundFailure` is told when nothing is read and written any more. Idempotent."""
+        """End the pass early: `RoundFailure` is reported once no file is in use. Idempotent."""
         ...
 
 
 def run_round(task: CleaningTask, disk: Disk, has_read: Callable[[int], object]) -> Generator[Told, None, None]:
-    """A round step by step; `has_read` is told of bytes that were read, and may wait there."""
+    """Run a pass step by step; `has_read` is called with the number of bytes read, and may wait."""
     read_bytes = 0
 
     def count(size: int) -> None:

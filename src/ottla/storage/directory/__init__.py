@@ -1,1 +1,1 @@
-"""Log directories and what manages all logs in them: loading, moves between directories, the log cleaner's schedule."""
+"""Log directories and the management of all logs in them: loading, moves between directories, cleaner scheduling."""

@@ -1,13 +1,13 @@
-"""Which part of a log a pass of the cleaner may clean, and whether it is worth one.
+"""Cleanable range of a log, and whether a cleaning pass is worthwhile.
 
-A pass goes over whole segments, from the first of the log to the lowest of: the last stable offset, the active segment,
-the first segment with a record that `min.compaction.lag.ms` protects, and the recovery point, since what is not durable
-must not take the place of what is. Dirty is what lies behind the checkpoint, where the last pass ended.
+A pass covers whole segments, from the first of the log up to the lowest of: the last stable offset, the active segment,
+the first segment with a record that `min.compaction.lag.ms` protects, and the recovery point, since volatile records
+must not replace durable ones. The part behind the checkpoint, the end of the last pass, is dirty.
 
-Rules of Apache Kafka 4.4 (KIP-58, KIP-354), but for the recovery point, and that `max.compaction.lag.ms` also begins a
-new active segment in a log that nobody appends to.
+Rules of Apache Kafka 4.4 (KIP-58, KIP-354), with two additions: the recovery point, and that `max.compaction.lag.ms`
+also rolls the active segment of a log without appends.
 
-Left out: which log is next (`log_cleaner`), and the pass itself.
+The order of logs is in `log_cleaner`, the pass itself in `compaction`.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ logger = logging.getLogger(__name__)
 
 
 class CleanableRange(NamedTuple):
-    """What a pass over a log would read and write."""
+    """Range that a pass over a log would read and write."""
 
     first_dirty_offset: int
     end_offset: int
-    """The base offset of the first segment that has to wait; not below the first dirty offset's segment."""
+    """Base offset of the first segment that must wait; not below the first dirty offset's segment."""
     clean_bytes: int
-    """Of the segments before the first dirty offset's."""
+    """Bytes of the segments before the first dirty offset's."""
     cleanable_bytes: int
-    """Of those from there to the end."""
+    """Bytes of the segments from there to the end."""
     overdue_ms: int
-    """How long the oldest dirty record waits beyond `max.compaction.lag.ms`; 0 while none does."""
+    """Time by which the oldest dirty record exceeds `max.compaction.lag.ms`; 0 if none does."""
     held_by: str
-    """What complete segments behind `end_offset` wait for; empty where there are none."""
+    """Condition that complete segments behind `end_offset` wait for; empty if there are none."""
 
     @property
     def dirty_ratio(self) -> float:
-        """Share of the bytes that a pass would read which the last one has not seen, 0 to 1."""
+        """Ratio of bytes in a pass that the last one has not read, 0 to 1."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
     def is_due(self, min_cleanable_dirty_ratio: float) -> bool:
-        """Whether a pass is worth it, or may not wait."""
+        """Return whether a pass is worthwhile or overdue."""
         return self.cleanable_bytes > 0 and (self.overdue_ms > 0 or self.dirty_ratio > min_cleanable_dirty_ratio)
 
 
 def first_dirty_offset(log: Log, checkpointed: int | None) -> int:
-    """Where the dirty part begins: what the checkpoint says, or the log start where that can't be right."""
+    """Return the start of the dirty part: the checkpoint, or the log start offset if the checkpoint is invalid."""
     start = log.log_start_offset
     if checkpointed is None:
         return start
     if checkpointed > log.log_end_offset:
         logger.warning(
-            "%s was cleaned up to offset %d, and ends at %d: it is cleaned from its start, %d, on",
+            "%s was cleaned up to offset %d but ends at %d: cleaning restarts at its start, %d",
             log.name,
             checkpointed,
             log.log_end_offset,
@@ -67,7 +67,7 @@ def first_dirty_offset(log: Log, checkpointed: int | None) -> int:
         return start
     if checkpointed < start and not log.config.deleted_by_age_or_size:
         logger.warning(
-            "%s was cleaned up to offset %d, and starts at %d: it is cleaned from there on",
+            "%s was cleaned up to offset %d but starts at %d: cleaning continues from there",
             log.name,
             checkpointed,
             start,
@@ -76,7 +76,9 @@ def first_dirty_offset(log: Log, checkpointed: int | None) -> int:
 
 
 def cleanable_range(log: Log, first_dirty: int, now_ms: int) -> CleanableRange:
-    """What may be cleaned at `now_ms`, when all before `first_dirty` was. May read time indexes; raises OSError."""
+    """Return the cleanable range at `now_ms`; all below `first_dirty` is clean. May read time indexes; raises
+    OSError.
+    """
     segments = log.segments
     inactive = segments[:-1]
     dirty_number = segments.number_of(first_dirty)
@@ -90,7 +92,7 @@ def cleanable_range(log: Log, first_dirty: int, now_ms: int) -> CleanableRange:
             held_by = "the last stable offset"
         elif later.base_offset > log.recovery_point:
             held_by = "a flush"
-        elif not aborted_are_written:  # records that were aborted would pass for committed
+        elif not aborted_are_written:  # aborted records would count as committed
             held_by = "room for an index of aborted transactions"
         elif lag_ms > 0 and _newest_ms(segment) > now_ms - lag_ms:
             held_by = "min.compaction.lag.ms"
@@ -120,7 +122,7 @@ def _overdue_ms(dirty: tuple[Segment, ...], max_lag_ms: int, now_ms: int) -> int
 
 
 def roll_overdue(log: Log, now_ms: int) -> bool:
-    """Begin a new active segment where `max.compaction.lag.ms` is over for that one; whether it was.
+    """Roll the active segment if `max.compaction.lag.ms` is over for it; returns whether.
 
     Raises KafkaError KAFKA_STORAGE_ERROR, OSError.
     """
@@ -135,7 +137,7 @@ def roll_overdue(log: Log, now_ms: int) -> bool:
 
 
 def sources_before(log: Log, end_offset: int) -> tuple[list[Source], list[int]]:
-    """The segments before `end_offset`, the base offset of one, and the base offsets of those from there on.
+    """Return the segments before `end_offset`, the base offset of one, and the base offsets of those from there on.
 
     Raises OSError.
     """
@@ -159,5 +161,5 @@ def sources_before(log: Log, end_offset: int) -> tuple[list[Source], list[int]]:
 def _file_size(log: Log, segment: Segment, suffix: str) -> int:
     try:
         return log.folder.disk.size(log.folder.join(offset_name(segment.base_offset, suffix)))
-    except FileNotFoundError:  # it is made anew when somebody needs it
+    except FileNotFoundError:  # it is rebuilt when it is needed
         return 0

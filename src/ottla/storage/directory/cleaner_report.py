@@ -1,9 +1,9 @@
-"""What the cleaner tells of each log: `.ottla_cleaner` in each data directory, which `ottla log cleaner` reads.
+"""Cleaner status of each log: `.ottla_cleaner` in each data directory, which `ottla log cleaner` reads.
 
-JSON, replaced as a whole and never synced: it is of use to who looks, and to the next life of the broker for when the
-last passes were. Nothing is cleaned, or left alone, because of it; a damaged one says nothing.
+JSON, replaced as a whole and never synced. It is for operators, and gives a restarted broker the times of the last
+passes. It does not influence cleaning; a damaged file is ignored.
 
-Left out: how far a log is clean (`checkpoint`), which the command reads beside it.
+The cleaned offsets are in `cleaner_checkpoint`, which the command reads too.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from ottla.storage.files.checkpoints import CheckpointCorruption
 _VERSION = 0
 
 CLEANING, DUE, WAITING, UNCLEANABLE = "cleaning", "due", "waiting", "uncleanable"
-"""States of a log: in a worker's hands; as soon as there is a worker; not yet; it failed, and is tried again."""
+"""States of a log: being cleaned; waiting for a worker; not due; failed, and retried later."""
 
 
 class LogReport(NamedTuple):
-    """One log, at the time of the report."""
+    """Status of one log at the time of the report."""
 
     topic: str
     partition: int
     state: str
     reason: str
-    """Why it waits or can't be cleaned; empty where it does not."""
+    """Reason for a waiting or failed log; else empty."""
     retry_ms: int
-    """When a log that can't be cleaned is tried again, in ms since the Unix epoch; else -1."""
+    """Retry time of a failed log, in ms since the Unix epoch; else -1."""
     last_pass: PassReport | None
 
 
 class CleanerReport(NamedTuple):
-    """The content of the file."""
+    """Content of the file."""
 
     time_ms: int
     logs: Sequence[LogReport]
 
 
 def reports_of(cleaner: LogCleaner, partitions: Iterable[TopicPartition]) -> list[LogReport]:
-    """Of those of the logs that are compacted, as the cleaner found them when it last looked for work."""
+    """Return reports of the compacted logs, as of the cleaner's last scan."""
     found = []
     for partition in partitions:
         log = cleaner.logs.get_log(*partition)
@@ -62,18 +62,18 @@ def _state(cleaner: LogCleaner, partition: TopicPartition, least_ratio: float) -
         return UNCLEANABLE, given_up.reason, given_up.retry_ms
     found = cleaner.found.get(partition)
     if found is None:
-        return WAITING, "the cleaner has not looked at it yet", -1
+        return WAITING, "the cleaner has not checked it yet", -1
     if found.is_due(least_ratio):
         return DUE, "", -1
     if found.held_by:
         return WAITING, f"complete segments wait for {found.held_by}", -1
     if not found.cleanable_bytes:
-        return WAITING, "nothing but the active segment is dirty", -1
+        return WAITING, "only the active segment is dirty", -1
     return WAITING, f"the dirty ratio is not above min.cleanable.dirty.ratio, {least_ratio:g}", -1
 
 
 def format_report(report: CleanerReport) -> bytes:
-    """The bytes of the file."""
+    """Return the bytes of the file."""
     logs = [
         {**log._asdict(), "last_pass": None if log.last_pass is None else log.last_pass._asdict()}
         for log in report.logs
@@ -82,7 +82,7 @@ def format_report(report: CleanerReport) -> bytes:
 
 
 def parse_report(data: bytes, path: str) -> CleanerReport:
-    """The content of the file at `path`. Raises CheckpointCorruption."""
+    """Parse the file at `path`. Raises CheckpointCorruption."""
     try:
         document = json.loads(data)
         if document["version"] != _VERSION:

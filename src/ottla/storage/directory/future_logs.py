@@ -1,22 +1,22 @@
-"""Moves of logs between the data directories of a node (KIP-113): the copies that are on their way, and the swap.
+"""Moves of logs between the data directories of a node (KIP-113): copies in progress, and the swap.
 
-A copy lies in its data directory under a name of its own (`topic-0.<32 hex digits>-future`), beside no log of that
-partition. The swap, all in one turn of the loop:
+A copy is in its data directory under a separate name (`topic-0.<32 hex digits>-future`); that directory contains no
+other log of the partition. The swap, all in one tick of the loop:
 
-1. Before it, durably: all of the copy, what the checkpoints of its directory say of it, and a note in it
-   (`.ottla_moved_from`) of the data directory whose log it takes the place of.
-2. The directory of the copy gets the name of the partition's, durably. This counts: whatever happens from here on, the
-   next start takes the copy.
-3. The other one is renamed `-delete`, and when that is durable the note goes.
+1. First these become durable: the whole copy, its entries in the checkpoints of its directory, and a note in it
+  (`.ottla_moved_from`) with the data directory of the log that it replaces.
+2. The directory of the copy is renamed to that of the partition, durably. This is the commit point: the next start uses
+  the copy.
+3. The old directory is renamed `-delete`, and once that is durable the note is removed.
 
-Apache Kafka refuses to start where a crash came between 2 and 3. Here the note tells which of two directories is the
-later one; without it a start is refused here too.
+Apache Kafka refuses to start after a crash between 2 and 3. Here the note identifies the later of the two directories;
+without it the start is refused here too.
 
 Invariants:
-- There is no copy in the directory of the log itself, and one at most on its way.
-- A copy never takes the place of a log that has more: who swaps has compared both ends in the same turn.
+- A copy is never in the directory of the log itself, and a log has at most one copy.
+- A copy never replaces a log with more records: the caller has compared both ends in the same tick.
 
-Left out: filling a copy, and when to swap (`replica.moves`).
+Filling a copy, and the time of the swap, are in `replica.moves`.
 """
 
 from __future__ import annotations
@@ -38,53 +38,53 @@ from ottla.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
 
-MOST_WISHES = 10_000
-"""Directories that are remembered for replicas that are not here yet."""
+MAX_REQUESTED_DIRS = 10_000
+"""Maximum number of remembered directories for future replicas."""
 
 
 class FutureLogs:
-    """The copies in all directories of a node. Owned by the loop."""
+    """Copies in all directories of a node. Owned by the loop."""
 
-    __slots__ = ("_directories", "_disk", "_wishes")
+    __slots__ = ("_directories", "_disk", "_requested")
 
     def __init__(self, directories: Sequence[LogDirectory], disk: Disk) -> None:
         self._directories = directories
         self._disk = disk
-        self._wishes: dict[TopicPartition, str] = {}
+        self._requested: dict[TopicPartition, str] = {}
 
     def directory_of(self, key: TopicPartition) -> LogDirectory | None:
-        """Where the partition's log is on its way to; None where it stays."""
+        """Return the directory that the partition's log moves to; None if it does not move."""
         for directory in self._directories:
             if key in directory.futures:
                 return directory
         return None
 
     def get(self, key: TopicPartition) -> Log | None:
-        """The copy; None without one."""
+        """Return the copy, or None."""
         directory = self.directory_of(key)
         return None if directory is None else directory.futures[key]
 
     def logs(self) -> Iterator[Log]:
-        """All copies."""
+        """Return all copies."""
         return iter([log for directory in self._directories for log in directory.futures.values()])
 
-    # -- replicas that are not here yet --------------------------------------------------------------------------------
+    # -- future replicas -----------------------------------------------------------------------------------------------
 
     def set_target_dir(self, key: TopicPartition, path: str) -> None:
-        """Should the broker get the replica, it is to lie there. Of too many the oldest is forgotten."""
-        self._wishes.pop(key, None)
-        self._wishes[key] = path
-        if len(self._wishes) > MOST_WISHES:
-            del self._wishes[next(iter(self._wishes))]
+        """Remember the directory for a replica that the broker may get. Beyond the limit the oldest is dropped."""
+        self._requested.pop(key, None)
+        self._requested[key] = path
+        if len(self._requested) > MAX_REQUESTED_DIRS:
+            del self._requested[next(iter(self._requested))]
 
     def take_target_dir(self, key: TopicPartition) -> str | None:
-        """Where a replica that is about to be made is to lie. It is forgotten with that."""
-        return self._wishes.pop(key, None)
+        """Return and forget the requested directory of a replica that is about to be created."""
+        return self._requested.pop(key, None)
 
     # -- copies --------------------------------------------------------------------------------------------------------
 
     def create(self, directory: LogDirectory, key: TopicPartition, topic_id: Uuid | None, config: LogConfig) -> Log:
-        """An empty copy in `directory`. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Create an empty copy in `directory`. Raises KafkaError KAFKA_STORAGE_ERROR."""
         if key in directory.logs or self.directory_of(key) is not None:
             raise InvariantError(f"a second copy of {key[0]}-{key[1]}")
         try:
@@ -96,18 +96,18 @@ class FutureLogs:
             ) from error
 
     def remove(self, key: TopicPartition) -> None:
-        """The log stays where it is; the copy is renamed and goes. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Cancel the move: the copy is renamed and removed. Raises KafkaError KAFKA_STORAGE_ERROR."""
         directory = self.directory_of(key)
         if directory is not None:
             directory.delete_log(*key, future=True)
 
     def set_aside(self, key: TopicPartition) -> str | None:
-        """As `LogManager.set_aside`. Raises KafkaError."""
+        """See `LogManager.set_aside`. Raises KafkaError."""
         directory = self.directory_of(key)
         return None if directory is None else directory.set_aside(*key, future=True)
 
     def let_go(self, key: TopicPartition) -> None:
-        """Leave the files as they are, for the next start."""
+        """Release the copy, and leave its files to the next start."""
         directory = self.directory_of(key)
         if directory is not None:
             with suppress(OSError):
@@ -116,7 +116,7 @@ class FutureLogs:
     # -- the swap ------------------------------------------------------------------------------------------------------
 
     def preparation(self, key: TopicPartition, source: LogDirectory) -> Callable[[], None]:
-        """Step 1, but for the flush of the copy: work for the pool, which raises OSError."""
+        """Return step 1 except for the flush of the copy: work for the pool, which raises OSError."""
         directory = self._target(key)
         log, disk = directory.futures[key], self._disk
         path = f"{log.directory}/{names.MOVED_FROM}"
@@ -138,10 +138,10 @@ class FutureLogs:
         return prepare
 
     def take_place(self, key: TopicPartition, source: LogDirectory) -> bool:
-        """Steps 2 and 3, but for the note: the copy is the partition's log.
+        """Do steps 2 and 3 except for the note: the copy becomes the partition's log.
 
-        Whether that is durable: where it is not, both are left to the next start, and the log takes no appends. Raises
-        KafkaError KAFKA_STORAGE_ERROR with nothing changed.
+        Returns whether that is durable: if not, both directories are left to the next start, and the log rejects
+        appends. Raises KafkaError KAFKA_STORAGE_ERROR with nothing changed.
         """
         directory = self._target(key)
         try:
@@ -155,14 +155,14 @@ class FutureLogs:
             try:
                 source.delete_log(*key)
             except KafkaError as error:
-                logger.error("%s; the next start finds out that the log was moved", error)
+                logger.error("%s; the next start completes the move of the log", error)
         else:
             with suppress(OSError):
                 source.logs.pop(key).close(clean=False)
         return durable
 
     def conclusion(self, log: Log, source: LogDirectory) -> Callable[[], None]:
-        """The rest of step 3: work for the pool, which raises OSError."""
+        """Return the rest of step 3: work for the pool, which raises OSError."""
         disk, path = self._disk, f"{log.directory}/{names.MOVED_FROM}"
         old = f"{source.path}/{posixpath.basename(log.directory)}"
 
@@ -177,14 +177,15 @@ class FutureLogs:
     def _target(self, key: TopicPartition) -> LogDirectory:
         directory = self.directory_of(key)
         if directory is None:
-            raise InvariantError(f"{key[0]}-{key[1]} is not on its way to another directory")
+            raise InvariantError(f"{key[0]}-{key[1]} is not moving to another directory")
         return directory
 
 
 def end_swaps(disk: Disk, rng: Rng, directories: Sequence[LogDirectory]) -> None:
-    """At a start, before logs are opened: of two directories of a partition the later one stays, if that can be told.
+    """Complete interrupted swaps before logs are opened: the later of two directories of a partition stays, if known.
 
-    Notes go with that; one of a data directory that can't be used now stays until it can. Raises OSError.
+    Their notes are removed; a note that names an unavailable data directory stays until it is available. Raises
+    OSError.
     """
     names_in = {directory: directory.partition_names() for directory in directories}
     for at, one in enumerate(directories):
@@ -218,14 +219,14 @@ def _later_of(disk: Disk, name: str, one: LogDirectory, other: LogDirectory) -> 
 def _retire(disk: Disk, rng: Rng, name: str, directory: LogDirectory, later: LogDirectory) -> None:
     key = names.parse_partition_dir(name)
     if key is None:
-        raise InvariantError(f"{name} is no partition's directory")
-    logger.warning("%s was moved from %s to %s; what is left of it there is removed", name, directory.path, later.path)
+        raise InvariantError(f"{name} is not a partition directory")
+    logger.warning("%s was moved from %s to %s; the old copy is removed", name, directory.path, later.path)
     retired = names.retired_partition_dir(*key, rng.random_bytes(16), names.DELETE_DIR_SUFFIX)
     disk.rename(f"{directory.path}/{name}", f"{directory.path}/{retired}")
 
 
 def _replaced_by(disk: Disk, path: str) -> Uuid | None:
-    """The id of the data directory whose log the one at `path` takes the place of."""
+    """Return the id of the data directory with the log that the one at `path` replaces."""
     note = f"{path}/{names.MOVED_FROM}"
     if not disk.exists(note):
         return None

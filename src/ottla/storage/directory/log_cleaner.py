@@ -1,21 +1,21 @@
-"""The cleaner of a directory's logs: which log is next, and how a pass over it goes on.
+"""Cleaner of a directory's logs: selection of the next log, and the course of a pass.
 
-A step (`run_due`) gives idle workers the logs that are due: first those where a record waited longer than
-`max.compaction.lag.ms`, then the dirtiest. Each pass is a conversation with one worker: it cleans a group of segments,
-the log takes that in, with the syncs of the swap in the pool, and the worker goes on. After each group the checkpoint
-says how far the log is clean, so a pass that ends early is gone on with from there.
+A step (`run_due`) assigns due logs to idle workers: first those with a record that waited longer than
+`max.compaction.lag.ms`, then the dirtiest. A pass is an exchange with one worker: it cleans a group of segments, the
+log swaps the group in, with the syncs of the swap in the pool, and the worker continues. The checkpoint is updated
+after each group, so a pass that ends early resumes from there.
 
 Invariants:
-- Before the first group is taken in the log has an entry in the checkpoint, durably, and a recovery point behind what
-  is cleaned: together they permit offsets to be missing.
-- A pass ends with its log, and with its policy: whatever cuts, removes or closes the log, or compacts it no more. Who
-  leads the partition does not matter, since what is cleaned is committed.
-- Of a log at most one worker reads and writes files, also after its pass was ended early.
-- A log that can't be cleaned is named and left alone for `RETRY_MS`, and keeps no other one waiting.
+- Before the first group is swapped in, the log has a durable entry in the checkpoint and a recovery point behind the
+  cleaned range: together they permit missing offsets.
+- A pass ends with its log and with its policy: on truncation, deletion, close, or when the log is no longer compacted.
+  Leadership does not matter, since only committed records are cleaned.
+- At most one worker reads and writes the files of a log, also after its pass ended early.
+- A log that cannot be cleaned is reported, skipped for `RETRY_MS`, and delays no other log.
 
-As Apache Kafka's LogCleaner and LogCleanerManager; there a log that can't be cleaned is left alone until a restart.
+As Apache Kafka's LogCleaner and LogCleanerManager; there a log that cannot be cleaned is skipped until a restart.
 
-Left out: where workers run (`worker`), metrics and settings by name (`server`).
+Worker processes are in `worker`, metrics and settings by name in `server`.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from ottla.storage.log.log import Log
 logger = logging.getLogger(__name__)
 
 RETRY_MS = 600_000
-"""How long a log is left alone that could not be cleaned."""
+"""Time that a log is skipped after a failed pass."""
 
 
 class CleanerSettings(NamedTuple):
-    """Of all workers together, but for the load factor."""
+    """Limits of all workers together, except for the load factor."""
 
     threads: int
     dedupe_buffer_bytes: int
@@ -58,14 +58,14 @@ class CleanerSettings(NamedTuple):
 
 
 class Uncleanable(NamedTuple):
-    """Why a log is left alone, and until when."""
+    """Reason and end time of a skipped log."""
 
     reason: str
     retry_ms: int
 
 
 class PassReport(NamedTuple):
-    """A pass that came to its end."""
+    """A completed pass."""
 
     ended_ms: int
     seconds: float
@@ -85,7 +85,7 @@ class _Candidate(NamedTuple):
 
 
 class LogCleaner:
-    """See the module. Owned by the loop."""
+    """Cleaner of one directory's logs. Owned by the loop."""
 
     __slots__ = (
         "_clock",
@@ -117,11 +117,11 @@ class LogCleaner:
         clock: Clock,
         rng: Rng,
     ) -> None:
-        """`make_worker` is called when one more is needed; a worker that ended its round is used again."""
+        """`make_worker` is called when another worker is needed; idle workers are reused."""
         self.logs = logs
         self.checkpoint = logs.cleaner_checkpoint
         self.settings = settings
-        """May be replaced; passes that are under way go on with theirs."""
+        """May be replaced; running passes continue with the old ones."""
         self._make_worker = make_worker
         self._pool = pool
         self._clock = clock
@@ -129,20 +129,20 @@ class LogCleaner:
         self._idle: list[Worker] = []
         self._stopped = False
         self.dead: set[Worker] = set()
-        """Idle ones that died in their last round."""
+        """Idle workers that died in their last pass."""
         self.passes: dict[TopicPartition, CleanerPass] = {}
         self.uncleanable: dict[TopicPartition, Uncleanable] = {}
         self.reports: dict[TopicPartition, PassReport] = {}
-        """The last pass of each log."""
+        """Last pass of each log."""
         self.found: dict[TopicPartition, CleanableRange] = {}
-        """Of each log that is to be compacted, as the last step found it; of one in work, the step before."""
+        """Cleanable range of each compacted log at the last step; for a log in cleaning, at the step before."""
         self.last_run_ms = clock.time_ms()
         self.max_dirty_ratio = 0.0
-        """Of all logs, as the last step found them."""
+        """Values over all logs at the last step."""
         self.max_overdue_ms = 0
 
     def run_due(self) -> None:
-        """Give idle workers the logs that are due, and end work on logs that were cut or closed, or changed policy."""
+        """Assign due logs to idle workers, and end passes over logs that were truncated, closed, or changed policy."""
         if self._stopped:
             return
         for running in self.passes.values():
@@ -160,12 +160,13 @@ class LogCleaner:
         return self.settings.threads - len(self.passes)
 
     def stop(self) -> None:
-        """End all passes, durably where a swap was begun; no worker is used any more. Blocks for as long as that."""
+        """End all passes, durably if a swap has begun; afterwards no worker is used. Blocks that long."""
         self._stopped = True
         for running in self.passes.values():
             running.end_early()
 
-    # -- which log is next -------------------------------------------------------------------------------------------
+    # -- selection of logs
+    # ----------------------------------------------------------------------------------------------
 
     def _due(self, now_ms: int) -> list[_Candidate]:
         due = []
@@ -174,7 +175,7 @@ class LogCleaner:
         for log in self.logs.logs():
             partition = (log.topic, log.partition)
             known.add(partition)
-            # What is being cleaned has its pass here; a mend is no pass. What is copied elsewhere has to stay as it is.
+            # A log in cleaning is listed here; one in repair is not. The source of a copy must not change.
             if self.logs.futures.get(partition) is not None:
                 continue
             if not log.config.compacted or log.failed or partition in self.passes or log.cleaning is not None:
@@ -269,19 +270,19 @@ class LogCleaner:
             self.in_pool(lambda: self.checkpoint.write(due), done)
 
     def has_taken_in(self, running: CleanerPass, clean_offset: int) -> None:
-        """A group is the log's, durably, or stays as it is."""
+        """A group is swapped in durably, or stays unchanged."""
         self.checkpoint.put((running.log.topic, running.log.partition), clean_offset)
         self._write_checkpoint(_complain)
 
     def has_ended(self, ended: CleanerPass, outcome: RoundEnd | RoundFailure) -> None:
-        """A pass is over, and its worker reads and writes no more."""
+        """Handle the end of a pass: its worker reads and writes no more."""
         log, partition = ended.log, (ended.log.topic, ended.log.partition)
         del self.passes[partition]
         log.cleaner_works = False
         self._idle.append(ended.worker)
         if isinstance(outcome, RoundFailure) and outcome.worker_died:
             self.dead.add(ended.worker)
-        if log.cleaning is not ended.cleaning:  # the log was cut, or is gone
+        if log.cleaning is not ended.cleaning:  # the log was truncated or removed
             return
         try:
             log.end_cleaning()
@@ -301,7 +302,7 @@ class LogCleaner:
             outcome.map_utilization,
         )
         logger.info(
-            "%s is clean up to offset %d: %d bytes read in %.1f s (%.1f MB/s), %d bytes dropped and %d written anew",
+            "%s is clean up to offset %d: %d bytes read in %.1f s (%.1f MB/s), %d bytes dropped and %d rewritten",
             log.name,
             outcome.end_offset,
             report.read_bytes,
@@ -320,26 +321,26 @@ class LogCleaner:
     def _give_up(self, log: Log, reason: str, *, lacks_room: bool = False) -> None:
         partition = (log.topic, log.partition)
         if lacks_room:
-            logger.warning("%s could not be cleaned for lack of room, and is tried again: %s", log.name, reason)
+            logger.warning("%s could not be cleaned for lack of space, retrying: %s", log.name, reason)
             return
         before = self.uncleanable.get(partition)
         self.uncleanable[partition] = Uncleanable(reason, self._clock.time_ms() + RETRY_MS)
         if before is None or before.reason != reason:
             logger.warning(
-                "%s can't be cleaned, keeps growing and is tried again every %d minutes: %s",
+                "%s can't be cleaned and keeps growing, retrying every %d minutes: %s",
                 log.name,
                 RETRY_MS // 60_000,
                 reason,
             )
 
     def in_pool(self, work: Callable[[], object], done: Callable[[BaseException | None], None]) -> None:
-        """Run what blocks; `done` hears on the loop."""
+        """Run blocking work; `done` is called on the loop."""
         self._pool.submit(work, lambda _, error: done(error))
 
 
 def _complain(error: BaseException | None) -> None:
     if error is not None:
-        logger.warning("how far logs were cleaned can't be written, and is tried again: %s", error)
+        logger.warning("the cleaner checkpoint can't be written, retrying: %s", error)
 
 
 class CleanerPass:
@@ -348,7 +349,7 @@ class CleanerPass:
     __slots__ = (
         "_clean_offset",
         "_cleaner",
-        "_is_told_of",
+        "_is_reported",
         "_outcome",
         "began_s",
         "cleaning",
@@ -362,7 +363,7 @@ class CleanerPass:
         """Raises KafkaError KAFKA_STORAGE_ERROR."""
         self._cleaner = cleaner
         self._clean_offset = 0
-        self._is_told_of = False
+        self._is_reported = False
         self._outcome: RoundFailure | None = None
         self.began_s = began_s
         self.cleaning = log.begin_cleaning()
@@ -372,23 +373,23 @@ class CleanerPass:
         self.written_bytes = 0
 
     def begin(self, task: CleaningTask, error: BaseException | None) -> None:
-        """The log has its entry in the checkpoint, unless there is an error."""
+        """The checkpoint entry of the log is durable, unless there is an error."""
         if error is not None or self.cleaning.is_over:
             reason = f"the checkpoint can't be written: {error}"
             self._cleaner.has_ended(self, RoundFailure(reason, lacks_room=True))
             return
-        self._is_told_of = True
-        self.worker.begin(task, self._hear)
+        self._is_reported = True
+        self.worker.begin(task, self._receive)
 
     def stop_if_over(self) -> None:
-        """Let the worker end early when the log was cut or closed, or is compacted no more."""
+        """Stop the worker early if the log was truncated or closed, or is no longer compacted."""
         if not self.cleaning.is_over and not self.log.config.compacted:
             self._end_cleaning()
-        if self.cleaning.is_over and self._is_told_of:
+        if self.cleaning.is_over and self._is_reported:
             self.worker.stop()
 
     def end_early(self) -> None:
-        """The broker ends."""
+        """Stop for the shutdown of the broker."""
         self._end_cleaning()
         self.stop_if_over()
 
@@ -398,12 +399,12 @@ class CleanerPass:
         except KafkaError as error:
             logger.error("%s", error)
 
-    def _hear(self, told: Told) -> None:
-        if isinstance(told, CleanedGroup):
-            self._take_in(told)
+    def _receive(self, outcome: Told) -> None:
+        if isinstance(outcome, CleanedGroup):
+            self._take_in(outcome)
             return
-        self._is_told_of = False
-        self._cleaner.has_ended(self, self._outcome or told)
+        self._is_reported = False
+        self._cleaner.has_ended(self, self._outcome or outcome)
 
     def _take_in(self, group: CleanedGroup) -> None:
         self.stop_if_over()
@@ -419,7 +420,7 @@ class CleanerPass:
             self._step(lambda: cleaning.stage(group), lambda: self._step(cleaning.take_in, self._settle))
 
     def _settle(self) -> None:
-        if self._goes_on(self.cleaning.settle):
+        if self._survives(self.cleaning.settle):
             self._has_taken_in()
 
     def _has_taken_in(self) -> None:
@@ -427,7 +428,7 @@ class CleanerPass:
         self.worker.go_on()
 
     def _step(self, act: Callable[[], None], then: Callable[[], None]) -> None:
-        """`act` on the loop, make its names durable in the pool, and go on with `then`."""
+        """Run `act` on the loop, sync its directory entries in the pool, and continue with `then`."""
 
         def synced(error: BaseException | None) -> None:
             if error is not None and not isinstance(error, OSError):
@@ -437,10 +438,10 @@ class CleanerPass:
             else:
                 then()
 
-        if self._goes_on(act):
+        if self._survives(act):
             self._cleaner.in_pool(self.cleaning.sync, synced)
 
-    def _goes_on(self, act: Callable[[], None]) -> bool:
+    def _survives(self, act: Callable[[], None]) -> bool:
         self.stop_if_over()
         if self.cleaning.is_over:
             return False

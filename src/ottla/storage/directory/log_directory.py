@@ -1,20 +1,20 @@
-"""The logs of one data directory: lock, identity, opening, creation and deletion, checkpoints, retention and flushing.
+"""Logs of one data directory: lock, identity, opening, creation and deletion, checkpoints, retention and flushing.
 
 Periodic work is offered as steps (`run_retention`, `flush_due`, `write_checkpoints`, `purge_deleted`) that the server
-schedules by way of `log_manager`; nothing here starts a timer.
+schedules through `log_manager`; nothing here starts a timer.
 
 Invariants:
 - The directory is locked from `lock` to `shutdown`, and belongs to one node of one cluster (`meta.properties`).
-- The clean marker `.kafka_cleanshutdown` says that every log was closed durably: it is removed before the first of
+- The clean marker `.kafka_cleanshutdown` confirms that every log was closed durably: it is removed before the first of
   them is opened and written after the last one was closed. The metadata log, opened earlier, is checked at each start.
-- A recovery point on disk is never higher than what is durable, and is rewritten before a truncated log grows again.
-- Where the recovery points on disk say so (`NO_GAPS_ABOVE`), no offset is missing above them between segments but by
-  loss: rolls are at the log end, and what the cleaner makes lies below. Apache Kafka writes that file without the mark.
-- A disk error other than lack of room takes the directory offline: `offline` says why, appends answer
-  KAFKA_STORAGE_ERROR, reads go on as far as the disk lets them.
+- A recovery point on disk is never higher than the durable end, and is rewritten before a truncated log grows again.
+- If the recovery points on disk are marked (`NO_GAPS_ABOVE`), an offset missing above them between segments is a loss:
+  rolls are at the log end, and cleaned segments are below. Apache Kafka writes that file without the mark.
+- A disk error other than lack of space takes the directory offline: `offline` has the reason, appends fail with
+  KAFKA_STORAGE_ERROR, reads continue as far as the disk permits.
 
-Left out: which directory gets a new partition (`log_manager`); the metadata log, which lies in one of the directories
-and is opened by the quorum before the topics are known.
+The placement of new partitions is in `log_manager`. The metadata log is in one of the directories, and the quorum opens
+it before the topics are known.
 """
 
 from __future__ import annotations
@@ -63,28 +63,28 @@ DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
 
 
 SEGMENTS_A_STEP = 32
-"""What retention deletes in one step: each costs up to four renames, together a few milliseconds."""
+"""Segments that retention deletes in one step: each costs up to four renames, together a few milliseconds."""
 
 
 @dataclass(slots=True)
 class LogDefaults:
-    """What all logs of a node have in common; shared by its directories, and changed while they run."""
+    """Settings common to all logs of a node; shared by its directories, and changed at run time."""
 
     config: LogConfig
-    """Of topics without overrides."""
+    """Settings of topics without overrides."""
     producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS
     verification_enabled: bool = True
 
 
 class Removals(NamedTuple):
-    """Paths whose `file.delete.delay.ms` is over."""
+    """Paths that are past their `file.delete.delay.ms`."""
 
     files: list[str]
     directories: list[str]
 
 
 class LogDirectory:
-    """The logs of one directory. Owned by the loop's thread."""
+    """Logs of one directory. Owned by the loop's thread."""
 
     def __init__(
         self,
@@ -98,22 +98,22 @@ class LogDirectory:
     ) -> None:
         """`path` is absolute; `descriptors` and `defaults` are those of the node.
 
-        `on_offline` hears once, on the loop, of an error after which a log takes no more appends until a restart.
+        `on_offline` is called once, on the loop, after an error that stops all appends to a log until a restart.
         """
         self.path = path
         self.defaults = defaults
         self.had_clean_shutdown = False
         self.running = Running()
-        """The last incarnation if it lost nothing, ended or not; no epoch when it may have, or is unknown (KIP-966).
+        """The last incarnation, ended or not, if it lost nothing; without an epoch if unknown (KIP-966).
 
-        Nothing is lost by a clean stop, nor by the end of the process alone, since the page cache outlives it: so
-        where Apache Kafka asks for the marker of a clean stop, the same boot of the machine will do here.
+        A clean stop loses nothing, and neither does the end of the process alone, since the page cache survives it.
+        So the same boot of the machine is sufficient here, where Apache Kafka requires the marker of a clean stop.
         """
         self.meta: MetaProperties | None = None
-        """Whose directory it is, once that was read."""
+        """Identity of the directory, once it is read."""
         self.offline: OSError | None = None
         self.is_cordoned = False
-        """Whether new logs go elsewhere, where there is another place for them (KIP-1066)."""
+        """Whether the directory is cordoned: new logs are placed in another one, if available (KIP-1066)."""
         self._on_offline = on_offline
         self._abandoned = False
         self._disk = disk
@@ -122,13 +122,15 @@ class LogDirectory:
         self.cleaner_checkpoint = CleanerCheckpoint(disk, self._join(names.CLEANER_OFFSET_CHECKPOINT))
         self._descriptors = descriptors
         self.logs: dict[TopicPartition, Log] = {}
-        """In the order they were opened; only methods change it."""
+        """In order of opening; only methods change it."""
         self.futures: dict[TopicPartition, Log] = {}
-        """Logs on their way here from other directories of the node (`future_logs`); of none of them is one here."""
+        """Copies that move here from other directories of the node (`future_logs`); `logs` has none of their
+        partitions.
+        """
         self._lock: FileLock | None = None
         self._to_flush: dict[TopicPartition, None] = {}
         self._flushed_by_time: dict[TopicPartition, None] = {}
-        """Those with a `flush.ms`: a step that runs each second must not walk over all logs for the few."""
+        """Logs with a `flush.ms`: a step that runs each second must not scan all logs for the few."""
         self._unlinks: list[tuple[int, str]] = []
         self._removals: list[tuple[int, str]] = []
         self._high_watermarks: dict[TopicPartition, int] = {}
@@ -141,7 +143,7 @@ class LogDirectory:
     # -- start and stop ------------------------------------------------------------------------------------------------
 
     def lock(self) -> None:
-        """Make the directory if need be and lock it. Raises OperatorError where another broker has it, and OSError."""
+        """Create the directory if needed and lock it. Raises OperatorError if another broker uses it, and OSError."""
         make_durably(self._disk, self.path)
         self._disk.listdir(self.path)
         try:
@@ -153,14 +155,14 @@ class LogDirectory:
             ) from error
 
     def is_formatted(self) -> bool:
-        """Whether it says whose it is. Raises OSError."""
+        """Return whether the directory has an identity. Raises OSError."""
         try:
             return bool(self._disk.read_bytes(self._join(names.META_PROPERTIES)))
         except FileNotFoundError:
             return False
 
     def identify(self, *, node_id: int, cluster_id: str | None, version: int) -> MetaProperties:
-        """Read `meta.properties`, or write it in a directory that was not used yet. Raises OperatorError."""
+        """Read `meta.properties`, or write it in an unused directory. Raises OperatorError."""
         self.meta = meta_properties.load_or_create(
             self._disk, self._rng, self.path, node_id=node_id, cluster_id=cluster_id, version=version
         )
@@ -168,20 +170,20 @@ class LogDirectory:
 
     @property
     def directory_id(self) -> Uuid:
-        """By which the cluster knows it. Raises InvariantError before `identify`."""
+        """The `directory.id` by which the cluster identifies it. Raises InvariantError before `identify`."""
         if self.meta is None:
             raise InvariantError(f"{self.path} was not opened")
         return uuid_from_string(self.meta.directory_id)
 
     def partition_names(self) -> list[str]:
-        """The names of the directories of partitions on the disk. Raises OSError."""
+        """Names of the partition directories on the disk. Raises OSError."""
         return partition_directories(self._disk, self.path)
 
     def load_logs(self, config_of: Callable[[str], LogConfig] | None = None) -> None:
         """Open every partition directory, `config_of(topic)` giving its configuration.
 
-        After an unclean stop this walks what was not durable. Raises OSError when the directory can't be read, and
-        OperatorError for what does not belong there.
+        After an unclean stop this scans all records that were not durable. Raises OSError if the directory is
+        unreadable, and OperatorError for foreign entries.
         """
         marker = self._join(names.CLEAN_SHUTDOWN_FILE)
         self.had_clean_shutdown = self._disk.exists(marker)
@@ -189,7 +191,7 @@ class LogDirectory:
         if self.had_clean_shutdown:
             self.running = self.running._replace(broker_epoch=parse_clean_shutdown(self._disk.read_bytes(marker)))
             self._disk.unlink(marker)
-        # Without a clean stop the names of directories may not be durable yet, and no flush to come would know.
+        # Without a clean stop the names of directories may not be durable yet, and no later flush would sync them.
         self._disk.fsync_dir(self.path)
         recovery_points = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
         self.cleaner_checkpoint.read()
@@ -202,7 +204,7 @@ class LogDirectory:
         self.cleaner_checkpoint.keep_only(held.keys())
         if any(log.recovery_point < recovery_points.get(key, 0) for key, log in held.items()):
             try:
-                self.write_recovery_points()  # what comes where records were lost is not known to the next start
+                self.write_recovery_points()  # the next start has no information about lost records
             except OSError as error:
                 self._note_error(error, "writing checkpoints")
 
@@ -222,7 +224,7 @@ class LogDirectory:
         if key is None or key[0] == names.METADATA_TOPIC or not self._disk.is_dir(self._join(name)):
             return
         if future is not None and key in self.futures:
-            logger.warning("%s/%s is the second log of its name on its way here, and is removed", self.path, name)
+            logger.warning("%s/%s is a second copy of the same log, removing it", self.path, name)
             self._removals.append((self._clock.time_ms(), self._join(name)))
             return
         options = LoadOptions(
@@ -242,7 +244,7 @@ class LogDirectory:
             self._high_watermarks.setdefault(key, 0)
         log = table[key] = self._load(name, key, options)
         if log.recovery_point < log.active_segment.base_offset:
-            # The roll that would have said so is of a life before, and what is not durable is not cleaned.
+            # The roll with that knowledge happened in an earlier process, and volatile records are not cleaned.
             self.flush_needed(key)
 
     def _load(self, name: str, key: TopicPartition, options: LoadOptions) -> Log:
@@ -255,13 +257,13 @@ class LogDirectory:
         try:
             return self._files.read(name)
         except CheckpointCorruption as error:
-            logger.warning("%s; it is made anew", error)
+            logger.warning("%s; rebuilding it", error)
             self.had_clean_shutdown = False
             self._disown_running()
             return {}
 
     def _disown_running(self) -> None:
-        """Nothing says any more that what ran here lost nothing, also when this start ends before it has registered.
+        """Remove the proof that the last incarnation lost nothing, before this start registers or fails.
 
         Raises OSError.
         """
@@ -278,21 +280,23 @@ class LogDirectory:
         return parse_running(self._disk.read_bytes(path), self._disk.boot_id())
 
     def note_waiting(self, incarnation_id: Uuid) -> None:
-        """Note an incarnation that is to be registered, so that it is known if the process ends before it serves."""
+        """Record an incarnation before its registration, so that it is known if the process ends before it serves."""
         self.running = self.running._replace(incarnation_id=incarnation_id)
         self._note(self.running)
 
     def note_running(self, broker_epoch: int) -> None:
-        """Remember which incarnation runs here, before it takes anything in. Raises OperatorError.
+        """Record the running incarnation before its first append. Raises OperatorError.
 
-        Where the disk refuses even to write over the note, the next start can't tell that nothing was lost.
+        If the disk even rejects overwriting the note, the next start cannot prove that nothing was lost.
         """
         if not self._note(Running(broker_epoch)):
             path = self._join(names.RUNNING_FILE)
             try:
-                self._disk.unlink(path)  # it must not go on saying that this incarnation has taken nothing in
+                self._disk.unlink(path)  # it must no longer confirm that this incarnation has appended nothing
             except OSError as error:
-                raise OperatorError(f"{path} can't be removed: {error.strerror}; mend the disk of log.dirs") from error
+                raise OperatorError(
+                    f"{path} can't be removed: {error.strerror}; repair the disk of log.dirs"
+                ) from error
         self.running = Running(broker_epoch)
 
     def _note(self, running: Running) -> bool:
@@ -307,7 +311,9 @@ class LogDirectory:
         return True
 
     def _overwritten(self, path: str, data: bytes) -> bool:
-        """Without room for a new file; the end of the process tears nothing, and that of the machine voids it all."""
+        """Overwrite without space for a new file: a process end tears nothing, a machine restart invalidates the
+        note.
+        """
         try:
             self._disk.overwrite(path, data)
         except OSError:
@@ -317,10 +323,10 @@ class LogDirectory:
     def shutdown(self, broker_epoch: int) -> None:
         """Close all logs durably, write checkpoints and the clean marker, release the lock.
 
-        `broker_epoch` of the incarnation that lost nothing goes into the marker, for the next one to tell.
+        The marker gets the `broker_epoch` of the incarnation that lost nothing, for the next start.
 
-        No flush may be in flight. When a log can't be closed, that is logged and no marker is written, so that the next
-        start checks everything.
+        No flush may be in flight. If a log cannot be closed, the error is logged and no marker is written, so that the
+        next start checks everything.
         """
         clean = self.offline is None
         for log in self._held():
@@ -341,7 +347,7 @@ class LogDirectory:
         self.release()
 
     def release(self) -> None:
-        """Let others have the directory."""
+        """Release the lock of the directory."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
@@ -352,7 +358,7 @@ class LogDirectory:
     # -- logs ----------------------------------------------------------------------------------------------------------
 
     def create_log(self, key: TopicPartition, config: LogConfig | None, topic_id: Uuid | None) -> Log:
-        """Make the log of a partition that has none. Raises OSError, and then nothing of it stays."""
+        """Create the log of a partition without one. Raises OSError, and then leaves nothing behind."""
         options = LoadOptions(
             config=config or self.defaults.config,
             clean=True,
@@ -380,16 +386,16 @@ class LogDirectory:
             log = self._load(name, key, options)
             log.directory_was_made()
         except OSError:
-            if is_new:  # another directory may take it
+            if is_new:  # another directory may be used
                 with suppress(OSError):
                     self._disk.rmtree(path)
             raise
         return log
 
     def _forget_offsets(self, key: TopicPartition) -> None:
-        """Have no checkpoint say of a new log what it said of a deleted one with the same name. Raises OSError.
+        """Remove the checkpoint entries of a deleted log before a new one gets its name. Raises OSError.
 
-        A start would drop the records of a log that ends before its start offset, and not check what is below its
+        A start would drop the records of a log that ends before its start offset, and not check records below its
         recovery point.
         """
         if any(self._files.highest(file, key) != NOT_NAMED for file in OFFSET_CHECKPOINTS):
@@ -400,22 +406,22 @@ class LogDirectory:
             self.cleaner_checkpoint.write(cleaned)
 
     def only_began(self, name: str) -> bool:
-        """Whether the directory of a partition holds what making its log began with, at most. Raises OSError."""
+        """Return whether a partition directory contains at most the files of a new log. Raises OSError."""
         segments = [each for each in self._disk.listdir(self._join(name)) if names.LOG_SUFFIX in each]
         first = names.offset_name(0, names.LOG_SUFFIX)
         return all(each == first and not self._disk.size(f"{self._join(name)}/{each}") for each in segments)
 
     def discard(self, name: str) -> None:
-        """Have the directory of a partition removed that is no log here; before any is opened. Raises OSError."""
+        """Remove a partition directory that is not a log here; before any is opened. Raises OSError."""
         key = names.parse_partition_dir(name)
         if key is None:
-            raise InvariantError(f"{name} is no partition's directory")
+            raise InvariantError(f"{name} is not a partition directory")
         retired = names.retired_partition_dir(*key, self._rng.random_bytes(16), names.DELETE_DIR_SUFFIX)
         self._disk.rename(self._join(name), self._join(retired))
 
     def create_future(self, key: TopicPartition, config: LogConfig, topic_id: Uuid | None) -> Log:
-        """Make an empty log beside that of another directory, to be filled from there. Raises OSError."""
-        # What is copied may lack offsets, since it may have been compacted.
+        """Create an empty copy of a log in another directory, to be filled from there. Raises OSError."""
+        # The source may have been compacted, so offsets may be missing.
         options = LoadOptions(
             config,
             clean=True,
@@ -433,9 +439,9 @@ class LogDirectory:
         return log
 
     def adopt_future(self, key: TopicPartition) -> bool:
-        """The log that came here is that of the partition, and its directory has the name of one.
+        """Make the copy in this directory the partition's log, and rename its directory accordingly.
 
-        Whether the name is durable: where it is not, nobody may append to the log. Raises OSError with nothing changed.
+        Returns whether the name is durable: if not, no records may be appended. Raises OSError without a change.
         """
         log = self.futures[key]
         path = self._join(names.partition_dir(*key))
@@ -454,21 +460,17 @@ class LogDirectory:
         return True
 
     def delete_log(self, topic: str, partition: int, *, future: bool = False) -> None:
-        """Take the log out of use now; its directory is renamed and goes after `file.delete.delay.ms`.
+        """Remove the log from use; its directory is renamed now and removed after `file.delete.delay.ms`.
 
-        `future`: that which is on its way here. Reads that are under way end with their bytes. Raises KafkaError
-        KAFKA_STORAGE_ERROR; unknown logs are fine.
+        `future`: the copy that is moving here. Reads in progress still get their bytes. Raises KafkaError
+        KAFKA_STORAGE_ERROR; unknown logs are ignored.
         """
         log = self._take_out(topic, partition, names.DELETE_DIR_SUFFIX, future=future)
         if log is not None:
             self._removals.append((self._clock.time_ms() + log.config.file_delete_delay_ms, log.directory))
 
     def set_aside(self, topic: str, partition: int, *, future: bool = False) -> str | None:
-        """Take a log out of use that belongs to no topic of the cluster, and keep its data: the directory's new name.
-
-        The name ends with `-stray`, as Apache Kafka's; nothing here ever opens or removes it, and `ottla log restore`
-        takes it back. Raises KafkaError.
-        """
+        """Rename a log of an unknown topic to `-stray`, as Apache Kafka; returns the new name. Raises KafkaError."""
         log = self._take_out(topic, partition, names.STRAY_DIR_SUFFIX, future=future)
         return None if log is None else log.directory
 
@@ -482,7 +484,7 @@ class LogDirectory:
         self._sizes_at_last_pass.pop((topic, partition), None)
         self.cleaner_checkpoint.forget((topic, partition))
         target = self._join(names.retired_partition_dir(topic, partition, self._rng.random_bytes(16), suffix))
-        log.close(clean=suffix == names.STRAY_DIR_SUFFIX)  # who takes it back is to find it whole
+        log.close(clean=suffix == names.STRAY_DIR_SUFFIX)  # a restored log must be complete
         try:
             self._disk.rename(log.directory, target)
         except OSError as error:
@@ -494,33 +496,33 @@ class LogDirectory:
         return log
 
     def _held(self) -> list[Log]:
-        """All that have files here."""
+        """All partitions with files here."""
         return [*self.logs.values(), *self.futures.values()]
 
     def _log_of(self, key: TopicPartition) -> Log | None:
         return self.logs.get(key) or self.futures.get(key)
 
     def checkpointed_high_watermark(self, partition: TopicPartition) -> int | None:
-        """The high watermark that `replication-offset-checkpoint` held at start, for the replica to begin with."""
+        """High watermark of `replication-offset-checkpoint` at the start, the initial one of the replica."""
         return self._high_watermarks.get(partition)
 
     # -- failure -------------------------------------------------------------------------------------------------------
 
     @property
     def refusal(self) -> str:
-        """Why it takes no new log, for an error message."""
+        """Reason why it accepts no new log, for an error message."""
         return "" if self.offline is None else f"{self.path} is offline: {self.offline.strerror or self.offline}"
 
     @property
     def is_served(self) -> bool:
-        """Whether its logs are in use: also after an error, as far as nobody else leads them (see `abandon`)."""
+        """Return whether its logs are in use: after an error too, until other brokers lead them (see `abandon`)."""
         return not self._abandoned
 
     def take_offline(self, error: OSError, action: str) -> None:
-        """It can't be used at the start; the others of the node are."""
+        """Mark it unusable at the start; the other directories of the node are served."""
         logger.error(
-            "the data directory %s is offline, %s failed: %s; mend its disk and start the node again, or take it out "
-            "of log.dirs",
+            "the data directory %s is offline, %s failed: %s; repair its disk and restart the node, or remove it from "
+            "log.dirs",
             self.path,
             action,
             reason_of(error, self.path),
@@ -529,7 +531,7 @@ class LogDirectory:
         self.abandon()
 
     def abandon(self) -> None:
-        """Let all logs go as they are: no file of this directory is touched any more until the next start."""
+        """Close all logs without further writes: no file of this directory is touched until the next start."""
         self._abandoned = True
         for log in self._held():
             with suppress(OSError):
@@ -544,9 +546,9 @@ class LogDirectory:
     # -- periodic steps ------------------------------------------------------------------------------------------------
 
     def run_retention(self, now_ms: int | None = None) -> int:
-        """Delete what retention allows, forget expired producers, give idle reservations back, purge deleted files.
+        """Delete expired segments and producers, release idle reservations, purge deleted files.
 
-        How many segments went. Failures are logged and leave the other logs to be treated.
+        Returns the number of segments. Failures are logged and do not affect other logs.
         """
         now = self._clock.time_ms() if now_ms is None else now_ms
         count = sum(self.retention_steps(now))
@@ -554,9 +556,9 @@ class LogDirectory:
         return count
 
     def retention_steps(self, now: int) -> Iterator[int]:
-        """What retention does at `now`, but for the purge, in steps: each yields how many segments it took out of use.
+        """Run retention at `now` without the purge, in steps: each yields the number of segments taken out of use.
 
-        Logs may come, go and change between them.
+        Logs may be added, removed and changed between steps.
         """
         for key, log in list(self.logs.items()):
             gone = SEGMENTS_A_STEP
@@ -576,7 +578,7 @@ class LogDirectory:
             self._sizes_at_last_pass[key] = size
 
     def purge_deleted(self, now_ms: int | None = None) -> None:
-        """Remove renamed files and directories whose delay is over; blocks."""
+        """Remove renamed files and directories after their delay; blocks."""
         due = self.removals_due(now_ms)
         if due is None:
             return
@@ -586,7 +588,7 @@ class LogDirectory:
             self.removed(due, error)
 
     def removals_due(self, now_ms: int | None = None) -> Removals | None:
-        """What `remove` is to be called with; None when there is nothing. It is not due a second time."""
+        """Return the paths for `remove`, or None. They are not due a second time."""
         now = self._clock.time_ms() if now_ms is None else now_ms
         due = Removals(
             [path for when, path in self._unlinks if when <= now],
@@ -599,19 +601,19 @@ class LogDirectory:
         return due
 
     def remove(self, due: Removals) -> None:
-        """Remove it, for a pool thread: a large file or directory takes the file system long. Raises OSError."""
+        """Remove the paths, in a pool thread: deleting a large file or directory takes long. Raises OSError."""
         for path in due.files:
             self._disk.unlink(path)
         for path in due.directories:
             self._disk.rmtree(path)
 
     def removed(self, due: Removals, error: BaseException | None) -> None:
-        """The outcome of `remove`, on the loop. What it did not come to goes with the next start."""
+        """Handle the outcome of `remove`, on the loop. The next start removes the rest."""
         if isinstance(error, OSError):
             self._note_error(error, "removing deleted files")
 
     def flush_due(self, pool: BlockingPool, now_ms: int | None = None) -> int:
-        """Begin flushing logs that need it, and those whose `flush.ms` is over; how many. Then `write_checkpoints`."""
+        """Start flushes of logs that need one or are past `flush.ms`; returns the number. Then `write_checkpoints`."""
         now = self._clock.time_ms() if now_ms is None else now_ms
         due = {key: log for key in self._to_flush if (log := self._log_of(key)) is not None}
         self._to_flush.clear()
@@ -629,7 +631,7 @@ class LogDirectory:
         return len(due)
 
     def write_checkpoints(self, *, stopping: bool = False) -> None:
-        """Write recovery points, log start offsets and high watermarks, as far as they changed. Blocks on the disk.
+        """Write changed recovery points, log start offsets and high watermarks. Blocks on the disk.
 
         `stopping`: see `write_recovery_points`. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
@@ -643,9 +645,9 @@ class LogDirectory:
             ) from error
 
     def offset_checkpoints_due(self) -> list[OffsetContent]:
-        """The files of log start offsets and high watermarks that changed.
+        """Return the changed files of log start offsets and high watermarks.
 
-        They may be written off the loop by `write_files`, since a value that is some seconds old harms nobody; then
+        `write_files` may write them off the loop, since a value that is a few seconds old is harmless; then
         `checkpoints_written` must follow.
         """
         return [] if self._abandoned else [each for each in self._offsets() if not self._files.is_written(each)]
@@ -672,19 +674,21 @@ class LogDirectory:
         }
 
     def write_files(self, files: Sequence[OffsetContent]) -> None:
-        """Write what `offset_checkpoints_due` named; blocks. Raises OSError."""
+        """Write the files of `offset_checkpoints_due`; blocks. Raises OSError."""
         for content in files:
             self._files.write(content)
 
     def checkpoints_written(self, _: object, error: BaseException | None) -> None:
-        """The outcome of `write_files` or `write_off_loop`, on the loop: a failure is logged and tried again later."""
+        """Handle the outcome of `write_files` or `write_off_loop`, on the loop: failures are logged and retried
+        later.
+        """
         if isinstance(error, OSError):
             self._note_error(error, "writing checkpoints")
 
     def write_recovery_points(self, *, stopping: bool = False) -> None:
         """Write their checkpoint if it changed; blocks. Raises OSError.
 
-        `stopping`: nothing is appended any more, and how many aborted transactions each segment's index holds goes in.
+        `stopping`: no more appends follow, and the number of entries in each index of aborted transactions is included.
         """
         due = self._recovery_points()
         if stopping:
@@ -693,28 +697,30 @@ class LogDirectory:
         self._files.write(due)
 
     def recovery_points_due(self) -> OffsetContent | None:
-        """What has to be written, None without a change. It may be written off the loop by `write_off_loop`."""
+        """Return the recovery points to write, or None without a change. `write_off_loop` may write them off the
+        loop.
+        """
         due = self._recovery_points()
         return None if self._abandoned or self._files.is_written(due) else due
 
     def points_of_new_logs_due(self) -> OffsetContent | None:
-        """The same, but None without a log that the file has never named: of that it says nothing."""
+        """Return the same, or None if the file already has an entry for each log."""
         if not self._has_new_logs:
             return None
         self._has_new_logs = False
         return self.recovery_points_due()
 
     def write_off_loop(self, due: OffsetContent) -> bool:
-        """Write what `recovery_points_due` gave, in the pool; blocks. Raises OSError.
+        """Write the result of `recovery_points_due`, in the pool; blocks. Raises OSError.
 
-        Returns False, and writes nothing, when newer points are on disk already, those of a truncation maybe: these
-        could name more than there is.
+        Returns False, and writes nothing, if newer points are on disk already, maybe those of a truncation: these
+        points could exceed the log.
         """
         return self._files.write(due)
 
     def before_gaps(self, key: TopicPartition, end_offset: int) -> Callable[[], object] | None:
-        """Offsets are to go missing between segments of the log that begin up to `end_offset`: work for the pool, to be
-        done first, after which no start takes that for a loss. It raises OSError. None where nothing has to be done.
+        """Return the work that must precede gaps between segments of the log that begin up to `end_offset`, after which
+        no start takes them for a loss. It runs in the pool and raises OSError. None if nothing is needed.
         """
         log = self.logs.get(key)
         if log is None or self._files.written(names.RECOVERY_POINT_CHECKPOINT, key) >= end_offset:
@@ -731,7 +737,8 @@ class LogDirectory:
             points[NO_GAPS_ABOVE] = 0
         return self._files.content(names.RECOVERY_POINT_CHECKPOINT, points)
 
-    # -- what logs tell (`LogEvents`) ----------------------------------------------------------------------------------
+    # -- events of logs (`LogEvents`)
+    # -----------------------------------------------------------------------------------
 
     def log_configured(self, partition: TopicPartition, config: LogConfig) -> None:
         if config.flush_ms == MAX_LONG:
@@ -766,7 +773,7 @@ class LogDirectory:
         self._unlinks += [(when, path) for path in paths]
 
     def _note_error(self, error: OSError, action: str, *, lasting: bool = False) -> None:
-        """Log it, at most once in a while, and go offline unless it is only lack of room or of descriptors."""
+        """Log an error, rate-limited, and go offline unless only space or descriptors are lacking."""
         lasting = lasting or error.errno not in TRANSIENT_ERRORS
         now = self._clock.time_ms()
         if (lasting and self.offline is None) or now - self._last_error_log_ms >= _ERROR_LOG_INTERVAL_MS:
@@ -775,7 +782,7 @@ class LogDirectory:
                 action,
                 self.path,
                 error.strerror or error,
-                "; free space there, and appends go on by themselves" if error.errno in _FULL and not lasting else "",
+                "; free space there, and appends resume automatically" if error.errno in _FULL and not lasting else "",
                 f" ({error.filename})" if error.filename else "",
                 f" (and {self._unlogged_errors} more errors)" if self._unlogged_errors else "",
             )
@@ -789,4 +796,4 @@ class LogDirectory:
 
 
 def _ignore_outcome(error: BaseException | None) -> None:
-    """The log itself took note of a failed flush."""
+    """Ignore a failed flush: the log itself has handled it."""

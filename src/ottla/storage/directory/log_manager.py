@@ -1,18 +1,18 @@
-"""All logs of a node, in one data directory or in several (`log.dirs`, JBOD), each a `LogDirectory` of its own.
+"""All logs of a node, in one or several data directories (`log.dirs`, JBOD), each a `LogDirectory`.
 
-A new log comes into the directory with the fewest, as in Apache Kafka. The metadata log has its place in one of them
-(`metadata.log.dir`, the first by default) or in a directory apart, which then holds no partitions.
+A new log is created in the directory with the fewest logs, as in Apache Kafka. The metadata log is in one of them
+(`metadata.log.dir`, the first by default) or in a separate directory without partitions.
 
 Invariants:
-- All directories belong to the same node of the same cluster, each under a `directory.id` of its own, and a partition
-  is in one of them only; a start that finds it otherwise is refused, and no log was touched.
-  But for a move between two of them that a crash cut short, which is ended first (`future_logs`), and for what a disk
-  that failed has left of a log that was then made elsewhere: nothing was ever written to it, and it goes.
-- A directory of several that can't be used at the start is offline from the start on, and the others are served; but
-  not that of the metadata log, where there is one.
-- Of an incarnation that may have lost something in one directory nobody believes that it lost nothing.
+- All directories belong to the same node of the same cluster, each under its own `directory.id`, and a partition is in
+  one of them only. Otherwise the start is refused before a log changes. There are two exceptions: a move that a crash
+  interrupted is completed first (`future_logs`), and an empty remainder of a log that was created elsewhere after a
+  disk failure is removed.
+- One of several directories that is unusable at the start is offline from then on, and the others are served; the
+  directory of the metadata log, if any, must be usable.
+- If an incarnation may have lost records in one directory, it does not count as lossless.
 
-Left out: what a failed directory means for its partitions (`replica.manager`) and for the node (`server.broker`).
+The effects of a failed directory on partitions are in `replica.manager`, on the node in `server.broker`.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from ottla.storage.log.log import Log
 logger = logging.getLogger(__name__)
 DEFAULT_OPEN_FILES = 16_384
 EVERY_DIRECTORY = "*"
-"""Of `cordoned.log.dirs`."""
+"""Wildcard of `cordoned.log.dirs`."""
 
 
 class LogManager:
-    """The logs of one node. Owned by the loop's thread."""
+    """Logs of one node. Owned by the loop's thread."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class LogManager:
     ) -> None:
         """`data_dirs` are absolute paths; `default_config` serves topics without overrides.
 
-        Without `has_metadata_log` ZooKeeper alone keeps the metadata: no directory is above the others.
+        Without `has_metadata_log` the metadata is in ZooKeeper only, and all directories are equal.
 
-        `on_offline` hears once of each directory, on the loop, of an error after which a log takes no more appends
+        `on_offline` is called once for each directory, on the loop, after an error that stops all appends to a log
         until a restart.
         """
         self._disk = disk
@@ -86,9 +86,9 @@ class LogManager:
             return LogDirectory(path, disk, clock, rng, self._descriptors, self._defaults, on_offline)
 
         self.directories = tuple(directory(path) for path in data_dirs)
-        """Those that hold partitions, in the order of the configuration."""
+        """Directories with partitions, in the order of the configuration."""
         self.futures = FutureLogs(self.directories, disk)
-        """Logs on their way from one of them to another."""
+        """Copies that move from one directory to another."""
         apart = metadata_dir is not None and metadata_dir not in data_dirs
         self._all = (*self.directories, *([directory(metadata_dir)] if apart and metadata_dir is not None else []))
         metadata_path = metadata_dir or data_dirs[0]
@@ -97,23 +97,23 @@ class LogManager:
         )
         self._meta: MetaProperties | None = None
         self.missing: list[str] = []
-        """The `directory.id` of those that were here once, where no metadata names them, and that are not now."""
+        """`directory.id` of former directories that are missing now, if no metadata contains them."""
         self.cleaner_checkpoint = CleanerCheckpoints(
             [each.cleaner_checkpoint for each in self.directories],
             lambda key: self._checkpoint_holder(key).cleaner_checkpoint,
         )
         self.last_broker_epoch = -1
-        """Of the last incarnation if it lost nothing in any directory; -1 when it may have, or is unknown (KIP-966)."""
+        """Broker epoch of the last incarnation if no directory lost anything; -1 if unknown (KIP-966)."""
         self._waiting_incarnation: Uuid | None = None
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
     def open(self, *, node_id: int, cluster_id: str | None = None, version: int = QUORUM) -> MetaProperties:
-        """Make and lock the directories, read or write their `meta.properties`; see `meta_properties`.
+        """Create and lock the directories, read or write their `meta.properties`; see `meta_properties`.
 
-        `version` is that of the file, by what keeps the metadata (`meta_properties`). A directory that is new beside
-        others of the cluster is taken in; so is one that a quorum's broker had on ZooKeeper, and that was not there
-        when the others became the quorum's. Raises OperatorError.
+        `version` is that of the file, by metadata store (`meta_properties`). A new directory next to others of the
+        cluster is added. So is a ZooKeeper broker's directory that was missing when the others were migrated to the
+        quorum. Raises OperatorError.
         """
         try:
             for directory in self._all:
@@ -133,7 +133,7 @@ class LogManager:
             self._go_without(directory, error)
 
     def _go_without(self, directory: LogDirectory, error: OSError, doing: str = "opening") -> None:
-        """Raises OperatorError for one without which nothing can be served."""
+        """Raises OperatorError for a directory that the node cannot serve without."""
         if self._is_needed(directory):
             raise OperatorError(
                 f"the data directory {directory.path} can't be used: {reason_of(error, directory.path)}; set "
@@ -142,7 +142,7 @@ class LogManager:
         directory.take_offline(error, doing)
 
     def _is_needed(self, directory: LogDirectory) -> bool:
-        """Whether nothing can be served without it."""
+        """Return whether the node cannot serve anything without it."""
         return directory is self.metadata_directory or all(
             each.offline is not None for each in self.directories if each is not directory
         )
@@ -151,14 +151,14 @@ class LogManager:
         return "log.dirs (--data-dir)" if directory in self.directories else "metadata.log.dir"
 
     def _identify(self, node_id: int, cluster_id: str | None, version: int) -> None:
-        """First those that say whose they are: a new one is of the same cluster."""
+        """Identify directories with an identity first: a new one joins the same cluster."""
         there = [each for each in self._all if each.offline is None]
         formatted = [each for each in there if self._is_formatted(each)]
         metadata = self.metadata_directory
         if version == QUORUM and metadata is not None and formatted and metadata not in formatted:
             raise unformatted_metadata_directory(metadata.path, formatted[0].path)
         found: dict[str, LogDirectory] = {}
-        # The metadata log's is the first: it says what the others have to fit.
+        # The directory of the metadata log is first: the others must match it.
         for directory in sorted(there, key=lambda each: (each is not metadata, each not in formatted)):
             left = version == QUORUM and directory is not metadata and is_of_zookeeper(self._disk, directory.path)
             meta = directory.identify(node_id=node_id, cluster_id=cluster_id, version=ZOOKEEPER if left else version)
@@ -174,7 +174,7 @@ class LogManager:
                 )
 
     def _know_siblings(self) -> None:
-        """Find out which directories were here before (`log_dir_ids`), and have each remember all."""
+        """Compare with the directories recorded earlier (`log_dir_ids`), and record all of them in each."""
         here = {each.meta.directory_id for each in self.directories if each.meta is not None}
         known: dict[LogDirectory, set[str]] = {}
         for directory in self._online():
@@ -189,18 +189,18 @@ class LogManager:
                 try:
                     log_dir_ids.remember(self._disk, directory.path, everything)
                 except OSError as error:
-                    logger.warning("%s can't note the directories beside it: %s", directory.path, error)
+                    logger.warning("%s can't record the ids of the other directories: %s", directory.path, error)
         if self.missing:
             logger.warning(
-                "directories that this broker had can't be used or are not in log.dirs: %s (directory.id); what "
-                "only they have is offline till they are back",
+                "earlier directories of this broker failed or are not in log.dirs: %s (directory.id); partitions "
+                "that are only there stay offline until they are restored",
                 ", ".join(self.missing),
             )
 
     def become_quorums(self) -> None:
-        """For good: there is no way back to ZooKeeper. Raises OperatorError.
+        """Finalize the migration from ZooKeeper in all directories. Raises OperatorError.
 
-        That of the metadata log says so for all: what a crash leaves of the others is taken in by the next start.
+        The directory of the metadata log decides for all: the next start migrates those that a crash left behind.
         """
         for directory in sorted(self._all, key=lambda each: each is not self.metadata_directory):
             if directory.offline is None and directory.meta is not None:
@@ -219,16 +219,16 @@ class LogManager:
 
     @property
     def meta_properties(self) -> MetaProperties:
-        """Of the directory of the metadata log; without one, of the first that could be used at the start."""
+        """Identity from the directory of the metadata log; without one, from the first usable directory."""
         if self._meta is None:
             raise InvariantError("the log manager was not opened")
         return self._meta
 
     def load_logs(self, config_of: Callable[[str], LogConfig] | None = None) -> int:
-        """Open every partition directory, `config_of(topic)` giving its configuration; how many.
+        """Open every partition directory, `config_of(topic)` giving its configuration; returns the number of logs.
 
-        After an unclean stop this walks what was not durable. Raises OperatorError when a directory can't be read,
-        unless others can, and where a partition is in two of them.
+        After an unclean stop this scans all records that were not durable. Raises OperatorError if a directory is
+        unreadable, unless others are readable, and if a partition is in two of them.
         """
         if len(self.directories) > 1:
             self._refuse_twins()
@@ -258,21 +258,25 @@ class LogManager:
                     found[name] = self._one_of_twins(name, other, directory)
 
     def _one_of_twins(self, name: str, one: LogDirectory, other: LogDirectory) -> LogDirectory:
-        """That which has the partition's log, where the other only began to make it. Raises OperatorError."""
+        """Return the directory with the partition's log, if the other log was never written to. Raises
+        OperatorError.
+        """
         try:
             for left, kept in ((other, one), (one, other)):
                 if left.only_began(name):
-                    logger.warning("%s/%s is empty and lies in %s, too: it is removed", left.path, name, kept.path)
+                    logger.warning(
+                        "%s/%s is empty and also exists in %s: removing the empty one", left.path, name, kept.path
+                    )
                     left.discard(name)
                     return kept
         except OSError as error:
             raise OperatorError(
                 f"the partition {name} is in {one.path} and {other.path}, {error.filename or ''} "
-                f"{error.strerror or error}: mend that disk of log.dirs"
+                f"{error.strerror or error}: repair that disk of log.dirs"
             ) from error
         raise OperatorError(
             f"the partition {name} is in two directories of log.dirs, {one.path} and {other.path}: move the older one "
-            "elsewhere, or, if one disk failed lately, that which lies on it"
+            "elsewhere, or, if a disk failed recently, the one on that disk"
         )
 
     def _end_swaps(self) -> None:
@@ -288,8 +292,8 @@ class LogManager:
             end_swaps(self._disk, self._rng, usable)
         except OSError as error:
             raise OperatorError(
-                f"a move between data directories can't be ended, {error.filename or ''} {error.strerror or error}: "
-                "mend that disk of log.dirs"
+                f"a move between data directories can't be completed, {error.filename or ''} "
+                f"{error.strerror or error}: repair that disk of log.dirs"
             ) from error
 
     def _online(self) -> list[LogDirectory]:
@@ -297,29 +301,29 @@ class LogManager:
 
     @property
     def had_clean_shutdown(self) -> bool:
-        """Whether the logs of all directories were closed durably before this start."""
+        """Return whether the logs of all directories were closed durably before this start."""
         return all(each.had_clean_shutdown for each in self.directories)
 
     @property
     def offline_directories(self) -> list[LogDirectory]:
-        """Those that failed, at the start or since."""
+        """Directories that failed, at the start or later."""
         return [each for each in self._all if each.offline is not None]
 
     def directory_ids(self) -> list[Uuid]:
-        """Of the directories that can be used, as the cluster gets to know them."""
+        """Ids of the usable directories, for the cluster."""
         return [each.directory_id for each in self._online() if each.meta is not None]
 
     def offline_directory_ids(self) -> list[Uuid]:
-        """Of those that failed, as far as they said whose they are."""
+        """Ids of the failed directories, as far as they are known."""
         return [each.directory_id for each in self.directories if each.offline is not None and each.meta is not None]
 
     def begin_incarnation(self, incarnation_id: Uuid) -> Uuid:
-        """The incarnation that is to be registered; noted, so that it is known if the process ends before it serves.
+        """Record and return the incarnation id for registration, so that a start knows it if the process ends before.
 
-        Also one that a broker which runs becomes, since its cluster forgot the one before.
+        Also used when a running broker registers again because its cluster forgot the last incarnation.
 
-        It is the one that a process before this one noted and did not come to use: were it registered meanwhile, a new
-        one would be taken for its successor that knows nothing of it, and so for one that may have lost records.
+        It is the id that an earlier process recorded and did not use. If that one was registered meanwhile, a new id
+        would count as a successor without knowledge of it, and so as one that may have lost records.
         """
         if self._waiting_incarnation is None:
             self._waiting_incarnation = incarnation_id
@@ -328,7 +332,7 @@ class LogManager:
         return self._waiting_incarnation
 
     def note_running(self, broker_epoch: int) -> None:
-        """Remember in each directory which incarnation runs here, before it takes anything in. Raises OperatorError."""
+        """Record the running incarnation in each directory before its first append. Raises OperatorError."""
         for directory in self._online():
             directory.note_running(broker_epoch)
         self.last_broker_epoch = broker_epoch
@@ -337,7 +341,7 @@ class LogManager:
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Close all logs durably, write checkpoints and the clean markers, release the locks.
 
-        `broker_epoch` of this incarnation goes into the markers; of one that was never registered (-1) that of the one
+        `broker_epoch` of this incarnation goes into the markers; if it was never registered (-1), that of the one
         before, which has lost nothing since. No flush may be in flight.
         """
         epoch = self.last_broker_epoch if broker_epoch < 0 else broker_epoch
@@ -349,7 +353,7 @@ class LogManager:
     # -- logs ----------------------------------------------------------------------------------------------------------
 
     def directory_of(self, key: TopicPartition) -> LogDirectory | None:
-        """Where the partition's log is; None without one."""
+        """Directory of the partition's log; None without a log."""
         for directory in self.directories:
             if key in directory.logs:
                 return directory
@@ -359,12 +363,12 @@ class LogManager:
         return self.directory_of(key) or self.directories[0]
 
     def get_log(self, topic: str, partition: int) -> Log | None:
-        """The log of a partition; None without one."""
+        """Return the log of a partition, or None."""
         directory = self.directory_of((topic, partition))
         return None if directory is None else directory.logs[topic, partition]
 
     def cordon(self, paths: Sequence[str]) -> None:
-        """From now on new logs go to other directories than these; `*` names all (KIP-1066)."""
+        """Cordon these directories: new logs go to others; `*` means all (KIP-1066)."""
         for directory in self.directories:
             directory.is_cordoned = directory.path in paths or EVERY_DIRECTORY in paths
         unknown = sorted({*paths} - {each.path for each in self.directories} - {EVERY_DIRECTORY})
@@ -372,27 +376,27 @@ class LogManager:
             logger.warning("cordoned.log.dirs names %s, which is not in log.dirs", ", ".join(unknown))
 
     def cordoned_ids(self) -> list[Uuid]:
-        """Of the directories that can be used and take no new logs, as the cluster gets to know them."""
+        """Ids of the usable cordoned directories, for the cluster."""
         return [each.directory_id for each in self._online() if each.meta is not None and each.is_cordoned]
 
     def use_producer_expiration(self, expiration_ms: int) -> None:
-        """Forget producers of all logs after this time from now on."""
+        """Set the expiration time of producers in all logs."""
         self._defaults.producer_expiration_ms = expiration_ms
         for log in self.all_logs():
             log.producer_expiration_ms = expiration_ms
 
     def use_transaction_verification(self, *, enabled: bool) -> None:
-        """Whether transactions begin in all logs with the guard of a verification only (KIP-890)."""
+        """Set whether transactions in all logs begin only with a verification guard (KIP-890)."""
         self._defaults.verification_enabled = enabled
         for log in self.all_logs():
             log.producers.verification_enabled = enabled
 
     def logs(self) -> Iterator[Log]:
-        """All logs, by directory and in the order they were opened."""
+        """All logs, by directory and in order of opening."""
         return iter([log for directory in self.directories for log in directory.logs.values()])
 
     def all_logs(self) -> Iterator[Log]:
-        """These, and those on their way to another directory."""
+        """All logs, including copies that move to another directory."""
         return chain(self.logs(), self.futures.logs())
 
     def __len__(self) -> int:
@@ -400,7 +404,7 @@ class LogManager:
 
     @property
     def open_file_count(self) -> int:
-        """Descriptors of segments and indexes that are open."""
+        """Number of open descriptors of segments and indexes."""
         return len(self._descriptors)
 
     def create_log(
@@ -413,11 +417,11 @@ class LogManager:
         is_new: bool = True,
         directory_id: Uuid = ZERO_UUID,
     ) -> Log:
-        """The log of the partition, made when it doesn't exist: in the directory of that id, where it is here.
+        """Return the log of the partition, created if missing: in the directory with that id, if it is on this node.
 
-        One that is not new may lie in a directory that is offline, and is not made while there is one.
+        A log that is not new may be in an offline directory, and is not created while there is one.
 
-        Raises KafkaError: INCONSISTENT_TOPIC_ID when it exists for another topic id, KAFKA_STORAGE_ERROR.
+        Raises KafkaError: INCONSISTENT_TOPIC_ID if it exists for another topic id, KAFKA_STORAGE_ERROR.
         """
         log = self.get_log(topic, partition)
         if log is None:
@@ -439,9 +443,9 @@ class LogManager:
         *,
         is_new: bool,
     ) -> Log:
-        """In the directory with the fewest logs that has room, in the order of the configuration among equals.
+        """Create the log in the directory with the fewest logs that has space; ties follow the configured order.
 
-        A cordoned one comes after all others, and that first which was wished for.
+        The requested directory comes first, and cordoned ones come last.
         """
         name = names.partition_dir(*key)
         take_target_dir = self.futures.take_target_dir(key)
@@ -450,8 +454,8 @@ class LogManager:
         if named:
             online = named
         elif not online or (not is_new and len(online) < len(self.directories)):
-            told = "; ".join(each.refusal for each in self.directories if each.offline is not None)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"creating {name} failed: {told}")
+            refusals = "; ".join(each.refusal for each in self.directories if each.offline is not None)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"creating {name} failed: {refusals}")
         failure: OSError | None = None
         for directory in sorted(
             online, key=lambda each: (each.path != take_target_dir, each.is_cordoned, len(each.logs))
@@ -460,7 +464,7 @@ class LogManager:
                 return directory.create_log(key, config, topic_id)
             except OSError as error:
                 failure = error
-                if directory.offline is not None and not is_new:  # it may lie there
+                if directory.offline is not None and not is_new:  # it may be there
                     break
         if failure is None:
             raise InvariantError("no directory was asked for a new log")
@@ -474,9 +478,9 @@ class LogManager:
         return None if directory is None else directory.before_gaps(key, end_offset)
 
     def delete_log(self, topic: str, partition: int) -> None:
-        """Take the log out of use now; its directory is renamed and goes after `file.delete.delay.ms`.
+        """Remove the log from use; its directory is renamed now and removed after `file.delete.delay.ms`.
 
-        Reads that are under way end with their bytes. Raises KafkaError KAFKA_STORAGE_ERROR; unknown logs are fine.
+        Reads in progress still get their bytes. Raises KafkaError KAFKA_STORAGE_ERROR; unknown logs are ignored.
         """
         self.futures.remove((topic, partition))
         directory = self.directory_of((topic, partition))
@@ -484,16 +488,16 @@ class LogManager:
             directory.delete_log(topic, partition)
 
     def set_aside(self, topic: str, partition: int) -> str | None:
-        """Take a log out of use that belongs to no topic of the cluster, and keep its data: the directory's new name.
+        """Take a log of a topic unknown to the cluster out of use without deleting it; returns the new directory name.
 
-        The name ends with `-stray`, as Apache Kafka's; nothing here ever opens or removes it, and `ottla log restore`
-        takes it back. Raises KafkaError.
+        The name ends with `-stray`, as Apache Kafka's. The broker never opens or removes it; `ottla log restore`
+        restores it. Raises KafkaError.
         """
         directory = self.directory_of((topic, partition))
         return None if directory is None else directory.set_aside(topic, partition)
 
     def checkpointed_high_watermark(self, topic: str, partition: int) -> int | None:
-        """The high watermark that `replication-offset-checkpoint` held at start, for the replica to begin with."""
+        """High watermark of `replication-offset-checkpoint` at the start, the initial one of the replica."""
         directory = self.directory_of((topic, partition))
         return None if directory is None else directory.checkpointed_high_watermark((topic, partition))
 
@@ -503,26 +507,26 @@ class LogManager:
         return [each for each in self.directories if each.is_served]
 
     def run_retention(self, now_ms: int | None = None) -> int:
-        """Delete what retention allows and what was deleted before; how many segments went."""
+        """Delete expired segments and purge deleted files; returns the number of segments."""
         return sum(directory.run_retention(now_ms) for directory in self._served())
 
     def retention_steps(self) -> Iterator[int]:
-        """As `run_retention`, in steps and without the purge: each yields how many segments it took out of use."""
+        """Run `run_retention` in steps and without the purge: each yields the number of segments taken out of use."""
         now_ms = self._clock.time_ms()
         for directory in self._served():
             yield from directory.retention_steps(now_ms)
 
     def purge_deleted(self, now_ms: int | None = None) -> None:
-        """Remove renamed files and directories whose delay is over."""
+        """Remove renamed files and directories after their delay."""
         for directory in self._served():
             directory.purge_deleted(now_ms)
 
     def flush_due(self, pool: BlockingPool, now_ms: int | None = None) -> int:
-        """Begin flushing logs that need it, and those whose `flush.ms` is over; how many. Then `write_checkpoints`."""
+        """Start flushes of logs that need one or are past `flush.ms`; returns the number. Then `write_checkpoints`."""
         return sum(directory.flush_due(pool, now_ms) for directory in self._served())
 
     def write_checkpoints(self) -> None:
-        """Write recovery points, log start offsets and high watermarks, as far as they changed. Blocks on the disk.
+        """Write changed recovery points, log start offsets and high watermarks. Blocks on the disk.
 
         Raises KafkaError KAFKA_STORAGE_ERROR.
         """

@@ -1,19 +1,19 @@
-"""The small text files beside the logs, in Apache Kafka's formats, and what reading a damaged one means.
+"""Small text files next to the logs, in Apache Kafka's formats, and detection of damage in them.
 
-- offset checkpoints: version 0, count, then `topic partition offset` lines; Apache Kafka passes over those of topics
-  that it does not have. One of these is the checksum of the others, for a digit that changed looks like any other
-  offset; files without it, those of Apache Kafka and of older versions, are believed;
+- offset checkpoints: version 0, count, then `topic partition offset` lines. Apache Kafka ignores lines of unknown
+  topics. One line is our checksum of the others, since a changed digit looks like any other offset; files without it,
+  from Apache Kafka or older versions, are accepted;
 - `leader-epoch-checkpoint`: version 0, count, then `epoch start_offset` lines;
 - `partition.metadata`: `version: 0` and `topic_id: <22 characters>`;
 - `.kafka_cleanshutdown`: `{"version":0,"brokerEpoch":-1}`;
-- `.ottla_running`, which Apache Kafka does not have: `{"version":0,"brokerEpoch":7,"bootId":"..."}`, and with
-  `"incarnationId":"<22 characters>"` while that incarnation asks to be registered and has taken nothing in; spaces
-  make it as long as any other, so that it can be written over where there is no room for a new file.
+- `.ottla_running`, specific to Ottla: `{"version":0,"brokerEpoch":7,"bootId":"..."}`, and with
+  `"incarnationId":"<22 characters>"` while that incarnation registers and has appended nothing; padded with spaces to a
+  fixed length, so that it can be overwritten when the disk has no space for a new file.
 
-Invariant: a reader never trusts a count for an allocation, and raises `CheckpointCorruption` naming file and line for
-anything that is not exactly the format; the caller then falls back to what is safe (a full recovery).
+Invariant: a reader never trusts a count for an allocation, and raises `CheckpointCorruption` with file and line for
+anything that is not exactly the format; the caller then falls back to a safe state (a full recovery).
 
-Left out: `meta.properties` (`meta_properties.py`).
+`meta.properties` is in `meta_properties.py`.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _VERSION = 0
 _MAX_LONG = 2**63 - 1
 _OWN = ":ottla:"
 NO_GAPS_ABOVE: TopicPartition = (f"{_OWN}no-gaps-above", 0)
-"""An entry among recovery points, which no topic has: above them offsets are missing by loss only (`log_directory`)."""
+"""Entry among recovery points, of no topic: offsets missing above them are losses (`log_directory`)."""
 _CHECKSUM: TopicPartition = (f"{_OWN}crc32c", 0)
-"""Another one, in each file: the CRC-32C of the lines of all others."""
+"""Entry in each file with the CRC-32C of all other lines."""
 _RUNNING_BYTES = 192
-"""More than the longest `.ottla_running`: an epoch of 19 digits, a boot's UUID of 36 characters, an incarnation's."""
+"""Limit above the longest `.ottla_running`: an epoch of 19 digits, a boot's UUID of 36 characters, an incarnation's."""
 
 
 class CheckpointCorruption(Exception):
-    """A checkpoint file is not in its format; the message names the file and what is wrong."""
+    """A checkpoint file is not in its format; the message has the file and the problem."""
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """The bytes of an offset checkpoint, sorted by topic and partition behind the checksum."""
+    """Return the bytes of an offset checkpoint, sorted by topic and partition behind the checksum."""
     lines = [_offset_line(key, offset) for key, offset in sorted(offsets.items())]
     return _format([_offset_line(_CHECKSUM, _checksum(lines)), *lines])
 
@@ -58,12 +58,12 @@ def _checksum(lines: Sequence[str]) -> int:
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """The offsets in a checkpoint, empty without the file. Raises CheckpointCorruption, OSError."""
+    """Read the offsets in a checkpoint, empty without the file. Raises CheckpointCorruption, OSError."""
     return _parse_offset_lines(_read_lines(disk, path), path)
 
 
 def parse_offsets(data: bytes, path: str) -> dict[TopicPartition, int]:
-    """As `read_offsets`, of the content of the file at `path`. Raises CheckpointCorruption."""
+    """Parse the content of an offset checkpoint at `path`. Raises CheckpointCorruption."""
     return _parse_offset_lines(_parse_lines(data, path), path)
 
 
@@ -83,16 +83,16 @@ def _parse_offset_lines(lines: list[tuple[int, str]], path: str) -> dict[TopicPa
 
 
 def aborted_entry(partition: TopicPartition, base_offset: int) -> TopicPartition:
-    """The entry among recovery points that says how many aborted transactions the index of a segment holds.
+    """Return the key of the recovery point entry with the number of aborted transactions in a segment's index.
 
-    A clean stop writes it, and whoever writes the file next leaves it out, Apache Kafka too: so it tells what a start
-    must find (`log_directory`).
+    A clean stop writes it; every later write of the file, also by Apache Kafka, drops it. So a start can verify the
+    index against it (`log_directory`).
     """
     return f"{_OWN}{offset_name(base_offset, TRANSACTION_INDEX_SUFFIX)}:{partition[0]}", partition[1]
 
 
 def aborted_counts(points: Mapping[TopicPartition, int]) -> dict[TopicPartition, dict[int, int]]:
-    """What such entries say, by partition and base offset of the segment."""
+    """Return the counts in such entries, by partition and base offset of the segment."""
     counts: dict[TopicPartition, dict[int, int]] = {}
     for (name, index), count in points.items():
         if name.startswith(_OWN):
@@ -104,17 +104,17 @@ def aborted_counts(points: Mapping[TopicPartition, int]) -> dict[TopicPartition,
 
 
 def format_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
-    """The bytes of a leader epoch checkpoint."""
+    """Return the bytes of a leader epoch checkpoint."""
     return _format([f"{epoch} {start}" for epoch, start in entries])
 
 
 def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
-    """(epoch, start offset) entries, empty without the file. Raises CheckpointCorruption, OSError."""
+    """Read (epoch, start offset) entries, empty without the file. Raises CheckpointCorruption, OSError."""
     return _parse_epoch_lines(_read_lines(disk, path), path)
 
 
 def parse_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
-    """As `read_epochs`, of the content of the file at `path`. Raises CheckpointCorruption."""
+    """Parse the content of an epoch checkpoint at `path`. Raises CheckpointCorruption."""
     return _parse_epoch_lines(_parse_lines(data, path), path)
 
 
@@ -136,7 +136,7 @@ def _format(lines: list[str]) -> bytes:
 
 
 def _read_lines(disk: Disk, path: str) -> list[tuple[int, str]]:
-    """Numbered data lines of a checkpoint; an absent or empty file has none, as in Kafka."""
+    """Return numbered data lines of a checkpoint; an absent or empty file has none, as in Kafka."""
     try:
         data = disk.read_bytes(path)
     except FileNotFoundError:
@@ -170,12 +170,12 @@ def _number(path: str, line: int, text: str) -> int:
 
 
 def format_partition_metadata(topic_id: Uuid) -> bytes:
-    """The bytes of `partition.metadata`."""
+    """Return the bytes of `partition.metadata`."""
     return f"version: 0\ntopic_id: {uuid_to_string(topic_id)}".encode()
 
 
 def read_partition_metadata(disk: Disk, path: str) -> Uuid | None:
-    """The topic id, None without the file. Raises CheckpointCorruption, OSError."""
+    """Read the topic id, None without the file. Raises CheckpointCorruption, OSError."""
     try:
         data = disk.read_bytes(path)
     except FileNotFoundError:
@@ -194,12 +194,12 @@ def read_partition_metadata(disk: Disk, path: str) -> Uuid | None:
 
 
 def format_clean_shutdown(broker_epoch: int) -> bytes:
-    """The bytes of `.kafka_cleanshutdown`: the incarnation that stopped (KIP-966), -1 when nobody asks."""
+    """Return the bytes of `.kafka_cleanshutdown` with the stopped incarnation (KIP-966), -1 if not recorded."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
 
 
 def parse_clean_shutdown(data: bytes) -> int:
-    """The broker epoch of the marker; -1 for a marker without one, as older versions wrote it."""
+    """Read the broker epoch of the marker; -1 for a marker without one, as older versions wrote it."""
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
@@ -209,16 +209,16 @@ def parse_clean_shutdown(data: bytes) -> int:
 
 
 class Running(NamedTuple):
-    """What a directory tells of the incarnation that ran on it last."""
+    """Last incarnation that ran on a directory."""
 
     broker_epoch: int = -1
-    """Of the last one that took anything in; -1 when what it took may be lost, or nothing is known."""
+    """Epoch of the last incarnation with appends; -1 if its records may be lost, or it is unknown."""
     incarnation_id: Uuid | None = None
-    """One that asked to be registered after that, and came no further."""
+    """Incarnation that started registration after that, without an append."""
 
 
 def format_running(running: Running, boot_id: str) -> bytes:
-    """The bytes of `.ottla_running`."""
+    """Return the bytes of `.ottla_running`."""
     fields: dict[str, object] = {"version": 0, "brokerEpoch": running.broker_epoch, "bootId": boot_id}
     if running.incarnation_id is not None:
         fields["incarnationId"] = uuid_to_string(running.incarnation_id)
@@ -226,7 +226,7 @@ def format_running(running: Running, boot_id: str) -> bytes:
 
 
 def parse_running(data: bytes, boot_id: str) -> Running:
-    """`.ottla_running` if it is of this boot of the machine; otherwise, and where it is damaged, nothing is known."""
+    """Read `.ottla_running` if it is of this boot of the machine; otherwise, or if it is damaged, nothing is known."""
     try:
         fields = json.loads(data)
         if not isinstance(fields, dict) or not boot_id or fields.get("bootId") != boot_id:
@@ -240,9 +240,9 @@ def parse_running(data: bytes, boot_id: str) -> Running:
 
 
 def write_unsynced(disk: Disk, path: str, data: bytes) -> None:
-    """Replace a file without waiting for the disk; who needs it durable syncs it later. Raises OSError.
+    """Replace a file without a sync; a caller that needs it durable syncs it later. Raises OSError.
 
-    For files that are cheap to check and to do without after a power failure.
+    For files that are cheap to verify and dispensable after a power failure.
     """
     temporary = path + TEMPORARY_SUFFIX
     disk.unlink(temporary)

@@ -1,10 +1,10 @@
-"""How far each log was cleaned: Apache Kafka's `cleaner-offset-checkpoint`, one in each data directory.
+"""Cleaned offset of each log: Apache Kafka's `cleaner-offset-checkpoint`, one in each data directory.
 
-An entry also says that offsets may be missing between the segments of its log, whatever its `cleanup.policy` is by now:
-a start must not take such a gap for a lost tail. So a log gets its entry, durably, before a cleaned segment takes a
-place in it (`due`, `write`), and keeps it for as long as it is there.
+An entry also permits missing offsets between the segments of its log, for every current `cleanup.policy`: a start
+must not take such a gap for a lost tail. So a log gets a durable entry before its first cleaned segment is swapped in
+(`due`, `write`), and has it as long as the log exists.
 
-Left out: what an offset that can't be right means (`cleanable`).
+Invalid offsets are handled in `cleanable`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ logger = logging.getLogger(__name__)
 
 
 class CleanedOffsets(NamedTuple):
-    """A content of the file, and its place among others."""
+    """Content of the file, and its sequence number."""
 
     number: int
     offsets: dict[TopicPartition, int]
 
 
 class CleanerCheckpoint:
-    """See the module. Owned by the loop; only `write` runs in the pool."""
+    """Cleaner checkpoint of one directory. Owned by the loop; only `write` runs in the pool."""
 
     __slots__ = ("_disk", "_lock", "_number", "_offsets", "_path", "_written_number")
 
@@ -42,43 +42,43 @@ class CleanerCheckpoint:
         self._lock = threading.Lock()
 
     def read(self) -> None:
-        """Take up what the file says; a damaged one says nothing, and all is cleaned from its start. Raises OSError."""
+        """Load the file; a damaged one counts as empty, and all logs are cleaned from their start. Raises OSError."""
         try:
             self._offsets = read_offsets(self._disk, self._path)
         except CheckpointCorruption as error:
             logger.warning("%s; logs are cleaned from their start", error)
 
     def get(self, partition: TopicPartition) -> int | None:
-        """Where the last pass over the log ended; None when it was never cleaned."""
+        """Return the end of the last pass over the log; None if it was never cleaned."""
         return self._offsets.get(partition)
 
     def put(self, partition: TopicPartition, offset: int) -> None:
-        """The log was cleaned up to `offset`."""
+        """Record that the log is clean up to `offset`."""
         if self._offsets.get(partition) != offset:
             self._offsets[partition] = offset
             self._number += 1
 
     def cut(self, partition: TopicPartition, offset: int) -> None:
-        """The log was cut at `offset`: what comes there was never cleaned."""
+        """Record a truncation at `offset`: later records are dirty."""
         if self._offsets.get(partition, offset) > offset:
             self.put(partition, offset)
 
     def forget(self, partition: TopicPartition) -> None:
-        """The log is gone."""
+        """Remove the entry of a deleted log."""
         if self._offsets.pop(partition, None) is not None:
             self._number += 1
 
     def keep_only(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget all other logs."""
+        """Remove the entries of all other logs."""
         for partition in [partition for partition in self._offsets if partition not in partitions]:
             self.forget(partition)
 
     def due(self) -> CleanedOffsets | None:
-        """What has to be written, None without a change."""
+        """Return the content to write, or None without a change."""
         return CleanedOffsets(self._number, dict(self._offsets)) if self._number != self._written_number else None
 
     def write(self, due: CleanedOffsets) -> None:
-        """Make it durable; blocks. What is older than the file is passed over. Raises OSError."""
+        """Write the content durably; blocks. Content older than the file is ignored. Raises OSError."""
         with self._lock:
             if due.number > self._written_number:
                 self._disk.write_atomic(self._path, format_offsets(due.offsets))
@@ -86,12 +86,12 @@ class CleanerCheckpoint:
 
 
 class CleanerCheckpoints:
-    """The checkpoints of all directories of a node, as one."""
+    """Cleaner checkpoints of all directories of a node, as one."""
 
     __slots__ = ("_each", "_of")
 
     def __init__(self, each: Sequence[CleanerCheckpoint], of: Callable[[TopicPartition], CleanerCheckpoint]) -> None:
-        """`of(partition)` is the one of the directory that holds the partition's log."""
+        """`of(partition)` returns that of the directory with the partition's log."""
         self._each = tuple(each)
         self._of = of
 
@@ -104,11 +104,11 @@ class CleanerCheckpoints:
         self._of(partition).put(partition, offset)
 
     def due(self) -> list[tuple[CleanerCheckpoint, CleanedOffsets]] | None:
-        """What has to be written, None without a change."""
+        """Return the contents to write, or None without a change."""
         due = [(each, content) for each in self._each if (content := each.due()) is not None]
         return due or None
 
     def write(self, due: Sequence[tuple[CleanerCheckpoint, CleanedOffsets]]) -> None:
-        """Make it durable; blocks. Raises OSError."""
+        """Write the contents durably; blocks. Raises OSError."""
         for each, content in due:
             each.write(content)

@@ -1,6 +1,6 @@
-"""Damage in a segment: offsets of a partition whose batches on this disk can't be trusted any more.
+"""Damage in a segment: offsets of a partition with batches that are invalid on this disk.
 
-Left out: finding it (`segment_scrub`), and what follows from it (who owns the replica).
+Detection is in `segment_scrub`; the owner of the replica decides about the consequences.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from ottla.common.kafka.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A range of one segment that can't be trusted; both offsets are inclusive."""
+    """A damaged range of one segment; both offsets are inclusive."""
 
     partition: TopicPartition
     segment: int
-    """The base offset of the segment."""
+    """Base offset of the segment."""
     first_offset: int
     last_offset: int
-    """That of the segment's last batch where the framing is lost: where the next batch begins is not known then."""
+    """Last offset of the segment if the framing is lost: the start of the next batch is unknown then."""
     reason: str
 
     def __str__(self) -> str:
-        """The range and the reason, for a message that names the file before."""
+        """Return the range and the reason, for a message that starts with the file."""
         return f"offsets {self.first_offset} to {self.last_offset} can't be trusted: {self.reason}"

@@ -1,7 +1,7 @@
-"""A bound on open files: descriptors are opened when used and closed again in order of last use.
+"""Limit of open files: descriptors are opened on use and closed in order of last use.
 
 Ten thousand partitions have tens of thousands of files; only those in use need a descriptor. A `Descriptor` is a file
-that may or may not be open; `pin` keeps it open for as long as a response or a pool job reads from it.
+that may or may not be open; `pin` holds it open while a response or a pool job reads from it.
 
 Invariants:
 - A pinned file is never closed: not by the LRU and not by `close`, which then takes effect at the last `unpin`. So no
@@ -9,7 +9,7 @@ Invariants:
 - All methods run on the event loop. Pool threads only touch the `File` that a pin gave them.
 - More than the limit is open only while more than the limit is pinned.
 
-Left out: counting descriptors of others (sockets); who sets the limit leaves room for them.
+Other descriptors (sockets) are not counted; the limit must leave room for them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ottla.storage.files.off_loop import Known, WouldBlock
 
 
 class Descriptors:
-    """The open files of a log directory, bounded."""
+    """Open files of a log directory, bounded."""
 
     __slots__ = ("_limit", "disk", "known", "open_files")
 
@@ -32,16 +32,16 @@ class Descriptors:
         self.disk = disk
         self._limit = max(limit, 1)
         self.open_files: OrderedDict[Descriptor, None] = OrderedDict()
-        """By last use, the latest last."""
+        """In order of last use, the most recent last."""
         self.known: Known | None = None
-        """Set during a call that must not block: what was read or computed for it off the loop."""
+        """Set during a call that must not block: results that were read or computed for it off the loop."""
 
     def __len__(self) -> int:
-        """How many files are open."""
+        """Number of open files."""
         return len(self.open_files)
 
     def add(self, descriptor: Descriptor) -> None:
-        """Note an opened descriptor and close the longest unused ones above the limit."""
+        """Add an opened descriptor and close the least recently used ones above the limit."""
         self.open_files[descriptor] = None
         excess = len(self.open_files) - self._limit
         if excess <= 0:
@@ -59,11 +59,11 @@ class Descriptors:
 
 
 _PINNED_LOOKAHEAD = 64
-"""How many pinned files one eviction steps over before it gives up until the next opening."""
+"""Number of pinned files that one eviction skips before it gives up until the next opening."""
 
 
 class Folder:
-    """Where the files of one partition live; a rename of the directory changes only this."""
+    """Directory of a partition's files; a rename of the directory changes only this."""
 
     __slots__ = ("descriptors", "path")
 
@@ -90,7 +90,7 @@ class Descriptor:
         self._file: File | None = None
         self._closed = False
         self.made_empty = False
-        """The file was made by `create_empty` and held nothing before; writes don't change this."""
+        """Whether the file was new at `create_empty`; writes do not change this."""
         self.pins = 0
 
     @property
@@ -98,7 +98,7 @@ class Descriptor:
         return self._folder.join(self.name)
 
     def file(self) -> File:
-        """The open file; raises OSError when it can't be opened."""
+        """Return the open file; raises OSError if it cannot be opened."""
         file = self._file
         if file is not None:
             self._folder.descriptors.open_files.move_to_end(self)
@@ -111,7 +111,7 @@ class Descriptor:
         return file
 
     def create_empty(self) -> None:
-        """Make the file and open it; what a crash may have left under its name is cut off."""
+        """Create and open the file; a remainder of a crash under its name is truncated."""
         descriptors = self._folder.descriptors
         file = self._file = descriptors.disk.open(self.path, create=True)
         descriptors.add(self)
@@ -121,10 +121,10 @@ class Descriptor:
             self.made_empty = True
 
     def read(self, length: int, position: int) -> bytes:
-        """Up to `length` bytes, fewer only at the end of the file.
+        """Read up to `length` bytes, fewer only at the end of the file.
 
-        In a call that must not block (`Descriptors.known`) it raises OffLoop for what the page cache does not hold; a
-        file system that can't tell is read as it is.
+        In a call that must not block (`Descriptors.known`) it raises WouldBlock for pages outside the page cache;
+        without support of the file system it reads directly.
         """
         file = self.file()
         known = self._folder.descriptors.known
@@ -146,21 +146,21 @@ class Descriptor:
 
     @property
     def in_place(self) -> bool:
-        """Whether the file that is open is the one that its name leads to. Raises OSError when none can be opened."""
+        """Return whether the open file is still the one at its name. Raises OSError if none can be opened."""
         return self.file().is_at(self.path)
 
     def renamed(self, name: str) -> None:
-        """The file got another name in the same folder; an open descriptor stays good."""
+        """Rename within the same folder; an open descriptor stays valid."""
         self.name = name
 
     def pin(self) -> File:
-        """The open file, kept open until `unpin`."""
+        """Return the open file, which stays open until `unpin`."""
         file = self.file()
         self.pins += 1
         return file
 
     def unpin(self) -> None:
-        """Give a pin back; the last one of a closed descriptor closes the file."""
+        """Release a pin; the last one of a closed descriptor closes the file."""
         if self.pins <= 0:
             raise InvariantError(f"{self.path} is released more often than it was held")
         self.pins -= 1
@@ -168,7 +168,7 @@ class Descriptor:
             self.release_file()
 
     def close(self) -> None:
-        """No further use; the file is closed once no pin is left. Idempotent."""
+        """End its use; the file is closed once no pin is left. Idempotent."""
         self._closed = True
         if self.pins == 0:
             self.release_file()

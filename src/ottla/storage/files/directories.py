@@ -1,7 +1,7 @@
-"""Data directories: making them durably, and telling one that was used from one that may be.
+"""Data directories: durable creation, and detection of used ones.
 
-Invariant: who finds no `meta.properties` writes one only after `require_unused`, so that a directory whose identity was
-lost, or of which only a part is there, never begins anew beside what it holds.
+Invariant: a missing `meta.properties` is written only after `require_unused`. So a directory that lost its identity, or
+a part of its files, is never formatted again over its remaining data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SHOWN = 3
 
 
 def make_durably(disk: Disk, path: str) -> None:
-    """Make a directory and its parents, with fsync of every directory that got a new name; blocks. Raises OSError."""
+    """Create a directory and its parents, with fsync of every changed directory; blocks. Raises OSError."""
     holders = []
     missing = path
     while not disk.exists(missing):
@@ -43,7 +43,7 @@ def make_durably(disk: Disk, path: str) -> None:
 
 
 def partition_directories(disk: Disk, directory: str) -> list[str]:
-    """The names of those in a data directory, but for that of the metadata log and what was set aside."""
+    """Names of the partition directories in a data directory, without the metadata log and stray logs."""
     return [
         name
         for name in disk.listdir(directory)
@@ -54,9 +54,9 @@ def partition_directories(disk: Disk, directory: str) -> list[str]:
 
 
 def require_unused(disk: Disk, directory: str, besides: Collection[str] = ()) -> None:
-    """Raise OperatorError where a node left something; a formatting that was cut short is fine. Raises OSError.
+    """Raise OperatorError if a node's data is present; an interrupted formatting is accepted. Raises OSError.
 
-    `besides` are names that the caller knows.
+    `besides` are names known to the caller.
     """
     if not disk.exists(directory):
         return
@@ -70,13 +70,13 @@ def require_unused(disk: Disk, directory: str, besides: Collection[str] = ()) ->
         left.append(names.METADATA_DIR)
     if left:
         raise OperatorError(
-            f"the data directory {directory} has no {names.META_PROPERTIES}, but holds what a node may have left there "
+            f"the data directory {directory} has no {names.META_PROPERTIES}, but contains files of a node "
             f"({shown(left)}): restore that file from a copy, or set log.dirs (--data-dir) to another directory"
         )
 
 
 def unformatted_metadata_directory(path: str, other: str) -> OperatorError:
-    """The refusal of `path`, which is to hold the metadata log and is new, while `other` beside it is not."""
+    """Return the error for a new metadata log directory `path` next to the formatted directory `other`."""
     return OperatorError(
         f"the data directory {path} of the metadata log is not formatted, though {other} is: mount its disk, or set "
         "metadata.log.dir to the directory that has the metadata log"
@@ -84,13 +84,13 @@ def unformatted_metadata_directory(path: str, other: str) -> OperatorError:
 
 
 def reason_of(error: OSError, directory: str) -> str:
-    """Why a data directory can't be used: what failed, and which file of it, if that is known."""
+    """Return why a data directory is unusable: the failed operation, and its file, if known."""
     where = "" if error.filename in (None, directory) else f" ({error.filename})"
     return f"{error.strerror or error}{where}"
 
 
 def shown(found: Sequence[str]) -> str:
-    """A few names for a sentence."""
+    """Return a few names for a message."""
     return ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
 
 

@@ -1,16 +1,16 @@
-"""Which leader epoch started at which offset: the truth about divergence between replicas (KIP-101, KIP-279).
+"""Start offsets of leader epochs, by which divergence between replicas is detected (KIP-101, KIP-279).
 
 Invariants:
 - Epochs and start offsets rise from entry to entry; start offsets strictly.
 - No entry starts above the log end offset; a new leader's entry starts at it, before its first append.
 - Memory may be ahead of the file `leader-epoch-checkpoint`: the file is written before the recovery point passes the
-  change, on truncation and on close. An unclean start believes it up to the recovery point, and takes later epochs
-  from the batches again.
-- The file needs no entry without a record: a start drops it, as the next leader begins there. So ten thousand logs that
-  took no record since the last start have nothing to write. Whether the file lacks an entry is computed from the
-  entries and the log end, never remembered, so that no event can make it be forgotten.
+  change, on truncation and on close. An unclean start trusts it up to the recovery point, and reads later epochs from
+  the batches.
+- An entry without records need not be in the file: a start drops it, as the next leader adds its own. So ten thousand
+  logs without appends since the last start have nothing to write. Whether the file lacks an entry is computed from the
+  entries and the log end, never remembered, so that no event can lose it.
 
-Left out: who writes the file and when (`flush.py`, `truncation.py`).
+The file is written by `flush.py` and `truncation.py`.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class LeaderEpochCache:
         for epoch, start in entries:
             self.assign(epoch, start)
         self._written_epoch = self.latest_epoch
-        """The newest epoch in the file; later ones are not in it."""
+        """Newest epoch in the file; later ones are only in memory."""
         self.dirty = False
-        """An entry that may be in the file was changed or dropped."""
+        """Whether an entry that may be in the file was changed or dropped."""
 
     def entries(self) -> list[tuple[int, int]]:
-        """(epoch, start offset) pairs, rising."""
+        """Return (epoch, start offset) pairs, rising."""
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """The first batch of `epoch` is at `start_offset`; an epoch that is not newer changes nothing."""
+        """Add the first batch of `epoch` at `start_offset`; an epoch that is not newer is ignored."""
         if epoch <= self.latest_epoch:
             return
         while self._starts and self._starts[-1] >= start_offset:
@@ -54,7 +54,7 @@ class LeaderEpochCache:
         self.latest_epoch = epoch
 
     def insert(self, epoch: int, start_offset: int) -> None:
-        """Add an entry that was missing: the batches from `start_offset` up to the next entry are of `epoch`."""
+        """Add a missing entry: the batches from `start_offset` up to the next entry have `epoch`."""
         at = bisect_right(self._epochs, epoch)
         self._epochs.insert(at, epoch)
         self._starts.insert(at, start_offset)
@@ -62,7 +62,7 @@ class LeaderEpochCache:
         self.dirty = True
 
     def must_be_written(self, log_end_offset: int) -> bool:
-        """Whether the file lacks something that a start would need: a change, or an entry that has records."""
+        """Return whether the file lacks a change, or an entry with records, that a start would need."""
         if self.dirty:
             return True
         if self.latest_epoch == self._written_epoch:
@@ -71,12 +71,12 @@ class LeaderEpochCache:
         return first_unwritten < len(self._starts) and self._starts[first_unwritten] < log_end_offset
 
     def note_written(self) -> None:
-        """The file is being written with all entries."""
+        """Record that a write of the file with all entries has started."""
         self._written_epoch = self.latest_epoch
         self.dirty = False
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset) that OffsetForLeaderEpoch answers (KIP-279).
+        """Return (epoch, end offset) for OffsetForLeaderEpoch (KIP-279).
 
         The largest known epoch that is not above the requested one, and where it ended; (-1, -1) when unknown. A
         request for the latest epoch is answered with the log end offset.
@@ -93,12 +93,12 @@ class LeaderEpochCache:
         return self._epochs[at - 1], self._starts[at]
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The epoch in which the record at `offset` was written; -1 when it is before all entries."""
+        """Return the epoch of the record at `offset`; -1 before all entries."""
         at = bisect_right(self._starts, offset)
         return self._epochs[at - 1] if at else UNDEFINED_EPOCH
 
     def replace(self, start_offset: int, end_offset: int, entries: list[tuple[int, int]]) -> None:
-        """The batches from `start_offset` up to `end_offset` have these epochs, whatever was thought of them."""
+        """Set the epochs of the batches from `start_offset` up to `end_offset`, replacing earlier entries."""
         old = self.entries()
         first_epoch = entries[0][0] if entries else self.latest_epoch
         before = [entry for entry in old if entry[1] < start_offset and entry[0] <= first_epoch]
@@ -117,7 +117,7 @@ class LeaderEpochCache:
             self.dirty = True
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log starts at `start_offset` now: the entry that covers it starts there, older ones go."""
+        """Apply a new log start offset: the entry that covers it starts there, older ones are dropped."""
         at = bisect_right(self._starts, start_offset)
         if at == 0:
             return
@@ -127,7 +127,7 @@ class LeaderEpochCache:
             self.dirty = True
 
     def clear(self) -> None:
-        """Forget everything: the log starts anew."""
+        """Remove all entries: the log restarts."""
         if self._epochs:
             self._epochs.clear()
             self._starts.clear()

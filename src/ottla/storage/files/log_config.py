@@ -1,10 +1,10 @@
-"""The settings of one log, under Kafka's topic config names.
+"""Settings of one log, under Kafka's topic config names.
 
-Purpose: the storage layer's own view of a topic's configuration, so that it depends on no config table. Who resolves
-overrides and defaults hands the effective strings to `LogConfig.from_properties`.
+This is the storage layer's own view of a topic's configuration, so that it depends on no config table. The code that
+resolves overrides and defaults passes the effective strings to `LogConfig.from_properties`.
 
-Left out: validation with messages for users (the definition table of `ottla.common` does that before a value gets
-here); a value that doesn't parse raises ValueError with its name.
+Validation with messages for users is in `ottla.common`, before a value gets here; a value that doesn't parse raises
+ValueError with its name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_INT = 2**31 - 1
 
 
 class LogConfig(NamedTuple):
-    """Effective topic settings that storage and replication read; defaults are Apache Kafka 4.x's."""
+    """Effective topic settings used by storage and replication; defaults are Apache Kafka 4.x's."""
 
     segment_bytes: int = 1024**3
     segment_ms: int = 7 * 24 * 3600 * 1000
@@ -52,14 +52,14 @@ class LogConfig(NamedTuple):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
-        """Build from Kafka's topic config names (`segment.bytes`); names that no field has are passed over.
+        """Build from Kafka's topic config names (`segment.bytes`); unknown names are ignored.
 
         Raises ValueError naming the setting when a value doesn't parse.
         """
         return cls().with_properties(properties)
 
     def with_properties(self, properties: Mapping[str, str]) -> LogConfig:
-        """This configuration with some settings replaced; see `from_properties`."""
+        """Return this configuration with some settings replaced; see `from_properties`."""
         changes: dict[str, object] = {}
         for name, default in self._field_defaults.items():
             key = name.replace("_", ".")
@@ -74,12 +74,12 @@ class LogConfig(NamedTuple):
 
     @property
     def compacted(self) -> bool:
-        """Whether the newest value of each key is kept, so that every record needs a key."""
+        """Return whether the log is compacted, so that every record needs a key."""
         return "compact" in self.cleanup_policy
 
     @property
     def max_segment_ms(self) -> int:
-        """Longest time that a segment is appended to: a compacted one only has to become inactive (KIP-354)."""
+        """Maximum time that a segment is active: a compacted one only has to become inactive (KIP-354)."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
 
     @property

@@ -1,7 +1,7 @@
-"""Which data directories a broker on ZooKeeper had beside each other: no znode says where a replica lies.
+"""Ids of all data directories of a ZooKeeper broker: no znode contains the directory of a replica.
 
-So each directory remembers the `directory.id` of all, its own and those that are gone by now too. A replica that the
-cluster counts on and that lies in none of those that are here may lie in one that is missing, and is not begun anew.
+So each directory records the `directory.id` of all directories, including its own and former ones. A replica that the
+cluster counts on and that is in none of the present directories may be in a missing one, and is not recreated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def remembered(disk: Disk, directory: str) -> set[str]:
-    """What the directory remembers, as far as it can be read. Raises OSError."""
+    """Return the ids recorded in the directory, as far as they are readable. Raises OSError."""
     path = f"{directory}/{SIBLINGS_FILE}"
     try:
         data = disk.read_bytes(path)
@@ -28,13 +28,13 @@ def remembered(disk: Disk, directory: str) -> set[str]:
         try:
             uuid_from_string(line)
         except ValueError:
-            logger.warning("%s has %r, which is no directory.id, and is read past", path, line[:100])
+            logger.warning("%s contains %r, which is not a directory.id: ignored", path, line[:100])
         else:
             found.add(line)
     return found
 
 
 def remember(disk: Disk, directory: str, ids: Collection[str]) -> None:
-    """Durably. Raises OSError."""
+    """Write the ids durably. Raises OSError."""
     text = "".join(f"{each}\n" for each in sorted(ids))
     disk.write_atomic(f"{directory}/{SIBLINGS_FILE}", text.encode())

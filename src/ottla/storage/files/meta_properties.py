@@ -1,13 +1,13 @@
-"""`meta.properties`: which cluster, node and directory the data belongs to.
+"""`meta.properties`: cluster, node and directory that the data belongs to.
 
-Version 1 is that of a node with a quorum (KRaft), version 0 that of a broker on ZooKeeper; neither is taken for the
-other, since what the files beside it mean is decided elsewhere.
+Version 1 is that of a node with a quorum (KRaft), version 0 that of a broker on ZooKeeper. One is never accepted for
+the other, since the metadata store defines the meaning of the files next to it.
 
-Invariant: the file is written when the directory is formatted, and changed once at most: a broker that went from
-ZooKeeper to a quorum keeps version 0 as long as there is a way back, and has version 1 from then on. Data of
-another node or cluster is never touched.
+Invariant: the file is written when the directory is formatted, and changed at most once: a broker that migrates from
+ZooKeeper to a quorum has version 0 while the migration can be rolled back, and version 1 from then on. Data of another
+node or cluster is never touched.
 
-Left out: version 0 as Apache Kafka writes it without `directory.id`, which is refused.
+Version 0 as Apache Kafka writes it, without `directory.id`, is not supported and rejected.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ottla.storage.files.names import META_PROPERTIES
 
 QUORUM: Final = 1
 ZOOKEEPER: Final = 0
-"""Versions of the file, by what keeps the metadata of the cluster."""
+"""Version of the file, by metadata store of the cluster."""
 
 _NODE_ID = {QUORUM: "node.id", ZOOKEEPER: "broker.id"}
 
 
 class MetaProperties(NamedTuple):
-    """The contents: ids in their 22-character form."""
+    """Content of the file: ids in their 22-character form."""
 
     cluster_id: str
     node_id: int
@@ -40,10 +40,10 @@ class MetaProperties(NamedTuple):
 def load_or_create(
     disk: Disk, rng: Rng, directory: str, *, node_id: int, cluster_id: str | None = None, version: int = QUORUM
 ) -> MetaProperties:
-    """Read and verify the file, or write it in a directory that was not used yet.
+    """Read and verify the file, or write it in an unused directory.
 
-    `cluster_id` is what the operator asked for; without it a new directory gets a random one. Raises OperatorError
-    when the file is unreadable, damaged, or of another node or cluster, and where it is lost.
+    `cluster_id` is the operator's choice; without it a new directory gets a random one. Raises OperatorError if the
+    file is unreadable, damaged, lost, or of another node or cluster.
     """
     path = f"{directory}/{META_PROPERTIES}"
     meta = read_meta_properties(disk, directory, version)
@@ -70,8 +70,7 @@ def load_or_create(
 
 
 def read_meta_properties(disk: Disk, directory: str, version: int = QUORUM) -> MetaProperties | None:
-    """The file's contents, None without it. Raises OperatorError when it is unreadable, damaged or of the other
-    version."""
+    """Read the file, None without it. Raises OperatorError if it is unreadable, damaged or of the other version."""
     path = f"{directory}/{META_PROPERTIES}"
     try:
         data = disk.read_bytes(path)
@@ -83,7 +82,7 @@ def read_meta_properties(disk: Disk, directory: str, version: int = QUORUM) -> M
 
 
 def random_id(rng: Rng) -> str:
-    """A new id that can stand on a command line: it doesn't begin with a dash, as in Kafka."""
+    """Return a new random id that is safe on a command line: it doesn't begin with a dash, as in Kafka."""
     while True:
         uuid = new_uuid(rng.random_bytes(16))
         text = uuid_to_string(uuid)
@@ -92,9 +91,9 @@ def random_id(rng: Rng) -> str:
 
 
 def write_meta_properties(disk: Disk, directory: str, meta: MetaProperties, version: int = QUORUM) -> None:
-    """Write the file of a new directory, durably; with it the directory is formatted. Raises OperatorError.
+    """Write the file of a new directory, durably, which completes its formatting. Raises OperatorError.
 
-    Also that of a broker which belongs to a quorum for good now.
+    Also used when a broker's migration to a quorum is finalized.
     """
     path = f"{directory}/{META_PROPERTIES}"
     lines = [
@@ -111,7 +110,7 @@ def write_meta_properties(disk: Disk, directory: str, meta: MetaProperties, vers
 
 
 def is_of_zookeeper(disk: Disk, directory: str) -> bool:
-    """Whether the file is that of a broker on ZooKeeper, as Ottla writes it. Raises OperatorError."""
+    """Return whether the file is that of a broker on ZooKeeper, as Ottla writes it. Raises OperatorError."""
     path = f"{directory}/{META_PROPERTIES}"
     try:
         fields = _fields(disk.read_bytes(path))
@@ -161,8 +160,8 @@ def _parse(path: str, data: bytes, version: int) -> MetaProperties:
     if "directory.id" not in fields:
         if version == ZOOKEEPER:
             raise OperatorError(
-                f"{path} names no directory.id, as of a broker of Apache Kafka on ZooKeeper, whose data is not taken "
-                "over: set log.dirs (--data-dir) to another directory"
+                f"{path} has no directory.id, like that of an Apache Kafka broker on ZooKeeper, which is not "
+                "supported: set log.dirs (--data-dir) to another directory"
             )
         raise OperatorError(
             f"{path} names no directory.id: where Apache Kafka before 3.7 wrote it, a start of a later one gives it one"

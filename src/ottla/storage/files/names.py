@@ -1,7 +1,4 @@
-"""Names of files and directories in a log directory, exactly as Apache Kafka writes them.
-
-Left out: what the files hold.
-"""
+"""Names of files and directories in a log directory, exactly as Apache Kafka writes them."""
 
 from __future__ import annotations
 
@@ -15,13 +12,13 @@ TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
-"""Behind the name of a file that the cleaner still writes."""
+"""Suffix of a file that the cleaner is writing."""
 SWAP_SUFFIX = ".swap"
-"""Behind the name of a file that is complete and will take the place of others."""
+"""Suffix of a complete file that will replace others."""
 TEMPORARY_SUFFIX = ".tmp"
 
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-"""The files that belong to one segment and go with it; producer snapshots have a life of their own."""
+"""Files that belong to one segment and are deleted with it; producer snapshots are separate."""
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
@@ -33,24 +30,24 @@ HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 RUNNING_FILE = ".ottla_running"
-"""Ottla's own: the incarnation that runs here, and the boot of the machine in which it does."""
+"""Specific to Ottla: the running incarnation, and the boot of the machine."""
 
 SIBLINGS_FILE = ".ottla_siblings"
-"""Ottla's own: the directories that a broker on ZooKeeper had."""
+"""Specific to Ottla: the directories of a ZooKeeper broker."""
 CLEANER_REPORT_FILE = ".ottla_cleaner"
-"""Ottla's own, for `ottla log cleaner`: nothing goes by it but what is shown."""
+"""Ottla's own, for the output of `ottla log cleaner` only."""
 
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_DIR = f"{METADATA_TOPIC}-0"
-"""The directory of its one partition, which is the quorum's."""
+"""Directory of the quorum's partition."""
 BOOTSTRAP_CHECKPOINT = "00000000000000000000-0000000000.checkpoint"
-"""All that formatting leaves there (KIP-853)."""
+"""Files that formatting creates there (KIP-853)."""
 
 DELETE_DIR_SUFFIX = "-delete"
 STRAY_DIR_SUFFIX = "-stray"
 FUTURE_DIR_SUFFIX = "-future"
 MOVED_FROM = ".ottla_moved_from"
-"""Ottla's own, in the directory of a partition: it takes the place of the one in that data directory."""
+"""Specific to Ottla, in a partition directory: the data directory of the log that it replaces."""
 
 PARTITION_FILES = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
 PARTITION_SUFFIXES = (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX, SWAP_SUFFIX)
@@ -63,7 +60,7 @@ _MAX_NAME_LENGTH = 255
 
 @lru_cache(maxsize=16)
 def offset_name(offset: int, suffix: str) -> str:
-    """`00000000000000000042.log`.
+    """Return a name such as `00000000000000000042.log`.
 
     The names of first segments are shared: in a directory of ten thousand young logs that is 2 MB.
     """
@@ -71,9 +68,9 @@ def offset_name(offset: int, suffix: str) -> str:
 
 
 def is_left_over(name: str) -> bool:
-    """Whether a file in a partition's directory is one of a log's that was removed, or was never written to its end.
+    """Return whether a file in a partition's directory was left over by a removed log or an incomplete write.
 
-    A stranger's `.tmp` or `.deleted` is not ours to remove.
+    A foreign `.tmp` or `.deleted` file must not be removed.
     """
     for mark in (DELETED_SUFFIX, TEMPORARY_SUFFIX):
         if name.endswith(mark):
@@ -84,7 +81,7 @@ def is_left_over(name: str) -> bool:
 
 
 def parse_offset(name: str, suffix: str) -> int | None:
-    """The offset in a name like `00000000000000000042.log`; None when it is not one with this suffix."""
+    """Return the offset in a name like `00000000000000000042.log`; None for other names and suffixes."""
     if not name.endswith(suffix):
         return None
     digits = name[: -len(suffix)]
@@ -98,7 +95,7 @@ def partition_dir(topic: str, partition: int) -> str:
 
 
 def parse_partition_dir(name: str) -> tuple[str, int] | None:
-    """(topic, partition) of a partition directory's name; None for any other name."""
+    """Return (topic, partition) of a partition directory's name; None for any other name."""
     topic, dash, digits = name.rpartition("-")
     if not dash or not topic or not digits.isascii() or not digits.isdigit() or len(digits) > 10:
         return None
@@ -108,33 +105,33 @@ def parse_partition_dir(name: str) -> tuple[str, int] | None:
 
 
 def parse_stray_dir(name: str) -> str | None:
-    """The name that a directory had before it was set aside, as far as it fits; None for any other name."""
+    """Return the original name of a stray directory, as far as it fits; None for any other name."""
     match = _STRAY.fullmatch(name)
     return match[1] if match is not None and parse_partition_dir(match[1]) is not None else None
 
 
 def future_partition_dir(topic: str, partition: int, unique: bytes) -> str:
-    """`topic-0.<32 hex digits>-future`: of a log that is on its way to its data directory. It may be too long."""
+    """Return `topic-0.<32 hex digits>-future`, for a copy in its new data directory. It may be too long."""
     return f"{topic}-{partition}.{unique.hex()}{FUTURE_DIR_SUFFIX}"
 
 
 def has_future_dir(topic: str, partition: int) -> bool:
-    """Whether the name of such a directory fits a file system's limit."""
+    """Return whether the name of such a directory fits a file system's limit."""
     return len(future_partition_dir(topic, partition, bytes(16))) <= _MAX_NAME_LENGTH
 
 
 def parse_future_dir(name: str) -> tuple[str, int] | None:
-    """(topic, partition) of a log that is on its way to its data directory; None for any other name."""
+    """Return (topic, partition) of a copy in its new data directory; None for any other name."""
     match = _FUTURE.fullmatch(name)
     return None if match is None else parse_partition_dir(match[1])
 
 
 def is_cut_short(name: str) -> bool:
-    """Whether the topic in the name of a retired directory may be longer than what is left of it there."""
+    """Return whether the name of a retired directory may contain a shortened topic."""
     return len(name) >= _MAX_NAME_LENGTH
 
 
 def retired_partition_dir(topic: str, partition: int, unique: bytes, suffix: str) -> str:
-    """`topic-0.<32 hex digits>-delete` or `-stray`; a long topic name is cut so that it fits a file system's limit."""
+    """Return `topic-0.<32 hex digits>-delete` or `-stray`; a long topic name is cut to the file system's limit."""
     tail = f"-{partition}.{unique.hex()}{suffix}"
     return topic[: _MAX_NAME_LENGTH - len(tail)] + tail

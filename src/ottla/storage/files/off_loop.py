@@ -1,12 +1,13 @@
-"""What a call on the loop leaves to the pool: reads of cold pages, and batches that must be decompressed.
+"""Blocking work of a call on the loop, moved to the pool: reads of cold pages, and decompression of batches.
 
-A call that is given `Known` never blocks. Where it would, it raises `WouldBlock`; the caller has that done by
-`run_off_loop`, parks its request meanwhile, and makes the same call again, which now finds the outcome. Nothing is kept
-of the interrupted call, so whatever changed in between (a truncation, a deleted topic) is seen by the next one.
+A call that is given `Known` never blocks. Instead it raises `WouldBlock`. The caller runs that work by `run_off_loop`,
+parks its request meanwhile, and repeats the call, which now finds the outcome. No state of the interrupted call
+remains, so the repeated call sees every change in between (a truncation, a deleted topic).
 
-Invariant: each repetition knows at least one thing more, so a call ends after as many rounds as it has things to ask.
+Invariant: each repetition knows at least one more outcome, so the number of repetitions is bounded by the outcomes that
+the call needs.
 
-Left out: opening files and reading directory entries, which can't be tried without blocking.
+Opening files and reading directory entries cannot be tried without blocking, and stay on the loop.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from ottla.record.compression import DEFAULT_MAX_BYTES
 T = TypeVar("T")
 
 Known = dict[Hashable, Any]
-"""Outcomes of what was done off the loop for one request: a result, or the exception instead."""
+"""Outcomes of off-loop work for one request: a result or an exception."""
 
 
 BYTES_PER_TURN = 4 * 1024 * 1024
-"""What a batch may decompress to in one turn of the pool's computing share; for more there are long turns."""
+"""Decompressed bytes that fit into one turn of the pool's computing share; more need long turns."""
 
 
 class DecompressionSliceExceeded(Exception):
-    """A batch decompresses to more than a turn has; nothing was done with it."""
+    """A batch decompresses to more than a turn permits; no work was done."""
 
 
 class Pin(Protocol):
@@ -39,7 +40,7 @@ class Pin(Protocol):
 
 
 class WouldBlock(Exception):
-    """`work` has to run in the pool before the call can be made again."""
+    """`work` has to run in the pool before the call can be repeated."""
 
     def __init__(
         self,
@@ -50,8 +51,10 @@ class WouldBlock(Exception):
         computes: bool = False,
         long: bool = False,
     ) -> None:
-        """`pin` is given back once `work` is done. `computes`: it needs a processor rather than the disk, and more of
-        it than a turn has where it is `long`."""
+        """`pin` is released once `work` is done.
+
+        `computes`: it needs CPU rather than the disk, and more than one turn of it if it is `long`.
+        """
         super().__init__("this call would block the loop")
         self.key = key
         self.pin = pin
@@ -60,7 +63,7 @@ class WouldBlock(Exception):
         self._work = work
 
     def attempt(self) -> object:
-        """In the pool: the result, or the exception that came instead."""
+        """Run in the pool: returns the result or the exception."""
         try:
             return self._work()
         except Exception as error:
@@ -69,7 +72,7 @@ class WouldBlock(Exception):
 
 def known_result(known: Known | None, key: Hashable, work: Callable[[int], T]) -> T:
     """The result of `work(max_bytes)`, which decompresses to that many bytes: computed here without `known`, else
-    looked up there. Raises OffLoop, twice where a turn is too short for it, and what `work` raises."""
+    looked up there. Raises WouldBlock, twice where a turn is too short for it, and what `work` raises."""
     if known is None:
         return work(DEFAULT_MAX_BYTES)
     if key not in known:
@@ -93,7 +96,7 @@ def _in_a_turn(work: Callable[[int], T]) -> T:
 
 
 def run_off_loop(needed: Sequence[WouldBlock], known: Known, pool: BlockingPool, then: Callable[[], None]) -> None:
-    """Do everything `needed` in one job of the pool, note the outcomes in `known`, and call `then()` on the loop."""
+    """Run all `needed` work in one pool job, store the outcomes in `known`, and call `then()` on the loop."""
 
     def done(outcomes: list[object] | None, error: BaseException | None) -> None:
         for number, one in enumerate(needed):

@@ -1,11 +1,11 @@
-"""The offset checkpoints of one data directory: what they contain, and writing them on the loop or in the pool.
+"""Offset checkpoints of one data directory: their content, and writing them on the loop or in the pool.
 
 Invariants:
-- Content that is older than that of the file is not written: contents are numbered on the loop when they are made.
-- What a file may say of a partition is known at any time, so that a new log takes nothing over from one of the same
-  name that was deleted: a start would drop the records of a log that ends before its start offset.
+- Content older than that of the file is not written: contents are numbered on the loop when they are created.
+- The possible content of the file for a partition is known at any time, so that a new log inherits nothing from a
+  deleted one with the same name: a start would drop the records of a log that ends before its start offset.
 
-Left out: what goes into which file and when (`log_directory`), `cleaner-offset-checkpoint` (`cleaner.checkpoint`).
+The schedule of the files is in `log_directory`; `cleaner-offset-checkpoint` is in `cleaner_checkpoint`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOT_NAMED = -1
 
 
 class OffsetContent(NamedTuple):
-    """A content of the file `name`, and its place among others."""
+    """Content of the file `name`, and its sequence number."""
 
     name: str
     offsets: dict[TopicPartition, int]
@@ -32,7 +32,7 @@ class OffsetContent(NamedTuple):
 
 
 class OffsetFiles:
-    """See the module. Owned by the loop; `write` may run in the pool, too."""
+    """Offset checkpoints of one data directory. Owned by the loop; `write` may run in the pool, too."""
 
     __slots__ = ("_contents", "_disk", "_foreign", "_latest", "_locks", "_number", "_path", "_written_numbers")
 
@@ -41,40 +41,40 @@ class OffsetFiles:
         self._disk = disk
         self._path = path
         self._contents: dict[str, dict[TopicPartition, int]] = {}
-        """By file; one that is being written, could not be written or is damaged has none."""
+        """By file; none for a file that is being written, failed or is damaged."""
         self._foreign: set[str] = set()
-        """Files that an earlier process wrote, maybe without a checksum."""
+        """Files of an earlier process, possibly without a checksum."""
         self._latest: dict[str, dict[TopicPartition, int]] = {}
-        """The newest content of each file, written or not."""
+        """Newest content of each file, written or not."""
         self._number = 0
         self._written_numbers = dict.fromkeys(OFFSET_CHECKPOINTS, 0)
         self._locks = {name: threading.Lock() for name in OFFSET_CHECKPOINTS}
 
     def read(self, name: str) -> dict[TopicPartition, int]:
-        """The offsets in a file, empty without it; at a start. Raises CheckpointCorruption, OSError."""
+        """Read the offsets in a file, empty without it; at a start. Raises CheckpointCorruption, OSError."""
         offsets = read_offsets(self._disk, f"{self._path}/{name}")
         self._contents[name] = offsets
         self._foreign.add(name)
         return offsets
 
     def content(self, name: str, offsets: dict[TopicPartition, int]) -> OffsetContent:
-        """`offsets` as the newest content of a file, to be written."""
+        """Return `offsets` as the newest content of a file, to be written."""
         self._number += 1
         self._latest[name] = offsets
         return OffsetContent(name, offsets, self._number)
 
     def is_written(self, content: OffsetContent) -> bool:
-        """Whether this process has written these offsets last."""
+        """Return whether this process last wrote these offsets."""
         return content.name not in self._foreign and self._contents.get(content.name) == content.offsets
 
     def written(self, name: str, partition: TopicPartition) -> int:
-        """The offset that a file has for a partition; NOT_NAMED also where that is not known."""
+        """Return the offset of a partition in a file; NOT_NAMED if it has none or it is unknown."""
         return self._contents.get(name, {}).get(partition, NOT_NAMED)
 
     def highest(self, name: str, partition: TopicPartition) -> int:
-        """The highest offset that a file may have for a partition, now or once all contents are written.
+        """Return the highest offset that a file may have for a partition, now or once all contents are written.
 
-        NOT_NAMED where it does not name the partition.
+        NOT_NAMED if it has no entry.
         """
         known = self._contents.get(name)
         if known is None:
@@ -82,7 +82,7 @@ class OffsetFiles:
         return max(known.get(partition, NOT_NAMED), self._latest.get(name, known).get(partition, NOT_NAMED))
 
     def write(self, content: OffsetContent) -> bool:
-        """Make a content durable; blocks. False when the file has a newer one. Raises OSError."""
+        """Write a content durably; blocks. Returns False if the file has a newer one. Raises OSError."""
         name, offsets, number = content
         with self._locks[name]:
             if number <= self._written_numbers[name]:

@@ -1,10 +1,9 @@
-"""The aborted transactions of a log: which of them a reader under read_committed must be told, and making what says so
-anew.
+"""Aborted transactions of a log: those that a read_committed reader needs, and rebuilding of their indexes.
 
-A `.txnindex` that was lost or damaged is made again from the log, which has every marker. What transactions the markers
-end is known from a producer snapshot at or before the segment and the batches from there on.
+A lost or damaged `.txnindex` is rebuilt from the log, which contains every marker. The transactions that the markers
+end are known from a producer snapshot at or before the segment and the batches after it.
 
-Left out: the file of one segment (`transaction_index`), what readers do with the list (`record.transactions`).
+The file of one segment is in `transaction_index`, filtering by readers in `record.transactions`.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from ottla.storage.segment.segment import Segment
 logger = logging.getLogger(__name__)
 
 ListedTransactions = Sequence[tuple[int, int]]
-"""(producer id, first offset) of each, as a Fetch response lists them."""
+"""(producer id, first offset) of each, as in a Fetch response."""
 
 
 class AbortedTransactions:
-    """Those of one log."""
+    """Aborted transactions of one log."""
 
     __slots__ = ("_folder", "_health", "_offsets", "_producers", "_segments")
 
@@ -49,15 +48,15 @@ class AbortedTransactions:
         self._health = health
 
     def counts(self) -> Iterator[tuple[int, int]]:
-        """(base offset, how many its index holds) of the segments that have an index."""
+        """Return (base offset, number of entries) of the segments with an index."""
         for segment in self._segments.in_order:
             if segment.transaction_index is not None:
                 yield segment.base_offset, segment.transaction_index.entry_count
 
     def within(self, offset: int, found: ReadResult, max_offset: int, known: Known | None = None) -> ListedTransactions:
-        """Those that reach into what a read from `offset` on, below `max_offset`, has found, and maybe a few behind it.
+        """Return those that overlap a read from `offset` on, below `max_offset`, and maybe a few behind it.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR, and, when given what is `known`, `WouldBlock` instead of blocking.
+        Raises KafkaError KAFKA_STORAGE_ERROR, and, with `known`, `WouldBlock` instead of blocking.
         """
         if found.records is None or not self._segments.with_aborted:
             return ()
@@ -87,7 +86,7 @@ class AbortedTransactions:
             try:
                 complete = index.collect(offset, upper, listed)
             except (IndexCorruption, FileNotFoundError) as error:
-                logger.warning("%s; the index is made anew", error, extra=RATE_LIMITED)
+                logger.warning("%s; rebuilding the index", error, extra=RATE_LIMITED)
                 del listed[count:]
                 self.rebuild((segment,))
                 index = segment.transaction_index
@@ -97,7 +96,7 @@ class AbortedTransactions:
         return listed
 
     def rebuild(self, segments: Sequence[Segment]) -> None:
-        """Make the indexes of these segments anew. Rare, and done in one go: it blocks also where the caller must not.
+        """Rebuild the indexes of these segments. Rare, and done in one step: it blocks even if the caller must not.
 
         Raises OSError.
         """
@@ -114,9 +113,9 @@ class AbortedTransactions:
 def rebuild_aborted(
     folder: Folder, segments: Sequence[Segment], damaged: Iterable[Segment], snapshots: Iterable[int]
 ) -> None:
-    """Make the transaction indexes of `damaged` anew, which are some of `segments`, all of a log in their order.
+    """Rebuild the transaction indexes of `damaged`, a part of `segments`, which are all of a log in order.
 
-    `snapshots` are the offsets of the producer snapshots that may be there. Raises OSError.
+    `snapshots` are the offsets of the producer snapshots that may exist. Raises OSError.
     """
     wanted = sorted(damaged, key=lambda segment: segment.base_offset)
     if not wanted:
@@ -133,5 +132,5 @@ def rebuild_aborted(
         end = segments[number + 1].base_offset if number + 1 < len(segments) else None
         replay_producers(state, segments, segment.base_offset)
         replay_producers(state, segments, end, aborted=segment.note_aborted)
-        segment.sync_aborted()  # which no later flush of a complete segment would do
+        segment.sync_aborted()  # no later flush of a complete segment would sync it
     folder.disk.fsync_dir(folder.path)

@@ -1,12 +1,16 @@
-"""What a topic's configuration demands of a client's batch beyond what every batch must be (`record.validate`).
+"""Checks of a client's batch against the topic's configuration, after those of every batch (`record.validate`).
 
-Runs once a batch, on the append path: keep it flat. The record walk covers uncompressed batches. Compressed ones are
-opened for topics that are compacted, have a codec of their own or bound a record's size, where the header has passed
-over the largest timestamp, and where it is out of range, so that the answer names the records (KIP-467):
-`needs_decompression` tells a caller beforehand, and `prepare_batch` does it off the loop.
+Runs once a batch, on the append path: it must stay flat. The record walk covers uncompressed batches. A compressed
+batch is decompressed in these cases:
 
-Left out: sequences of producers (`producer_state`), single timestamps where the header's are in range and nothing else
-asks for a look at the records, and what Apache Kafka checks inside compressed batches beyond that.
+- the topic is compacted, has its own codec or bounds the record size;
+- the header omits the largest timestamp;
+- the header is out of range, so that the response names the records (KIP-467).
+
+`needs_decompression` tests for them beforehand, and `prepare_batch` does the work off the loop.
+
+Sequence numbers of producers are in `producer_state`. Single timestamps are not checked if those of the header are in
+range and nothing else requires decompression; neither are Apache Kafka's further checks of compressed batches.
 """
 
 from __future__ import annotations
@@ -50,16 +54,16 @@ _ATTRIBUTES_LOW_BYTE = ATTRIBUTES_POSITION + 1
 _DEFAULT_AFTER_MAX_MS = LogConfig().message_timestamp_after_max_ms
 
 MAX_NAMED_RECORDS = 1000
-"""Records that one refusal names; what is said of them is longer than they may be themselves."""
+"""Maximum number of records in one rejection; their error messages are longer than the records may be."""
 
 MAX_BYTES_PER_REQUEST = 2 * DEFAULT_MAX_BYTES
-"""What the batches of one request may decompress to together. The first may always use its whole bound."""
+"""Decompressed bytes for all batches of one request. The first batch may always use its whole limit."""
 
 
 class DecompressionBudget:
-    """Bounds the work that one request can make by decompression, however many batches it carries, and that of a turn.
+    """Limit of the decompression work of one request, however many batches it has, and of one turn.
 
-    `turn_bytes` is what one batch may become in the turn that is under way.
+    `turn_bytes` is the limit of one batch in the current turn.
     """
 
     __slots__ = ("left", "turn_bytes")
@@ -69,11 +73,10 @@ class DecompressionBudget:
         self.turn_bytes = DEFAULT_MAX_BYTES
 
     def decompress(self, codec_id: int, stored: Buffer) -> memoryview:
-        """The bytes behind `stored`. Data that is refused costs all it might have become.
+        """Return the decompressed bytes of `stored`. Rejected data is charged with its maximum size.
 
-        Raises KafkaError as `compression.decompress`, and REQUEST_TIMED_OUT when the budget is what is too small: the
-        client tries again with the batches that are left. Raises `DecompressionSliceExceeded` when the turn is, at no
-        cost.
+        Raises KafkaError as `compression.decompress`, and REQUEST_TIMED_OUT if the budget is exhausted: the client
+        retries the remaining batches. Raises `DecompressionSliceExceeded` if the slice is too short, without a charge.
         """
         limit = min(self.left, self.turn_bytes, DEFAULT_MAX_BYTES)
         if limit > 0:
@@ -95,7 +98,7 @@ class DecompressionBudget:
 
 
 def timestamps_out_of_range(base_timestamp: int, max_timestamp: int, now_ms: int, config: LogConfig) -> bool:
-    """Whether a batch breaks the topic's bounds of CreateTime, as its header states them."""
+    """Return whether the header of a batch violates the topic's limits for CreateTime."""
     return max_timestamp - now_ms > config.message_timestamp_after_max_ms or (
         base_timestamp != NO_TIMESTAMP and now_ms - base_timestamp > config.message_timestamp_before_max_ms
     )
@@ -104,10 +107,10 @@ def timestamps_out_of_range(base_timestamp: int, max_timestamp: int, now_ms: int
 def check_records(
     buffer: Buffer, start: int, end: int, header: BatchHeader, now_ms: int, config: LogConfig, partition: str
 ) -> None:
-    """Walk the decompressed records at `buffer[start:end]`, and hold them to what their topic demands.
+    """Check the decompressed records at `buffer[start:end]` against the requirements of their topic.
 
-    Raises KafkaError INVALID_RECORD for the first that is malformed, and `RecordsRefused` with the reasons of those
-    that lack a key or have a timestamp out of range.
+    Raises KafkaError INVALID_RECORD for the first malformed record, and `RecordsRefused` with the reasons for records
+    without a key or with a timestamp out of range.
     """
     earliest, latest = -MAX_LONG, MAX_LONG
     if config.message_timestamp_type != LOG_APPEND_TIME:
@@ -145,8 +148,9 @@ def check_records(
 def refuse_timestamps(
     buffer: Buffer, start: int, end: int, header: BatchHeader, now_ms: int, config: LogConfig, partition: str
 ) -> NoReturn:
-    """Refuse a batch whose header is out of range: by its records, where they are at hand (`start` to `end`) and say so
-    too, else by the header. Raises KafkaError INVALID_TIMESTAMP, and as `check_records`."""
+    """Reject a batch with a header out of range: with the records from `start` to `end` if they show it, else with the
+    header. Raises KafkaError INVALID_TIMESTAMP, and the errors of `check_records`.
+    """
     if start < end:
         check_records(buffer, start, end, header, now_ms, config, partition)
     raise KafkaError(
@@ -159,8 +163,9 @@ def refuse_timestamps(
 
 
 def has_doubtful_timestamps(buffer: bytearray, start: int, clock: Clock) -> bool:
-    """Whether the batch at `start` is compressed, and its header has passed over the largest timestamp of its records
-    or names one that topics with default settings refuse: then `needs_decompression` knows."""
+    """Return whether the batch at `start` is compressed and its header omits the largest timestamp of its records, or
+    names one that topics with default settings reject: then `needs_decompression` decides.
+    """
     if not buffer[start + _ATTRIBUTES_LOW_BYTE] & COMPRESSION_MASK:
         return False
     base_timestamp, max_timestamp = _TIMESTAMPS.unpack_from(buffer, start + BASE_TIMESTAMP_POSITION)
@@ -171,7 +176,7 @@ def has_doubtful_timestamps(buffer: bytearray, start: int, clock: Clock) -> bool
 
 
 def narrows_timestamps(config: LogConfig) -> bool:
-    """Whether a topic refuses timestamps that `has_doubtful_timestamps` does not find."""
+    """Return whether a topic rejects timestamps that `has_doubtful_timestamps` does not detect."""
     return (
         config.message_timestamp_before_max_ms < MAX_LONG
         or config.message_timestamp_after_max_ms < _DEFAULT_AFTER_MAX_MS
@@ -179,12 +184,12 @@ def narrows_timestamps(config: LogConfig) -> bool:
 
 
 def narrows_record_size(config: LogConfig) -> bool:
-    """Whether a topic refuses records behind compression that the bound of a decompressed batch lets pass."""
+    """Return whether a topic rejects compressed records that the limit of a decompressed batch permits."""
     return config.max_decompressed_message_bytes < DEFAULT_MAX_BYTES
 
 
 def inspects(config: LogConfig) -> bool:
-    """Whether a topic's settings ask for a look at batches whose header raises no doubt."""
+    """Return whether a topic's settings require a check of batches with a valid header."""
     return (
         config.compacted
         or config.compression_type != PRODUCER_CODEC
@@ -194,8 +199,7 @@ def inspects(config: LogConfig) -> bool:
 
 
 def needs_decompression(buffer: bytearray, start: int, now_ms: int, config: LogConfig) -> bool:
-    """Whether appending the batch at `start`, or naming what is wrong with it, decompresses or compresses, which costs
-    the loop time."""
+    """Return whether appending or rejecting the batch at `start` decompresses or compresses, which costs loop time."""
     codec = buffer[start + _ATTRIBUTES_LOW_BYTE] & COMPRESSION_MASK
     if needs_recompression(codec, config):
         return True
@@ -222,10 +226,10 @@ def prepare_batch(
     partition: str,
     budget: DecompressionBudget,
 ) -> bytearray:
-    """What of an append costs time in proportion to decompressed bytes, for a pool thread: touches its arguments only.
+    """Do the part of an append that decompresses, for a pool thread: touches its arguments only.
 
-    `partition` (topic-index) and `now_ms` are for what is said of refused records. Returns the batch as it is to be
-    appended, with `prepared=True`. Raises as `Log.append_as_leader` and `DecompressionBudget.decompress`.
+    `partition` (topic-index) and `now_ms` are for error messages of rejected records. Returns the batch to append, with
+    `prepared=True`. Raises as `Log.append_as_leader` and `DecompressionBudget.decompress`.
     """
     if end - start > config.max_message_bytes:
         return buffer[start:end]
@@ -248,7 +252,7 @@ def prepare_batch(
             if recompressed:
                 batch = _with_codec(header, body, config)
                 if len(batch) > config.max_message_bytes:
-                    # Told here already, since what is kept until the append must not be more than what was sent.
+                    # Checked here already: bytes stored until the append must not be more than the client sent.
                     raise KafkaError(
                         ErrorCode.MESSAGE_TOO_LARGE,
                         f"a batch of {len(batch)} bytes after recompression is larger than max.message.bytes, "
@@ -270,7 +274,7 @@ def _check_record_sizes(body: memoryview, count: int, max_bytes: int) -> None:
 
 
 def needs_recompression(attributes: int, config: LogConfig) -> bool:
-    """Whether the topic's `compression.type` is not what the batch has."""
+    """Return whether the topic's `compression.type` differs from the codec of the batch."""
     wanted = config.compression_type
     return wanted != PRODUCER_CODEC and CODEC_IDS[_codec_name(wanted)] != attributes & COMPRESSION_MASK
 
@@ -280,9 +284,9 @@ def _codec_name(compression_type: str) -> str:
 
 
 def _with_codec(header: BatchHeader, body: memoryview, config: LogConfig) -> bytearray:
-    """A batch of the decompressed `body` with the topic's codec; everything else of it stays.
+    """Return a batch of the decompressed `body` with the topic's codec; all other fields stay.
 
-    The records are bytes that mean the same under every codec: no object is made for one.
+    The bytes of records are the same under every codec: no record objects are created.
     """
     codec_id = CODEC_IDS[_codec_name(config.compression_type)]
     payload = compress(codec_id, body, _level(codec_id, config))
@@ -297,7 +301,7 @@ def _with_codec(header: BatchHeader, body: memoryview, config: LogConfig) -> byt
 
 
 def _level(codec_id: int, config: LogConfig) -> int | None:
-    """The level that the topic asks for; None is the codec's default."""
+    """Return the level that the topic sets; None for the codec's default."""
     if codec_id == GZIP:
         return None if config.compression_gzip_level == -1 else config.compression_gzip_level
     return {LZ4: config.compression_lz4_level, ZSTD: config.compression_zstd_level}.get(codec_id)

@@ -1,9 +1,9 @@
-"""Taking segments out of a log, with all that belongs to them.
+"""Removal of segments from a log, with all their files.
 
-Invariant: a segment leaves the set before its files change, so nobody finds a place in one that is going; regions that
-are held keep their bytes. Files are renamed first and removed later.
+Invariant: a segment leaves the set before its files change, so no lookup finds a position in a removed one; pinned
+regions still have their bytes. Files are renamed first and removed later.
 
-Left out: which segments go (`retention`, `truncation`).
+The selection of segments is in `retention` and `truncation`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def delete_segments(
     flush: LogFlush,
     events: LogEvents,
 ) -> None:
-    """Take `gone` out of the log; their files get the suffix `.deleted` and go after `delay_ms`. Raises OSError."""
+    """Remove `gone` from the log; the files are renamed now and removed after `delay_ms`. Raises OSError."""
     segments.replace(gone, ())
     paths = []
     for segment in gone:

@@ -1,13 +1,13 @@
-"""Leader epochs that the batches of a log have and `leader-epoch-checkpoint` lacks.
+"""Repair of `leader-epoch-checkpoint`: entries for leader epochs of batches that the file lacks.
 
-Followers are truncated by these entries, so a leader whose file lacks one makes them cut records that both have. Leader
-epochs never fall within a log: all batches of an entry are of its epoch if the last one is, and where an epoch begins
-is found by a binary search. So a log of any size is checked with a few reads for each entry.
+Followers truncate by these entries, so a missing entry at the leader makes them truncate records that both have. Leader
+epochs never decrease within a log: all batches of an entry have its epoch if the last one has, and a binary search
+finds where an epoch begins. So a log of any size is checked with a few reads for each entry.
 
-A single batch against an entry may be one whose epoch was damaged, since no CRC covers it. An entry is added for two
-batches, or for one whose epoch a second replica has at the same offset.
+A single batch that contradicts an entry may have a damaged epoch, which no CRC covers. An entry is added for two
+batches, or for one with an epoch that a second replica has at the same offset.
 
-Left out: entries for batches that do not exist, which starts drop (`loader`); damage (`segment_scrub`, `uncovered`).
+Starts drop entries without batches (`loader`); damage is in `segment_scrub` and `header_repair`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EpochEntry = tuple[int, int]
 
 
 class BatchEpoch(NamedTuple):
-    """The leader epoch of a batch, and its offsets."""
+    """Leader epoch of a batch, and its offsets."""
 
     leader_epoch: int
     base_offset: int
@@ -43,9 +43,9 @@ class BatchEpoch(NamedTuple):
 
 
 def epoch_at(segments: LogSegments, offset: int) -> BatchEpoch | None:
-    """Of the batch with `offset`, or the next one; None where there is none, or one of an old format.
+    """Return the batch with `offset`, or the next one; None without one, or for an old format.
 
-    Raises OSError and KafkaError where the segment can't be read.
+    Raises OSError and KafkaError if the segment is unreadable.
     """
     for segment in segments.holding(offset):
         outline = segment.find_offset(offset)
@@ -69,7 +69,7 @@ def add_missing_entries(
     offsets: range,
     confirmed_epoch: int = UNDEFINED_EPOCH,
 ) -> bool:
-    """Add what `missing_entries` finds to `epochs`, and log it; `path` is that of the file. True when there was any.
+    """Add the result of `missing_entries` to `epochs`, and log it; `path` is that of the file. Returns whether any was.
 
     Raises as `epoch_at`.
     """
@@ -85,9 +85,9 @@ def add_missing_entries(
 def missing_entries(
     segments: LogSegments, entries: Sequence[EpochEntry], offsets: range, confirmed_epoch: int = UNDEFINED_EPOCH
 ) -> list[EpochEntry]:
-    """The entries to add to `entries`, which rise, for the batches of a log with `offsets`.
+    """Return the entries to add to `entries`, which rise, for the batches of a log with `offsets`.
 
-    `confirmed_epoch` is one that another replica has.
+    `confirmed_epoch` is an epoch that another replica has.
 
     Raises as `epoch_at`.
     """
@@ -108,7 +108,7 @@ def missing_entries(
 def _later_epochs(
     segments: LogSegments, leader_epoch: int, start: int, end: int, following: int | None
 ) -> Iterator[tuple[BatchEpoch, BatchEpoch]]:
-    """First and last batch of each epoch in [start, end) that is later than that of the entry, the latest first."""
+    """Iterate over first and last batch of each epoch in [start, end) later than the entry's, the latest first."""
     while end > start:
         last = epoch_at(segments, end - 1)
         if last is None or last.base_offset >= end or last.leader_epoch <= leader_epoch:
@@ -117,13 +117,13 @@ def _later_epochs(
             return  # damage
         first = _first_of(segments, last, start)
         if first is None or first.leader_epoch != last.leader_epoch:
-            return  # epochs that fall are damage
+            return  # decreasing epochs are damage
         yield first, last
         end, following = first.base_offset, first.leader_epoch
 
 
 def _first_of(segments: LogSegments, last: BatchEpoch, start: int) -> BatchEpoch | None:
-    """The first batch from `start` on with the epoch of `last`, or a later one."""
+    """Return the first batch from `start` on with the epoch of `last`, or a later one."""
     low, high = start, last.base_offset
     while low < high:
         middle = (low + high) // 2

@@ -1,17 +1,17 @@
-"""Making a log durable: what has to be synced before its offsets may move, and waiting for it together.
+"""Flushing of a log: the syncs that must precede its durable offsets, and group commit of waiting requests.
 
-A `FlushTask` is made on the loop, its `run` blocks and belongs in a pool, its `finish` runs on the loop again.
-`LogFlush` knows what of one log is not durable yet, and makes the tasks. `Flusher` is the group commit: requests that
-come while a flush runs share the next one.
+A `FlushTask` is created on the loop, its `run` blocks and belongs in a pool, its `finish` runs on the loop again.
+`LogFlush` tracks the volatile part of one log, and creates the tasks. `Flusher` is the group commit: requests that
+arrive during a flush share the next one.
 
 Invariants:
-- The flushed offset moves only after the data before it is durable, and all names in the directory: then a start finds
-  it. The recovery point, from which a start reads the log, moves only after indexes of segments that are complete and
-  leader epochs are durable too. A full disk may refuse those: then it stays, and another flush tries again.
+- The flushed offset advances only after the data below it and all names in the directory are durable: then a start
+  finds the data. The recovery point, from which a start scans the log, advances only after indexes of complete segments
+  and leader epochs are durable too. A full disk may prevent that: then it stays, and another flush retries.
 - One flush of a log runs at a time, so offsets become durable in order.
-- A failed sync is final: the kernel may have dropped the pages, so the log takes no more appends.
+- A failed sync is final: the kernel may have dropped the pages, so the log accepts no more appends.
 
-Left out: deciding when to flush (`flush.messages`: append result; `flush.ms` and rolls: log manager).
+Flushes are triggered elsewhere (`flush.messages`: append result; `flush.ms` and rolls: log manager).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FlushDone = Callable[[BaseException | None], None]
 
 
 class FlushTask:
-    """Everything one flush syncs; holds a pin on each file."""
+    """Files that one flush syncs; pins each of them."""
 
     __slots__ = (
         "_closing",
@@ -68,12 +68,12 @@ class FlushTask:
         folder: str | None,
         holder: str | None,
     ) -> None:
-        """A flush up to `end_offset`, the log end; `segments` are all that reach beyond the recovery point.
+        """Create a flush up to `end_offset`, the log end; `segments` are all that reach beyond the recovery point.
 
-        `data`: they hold records that are not durable. `closing`: the indexes of the last one count too, and a full
-        disk is a failure. `loose_paths` are files written without a descriptor that is kept; `folder` is synced when
-        given. `epochs_file` is written, as (path, content), into that folder; `holder` is the directory that got its
-        name, synced when given. `finished` hears of the outcome. Raises OSError.
+        `data`: they contain volatile records. `closing`: the indexes of the last one count too, and a full disk is a
+        failure. `loose_paths` are files written without an open descriptor; `folder` is synced if given. `epochs_file`
+        is written, as (path, content), into that folder; `holder` is the directory with its name, synced if given.
+        `finished` is called with the outcome. Raises OSError.
         """
         self._disk = disk
         self._finished = finished
@@ -87,7 +87,7 @@ class FlushTask:
         self._holder = holder
         self.end_offset = end_offset
         self.refused: OSError | None = None
-        """What a full disk said to that which only the recovery point needs."""
+        """Error of a full disk that only prevents a new recovery point."""
         try:
             self._take_files(segments, data=data)
         except OSError:
@@ -116,7 +116,7 @@ class FlushTask:
             self._pinned.append(descriptor)
 
     def _refuse(self, error: OSError) -> None:
-        """Go on without, where only the recovery point needs it and the disk is only full."""
+        """Continue if only the recovery point is affected and the disk is only full."""
         if self._closing or error.errno not in TRANSIENT_ERRORS:
             raise error
         self.refused = error
@@ -128,7 +128,7 @@ class FlushTask:
         for path in self._loose_paths:
             try:
                 loose = self._disk.open(path, read_only=True)
-            except FileNotFoundError:  # deleted since, with the segment it belonged to
+            except FileNotFoundError:  # deleted since, with its segment
                 continue
             try:
                 loose.fsync()
@@ -140,7 +140,7 @@ class FlushTask:
             self._disk.fsync_dir(self._holder)
 
     def _write_epochs(self) -> bool:
-        """Whether the file of leader epochs was written, and the folder synced with it. Raises OSError."""
+        """Write the file of leader epochs and sync the folder with it; returns whether. Raises OSError."""
         if self._epochs_lock is None:
             return False
         with self._epochs_lock:
@@ -154,7 +154,7 @@ class FlushTask:
             return True
 
     def replace_epochs(self, path: str, data: bytes) -> None:
-        """Write newer leader epochs in place of those of this flush; waits for a write under way. Raises OSError."""
+        """Write newer leader epochs instead of those of this flush; waits for a running write. Raises OSError."""
         if self._epochs_lock is None:
             self._disk.write_atomic(path, data)
             return
@@ -163,7 +163,7 @@ class FlushTask:
             self._epochs_file = None
 
     def finish(self, error: BaseException | None) -> None:
-        """Take note of the outcome, on the loop; called exactly once."""
+        """Apply the outcome, on the loop; called exactly once."""
         self._unpin()
         self._finished(self, error)
 
@@ -177,7 +177,7 @@ FlushFinished = Callable[[FlushTask, BaseException | None], None]
 
 
 class LogFlush:
-    """What of one log is not durable yet, and making it so."""
+    """Volatile part of one log, and its flushes."""
 
     __slots__ = (
         "_clock",
@@ -214,18 +214,18 @@ class LogFlush:
         self._folder = folder
         self._clock = clock
         self._health = health
-        self._task: FlushTask | None = None  # under way
+        self._task: FlushTask | None = None  # the running one
         self._flusher: Flusher | None = None
         self._folder_changed = False
         self._unsynced_paths: tuple[str, ...] = ()
         self.appended_count = 0
-        """Records since the last flush began."""
+        """Number of records since the last flush began."""
         self.changed = offsets.recovery_point < offsets.log_end_offset or snapshot_is_due(
             producers, offsets.log_end_offset
         )
-        """A clean stop has to flush the log."""
+        """Whether a clean stop must flush the log."""
         self.directory_is_new = False
-        """Set by who made it: the first flush then makes its name durable too."""
+        """Set by the creator of the directory: the first flush then makes its name durable too."""
         self.last_flush_ms = clock.time_ms()
 
     @property
@@ -233,18 +233,18 @@ class LogFlush:
         return self._task is not None
 
     def names_changed(self, *written: str) -> None:
-        """Names in the log's directory changed; files were `written` there that nobody has synced."""
+        """Record changed names in the log's directory, and unsynced `written` files in it."""
         self._folder_changed = True
         self._unsynced_paths += written
 
     def write_snapshot(self) -> None:
-        """Write the producers as of the log end, where that says anything new. Raises OSError."""
+        """Write a snapshot of the producers at the log end, if they changed. Raises OSError."""
         path = write_producers(self._producers, self._folder, self._offsets.log_end_offset)
         if path is not None:
             self.names_changed(path)
 
     def write_epochs(self, entries: Sequence[tuple[int, int]]) -> None:
-        """Replace the file of leader epochs now; a flush that is under way leaves it so. Raises OSError."""
+        """Replace the file of leader epochs now; a running flush does not overwrite it. Raises OSError."""
         path, data = self._folder.join(LEADER_EPOCH_CHECKPOINT), format_epochs(entries)
         if self._task is None:
             self._folder.disk.write_atomic(path, data)
@@ -252,18 +252,18 @@ class LogFlush:
             self._task.replace_epochs(path, data)
 
     def log_was_cut(self, offset: int) -> None:
-        """The log was cut at `offset`: what is appended from there on, a flush that is under way does not cover."""
+        """Record a truncation at `offset`: a running flush does not cover later appends from there on."""
         if self._task is not None:
             self._task.end_offset = min(self._task.end_offset, offset)
         self.changed = self._folder_changed = True
 
     def prepare(self, *, closing: bool = False) -> FlushTask | None:
-        """What makes everything up to the log end durable; None when it is. Its `run` blocks, `finish` must follow.
+        """Return the flush of everything up to the log end, or None. Its `run` blocks, `finish` must follow.
 
-        `closing` makes the log ready for the start after a clean stop, which trusts the indexes of the active segment
-        too and finds the producers in a snapshot.
+        `closing` prepares the log for the start after a clean stop, which trusts the indexes of the active segment too
+        and reads the producers from a snapshot.
 
-        Raises OSError, and InvariantError while another flush of this log is under way.
+        Raises OSError, and InvariantError while another flush of this log runs.
         """
         if self._task is not None:
             raise InvariantError(f"two flushes of {self._health.name} at once")
@@ -281,7 +281,7 @@ class LogFlush:
             return None
         elif not self._producers.snapshot_offsets and len(self._segments) > 1:
             refused = self._write_lost_snapshot()
-        # No start rebuilds indexes of complete segments before it; one that ends there may have become so since.
+        # No start rebuilds indexes of complete segments before it; a segment that ends there may be complete by now.
         segments = self._segments.holding(offsets.recovery_point - 1)
         task = FlushTask(
             folder.disk,
@@ -295,7 +295,7 @@ class LogFlush:
             else None,
             loose_paths=self._unsynced_paths,
             folder=folder.path if self._folder_changed else None,
-            # A clean stop ends with a marker in that directory, whose names it makes durable all at once.
+            # A clean stop ends with a marker in that directory, and its sync makes all names durable at once.
             holder=posixpath.dirname(folder.path) if self.directory_is_new and not closing else None,
         )
         task.refused = task.refused or refused
@@ -312,8 +312,9 @@ class LogFlush:
         return task
 
     def _write_lost_snapshot(self) -> OSError | None:
-        """Write the producers where no snapshot is left: a start reads the log from the last roll before the recovery
-        point only, unless it finds one. What a full disk said to that. Raises OSError."""
+        """Write the producers if no snapshot is left: without one a start scans the log only from the last roll before
+        the recovery point. Returns the error of a full disk. Raises OSError.
+        """
         try:
             self.write_snapshot()
         except OSError as error:
@@ -341,7 +342,7 @@ class LogFlush:
             health.events.flush_needed(health.partition)
 
     def run(self, *, closing: bool = False) -> None:
-        """Make everything durable, blocking. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Flush everything, blocking. Raises KafkaError KAFKA_STORAGE_ERROR."""
         try:
             task = self.prepare(closing=closing)
         except OSError as error:
@@ -358,15 +359,15 @@ class LogFlush:
         task.finish(None)
 
     def request(self, pool: BlockingPool, done: FlushDone) -> None:
-        """Call `done(None)` once everything appended so far is durable; requests of the meantime share one sync."""
+        """Call `done(None)` once everything appended so far is durable; concurrent requests share one sync."""
         if self._flusher is None:
             self._flusher = Flusher(self, self._offsets)
         self._flusher.request(pool, self._offsets.log_end_offset, done)
 
     def request_closing(self, pool: BlockingPool, done: FlushDone) -> None:
-        """Do in the pool what closing the log would do on the loop, then `done(error)`.
+        """Do the work of closing the log in the pool instead of on the loop, then call `done(error)`.
 
-        No other flush may be under way. A failure leaves the log marked as failed or `close` to meet it again.
+        No other flush may run. After a failure the log is marked as failed, or `close` meets the error again.
         """
         try:
             task = self.prepare(closing=True)
@@ -385,7 +386,7 @@ class LogFlush:
 
 
 class Flusher:
-    """Group commit of one log; made when somebody first waits for a flush."""
+    """Group commit of one log; created at the first wait for a flush."""
 
     __slots__ = ("_flush", "_offsets", "_running", "_waiting")
 
@@ -425,7 +426,7 @@ class Flusher:
         pool.submit(task.run, finished)
 
     def _answer(self, end_offset: int, error: BaseException | None) -> None:
-        # Whoever waits for more than there is waits for what was cut off since.
+        # A request for an offset above the log end waits for records that were truncated since.
         all_of_it = error is not None or end_offset >= self._offsets.log_end_offset
         covered = [done for offset, done in self._waiting if all_of_it or offset <= end_offset]
         self._waiting = [entry for entry in self._waiting if not all_of_it and entry[0] > end_offset]

@@ -1,17 +1,17 @@
-"""The log of one partition: a directory of segments, appended at the end, read anywhere, cut at both ends.
+"""Log of one partition: a directory of segments, appended at the end, read anywhere, truncated at both ends.
 
-`Log` puts the parts together and is their one door; each part takes what it needs and knows neither the log nor its
-siblings' insides:
+`Log` combines the components and is their only interface; a component receives its inputs and knows neither the log
+nor the internals of the others:
 
 - `log_segments`: the set of segments and the offsets, which the others share;
 - `log_writer`, `log_reader`: append and read; the partition calls them without a layer in between;
-- `aborted_transactions`: what a reader under read_committed is told;
-- `flush`: what is not durable yet; `health`: whether appends are taken;
-- `truncation`, `retention`, `deletion`: its two ends; `epochs`, `producer_state`: what its batches say.
+- `aborted_transactions`: transactions that a read_committed reader needs;
+- `flush`: the volatile part; `health`: whether appends are accepted;
+- `truncation`, `retention`, `deletion`: its two ends; `epochs`, `producer_state`: state derived from its batches.
 
 Everything runs on the event loop; only `FlushTask.run` and region reads run in pool threads.
 
-Left out: the high watermark's rules and who may read up to where (`replica`), the work of cleaning (`cleaner`).
+The rules of the high watermark and read limits are in `replica`, the work of cleaning in `compaction`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from ottla.storage.segment.segment import Segment
 
 
 class StoredLog(NamedTuple):
-    """What the files of a log say, checked: what a `Log` begins with."""
+    """Checked content of a log's files, from which a `Log` is created."""
 
     partition: TopicPartition
     topic_id: Uuid | None
@@ -61,13 +61,13 @@ class StoredLog(NamedTuple):
     epochs: LeaderEpochCache
     producers: ProducerState
     names_are_durable: bool
-    """Every name in the directory survives a power failure."""
+    """Whether every name in the directory survives a power failure."""
     unrepaired_damage: Sequence[Damage] = ()
-    """What is wrong in it, was left as it is, and was said."""
+    """Damage that was left unrepaired and logged."""
 
 
 class Log:
-    """One partition's log; see the module. Made by `loader.load_log`."""
+    """Log of one partition; see the module. Created by `loader.load_log`."""
 
     __slots__ = (
         "_clock",
@@ -109,15 +109,15 @@ class Log:
         self.offsets = offsets = stored.offsets
         self.epochs = epochs = stored.epochs
         self.unrepaired_damage = stored.unrepaired_damage
-        """What whoever follows with the log has to know of it at first."""
+        """Initial state for the code that uses the log."""
         self.producers = producers = stored.producers
         self.producer_expiration_ms = producer_expiration_ms
         self.start_listener: Callable[[], None] | None = None
-        """Told after the log start offset rose."""
+        """Called after the log start offset rose."""
         self.cleaning: LogCleaning | None = None
-        """The pass of a cleaner that is under way, or a mend."""
+        """The running cleaner pass or repair."""
         self.cleaner_works = False
-        """A worker of the cleaner reads and writes files of the log, also after its pass was ended early."""
+        """Whether a cleaner worker uses files of the log, also after its pass ended early."""
         self._warned_of_future = -1
         self._clock = clock
         self._health = health = LogHealth(stored.partition, events)
@@ -129,7 +129,7 @@ class Log:
             flush.names_changed(*(() if self.topic_id is None else (folder.join(PARTITION_METADATA),)))
         events.log_configured(stored.partition, config)
 
-    # -- facts -------------------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
 
     @property
     def config(self) -> LogConfig:
@@ -155,7 +155,7 @@ class Log:
 
     @property
     def high_watermark(self) -> int:
-        """The end of what is committed; -1 where nobody keeps one."""
+        """End of the committed records; -1 if not tracked."""
         return self.offsets.high_watermark
 
     @property
@@ -181,47 +181,50 @@ class Log:
 
     @property
     def leader_epoch(self) -> int:
-        """The newest leader epoch in the log, -1 without one."""
+        """Newest leader epoch in the log, -1 without one."""
         return self.epochs.latest_epoch
 
     @property
     def failed(self) -> bool:
-        """The log refuses appends, since what is on disk is unknown."""
+        """Whether the log rejects appends, since its content on disk is unknown."""
         return self._health.failed
 
     @property
     def changed(self) -> bool:
-        """A clean stop has something to flush."""
+        """Whether a clean stop must flush the log."""
         return self._flush.changed
 
     @property
     def is_flushing(self) -> bool:
-        """A flush is under way."""
+        """Whether a flush is running."""
         return self._flush.under_way
 
     @property
     def last_flush_ms(self) -> int:
-        """When the last flush began."""
+        """Time of the last flush's start."""
         return self._flush.last_flush_ms
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """The end of what read_committed may see: before the first transaction that is open, or whose marker is not
-        below the high watermark, but never above the watermark nor below the log start."""
+        """End of the records for read_committed: before the first transaction that is open, or has its marker at or
+        above the high watermark, but never above the watermark nor below the log start.
+        """
         transactions = self.producers.transactions
         if transactions.first_unstable >= high_watermark:
             return high_watermark
         return max(min(transactions.settle(high_watermark), high_watermark), self.offsets.log_start_offset)
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) for OffsetForLeaderEpoch (KIP-279); (-1, -1) when unknown."""
+        """Return (epoch, end offset) for OffsetForLeaderEpoch (KIP-279); (-1, -1) if unknown."""
         return self.epochs.end_offset_for(epoch, self.offsets.log_end_offset)
 
     def assign_leader_epoch(self, epoch: int) -> None:
-        """This replica leads `epoch` from the log end on, before its first append (followers may ask for it)."""
+        """Record that this replica leads `epoch` from the log end on, before its first append: followers may ask for
+        it.
+        """
         self.epochs.assign(epoch, self.offsets.log_end_offset)
 
     def assign_topic_id(self, topic_id: Uuid) -> None:
-        """Write `partition.metadata`, for a log that has none, or a damaged one. Raises KafkaError."""
+        """Write `partition.metadata` of a log without one, or with a damaged one. Raises KafkaError."""
         path = self.folder.join(PARTITION_METADATA)
         try:
             write_unsynced(self.folder.disk, path, format_partition_metadata(topic_id))
@@ -230,7 +233,7 @@ class Log:
         self.topic_id = topic_id
         self._flush.names_changed(path)
 
-    # -- parts -------------------------------------------------------------------------------------------------------
+    # -- components ----------------------------------------------------------------------------------------------------
 
     def append_as_leader(
         self,
@@ -264,7 +267,7 @@ class Log:
         return self.writer.append_as_follower(buffer, start, end)
 
     def roll(self) -> Segment:
-        """Begin a new active segment at the log end; see `LogWriter.roll`."""
+        """Roll a new active segment at the log end; see `LogWriter.roll`."""
         return self.writer.roll()
 
     def read(
@@ -286,7 +289,7 @@ class Log:
         return self._flush.prepare(closing=closing)
 
     def flush(self, *, closing: bool = False) -> None:
-        """Make everything durable, blocking. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Flush everything, blocking. Raises KafkaError KAFKA_STORAGE_ERROR."""
         self._flush.run(closing=closing)
 
     def request_flush(self, pool: BlockingPool, done: FlushDone) -> None:
@@ -300,9 +303,9 @@ class Log:
     # -- the start of the log ------------------------------------------------------------------------------------------
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
-        """Let the log start at `offset`, if that is later; segments go with the next retention pass.
+        """Raise the log start offset to `offset`; segments are deleted by the next retention pass.
 
-        Whether it changed. Raises KafkaError OFFSET_OUT_OF_RANGE beyond the log end (the caller checks the high
+        Returns whether it changed. Raises KafkaError OFFSET_OUT_OF_RANGE beyond the log end (the caller checks the high
         watermark).
         """
         offsets = self.offsets
@@ -320,14 +323,15 @@ class Log:
         return True
 
     def delete_records(self, before_offset: int) -> int:
-        """Drop records below `before_offset`; the log start offset after that. Raises as its sibling above."""
+        """Delete records below `before_offset`; returns the new log start offset. Raises as the method above."""
         self.maybe_increment_log_start_offset(before_offset)
         return self.offsets.log_start_offset
 
     def delete_old_segments(self, now_ms: int, max_count: int = MAX_INT) -> int:
-        """Delete whole segments by start offset, age and size; how many, `max_count` at most, since each costs renames.
+        """Delete whole segments by start offset, age and size; returns how many, at most `max_count` (renames are
+        slow).
 
-        It is none while a pass of the cleaner reads them. Raises KafkaError KAFKA_STORAGE_ERROR.
+        Deletes none while a cleaner pass reads them. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         if self.cleaning is not None:
             return 0
@@ -355,12 +359,12 @@ class Log:
     # -- the end of the log --------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Drop everything from `offset` on; whether there was anything. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """Drop everything from `offset` on; returns whether there was anything. Raises KafkaError KAFKA_STORAGE_ERROR.
 
-        A batch that holds `offset` goes as a whole, and the log then ends where it began.
+        A batch that contains `offset` is dropped as a whole, and the log then ends at its base offset.
         """
         if offset >= self.offsets.log_end_offset:
-            # A leader that appended nothing left an epoch at the end, which the new leader never heard of.
+            # A leader without appends left an epoch at the end, unknown to the new leader.
             self.epochs.truncate_from_end(self.offsets.log_end_offset)
             return False
         self.end_cleaning()
@@ -371,9 +375,9 @@ class Log:
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything; the log is empty and starts at `offset`. Raises as its sibling above."""
+        """Drop everything; the empty log starts at `offset`. Raises as the method above."""
         self.end_cleaning()
-        self._truncation().start_anew_at(offset, self.config.index_interval_bytes)
+        self._truncation().restart_at(offset, self.config.index_interval_bytes)
 
     def _truncation(self) -> Truncation:
         return Truncation(
@@ -388,23 +392,23 @@ class Log:
         )
 
     def shares_epoch(self, leader_epoch: int, last_offset: int) -> bool:
-        """Whether the batch that ends with `last_offset` is of `leader_epoch`, which another replica has there.
+        """Return whether the batch that ends with `last_offset` has `leader_epoch`, as another replica has it there.
 
-        Entries that the file lacks are added then. Raises KafkaError.
+        Adds entries that the file lacks. Raises KafkaError.
         """
         try:
             found = epoch_at(self.segments, last_offset)
         except OSError as error:
-            self._health.report(error, "a look at leader epochs")
+            self._health.report(error, "reading leader epochs")
             return False
         if found is None or (found.leader_epoch, found.last_offset) != (leader_epoch, last_offset):
             return False
         return self.add_missing_epochs(leader_epoch)
 
     def add_missing_epochs(self, confirmed_epoch: int = UNDEFINED_EPOCH) -> bool:
-        """Add the entries that the log's batches have and the file lacks; True when there were any.
+        """Add the entries that the log's batches have and the file lacks; returns whether any was missing.
 
-        `confirmed_epoch` is one that another replica has for the same batch. Raises KafkaError.
+        `confirmed_epoch` is an epoch that another replica has for the same batch. Raises KafkaError.
         """
         path = self.folder.join(LEADER_EPOCH_CHECKPOINT)
         try:
@@ -412,32 +416,32 @@ class Log:
                 path, self.segments, self.epochs, range(self.log_start_offset, self.log_end_offset), confirmed_epoch
             )
         except OSError as error:
-            self._health.report(error, "a look at leader epochs")
+            self._health.report(error, "reading leader epochs")
             return False
         if added:
             self.write_epochs_soon()
         return added
 
     def write_epochs_soon(self) -> None:
-        """By the next flush: the entries were changed without an append."""
+        """Let the next flush write the entries, which changed without an append."""
         self._flush.changed = True
         self._health.events.flush_needed((self.topic, self.partition))
 
     def learn_epochs(self, start_offset: int, end_offset: int, entries: list[tuple[int, int]]) -> None:
-        """A range of the log was fetched anew, whose batches have these (leader epoch, first offset)."""
+        """Record the (leader epoch, first offset) entries of a range that was fetched again."""
         self.epochs.replace(start_offset, end_offset, entries)
         self._flush.changed = True
 
     # -- cleaning ------------------------------------------------------------------------------------------------------
 
     def begin_cleaning(self) -> LogCleaning:
-        """A pass of the cleaner begins; the one before has ended. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Start a cleaner pass; the last one has ended. Raises KafkaError KAFKA_STORAGE_ERROR."""
         self.end_cleaning()
         self.cleaning = LogCleaning(self.segments, self.producers, self.folder, self._health, self.config)
         return self.cleaning
 
     def end_cleaning(self) -> None:
-        """The pass is over, whether it came to its end or not. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """End the pass, complete or not. Raises KafkaError KAFKA_STORAGE_ERROR."""
         cleaning, self.cleaning = self.cleaning, None
         if cleaning is not None:
             cleaning.end()
@@ -445,43 +449,44 @@ class Log:
     # -- the end of the object -----------------------------------------------------------------------------------------
 
     def release_idle_reserve(self) -> None:
-        """Give back blocks that were reserved for appends which didn't come. Best effort."""
+        """Release blocks reserved for further appends. Best effort."""
         try:
             self.segments.active.release_reserve()
         except OSError as error:
-            self._health.report(error, "giving back reserved blocks")
+            self._health.report(error, "releasing reserved blocks")
 
     def close(self, *, clean: bool = True) -> None:
-        """Let go of all files. With `clean`, everything is on disk and durable first, so that the next start can trust
-        it; raises KafkaError KAFKA_STORAGE_ERROR when that fails, and the files are let go of anyway."""
+        """Close all files. With `clean`, all data is flushed first, so that the next start can trust it; raises
+        KafkaError KAFKA_STORAGE_ERROR if that fails, and closes the files anyway.
+        """
         try:
             if clean and not self._health.failed:
                 self.end_cleaning()
                 self.flush(closing=True)
         finally:
             if self.cleaning is not None:
-                self.cleaning.is_over = True  # a start, if there is another one, ends what was begun
+                self.cleaning.is_over = True  # the next start, if any, completes the swap
                 self.cleaning = None
             self._health.close()
             for segment in self.segments:
                 segment.close()
 
     def remove_expired_producers(self, now_ms: int) -> int:
-        """Forget producers that wrote nothing for `producer.id.expiration.ms`; how many."""
+        """Remove producers without a write for `producer.id.expiration.ms`; returns how many."""
         producers = self.producers
         if not len(producers) and not producers.verifications.guards:
             return 0
         return producers.remove_expired(now_ms, self.producer_expiration_ms)
 
     def fail(self, error: OSError, action: str) -> None:
-        """What is on disk is in doubt: the log takes no more appends until the next start."""
+        """Reject appends until the next start: the content on disk is unknown."""
         self._health.fail()
         self._health.report(error, action)
 
     def directory_was_made(self) -> None:
-        """The directory itself is new: the first flush makes its name durable too."""
+        """Record that the directory is new: the first flush makes its name durable too."""
         self._flush.directory_is_new = True
 
     def moved_to(self, directory: str) -> None:
-        """The directory was renamed."""
+        """Apply a rename of the directory."""
         self.folder.path = directory

@@ -1,14 +1,14 @@
-"""A pass over one log, as the log's owner sees it: cleaned segments are taken in, unless the log is cut meanwhile.
+"""Swap of cleaned segments into a log: the log's side of a cleaner pass, which ends if the log is truncated.
 
-The steps of `swap`, in their order: `stage`, `sync`, `take_in`, `sync`, `settle`. All are the loop's but `sync`, which
-blocks and belongs in the pool. Between them the log is appended to and read, and may be cut or closed: that ends the
-pass first (`end`), durably, so that no start goes on with a swap for a log that is another by then.
+The steps of `swap`, in order: `stage`, `sync`, `take_in`, `sync`, `settle`. All run on the loop except `sync`, which
+blocks and belongs in the pool. Between them the log is appended to and read, and may be truncated or closed: that ends
+the pass first (`end`), durably, so that no start completes a swap for a log that has changed since.
 
-Invariant: after a swap that the disk interrupted the log takes no more appends; a start finishes it, or takes it back.
+Invariant: after a swap that a disk error interrupted the log accepts no more appends; a start completes or reverts it.
 
-A mend of damaged segments (`replica.segment_repair`) is a pass, too: what takes their place came from another replica.
+A repair of damaged segments (`replica.segment_repair`) is a pass too: its segments come from another replica.
 
-Left out: the work itself (`cleaning`), and who waits for whom (`log_cleaner`).
+The cleaning is in `compaction`, its scheduling in `log_cleaner`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ottla.storage.segment.segment import Segment
 
 
 class LogCleaning:
-    """See the module. Made by `Log.begin_cleaning`."""
+    """Log's side of one pass. Created by `Log.begin_cleaning`."""
 
     __slots__ = (
         "_config",
@@ -49,7 +49,7 @@ class LogCleaning:
         health: LogHealth,
         config: LogConfig,
     ) -> None:
-        """Remove what a pass before this one has left. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Remove the files of an earlier pass. Raises KafkaError KAFKA_STORAGE_ERROR."""
         self._segments = segments
         self._producers = producers
         self._folder = folder
@@ -59,14 +59,14 @@ class LogCleaning:
         self._staged: Sequence[int] = ()
         self._new: list[Segment] = []
         self.is_over = False
-        """The log was cut or closed, or the pass has ended: nothing more of it may be taken in."""
+        """Whether the log was truncated or closed, or the pass has ended: no further group may be swapped in."""
         try:
             discard_cleaned(folder)
         except OSError as error:
-            raise health.storage_error(error, "removing what a cleaner left") from error
+            raise health.storage_error(error, "removing the files of an earlier cleaner pass") from error
 
     def stage(self, cleaned: CleanedGroup) -> None:
-        """The outputs of a group are to take the place of its sources. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Stage the outputs of a group to replace its sources. Raises KafkaError KAFKA_STORAGE_ERROR."""
         self._refuse_when_over()
         bases = {source.base_offset for source in cleaned.sources}
         self._old = [segment for segment in self._segments if segment.base_offset in bases]
@@ -80,11 +80,11 @@ class LogCleaning:
             raise self._health.storage_error(error, "staging cleaned segments") from error
 
     def sync(self) -> None:
-        """Make the names durable that the last step changed; blocks, in the pool. Raises OSError."""
+        """Make the names changed by the last step durable; blocks, in the pool. Raises OSError."""
         self._folder.disk.fsync_dir(self._folder.path)
 
     def take_in(self) -> None:
-        """The staged segments are the log's. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Swap the staged segments into the log. Raises KafkaError KAFKA_STORAGE_ERROR."""
         self._refuse_when_over()
         try:
             self._new = take_in(
@@ -99,12 +99,12 @@ class LogCleaning:
             )
         except OSError as error:
             self._health.fail()
-            raise self._health.storage_error(error, "taking cleaned segments in") from error
+            raise self._health.storage_error(error, "swapping cleaned segments in") from error
         self._staged = ()
         self._old = []
 
     def settle(self) -> None:
-        """They have their final names, which ends the swap. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Give the files their final names, which ends the swap. Raises KafkaError KAFKA_STORAGE_ERROR."""
         self._refuse_when_over()
         self._settle()
 
@@ -117,7 +117,7 @@ class LogCleaning:
         self._new = []
 
     def end(self) -> None:
-        """Nothing more is taken in; a swap that was begun is taken back or finished, durably, which blocks.
+        """End the pass; a swap in progress is reverted or completed, durably, which blocks.
 
         Raises KafkaError KAFKA_STORAGE_ERROR. Idempotent.
         """
@@ -135,4 +135,4 @@ class LogCleaning:
 
     def _refuse_when_over(self) -> None:
         if self.is_over:
-            raise InvariantError(f"{self._folder.path}: a pass of the cleaner goes on behind its end")
+            raise InvariantError(f"{self._folder.path}: a cleaner pass continues after its end")

@@ -1,9 +1,9 @@
-"""Reading a log: batches from an offset on, and offsets by time. Hot: `read` touches headers and counters only.
+"""Reads of a log: batches from an offset on, and offsets by time. Hot: `read` touches headers and counters only.
 
-A read finds where the bytes lie and pins their file; nobody reads them here. At the tail the place is known
+A read finds the position of the bytes and pins their file; it does not read them. At the tail the position is known
 (`LogSegments.recent`), elsewhere it is found by the index and a scan of headers.
 
-Left out: who may read up to where (`replica`), how a lookup by time goes (`lookup`).
+Read limits are in `replica`, lookups by time in `lookup`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ottla.storage.segment.segment import Outline, Segment
 
 
 class LogReader:
-    """The reading part of one log."""
+    """Reads of one log."""
 
     __slots__ = ("_descriptors", "_health", "_offsets", "_segments")
 
@@ -34,11 +34,11 @@ class LogReader:
     def read(
         self, offset: int, max_bytes: int, *, max_offset: int, min_one_batch: bool = True, known: Known | None = None
     ) -> ReadResult:
-        """Batches from the one that holds `offset` on, below `max_offset`, within one segment.
+        """Return batches from the one that contains `offset` on, below `max_offset`, within one segment.
 
-        At most `max_bytes`, where a small last batch may be cut; but the first comes whole with `min_one_batch`, and
-        without it nothing comes when it doesn't fit. The caller releases `records`. Raises KafkaError
-        OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, and, when given what is `known`, `WouldBlock` instead of blocking.
+        At most `max_bytes`, where a small last batch may be cut; but the first is returned whole with `min_one_batch`,
+        and without it nothing is returned if it doesn't fit. The caller releases `records`. Raises KafkaError
+        OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, and, with `known`, `WouldBlock` instead of blocking.
         """
         offsets = self._offsets
         end_offset = offsets.log_end_offset
@@ -82,7 +82,7 @@ class LogReader:
             descriptors.known = None
 
     def _locate(self, offset: int) -> tuple[Segment, Outline] | None:
-        """Segment and batch of the first offset that is `offset` or more; None at the end. Raises OSError."""
+        """Return segment and batch of the first offset at or after `offset`; None at the end. Raises OSError."""
         for segment in self._segments.holding(offset):
             outline = segment.find_offset(offset)
             if outline is not None:
@@ -90,7 +90,7 @@ class LogReader:
         return None
 
     def _end_position(self, segment: Segment, max_offset: int) -> int:
-        """Where the batches below `max_offset` end in `segment`."""
+        """Return the end position of the batches below `max_offset` in `segment`."""
         segments = self._segments
         if segment is segments.active:
             if max_offset == self._offsets.log_end_offset:
@@ -106,16 +106,15 @@ class LogReader:
     # -- offsets by time ---------------------------------------------------------------------------------------------
 
     def lookup_timestamp(self, timestamp: int, known: Known | None = None) -> FoundRecord | None:
-        """The first record whose time is `timestamp` or later; None without one.
+        """Return the first record with a timestamp at or after `timestamp`, or None.
 
-        Reads and may decompress a batch. Raises KafkaError, and, when given what is `known`, `WouldBlock` instead of
-        that.
+        Reads and may decompress a batch. Raises KafkaError, and, with `known`, `WouldBlock` instead of blocking.
         """
         start_offset = self._offsets.log_start_offset
         return self._looking(known, lambda: find_timestamp(self._segments, start_offset, timestamp, known))
 
     def max_timestamp(self, known: Known | None = None) -> FoundRecord | None:
-        """The first record with the largest timestamp (KIP-734); None if empty. Raises as its sibling above."""
+        """Return the first record with the largest timestamp (KIP-734); None if empty. Raises as the method above."""
         start_offset = self._offsets.log_start_offset
         return self._looking(known, lambda: find_max_timestamp(self._segments, start_offset, known))
 

@@ -1,17 +1,17 @@
-"""The segments of a log, replaced as a whole, and the offsets that say what of them counts.
+"""Segments of a log, replaced as a whole, and the offsets that bound them.
 
-`LogSegments` is what truncation, retention and rolling change, each by one `replace`: segments go, others come, and
-whoever looks next sees the new set only. A reader that has found its place is not disturbed: it holds a region, which
-pins the file of a segment whether that is still in the set or not.
+Truncation, retention and rolling change `LogSegments`, each by one `replace`: it removes and adds segments at once, so
+that later lookups see only the new set. A reader with a region is not affected: the region pins the file of its segment
+even after the segment left the set.
 
 Invariants:
 - Segments are sorted by base offset; the last is the active one and the only one that grows.
-- log_start_offset <= high_watermark <= log_end_offset where replication keeps a high watermark, and recovery_point <=
+- log_start_offset <= high_watermark <= log_end_offset if replication tracks a high watermark, and recovery_point <=
   flushed_offset <= log_end_offset. The recovery point may be below the start: deleted records are synced too, else a
-  power failure could take the offsets back.
-- The high watermark is kept here and nowhere else; only the partition raises it, and what cuts the log lowers it.
+  power failure could move the offsets back.
+- The high watermark is stored only here; only the partition raises it, and a truncation lowers it.
 
-Left out: files and their names (`segment`, `deletion`), who moves the offsets and why.
+Files and their names are in `segment` and `deletion`; the callers move the offsets.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ottla.common.errors import InvariantError
 from ottla.storage.segment.segment import Segment
 
 NO_HIGH_WATERMARK = -1
-"""Nobody replicates the log (or did not say so yet), so that all of it counts as committed."""
+"""No high watermark is tracked (yet), so that the whole log counts as committed."""
 
 
 class LogOffsets:
-    """The offsets of one log; all are ends, the next offset above what they name."""
+    """Offsets of one log; all are exclusive ends."""
 
     __slots__ = ("flushed_offset", "gap_end", "high_watermark", "log_end_offset", "log_start_offset", "recovery_point")
 
@@ -37,43 +37,43 @@ class LogOffsets:
         self.high_watermark = NO_HIGH_WATERMARK
         self.log_end_offset = log_end_offset
         self.flushed_offset = recovery_point
-        """What is below is durable."""
+        """Records below are durable."""
         self.recovery_point = recovery_point
-        """What is below is durable with indexes and leader epochs, so that no start has to read it."""
+        """Records below are durable with indexes and leader epochs, so that no start has to scan them."""
         self.gap_end = 0
-        """Offsets may be missing before the segments up to here although the recovery point is not as far yet."""
+        """Offsets may be missing before the segments up to here although the recovery point is lower."""
 
     @property
     def committed_end(self) -> int:
-        """The high watermark; the log end where nobody keeps one."""
+        """The high watermark; the log end if it is not tracked."""
         return self.log_end_offset if self.high_watermark == NO_HIGH_WATERMARK else self.high_watermark
 
     def begin_high_watermark(self, checkpointed: int) -> None:
-        """From now on a high watermark is kept; it begins with what was known of it, as far as the log reaches."""
+        """Start tracking the high watermark, from the checkpointed one, at most the log end."""
         self.high_watermark = min(max(checkpointed, self.log_start_offset), self.log_end_offset)
 
     def advance_log_start_offset(self, offset: int) -> None:
-        """The log begins at `offset`: what was deleted on purpose counts as committed."""
+        """Raise the log start offset; records deleted on purpose count as committed."""
         self.log_start_offset = offset
         if NO_HIGH_WATERMARK < self.high_watermark < offset:
             self.high_watermark = offset
 
     def cut(self, offset: int) -> None:
-        """The log ends at `offset`, and nothing of it counts from there on."""
+        """Lower all offsets to the log end `offset`."""
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.high_watermark = min(self.high_watermark, offset)
         self.flushed_offset = min(self.flushed_offset, offset)
         self.gap_end = min(self.gap_end, offset)
 
-    def start_anew(self, offset: int) -> None:
-        """The log is empty and begins and ends at `offset`."""
+    def restart_at(self, offset: int) -> None:
+        """Set all offsets to `offset`, for an empty log."""
         self.cut(offset)
         self.advance_log_start_offset(offset)
 
 
 class LogSegments:
-    """The segments of one log, at least one."""
+    """Segments of one log, at least one."""
 
     __slots__ = ("active", "base_offsets", "in_order", "recent", "with_aborted")
 
@@ -82,9 +82,9 @@ class LogSegments:
         self.base_offsets = tuple(segment.base_offset for segment in self.in_order)
         self.active = self.in_order[-1]
         self.recent: dict[int, int] = {}
-        """Where the newest batches of the active segment begin, by base offset: what consumers at the tail ask for."""
+        """Positions of the newest batches in the active segment, by base offset, for consumers at the tail."""
         self.with_aborted = any(segment.transaction_index is not None for segment in self.in_order)
-        """Whether any of them has aborted transactions, or had."""
+        """Whether any segment has, or had, aborted transactions."""
 
     def __len__(self) -> int:
         return len(self.in_order)
@@ -107,21 +107,21 @@ class LogSegments:
         return sum(segment.size_bytes for segment in self.in_order)
 
     def number_of(self, offset: int) -> int:
-        """The number of the segment that holds `offset`, or of the first when it is before all."""
+        """Return the number of the segment with `offset`, or of the first if it is before all."""
         return max(bisect_right(self.base_offsets, offset) - 1, 0)
 
     def holding(self, offset: int) -> tuple[Segment, ...]:
-        """The segment that holds `offset`, or the first of all, and those behind it."""
+        """Return the segment with `offset`, or the first of all, and those behind it."""
         return self.in_order[self.number_of(offset) :]
 
     def replace(self, gone: Collection[Segment], added: Collection[Segment]) -> None:
-        """Take segments out and others in, at once. Their files are the caller's."""
-        going = frozenset(gone)  # retention may take thousands at once
+        """Remove and add segments at once. Their files are the caller's."""
+        going = frozenset(gone)  # retention may remove thousands at once
         kept = [segment for segment in self.in_order if segment not in going]
         in_order = tuple(sorted([*kept, *added], key=lambda segment: segment.base_offset))
         base_offsets = tuple(segment.base_offset for segment in in_order)
         if not in_order or len(set(base_offsets)) < len(base_offsets):
-            raise InvariantError(f"{self.active.path}: segments at {base_offsets} are no log")
+            raise InvariantError(f"{self.active.path}: segments at {base_offsets} do not form a log")
         self.in_order, self.base_offsets = in_order, base_offsets
         if in_order[-1] is not self.active:
             self.active = in_order[-1]

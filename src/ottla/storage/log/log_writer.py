@@ -1,12 +1,12 @@
-"""Appending to a log: what a leader takes from clients, what a broker writes itself, what a follower copies. Hot.
+"""Appends to a log: batches of clients, of the broker itself, and of a leader to follow. Hot.
 
 `append_as_leader` touches headers and counters, never a record object, and is one call below the partition.
 
 Invariants:
-- Offsets are given once: nothing rewrites a batch of an epoch.
-- After any OSError file and memory agree, as before the call, or the log takes no more (`health`).
+- Offsets are assigned once: a batch is never rewritten within an epoch.
+- After any OSError file and memory agree, as before the call, or the log accepts no more appends (`health`).
 
-Left out: who may append (`replica`), what a topic demands of a batch (`append_rules`).
+Permission to append is checked in `replica`, a topic's requirements in `append_rules`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _RECENT_BATCHES = 8
 
 
 class LogWriter:
-    """The appending part of one log."""
+    """Appends to one log."""
 
     __slots__ = (
         "_clock",
@@ -111,7 +111,7 @@ class LogWriter:
         self.configure(config)
 
     def configure(self, config: LogConfig) -> None:
-        """Append by these settings from now on."""
+        """Use these settings for later appends."""
         self.config = config
         self._compacted = config.compacted
         self._inspects = inspects(config)
@@ -136,12 +136,11 @@ class LogWriter:
         prepared: bool = False,
         guard: VerificationGuard | None = None,
     ) -> AppendResult:
-        """Give the batch at `buffer[start:end]` its offsets and append it; the buffer is patched in place.
+        """Assign offsets to the batch at `buffer[start:end]` and append it; the buffer is patched in place.
 
-        From a client it must be exactly one batch and obey the topic's configuration; the broker's own
-        (`client=False`) may be several and hold control records. `prepared`: it went through
-        `append_rules.prepare_batch`. `guard`: what a batch that begins a transaction needs. Raises KafkaError with the
-        code for the client.
+        From a client it must be exactly one batch and obey the topic's configuration; the broker's own (`client=False`)
+        may be several and contain control records. `prepared`: it went through `append_rules.prepare_batch`. `guard`:
+        the proof for a batch that begins a transaction. Raises KafkaError with the code for the client.
         """
         if not client:
             return self._append_own(buffer, start, end, leader_epoch, guard)
@@ -150,7 +149,7 @@ class LogWriter:
             self._refuse_size(size)
         with memoryview(buffer) as view, view[start:end] as data:
             header = check_batch(buffer, view, start, end)
-            # All at once: a field by the name of its number takes twice as long.
+            # All at once: access to a field by its name takes twice as long.
             (
                 _, length, _, _, _, attributes, delta,
                 base_timestamp, max_timestamp, producer_id, epoch, sequence, count,
@@ -211,7 +210,7 @@ class LogWriter:
         return result
 
     def _refuse_size(self, size: int) -> None:
-        # A batch that a request carried incompletely is corrupt, but its size alone is reason enough.
+        # A batch that is incomplete in the request is corrupt, but its size alone is reason enough.
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a batch of {size} bytes is larger than max.message.bytes of {self._health.name}, "
@@ -227,12 +226,12 @@ class LogWriter:
     def append_as_follower(
         self, buffer: Buffer, start: int, end: int, *, leader_epoch: int | None = None, gaps_allowed: bool = False
     ) -> AppendResult:
-        """Append batches that a leader wrote, with their offsets and epochs; an incomplete last one is left out.
+        """Append batches of a leader, with their offsets and epochs; an incomplete last one is ignored.
 
-        `leader_epoch` is that in which the leader leads: where it is given, what no CRC covers is checked, too.
-        `gaps_allowed`: offsets may be missing although the topic is not compacted. Returns the range appended,
-        `last_offset` below `base_offset` when no batch was whole. Raises KafkaError CORRUPT_MESSAGE when a batch is
-        damaged or its offsets go back; batches before it are appended.
+        `leader_epoch` is the current epoch of the leader: if given, fields without a CRC are checked too.
+        `gaps_allowed`: offsets may be missing although the topic is not compacted. Returns the range appended, with
+        `last_offset` below `base_offset` if no batch was whole. Raises KafkaError CORRUPT_MESSAGE if a batch is damaged
+        or its offsets go back; batches before it are appended.
         """
         offsets = self._offsets
         first = offsets.log_end_offset
@@ -263,7 +262,7 @@ class LogWriter:
         return AppendResult(first, offsets.log_end_offset - 1, -1, offsets.log_start_offset, False, needs_flush)
 
     def _check_epoch(self, header: BatchHeader, leader_epoch: int) -> None:
-        """Raise KafkaError CORRUPT_MESSAGE for an epoch that can't be; messages of old formats have none."""
+        """Raise KafkaError CORRUPT_MESSAGE for an impossible epoch; messages of old formats have none."""
         base_offset, epoch = header[BASE_OFFSET], header[PARTITION_LEADER_EPOCH]
         if epoch != UNDEFINED_EPOCH:
             raise KafkaError(
@@ -274,8 +273,8 @@ class LogWriter:
     def _check_gap(self, header: BatchHeader, following: Buffer, *, gaps_allowed: bool) -> None:
         """Raise KafkaError CORRUPT_MESSAGE unless offsets may be missing before a batch of a leader.
 
-        An offset that is wrong by a bit looks like that, but what follows it is not behind it then: `following` begins
-        with the offset of the next batch, if there is one. A log that is compacted no more needs that to be believed.
+        An offset with one wrong bit looks like a gap, but the next batch is not behind it then: `following` begins with
+        the offset of the next batch, if there is one. A log that is no longer compacted requires that as proof.
         """
         behind = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
         if len(following) < LENGTH_POSITION:
@@ -292,7 +291,7 @@ class LogWriter:
     def _append_batch(
         self, data: memoryview, base_offset: int, leader_epoch: int, header: BatchHeader, append_time: int
     ) -> AppendResult:
-        """Write one batch that is ready, and take note of it."""
+        """Write one prepared batch, and update the state."""
         if not self._health.writable:
             raise self._health.refusal()
         _, _, _, _, _, attributes, last_offset_delta, _, max_timestamp, producer_id, _, _, records_count = header
@@ -331,9 +330,9 @@ class LogWriter:
         return AppendResult(base_offset, last_offset, append_time, offsets.log_start_offset, False, needs_flush)
 
     def append_end_markers(self, markers: Sequence[EndMarker], leader_epoch: int) -> AppendResult:
-        """End transactions, each of another producer, by one write; `ProducerState.check_marker` has let them pass.
+        """End transactions of different producers by one write; `ProducerState.check_marker` has accepted them.
 
-        All of the markers are in the log then, or none. Raises KafkaError KAFKA_STORAGE_ERROR.
+        Appends all of the markers or none. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         if not self._health.writable:
             raise self._health.refusal()
@@ -395,7 +394,7 @@ class LogWriter:
         return self._clock.time_ms() - segment.created_ms > self._roll_after_ms
 
     def _segment_for(self, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> Segment:
-        """The active segment, or a new one where that is full, for `size` bytes of these offsets."""
+        """Return the active segment, or a new one if it is full, for `size` bytes of these offsets."""
         segment = self._segments.active
         if not (
             segment.size_bytes + size > self.config.segment_bytes
@@ -412,11 +411,11 @@ class LogWriter:
             )
         if segment.size_bytes == 0 and segment.base_offset == base_offset:
             return segment
-        # Not at a follower's next batch: a start takes offsets that are missing before a segment for lost.
+        # Not at a follower's next batch: a start takes offsets missing before a segment for lost.
         return self.roll(base_offset if last_offset - self._offsets.log_end_offset > MAX_INT else None)
 
     def roll(self, base_offset: int | None = None) -> Segment:
-        """Begin a new active segment at the log end, or at `base_offset` where that is too far from it; returns it.
+        """Roll a new active segment at the log end, or at `base_offset` if that is too far from it; returns it.
 
         An empty active segment stays. Raises KafkaError KAFKA_STORAGE_ERROR with nothing changed.
         """

@@ -1,13 +1,13 @@
-"""Offsets by timestamp: the one read path that looks into records.
+"""Offsets by timestamp: the only read path that reads records.
 
-Segments are asked in offset order, since a later record may have an earlier timestamp; a segment that is too old is
-skipped by its largest timestamp, which is read once and kept.
+Segments are searched in offset order, since a later record may have an earlier timestamp. Segments that are too old are
+skipped by their largest timestamp, which is read once and cached.
 
-A batch is opened without an object for any of its records, and few are opened in vain: a producer may write any largest
-timestamp into the header of a compressed batch, and would otherwise make every lookup decompress the whole log. What
-has to be decompressed is left to the pool where the caller must not block (`off_loop`).
+A batch is scanned without record objects, and few are decompressed for nothing: a producer may write any largest
+timestamp into the header of a compressed batch, and could otherwise make every lookup decompress the whole log. If the
+caller must not block, the pool does the decompression (`off_loop`).
 
-Left out: bounding the answer by the high watermark (the caller's).
+The caller bounds the result by the high watermark.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from ottla.storage.log.log_segments import LogSegments
 from ottla.storage.segment.segment import Outline, Segment
 
 MAX_MISLEADING = 4
-"""Batches whose header promised a timestamp that none of its records has; after so many, headers are believed.
+"""Number of batches with a wrong largest timestamp in the header, after which headers are trusted.
 
-One is normal: records before the log start may be the ones that have it."""
+One is normal: the record with that timestamp may be before the log start.
+"""
 INT64_MIN = -(1 << 63)
 INT64_MAX = (1 << 63) - 1
 
@@ -37,10 +38,9 @@ FoundRecord = tuple[int, int, int]
 
 
 def find_timestamp(segments: LogSegments, start_offset: int, timestamp: int, known: Known | None) -> FoundRecord | None:
-    """The first record at or after `timestamp` in a log that starts at `start_offset`; None without one.
+    """Return the first record at or after `timestamp` in a log that starts at `start_offset`, or None.
 
-    Raises KafkaError when the batch can't be read, OSError, and, when given what is `known`, OffLoop instead of
-    blocking.
+    Raises KafkaError if the batch is unreadable, OSError, and, with `known`, WouldBlock instead of blocking.
     """
     misleading = 0
     for segment in segments.holding(start_offset):
@@ -56,7 +56,7 @@ def find_timestamp(segments: LogSegments, start_offset: int, timestamp: int, kno
             found = _first_record(segment, outline, timestamp, start_offset, known, believe=believe)
             if found is not None:
                 return found
-            # The header promised a timestamp that no record at or above the log start has.
+            # No record at or above the log start has the timestamp of the header.
             misleading += 1
             _, _, last_offset, _ = outline
             from_offset = last_offset + 1
@@ -64,7 +64,7 @@ def find_timestamp(segments: LogSegments, start_offset: int, timestamp: int, kno
 
 
 def find_max_timestamp(segments: LogSegments, start_offset: int, known: Known | None) -> FoundRecord | None:
-    """The first record with the largest timestamp; None when there is none. Raises as its sibling above."""
+    """Return the first record with the largest timestamp, or None. Raises as the function above."""
     best: Segment | None = None
     for segment in segments.holding(start_offset):
         segment.load_timestamps()
@@ -81,7 +81,7 @@ def find_max_timestamp(segments: LogSegments, start_offset: int, known: Known | 
 def _first_record(
     segment: Segment, outline: Outline, timestamp: int, start_offset: int, known: Known | None, *, believe: bool
 ) -> FoundRecord | None:
-    """The first record of a batch at or after both. `believe`: take the header's word and don't look inside."""
+    """Return the first record of a batch at or after both. `believe`: use the header without reading records."""
     data = segment.read_batch(outline)
     if is_message(data, 0):
         return _first_of_message(data, timestamp, start_offset, known, believe=believe)
@@ -100,7 +100,7 @@ def _first_record(
         return None
     timestamp_delta, offset_delta = found
     record_timestamp = batch.max_timestamp if by_append_time else batch.base_timestamp + timestamp_delta
-    # Nobody looked into a compressed batch before it was stored.
+    # A compressed batch was stored without reading its records.
     if offset_delta > batch.last_offset_delta or not INT64_MIN <= record_timestamp <= INT64_MAX:
         raise InvalidRecord(f"a record of the batch at offset {batch.base_offset} lies beyond its batch")
     return batch.base_offset + offset_delta, record_timestamp, batch.partition_leader_epoch
@@ -109,8 +109,9 @@ def _first_record(
 def _first_of_message(
     data: bytes, timestamp: int, start_offset: int, known: Known | None, *, believe: bool
 ) -> FoundRecord | None:
-    """The same of a message of format v0 or v1, which may be a compressed set. Of such a set without times there is
-    nothing to find; what it says of offsets is of its last record."""
+    """Find the record in a message of format v0 or v1, which may be a compressed set. A set without timestamps has no
+    result; its offset is that of its last record.
+    """
     entry = read_entry(memoryview(data), 0, len(data))
     if entry is None:
         raise CorruptBatch("a message is cut short", 0)
@@ -129,7 +130,7 @@ def _first_of_message(
 
 
 def _walk(batch: BatchView, timestamp_delta: int, first_delta: int, max_bytes: int) -> tuple[int, int] | None:
-    """The (timestamp delta, offset delta) of the first record at or after both; may decompress, to `max_bytes`.
+    """Return (timestamp delta, offset delta) of the first record at or after both; may decompress, to `max_bytes`.
 
     Raises KafkaError.
     """

@@ -1,9 +1,9 @@
-"""A partition's producer state in files: writing snapshots, and getting it back from the newest usable one.
+"""Producer snapshots of a partition: writing them, and loading the newest usable one.
 
-Invariant: what a snapshot and the batch headers after it result in is what appending the same batches had made, except
-for producers that expired meanwhile.
+Invariant: a snapshot and the batch headers after it give the same state as appending the same batches, except for
+producers that expired meanwhile.
 
-Left out: when snapshots are written (`flush.py`: on roll and close), the bytes of one (`producer_state.py`).
+Snapshots are written on roll and close (`flush.py`); their format is in `producer_state.py`.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def load_producers(
     now_ms: int,
     expiration_ms: int,
 ) -> ProducerState:
-    """The state at the end of `offsets` (log start to log end). Raises OSError.
+    """Return the state at the end of `offsets` (log start to log end). Raises OSError.
 
-    Without any snapshot nothing was known at the last roll that a flush made durable, which writes one otherwise, so
-    only segments from there on count then; after a clean stop (`trusted`), which writes one too, nothing at all.
+    Without any snapshot the producer state was empty at the last durable roll, which otherwise writes one, so only
+    later segments are read. After a clean stop (`trusted`), which writes one too, the state is empty.
     """
     producers = ProducerState(offsets.start)
     producers.snapshot_offsets = _sort_out(folder, segments, snapshots, offsets)
@@ -68,14 +68,15 @@ def load_producers(
 
 
 def _durable_base(segments: Sequence[Segment], recovery_point: int) -> int:
-    """The base offset of the last segment whose beginning is durable, with the snapshot that its roll wrote."""
+    """Return the base offset of the last segment with a durable beginning, and so with the snapshot of its roll."""
     bases = [segment.base_offset for segment in segments if segment.base_offset < recovery_point]
     return bases[-1] if bases else segments[0].base_offset
 
 
 def _replay_durable(producers: ProducerState, folder: Folder, segments: Sequence[Segment], recovery_point: int) -> None:
-    """All snapshots are lost: read what is durable, and leave one, without which the next start would think that there
-    never was a producer. Raises OSError."""
+    """Rebuild the state from the durable log after all snapshots were lost, and write one: without it the next start
+    would take the state for empty. Raises OSError.
+    """
     base = _durable_base(segments, recovery_point)
     if base <= producers.map_end_offset:
         return
@@ -86,9 +87,9 @@ def _replay_durable(producers: ProducerState, folder: Folder, segments: Sequence
 
 
 def _sort_out(folder: Folder, segments: Sequence[Segment], snapshots: list[int], offsets: range) -> list[int]:
-    """Keep the snapshots where a segment begins and the newest; the others are of no use any more.
+    """Retain the snapshots at segment starts and the newest; remove the others.
 
-    Those of what was cut off go durably, before the log reaches as far again with other batches. Raises OSError.
+    Snapshots above a truncation are removed durably before other batches reach their offsets. Raises OSError.
     """
     usable = [offset for offset in sorted(snapshots) if offsets.start <= offset <= offsets.stop]
     bases = {segment.base_offset for segment in segments}
@@ -104,14 +105,14 @@ def _sort_out(folder: Folder, segments: Sequence[Segment], snapshots: list[int],
 def load_snapshot(
     producers: ProducerState, folder: Folder, offset: int, now_ms: int = 0, expiration_ms: int = MAX_LONG
 ) -> bool:
-    """Replace the state by the snapshot at `offset`; False where that is lost or damaged. Raises OSError."""
+    """Load the snapshot at `offset`; returns False if it is lost or damaged. Raises OSError."""
     path = folder.join(offset_name(offset, SNAPSHOT_SUFFIX))
     try:
         producers.load(folder.disk.read_bytes(path), offset, now_ms, expiration_ms)
     except FileNotFoundError:
         return False
     except SnapshotCorruption as error:
-        logger.warning("%s: %s; an older one and the log serve instead", path, error)
+        logger.warning("%s: %s; using an older one and the log instead", path, error)
         return False
     return True
 
@@ -135,7 +136,7 @@ def reload_producers(
     now_ms: int,
     expiration_ms: int,
 ) -> None:
-    """The log was cut to `offsets`: go back to a snapshot from before the cut, and on from there. Raises OSError."""
+    """Revert to a snapshot before a truncation to `offsets`, and replay from there. Raises OSError."""
     left = range(offsets.log_start_offset, offsets.log_end_offset)
     if len(producers) or producers.snapshot_offsets:
         producers.clear(left.start)
@@ -152,9 +153,9 @@ def replay_producers(
     end_offset: int | None,
     aborted: Callable[[CompletedTransaction], object] | None = None,
 ) -> None:
-    """Take up the batches from the state's end to `end_offset`, or to the end of the log.
+    """Apply the batches from the state's end to `end_offset`, or to the end of the log.
 
-    `aborted` is told of each transaction that a marker among them aborted. Raises OSError.
+    `aborted` is called with each transaction that a marker among them aborted. Raises OSError.
     """
     from_offset = producers.map_end_offset
     end = MAX_LONG if end_offset is None else end_offset
@@ -171,7 +172,7 @@ def replay_producers(
                 break
             size = header[BATCH_LENGTH] + LOG_OVERHEAD
             base_offset = header[BASE_OFFSET]
-            # A log may start within a batch; all of that one counts, as for a consumer.
+            # A log may start within a batch; all of that batch counts, as for a consumer.
             holds_more = base_offset + header[LAST_OFFSET_DELTA] >= from_offset
             if header[PRODUCER_ID] != NO_PRODUCER_ID and holds_more and base_offset < end:
                 if not header[ATTRIBUTES] & CONTROL_MASK:
@@ -185,15 +186,15 @@ def replay_producers(
 
 
 def snapshot_is_due(producers: ProducerState, offset: int) -> bool:
-    """Whether a clean start needs a snapshot at `offset`, the log end: unless there is one, or never was a producer."""
+    """Return whether a clean start needs a snapshot at `offset`, the log end: none exists, and producers do."""
     snapshots = producers.snapshot_offsets
     return snapshots[-1] < offset if snapshots else len(producers) > 0
 
 
 def write_producers(producers: ProducerState, folder: Folder, offset: int) -> str | None:
-    """Write the state as of `offset`, the log end, without waiting for the disk; the new file's path.
+    """Write the state as of `offset`, the log end, without a sync; returns the new file's path.
 
-    None when nothing is due. Raises OSError.
+    None if no snapshot is due. Raises OSError.
     """
     snapshots = producers.snapshot_offsets
     if not snapshot_is_due(producers, offset):
@@ -205,7 +206,7 @@ def write_producers(producers: ProducerState, folder: Folder, offset: int) -> st
 
 
 def remove_producers(producers: ProducerState, folder: Folder, offsets: set[int] | None = None) -> None:
-    """Remove the snapshots at `offsets`, which began segments that go, but for the newest; all when None.
+    """Remove the snapshots at `offsets` of deleted segments, except the newest; all if None.
 
     Raises OSError.
     """

@@ -1,20 +1,20 @@
-"""What a partition knows about its idempotent and transactional producers, and Kafka's `.snapshot` files of it.
+"""State of a partition's idempotent and transactional producers, and its snapshots in Kafka's `.snapshot` files.
 
 Invariants:
-- State is exactly what a snapshot and the batches from its offset to `map_end_offset` say; the log is the only source,
-  so a rebuild gives the same (but for producers that expired, and decided transactions that a snapshot reaches beyond).
-- Of each producer the last five batches are known, which is how many requests the client keeps in flight: a batch that
-  equals one of them is a duplicate and is answered with its offsets, anything else out of order is refused.
-- A producer without state may start at any sequence (its records may be gone by retention), unless its epoch rises with
-  each transaction: then each transaction starts at 0, also after a marker, which leaves an entry without batches.
-- A transaction begins only with proof that its coordinator was asked (`verification`), and ends with a marker that is
-  no older than its producer and comes from no older coordinator.
+- State is exactly that of a snapshot and the batches from its offset to `map_end_offset`. The log is the only source,
+  so a rebuild gives the same (except for expired producers, and transactions decided before the snapshot's end).
+- Of each producer the last five batches are remembered, the number of requests that a client has in flight. A batch
+  equal to one of them is a duplicate and is answered with its offsets; any other out-of-order batch is rejected.
+- A producer without state may start at any sequence (its records may be deleted by retention), unless its epoch rises
+  with each transaction: then each transaction starts at 0, also after a marker, which leaves an entry without batches.
+- A transaction begins only with proof of its verification (`verification`), and ends with a marker that is not older
+  than its producer and comes from no older coordinator.
 
-Snapshot file (`%020d.snapshot`, named by the offset it reaches): int16 version 1, uint32 CRC-32C of what follows,
+Snapshot file (`%020d.snapshot`, named by the offset it reaches): int16 version 1, uint32 CRC-32C of the rest,
 int32 count, then for each producer int64 id, int16 epoch, int32 last sequence, int64 last offset, int32 offset delta,
 int64 timestamp, int32 coordinator epoch, int64 first offset of the open transaction (-1: none).
 
-Left out: asking the coordinator (server), the index of aborted transactions (`transaction_index`).
+Requests to the coordinator are in `server`, the index of aborted transactions is in `transaction_index`.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from ottla.storage.segment.transactions import CompletedTransaction, Transaction
 logger = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_EPOCH_BUMP = 2
-"""Of `transaction.version`."""
+"""Level of `transaction.version`."""
 MAX_PRODUCER_EPOCH = 2**15 - 1
 LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
-"""What a coordinator may take to end a transaction whose time is up."""
+"""Time that a coordinator has to end a timed-out transaction."""
 _REMEMBERED_BATCHES = 5
 _SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEADER = Struct(">hIi")
@@ -78,7 +78,7 @@ def _expected_transactional(producer_id: int) -> KafkaError:
 
 
 class ProducerEntry:
-    """The state of one producer id."""
+    """State of one producer id."""
 
     __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "last_timestamp", "producer_epoch")
 
@@ -98,12 +98,12 @@ class ProducerEntry:
 
 
 def last_sequence_of(base_sequence: int, last_offset_delta: int) -> int:
-    """The sequence of a batch's last record; sequences wrap from 2^31 - 1 to 0."""
+    """Return the sequence of a batch's last record; sequences wrap from 2^31 - 1 to 0."""
     return (base_sequence + last_offset_delta) & MAX_INT
 
 
 class ProducerState:
-    """All producers of one partition."""
+    """Producers of one partition."""
 
     __slots__ = (
         "_entries",
@@ -115,13 +115,13 @@ class ProducerState:
     )
 
     def __init__(self, map_end_offset: int) -> None:
-        """`map_end_offset` is where the state that will be loaded or replayed starts to count."""
+        """`map_end_offset` is the start of the state to be loaded or replayed."""
         self._entries: dict[int, ProducerEntry] = {}
         self.transactions = Transactions()
         """Changed here only."""
         self.verifications = Verifications()
         self.verification_enabled = True
-        """Transactions begin with the guard of a verification only."""
+        """Whether transactions begin only with a verification guard."""
         self.map_end_offset = map_end_offset
         self.snapshot_offsets: list[int] = []
 
@@ -132,7 +132,7 @@ class ProducerState:
         return self._entries.get(producer_id)
 
     def entries(self) -> dict[int, ProducerEntry]:
-        """Producer id -> entry, for DescribeProducers and tests; not to be changed."""
+        """Producer id -> entry, for DescribeProducers and tests; read-only."""
         return self._entries
 
     # -- appending ---------------------------------------------------------------------------------------------------
@@ -146,9 +146,9 @@ class ProducerState:
         transactional: int,
         guard: VerificationGuard | None,
     ) -> RememberedBatch | None:
-        """Check a client's batch before it is appended; the remembered batch when it is a duplicate, else None.
+        """Check a client's batch before its append; returns the remembered batch of a duplicate, else None.
 
-        `transactional` is its bit; `guard` is what a batch that begins a transaction needs. Raises KafkaError
+        `transactional` is its bit; `guard` is the proof for a batch that begins a transaction. Raises KafkaError
         INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
         entry = self._entries.get(producer_id)
@@ -188,7 +188,7 @@ class ProducerState:
     def check_own(
         self, producer_id: int, producer_epoch: int, transactional: int, guard: VerificationGuard | None
     ) -> None:
-        """Check a batch that a coordinator writes for a producer, which has no sequences. Raises as `check`."""
+        """Check a batch that a coordinator writes for a producer, without sequences. Raises as `check`."""
         entry = self._entries.get(producer_id)
         if transactional:
             self._check_begun(entry, producer_id, producer_epoch, guard)
@@ -202,7 +202,7 @@ class ProducerState:
     def _check_begun(
         self, entry: ProducerEntry | None, producer_id: int, producer_epoch: int, guard: VerificationGuard | None
     ) -> None:
-        """Raise unless the transaction is open in this epoch, or its coordinator was asked."""
+        """Raise unless the transaction is open in this epoch, or was verified with its coordinator."""
         if entry is not None:
             if entry.current_txn_first_offset >= 0 and entry.producer_epoch == producer_epoch:
                 return
@@ -212,12 +212,12 @@ class ProducerState:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
 
     def _check_verified_sequence(self, entry: ProducerEntry | None, producer_id: int, base_sequence: int) -> None:
-        """While a verification is under way no batch may overtake the first of those that wait for it."""
+        """Raise if a batch would overtake the first one that waits for the running verification."""
         guard = self.verifications.get(producer_id)
         if guard is None:
             return
         if guard.supports_epoch_bump and base_sequence != 0 and (entry is None or not entry.batches):
-            # Each of its transactions begins at 0, so what is not known here can't have begun before.
+            # Each of its transactions begins at sequence 0, so an unknown one cannot have begun before.
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id} begins a transaction at sequence {base_sequence}, not at 0",
@@ -231,12 +231,11 @@ class ProducerState:
     def check_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
     ) -> None:
-        """Check a marker before it is appended.
+        """Check a marker before its append.
 
-        Below transaction version 2 it may have the epoch of the transaction that it ends; from there on (KIP-1228) it
-        has a later one, and an equal epoch is a marker that comes a second time: good where nothing is open, and at the
-        last epoch there is, which has no successor. Raises KafkaError INVALID_PRODUCER_EPOCH,
-        TRANSACTION_COORDINATOR_FENCED.
+        Below transaction version 2 it may have the epoch of the transaction that it ends; from version 2 on (KIP-1228)
+        it has a later one. Then an equal epoch is a repeated marker: accepted if no transaction is open, and at the
+        maximum epoch, which has no successor. Raises KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -261,7 +260,7 @@ class ProducerState:
     def begin_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, now_ms: int, *, supports_epoch_bump: bool
     ) -> VerificationGuard | None:
-        """What a batch needs to begin a transaction; None where it is open already. Raises INVALID_PRODUCER_EPOCH."""
+        """Return the guard for a batch that begins a transaction; None if it is open. Raises INVALID_PRODUCER_EPOCH."""
         entry = self._entries.get(producer_id)
         if entry is not None:
             if producer_epoch < entry.producer_epoch:
@@ -273,7 +272,7 @@ class ProducerState:
         )
 
     def _entry_of(self, producer_id: int, producer_epoch: int) -> ProducerEntry:
-        """The entry to which a batch is added; another epoch, even an older one, begins without batches."""
+        """Return the entry to which a batch is added; another epoch, even an older one, begins without batches."""
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerEntry(producer_epoch)
@@ -283,10 +282,10 @@ class ProducerState:
         return entry
 
     def update(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
-        """Take up a batch of a producer that is in the log at `base_offset`; nothing is checked here.
+        """Apply a batch of a producer at `base_offset` in the log, without checks.
 
-        `max_timestamp` is that of the log, which a leader may have set after it read the header. Control batches are
-        `end_transaction`'s.
+        `max_timestamp` is that of the log, which a leader may have set after reading the header. `end_transaction`
+        applies control batches.
         """
         producer_id, producer_epoch, base_sequence = header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
         last_delta = header[LAST_OFFSET_DELTA]
@@ -310,9 +309,9 @@ class ProducerState:
             self.verifications.end(producer_id, producer_epoch, marker=False)
 
     def end_transaction(self, header: BatchHeader, base_offset: int, batch: Buffer) -> CompletedTransaction | None:
-        """Take up the marker in `batch`, which is in the log at `base_offset`; the transaction that it aborted, if so.
+        """Apply the marker in `batch`, at `base_offset` in the log; returns the transaction if it aborted one.
 
-        What can't be read ends nothing, here and on every other replica.
+        An unreadable marker ends nothing, here and on every other replica.
         """
         try:
             marker = read_end_transaction_marker(batch)
@@ -340,7 +339,7 @@ class ProducerState:
         *,
         committed: bool,
     ) -> CompletedTransaction | None:
-        """The same for what a marker at `offset` is known to say."""
+        """Apply the known content of a marker at `offset`; returns the transaction if it aborted one."""
         entry = self._entry_of(producer_id, producer_epoch)
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = timestamp
@@ -350,7 +349,9 @@ class ProducerState:
         return None if committed else completed
 
     def has_late_transaction(self, now_ms: int, max_timeout_ms: int) -> bool:
-        """Whether the transaction that is open for longest should have been ended by its coordinator (KIP-664)."""
+        """Return whether the oldest open transaction is past the time its coordinator should have ended it
+        (KIP-664).
+        """
         producer_id = self.transactions.oldest_producer()
         if producer_id is None:
             return False
@@ -358,7 +359,7 @@ class ProducerState:
         return 0 < last_timestamp < now_ms - max_timeout_ms - LATE_TRANSACTION_BUFFER_MS
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that wrote nothing for `expiration_ms` and have no open transaction; how many."""
+        """Remove producers without a write for `expiration_ms` and without an open transaction; returns how many."""
         expired = [
             producer_id
             for producer_id, entry in self._entries.items()
@@ -370,7 +371,7 @@ class ProducerState:
         return len(expired)
 
     def clear(self, map_end_offset: int) -> None:
-        """Forget all producers; what follows is replayed from `map_end_offset`."""
+        """Remove all producers; batches are replayed from `map_end_offset`."""
         self._entries.clear()
         self.transactions.replace(())
         self.map_end_offset = map_end_offset
@@ -378,7 +379,7 @@ class ProducerState:
     # -- snapshots ---------------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        """The bytes of a snapshot of the present state."""
+        """Return the bytes of a snapshot of the present state."""
         out = bytearray(_SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, 0, len(self._entries)))
         for producer_id, entry in self._entries.items():
             first, last, last_offset, _ = entry.batches[-1] if entry.batches else _NO_BATCH
@@ -396,7 +397,7 @@ class ProducerState:
         return bytes(out)
 
     def load(self, data: bytes, offset: int, now_ms: int, expiration_ms: int) -> None:
-        """Replace the state by a snapshot that reaches `offset`; expired producers are left out.
+        """Load a snapshot that reaches `offset`; expired producers are dropped.
 
         Raises SnapshotCorruption with the state unchanged.
         """
@@ -415,7 +416,7 @@ class ProducerState:
 
 
 def open_transactions(producers: Mapping[int, ProducerEntry]) -> dict[int, int]:
-    """Producer id -> first offset of those that have a transaction open."""
+    """Producer id -> first offset of open transactions."""
     return {
         producer_id: entry.current_txn_first_offset
         for producer_id, entry in producers.items()
@@ -424,7 +425,7 @@ def open_transactions(producers: Mapping[int, ProducerEntry]) -> dict[int, int]:
 
 
 def decode_snapshot(data: bytes) -> dict[int, ProducerEntry]:
-    """The producers in a snapshot file; raises SnapshotCorruption."""
+    """Parse the producers in a snapshot file; raises SnapshotCorruption."""
     try:
         version, crc, count = _SNAPSHOT_HEADER.unpack_from(data, 0)
     except struct_error as error:

@@ -1,8 +1,8 @@
-"""Which segments may go: those below the log start offset, too old, or beyond the size that is kept.
+"""Selection of segments to delete: below the log start offset, too old, or beyond the retention size.
 
-Invariant: only whole segments from the front, and only below the high watermark where replication keeps one.
+Invariant: only whole segments from the front, and only below the high watermark if replication tracks one.
 
-Left out: deleting them (`deletion.py`), compaction.
+The deletion is in `deletion.py`; compaction is separate.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ logger = logging.getLogger(__name__)
 
 
 def count_deletable(segments: LogSegments, offsets: LogOffsets, config: LogConfig, now_ms: int, max_count: int) -> int:
-    """How many segments from the front may be deleted at `now_ms`, `max_count` at most.
+    """Return how many segments from the front may be deleted at `now_ms`, `max_count` at most.
 
     May read time indexes; raises OSError.
 
-    All of them only when even the active one has outlived its time.
+    Includes the active segment only if it is expired too.
     """
     limit = offsets.committed_end
     by_policy = config.deleted_by_age_or_size
@@ -35,7 +35,7 @@ def count_deletable(segments: LogSegments, offsets: LogOffsets, config: LogConfi
         if end_offset > limit or (last and segment.size_bytes == 0):
             break
         below_start = not last and end_offset <= offsets.log_start_offset
-        oversize = excess >= segment.size_bytes  # also of a cleaned one of which nothing is left
+        oversize = excess >= segment.size_bytes  # also of an empty cleaned segment
         if not (below_start or oversize or (by_policy and _outlived(segment, config.retention_ms, now_ms))):
             break
         excess -= segment.size_bytes
@@ -54,9 +54,9 @@ def _outlived(segment: Segment, retention_ms: int, now_ms: int) -> bool:
 
 
 def warn_of_future(segments: LogSegments, config: LogConfig, now_ms: int, warned_of: int) -> int:
-    """Say that the first segment waits for a time to come, if it does; its base offset, else -1.
+    """Log that the first segment is retained for a timestamp in the future; returns its base offset, else -1.
 
-    Nothing is said again of the segment at `warned_of`. One that is appended to has time: clocks of clients go fast.
+    The segment at `warned_of` is not logged again. The active segment is skipped: clients' clocks may be fast.
     """
     first = segments[0]
     if first is segments.active or not config.deleted_by_age_or_size or config.retention_ms < 0:
@@ -65,7 +65,7 @@ def warn_of_future(segments: LogSegments, config: LogConfig, now_ms: int, warned
         return -1
     if first.base_offset != warned_of:
         logger.warning(
-            "%s holds a timestamp %d ms ahead of the clock: retention.ms does not delete it, nor what follows, until "
+            "%s has a timestamp %d ms ahead of the clock: retention.ms does not delete it or later ones until "
             "%d ms after that; delete records, or set retention.bytes (message.timestamp.after.max.ms bounds new ones)",
             first.path,
             first.max_timestamp - now_ms,

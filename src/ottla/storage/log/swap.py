@@ -1,16 +1,16 @@
-"""Cleaned segments take the place of those they were made from, in steps that a crash may come between.
+"""Swap of cleaned segments for their sources, in steps with a crash possible between any two.
 
-1. `stage`: `.cleaned` becomes `.swap`, from the last segment to the first and its data last of all. While there is any
-   `.cleaned`, a start throws away the segments from that on, and the log is as it was.
-2. The names are made durable. From here on a start finishes what was begun.
+1. `stage`: `.cleaned` is renamed `.swap`, from the last segment to the first and its data last of all. While any
+   `.cleaned` exists, a start discards all cleaned segments, and the log is unchanged.
+2. The names become durable. From here on a start completes the swap.
 3. `take_in`: the old segments leave the log and get the suffix `.deleted`, the new ones are read under their suffix.
-4. The names are made durable, so that no old segment stands beside the new one that has its batches, too.
-5. `settle`: `.swap` goes, from the first segment to the last and its data first of all.
+4. The names become durable, so that no old segment coexists with the new one that has its batches too.
+5. `settle`: the suffix `.swap` is removed, from the first segment to the last and its data first of all.
 
-A start (`finish_swaps`) removes what lies in the range of the staged segments and goes on with step 5. An old segment
-behind the last batch that was left stays then, and is cleaned another time. Names and meaning are Apache Kafka's.
+A start (`finish_swaps`) removes old segments in the range of the staged ones and continues with step 5. An old segment
+behind the last surviving batch stays then, and is cleaned another time. Names and meaning are Apache Kafka's.
 
-Between the steps the owner of the log may do other things; what cuts or removes the log must undo a stage first
+Between the steps the owner of the log may do other work; a truncation or removal of the log must undo a stage first
 (`unstage`), durably.
 """
 
@@ -44,15 +44,16 @@ _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 def discard_cleaned(folder: Folder) -> None:
-    """Remove what a round that ended early has left: it would have the next start take a swap back. Raises OSError."""
+    """Remove the files of a pass that ended early: they would make the next start revert a swap. Raises OSError."""
     for name in folder.disk.listdir(folder.path):
         if name.endswith(CLEANED_SUFFIX):
             folder.disk.unlink(folder.join(name))
 
 
 def stage(folder: Folder, base_offsets: Sequence[int]) -> None:
-    """Step 1, for the segments at these offsets, which rise; step 2 is the caller's. Raises OSError."""
+    """Do step 1 for the segments at these offsets, which rise; the caller does step 2. Raises OSError."""
     disk = folder.disk
+    # The data file of the first segment is renamed last: until then a start sees `.cleaned` files and discards all.
     for base_offset in reversed(base_offsets):
         for suffix in (*_INDEXES, LOG_SUFFIX):
             path = folder.join(offset_name(base_offset, suffix))
@@ -62,7 +63,7 @@ def stage(folder: Folder, base_offsets: Sequence[int]) -> None:
 
 
 def unstage(folder: Folder, base_offsets: Sequence[int]) -> None:
-    """Undo step 1, whether it is durable or not; on return no start will go on with it. Raises OSError."""
+    """Undo step 1, durable or not; after the return no start completes the swap. Raises OSError."""
     for base_offset in base_offsets:
         for suffix in (LOG_SUFFIX, *_INDEXES):
             folder.disk.unlink(folder.join(offset_name(base_offset, suffix + SWAP_SUFFIX)))
@@ -80,9 +81,9 @@ def take_in(
     index_interval_bytes: int,
     delete_delay_ms: int,
 ) -> list[Segment]:
-    """Step 3: the staged segments in the place of `old`, none of which appends are made to; step 4 is the caller's.
+    """Step 3: replace `old`, none of which is active, by the staged segments; the caller does step 4.
 
-    Regions of the old ones stay good. Raises OSError.
+    Regions of the old ones stay valid. Raises OSError.
     """
     if segments.active in old or not base_offsets or base_offsets[0] != old[0].base_offset:
         raise InvariantError(f"{folder.path}: segments from {base_offsets[:1]} on can't take the place of others")
@@ -106,13 +107,13 @@ def _staged(folder: Folder, base_offset: int, index_interval_bytes: int) -> Segm
 
 
 def settle(new: Sequence[Segment]) -> None:
-    """Step 5, with segments from `take_in`. Raises OSError."""
+    """Do step 5 with segments from `take_in`. Raises OSError."""
     for segment in new:
         segment.take_suffix("")
 
 
 def finish_swaps(folder: Folder) -> None:
-    """Bring to its end what a crash interrupted, or take it back. Raises OSError."""
+    """Complete or revert an interrupted swap. Raises OSError."""
     disk = folder.disk
     listing = disk.listdir(folder.path)
     begun = [_offset_in(name, CLEANED_SUFFIX) for name in listing if name.endswith(CLEANED_SUFFIX)]
@@ -122,12 +123,12 @@ def finish_swaps(folder: Folder) -> None:
         for name in [name for name, offset in swaps.items() if offset >= first]:
             disk.unlink(folder.join(name))
             del swaps[name]
-        disk.fsync_dir(folder.path)  # before the files go that say so
+        disk.fsync_dir(folder.path)  # before the files that record it are removed
         discard_cleaned(folder)
     if not swaps:
         return
     staged = sorted(offset for name, offset in swaps.items() if name.endswith(LOG_SUFFIX + SWAP_SUFFIX))
-    logger.info("%s: cleaned segments at %s take their place", folder.path, staged)
+    logger.info("%s: cleaned segments at %s are swapped in", folder.path, staged)
     if staged:
         end = _next_offset(folder, staged[-1])
         for name in listing:
@@ -145,7 +146,9 @@ def finish_swaps(folder: Folder) -> None:
 
 
 def _offset_in(name: str, suffix: str) -> int:
-    """The offset in the name of a file with this suffix; the lowest for any other, so that it counts as begun."""
+    """Return the offset in the name of a file with this suffix; the lowest for any other, so that it counts as
+    staged.
+    """
     for kind in SEGMENT_SUFFIXES:
         offset = parse_offset(name, kind + suffix)
         if offset is not None:
@@ -154,7 +157,7 @@ def _offset_in(name: str, suffix: str) -> int:
 
 
 def _next_offset(folder: Folder, base_offset: int) -> int:
-    """Behind the last batch of a staged segment."""
+    """Return the end of a staged segment's last batch."""
     path = folder.join(offset_name(base_offset, LOG_SUFFIX + SWAP_SUFFIX))
     file = folder.disk.open(path, read_only=True)
     try:

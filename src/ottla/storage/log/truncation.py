@@ -1,12 +1,12 @@
-"""Cutting the end off a log, when a follower's log has left the leader's.
+"""Truncation of a log's end, when a follower's log has diverged from the leader's.
 
 Invariants:
-- A cut is durable when it returns, and no checkpoint ever names more than there is: recovery points and leader epochs
-  are rewritten first, so that a crash in between has a start walk what is left.
-- Half a truncation that the disk refused leaves a log that takes no more.
+- A truncation is durable when it returns, and no checkpoint ever exceeds the log: recovery points and leader epochs are
+  rewritten first, so that a start after a crash in between scans the remaining log.
+- After a disk error in the middle of a truncation the log accepts no more appends.
 - Responses that still carry dropped bytes fail (`SegmentRegion`).
 
-Left out: where to cut (`replica`).
+The offset is determined in `replica`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ottla.storage.segment.segment import Segment
 
 
 class Truncation:
-    """One truncation of a log, made when it is due."""
+    """One truncation of a log, created when it is due."""
 
     __slots__ = ("_clock", "_epochs", "_flush", "_folder", "_health", "_offsets", "_producers", "_segments")
 
@@ -52,11 +52,11 @@ class Truncation:
         self._clock = clock
 
     def cut_to(self, offset: int, producer_expiration_ms: int) -> None:
-        """Drop everything from `offset` on, which a segment holds. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """Drop everything from `offset` on, which is in a segment. Raises KafkaError KAFKA_STORAGE_ERROR.
 
-        A batch that holds `offset` goes as a whole, and the log then ends behind the one before it: what is between the
-        two was compacted away, or one of them has a wrong offset and there is more to come. A full disk refuses before
-        anything changed.
+        A batch that contains `offset` is dropped as a whole, and the log then ends behind the one before it: offsets
+        between the two were compacted away, or one of them has a wrong offset and a further truncation follows. A full
+        disk refuses before any change.
         """
         segment, *later = self._segments.holding(offset)
         try:
@@ -105,15 +105,15 @@ class Truncation:
             snapshots = [number for number in self._producers.snapshot_offsets if number <= offset]
             rebuild_aborted(self._folder, self._segments.in_order, (segment,), snapshots)
 
-    def start_anew_at(self, offset: int, index_interval_bytes: int) -> None:
-        """Drop everything; the log is empty and starts at `offset`. Raises as its sibling above."""
+    def restart_at(self, offset: int, index_interval_bytes: int) -> None:
+        """Drop everything; the empty log starts at `offset`. Raises as the method above."""
         try:
             self._announce_end(offset, [])
         except OSError as error:
             raise self._health.storage_error(error, "a truncation") from error
         try:
             old = self._segments.in_order
-            # First the names: the new segment may have that of an old one.
+            # First the names: the new segment may have the name of an old one.
             paths = [path for segment in old for path in segment.mark_deleted()]
             self._folder.disk.fsync_dir(self._folder.path)
             new = Segment.create(self._folder, offset, self._clock.time_ms(), index_interval_bytes)
@@ -121,7 +121,7 @@ class Truncation:
             for segment in old:
                 segment.close()
             self._epochs.clear()
-            self._offsets.start_anew(offset)
+            self._offsets.restart_at(offset)
             self._end_moved_back(offset)
             remove_producers(self._producers, self._folder)
             self._folder.disk.fsync_dir(self._folder.path)
@@ -131,9 +131,9 @@ class Truncation:
             raise self._half_truncated(error) from error
 
     def _announce_end(self, offset: int, epochs: list[tuple[int, int]]) -> None:
-        """First of all: no checkpoint names more than there will be. Raises OSError with nothing changed.
+        """Lower the checkpoints first: none may exceed the future log end. Raises OSError with nothing changed.
 
-        After a crash in between a start walks what is above the recovery point, and finds the epochs there.
+        After a crash in between, a start scans the log above the recovery point, and finds the epochs there.
         """
         self._offsets.recovery_point = min(self._offsets.recovery_point, offset)
         self._health.events.log_truncated(self._health.partition, offset)

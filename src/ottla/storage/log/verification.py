@@ -1,13 +1,13 @@
-"""Proof that a coordinator was asked: what lets a transactional batch begin a transaction in a partition (KIP-890).
+"""Transaction verification: proof that a coordinator added the partition to a producer's transaction (KIP-890).
 
-Whoever appends such a batch begins a verification, asks the coordinator whether the partition belongs to the producer's
-transaction, and appends with the guard of the verification. A guard is good until a batch or the marker of a
-transaction ends it, so an answer that comes after the marker begins nothing. Producers whose epoch rises with each
-transaction (`supports_epoch_bump`) may have begun the next verification before the marker of the last transaction came,
-which then stays.
+The append of such a batch begins a verification, asks the coordinator whether the partition belongs to the producer's
+transaction, and carries the guard of the verification. A guard is valid until a batch begins the transaction or a
+marker ends it, so a response after the marker begins nothing. Producers with an epoch that rises with each transaction
+(`supports_epoch_bump`) may begin the next verification before the marker of the last transaction arrives; it then stays
+valid.
 
-Bounds: `MAX_VERIFICATIONS` for each partition, beyond which the oldest goes, since nobody knows yet whether the ids
-that clients name exist. Left out: asking (server), what a guard is needed for (`producer_state`).
+At most `MAX_VERIFICATIONS` for each partition: the oldest is dropped beyond that, since the producer ids are not yet
+known to exist. Requests to the coordinator are in `server`, uses of a guard in `producer_state`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ MAX_VERIFICATIONS = 10_000
 
 
 class VerificationGuard:
-    """One verification, of a producer in a partition. Whose guard it is, is asked by identity.
+    """One verification of a producer in a partition; guards are compared by identity.
 
-    `lowest_sequence` is the first sequence of the batches of `producer_epoch` that wait for the answer: none may be
-    appended before that one.
+    `lowest_sequence` is the first sequence of the batches of `producer_epoch` that wait for the response: no other may
+    be appended before it.
     """
 
     __slots__ = ("began_ms", "lowest_sequence", "producer_epoch", "supports_epoch_bump")
@@ -31,21 +31,21 @@ class VerificationGuard:
         self.supports_epoch_bump = supports_epoch_bump
 
     def note(self, sequence: int, *, supports_epoch_bump: bool) -> None:
-        """Another batch of the epoch waits for the same answer."""
+        """Lower the sequence for another batch of the epoch that waits for the same response."""
         if sequence < self.lowest_sequence:
             self.lowest_sequence = sequence
         if not supports_epoch_bump:
-            self.supports_epoch_bump = False  # then a marker of this epoch may be that of its own transaction
+            self.supports_epoch_bump = False  # then a marker of this epoch may end its own transaction
 
 
 class Verifications:
-    """Those of one partition that are under way, by producer id."""
+    """Running verifications of one partition, by producer id."""
 
     __slots__ = ("guards",)
 
     def __init__(self) -> None:
         self.guards: dict[int, VerificationGuard] = {}
-        """Changed here only; empty nearly always."""
+        """Changed here only; mostly empty."""
 
     def get(self, producer_id: int) -> VerificationGuard | None:
         return self.guards.get(producer_id)
@@ -53,7 +53,7 @@ class Verifications:
     def begin(
         self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int, *, supports_epoch_bump: bool
     ) -> VerificationGuard:
-        """The guard of the producer, which is the same for all its batches that wait for the same answer."""
+        """Return the producer's guard, the same for all its batches that wait for one response."""
         guards = self.guards
         guard = guards.get(producer_id)
         if guard is not None:
@@ -61,7 +61,7 @@ class Verifications:
                 if producer_epoch == guard.producer_epoch:
                     guard.note(sequence, supports_epoch_bump=supports_epoch_bump)
                 return guard
-            # What is known of an older epoch, and whether its producer's rises, says nothing about this one.
+            # The state of an older epoch, and its kind of producer, say nothing about this one.
             del guards[producer_id]
         if len(guards) >= MAX_VERIFICATIONS:
             del guards[next(iter(guards))]
@@ -70,16 +70,16 @@ class Verifications:
         return guard
 
     def end(self, producer_id: int, producer_epoch: int, *, marker: bool) -> None:
-        """A transactional batch of the producer is in the log, or the `marker` of its transaction."""
+        """Remove the guard after a transactional batch of the producer, or the `marker` of its transaction."""
         guard = self.guards.get(producer_id)
         if guard is None:
             return
         if marker and guard.supports_epoch_bump and producer_epoch == guard.producer_epoch:
-            return  # of the next transaction, which begins with the epoch of the marker
+            return  # it belongs to the next transaction, which begins with the epoch of the marker
         del self.guards[producer_id]
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget those whose batch never came."""
+        """Remove verifications without a batch after the expiration time."""
         guards = self.guards
         while guards:
             oldest = next(iter(guards))

@@ -1,21 +1,21 @@
-"""The fields of a batch that no CRC covers: its base offset and its leader epoch, held against what lies around it, and
-its length, held against the CRC.
+"""Repair of header fields without a CRC: a batch's base offset and leader epoch, and its length.
 
-A walk over a log asks about a batch only where it does not go on where the one before ended, or in its leader epoch:
-then the next batch and the entries of leader epochs are heard too. What they leave one value for was flipped, and is
-put right in its place, since the CRC vouches for the rest of the batch. Where they leave several, the walk ends before
-a batch whose offset contradicts them; one whose leader epoch does stays as it is, and is in `unrepaired_damage`.
+The base offset and the epoch are compared with the surrounding batches, the length with the CRC. A scan of a log checks
+a batch only if it does not continue where the one before ended, or in its leader epoch. Then the next batch and the
+leader epoch entries count as evidence too. If they permit one value only, a bit was flipped, and the field is corrected
+in place, since the CRC covers the rest of the batch. If they permit several, the scan ends before a batch with a
+contradicting offset; one with a contradicting leader epoch stays, and is added to `unrepaired_damage`.
 
-- An offset is known where the batch behind begins exactly where this one would end. The last batch of a log that was
-  never compacted goes on where the one before ended, if it is known to have been there or one bit is wrong. Elsewhere
-  offsets may be missing, and a single one that fits has to be a bit away.
-- A length is wrong where another one, a bit away, ends the batch where the file ends or another batch begins, and has
-  the CRC be right. The last batch of a log with a length that is too large would pass for the torn end of a write.
-- Leader epochs never fall. Up to `epochs_known_to` each batch has that of its entry, unless the next batch contradicts
-  the entries as well: then those are wrong, and are taken from the batches from there on.
+- An offset is known if the next batch begins exactly where this one would end. The last batch of a log that was never
+  compacted continues where the one before ended, if records are known to have been there or one bit is wrong.
+  Elsewhere offsets may be missing, and only a single valid value that is one bit away is used.
+- A length is wrong if another one, a bit away, ends the batch at the end of the file or at another batch, and gives a
+  correct CRC. The last batch of a log with too large a length would otherwise pass for the torn end of a write.
+- Leader epochs never decrease. Up to `epochs_known_to` each batch has that of its entry, unless the next batch
+  contradicts the entries as well: then the entries are wrong, and are read from the batches from there on.
 
-Left out: batches that nothing around them contradicts; messages of formats v0 and v1, which have no leader epoch and
-only the offset of their last record; epochs above what the cluster has reached (`replica.manager` knows that).
+Not repaired: batches that no neighbour contradicts; messages of formats v0 and v1, which have no leader epoch and only
+the offset of their last record; epochs above the cluster's current one (known to `replica.manager`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _UINT64 = (1 << 64) - 1
 
 
 class UnchecksummedFields:
-    """See the module. Of one walk over the segments of a log, in their order."""
+    """Header repair during one scan over the segments of a log, in order."""
 
     __slots__ = (
         "_changed",
@@ -77,7 +77,7 @@ class UnchecksummedFields:
         known_end: int,
         was_compacted: bool,
     ) -> None:
-        """`known_end`: what is below was in the log. `epochs` gets those of the batches while the walk goes on."""
+        """`known_end`: the log is known to have reached it. `epochs` gets those of the batches during the scan."""
         self._partition = partition
         self._known_end = known_end
         self._is_contiguous = not was_compacted
@@ -87,23 +87,23 @@ class UnchecksummedFields:
         self.epochs = epochs
         self._epochs_known_to = epochs_known_to
         self.leader_epoch = UNDEFINED_EPOCH
-        """Of the last batch."""
+        """Offset behind the last batch."""
         self.unrepaired_damage: list[Damage] = []
 
     def begin(self, segment: Segment, following: Segment | None) -> None:
-        """The next segment; `following` is the one behind it, None without one."""
+        """Start the next segment; `following` is the one behind it, None without one."""
         self._segment = segment
         self._following = following
         self._changed = False
 
     def finish(self) -> None:
-        """The segment is over: what was put right in it becomes durable. Raises OSError."""
+        """Finish a segment: make its corrections durable. Raises OSError."""
         if self._changed and self._segment is not None:
             self._segment.log_descriptor.file().fsync()
 
     def with_right_length(self, frames: BatchFrames, header: BatchHeader) -> BatchHeader | None:
-        """The header of the batch at hand, which is not whole, with the length that makes it so, in `frames` too; None
-        where none does. Raises OSError.
+        """Return the header of the current incomplete batch with a corrected length, in `frames` too; None if no length
+        fits. Raises OSError.
         """
         found, size = header[BATCH_LENGTH], frames.size
         if header[MAGIC] == MAGIC_V2:
@@ -121,8 +121,8 @@ class UnchecksummedFields:
         return None
 
     def judged(self, frames: BatchFrames, header: BatchHeader, due: int) -> tuple[BatchHeader, str]:
-        """The header of the batch at hand, which is whole, as the walk is to take it, or why it can't be; offset `due`
-        is next. Raises OSError.
+        """Return the corrected header of the current whole batch, or why it is invalid; `due` is the expected offset.
+        Raises OSError.
         """
         if header[MAGIC] != MAGIC_V2:
             return header, ""
@@ -147,7 +147,7 @@ class UnchecksummedFields:
         return tuple(fields), ""  # type: ignore[return-value]
 
     def _header_at(self, frames: BatchFrames, position: int) -> BatchHeader | None:
-        """Of a batch further on, maybe the first of the next segment; None where there is none that can be one."""
+        """Return the header of a later batch, maybe of the next segment; None without a valid one."""
         if position == frames.end and self._following is not None:
             header = header_of_any(self._following.log_descriptor.file().read(HEADER_SIZE, 0), 0)
         else:
@@ -155,7 +155,7 @@ class UnchecksummedFields:
         return None if header is None or framing_defect(header) else header
 
     def _next_offset(self, frames: BatchFrames, following: BatchHeader | None) -> int | None:
-        """Where the batch behind begins; None where nobody knows of one."""
+        """Return the start of the next batch; None if it is unknown."""
         if frames.size == frames.left and self._following is not None:
             return self._following.base_offset
         if following is None:
@@ -163,12 +163,12 @@ class UnchecksummedFields:
         return following[BASE_OFFSET] if following[MAGIC] == MAGIC_V2 else _OLD_FORMAT
 
     def _base_offset(self, header: BatchHeader, due: int, next_offset: int | None) -> tuple[int, str]:
-        """What the batch has to have, or why that is not known."""
+        """Return the expected offset of the batch, or why it is unknown."""
         base_offset, end = header[BASE_OFFSET], due + header[LAST_OFFSET_DELTA] + 1
         if next_offset == end:
             return due, ""
         if next_offset is None and self._is_contiguous and self._known_end <= end:
-            # Of what nobody knows to have been there, more than a bit may be a batch from elsewhere.
+            # If no records are known to have been here, more than one wrong bit may mean a batch from elsewhere.
             is_one_bit = ((base_offset ^ due) & _UINT64).bit_count() == 1
             if is_one_bit or due < self._known_end:
                 return due, ""
@@ -185,7 +185,7 @@ class UnchecksummedFields:
     def _leader_epoch(
         self, frames: BatchFrames, header: BatchHeader, base_offset: int, following: BatchHeader | None
     ) -> tuple[int, str]:
-        """What the batch has to have, and why nobody knows, if so: then it is the epoch before."""
+        """Return the expected epoch of the batch, and, if it is unknown, why: then it is the epoch before."""
         own, before = header[PARTITION_LEADER_EPOCH], self.leader_epoch
         known = self.epochs.epoch_for_offset(base_offset)
         is_noted = base_offset < self._epochs_known_to and known != UNDEFINED_EPOCH
@@ -193,7 +193,7 @@ class UnchecksummedFields:
         if following is not None and following[MAGIC] == MAGIC_V2:
             behind = following[PARTITION_LEADER_EPOCH]
             if behind < own and (behind < max(before, 0) or self._rises_behind(frames, following, own)):
-                behind = None  # it is the one that is wrong
+                behind = None  # it is the wrong one
         fits = before <= own and (behind is None or own <= behind)
         if (fits and self._agrees(own, base_offset)) or before <= own == known:
             return own, ""
@@ -214,7 +214,7 @@ class UnchecksummedFields:
         return before, f"leader epoch {own} at offset {base_offset} comes after {before} and before {behind}"
 
     def _rises_behind(self, frames: BatchFrames, following: BatchHeader, leader_epoch: int) -> bool:
-        """Whether the second batch from here on is of `leader_epoch` or a later one."""
+        """Return whether the second batch from here on has `leader_epoch` or a later one."""
         position = frames.position + frames.size
         second = None
         if position < frames.end:
@@ -222,17 +222,17 @@ class UnchecksummedFields:
         return second is not None and second[PARTITION_LEADER_EPOCH] >= leader_epoch
 
     def _agrees(self, leader_epoch: int, offset: int) -> bool:
-        """Whether the entries of leader epochs have a batch at `offset` be of that epoch, or say nothing of it."""
+        """Return whether the leader epoch entries are consistent with this epoch at `offset`."""
         known = self.epochs.epoch_for_offset(offset)
         return known in (leader_epoch, UNDEFINED_EPOCH) or (known < leader_epoch and offset >= self._epochs_known_to)
 
     def _put_right(self, position: int, name: str, found: int, right: int, at: int, size: int) -> None:
-        """Overwrite a field of the batch at `position`, if it is wrong."""
+        """Overwrite a field of the batch at `position` if it is wrong."""
         segment = self._segment
         if found == right or segment is None:
             return
         logger.warning(
-            "%s: the %s of the batch at position %d was %d and is put right, %d by what lies around it",
+            "%s: the %s of the batch at position %d was %d, corrected to %d by the surrounding batches",
             segment.path,
             name,
             position,
@@ -248,7 +248,7 @@ class UnchecksummedFields:
             return
         damage = Damage(self._partition, segment.base_offset, first_offset, last_offset, reason)
         logger.error("%s is damaged, its %s", segment.path, damage)
-        if len(self.unrepaired_damage) == _MAX_UNREPAIRED:  # the last of them goes on
+        if len(self.unrepaired_damage) == _MAX_UNREPAIRED:  # the last range extends to the end
             last = self.unrepaired_damage.pop()
             damage = Damage(self._partition, last.segment, last.first_offset, last_offset, last.reason)
         self.unrepaired_damage.append(damage)

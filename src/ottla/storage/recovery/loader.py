@@ -1,18 +1,18 @@
-"""Opening a partition's directory: trusting it after a clean stop, checking it after any other.
+"""Opening of a partition's directory: trusted after a clean stop, checked after any other.
 
-After an unclean stop every segment from that of the recovery point on is walked batch by batch, CRC included, and cut
-at the first byte that is no valid batch (`recovery`).
+After an unclean stop every segment from that of the recovery point on is scanned batch by batch, CRC included, and
+truncated at the first invalid byte (`recovery`).
 
 Invariants:
-- Segments that end before the recovery point were synced and are not walked, unless the file of leader epochs is lost;
-  the one that holds it is walked from its beginning. Producers without a usable snapshot are read from the log.
-- No damage makes the broker unable to start: damaged indexes, snapshots and epoch files are made anew.
-- Whoever opens a log hears when records are missing that had been in it, before anything is cut.
-- After a clean stop a log that does not end where the stop left it is looked through as after any other, and an index
-  of aborted transactions that has not as many as the stop noted is made anew.
-- What a cleaner was about when it ended is finished, or taken back, before anything else (`cleaner.swap`).
+- Segments that end before the recovery point were synced and are not scanned, unless the file of leader epochs is lost;
+  the one that contains it is scanned from its beginning. Producers without a usable snapshot are read from the log.
+- No damage prevents the broker from starting: damaged indexes, snapshots and epoch files are rebuilt.
+- A loss of records is reported to the opener before anything is truncated.
+- After a clean stop, a log that does not end where the stop left it is checked as after any other, and an index of
+  aborted transactions with another number of entries than the stop recorded is rebuilt.
+- An interrupted cleaner swap is completed or reverted before anything else (`log.swap`).
 
-Left out: reading message formats v0 and v1.
+Message formats v0 and v1 are read elsewhere.
 """
 
 from __future__ import annotations
@@ -54,28 +54,28 @@ _EPOCH_AND_MAGIC = struct.Struct(f">{LEADER_EPOCH_POSITION}xib")
 
 
 class LoadOptions(NamedTuple):
-    """What the log manager knows about a log before it is opened."""
+    """State known to the log manager before a log is opened."""
 
     config: LogConfig
     clean: bool
     log_start_offset: int = 0
     recovery_point: int = 0
     high_watermark: int = 0
-    """The last that is known; what is below was in the log."""
+    """The last known high watermark; the log contained all records below it."""
     producer_expiration_ms: int = 86_400_000
     was_cleaned: bool = False
-    """Offsets may be missing between segments, also in a topic that is compacted no more."""
+    """Whether offsets may be missing between segments, also in a topic that is no longer compacted."""
     gaps_end: int | None = MAX_LONG
-    """How far they may, in a log that was compacted; None where that is known only of one that was never flushed."""
+    """End of the range with permitted gaps, in a log that was compacted; None if it was never flushed."""
     is_copy: bool = False
-    """Another directory has the log: what is lost here is copied again, and nothing was lost by that."""
+    """Another directory has the log: records missing here are copied again, and are not a loss."""
     aborted_counts: Mapping[int, int] = MappingProxyType({})
-    """Of segments by base offset: how many transactions their indexes held at the clean stop, where that is known."""
+    """Number of aborted transactions in the indexes of segments, by base offset, at the clean stop, if known."""
 
 
 @dataclass(slots=True)
 class _Loading:
-    """A log on its way to being one."""
+    """State of a log while it is loaded."""
 
     partition: TopicPartition
     folder: Folder
@@ -89,17 +89,17 @@ class _Loading:
     snapshots: list[int] = field(default_factory=list)
     unrepaired_damage: list[Damage] = field(default_factory=list)
     aborted_lost: dict[Segment, None] = field(default_factory=dict)
-    """Segments whose aborted transactions have to be found again."""
+    """Segments with aborted transactions that have to be found again."""
     last_batch: bytes = b""
-    """The beginning of the last batch's header, after a clean stop."""
+    """Beginning of the last batch's header, after a clean stop."""
 
 
 def load_log(
     folder: Folder, partition: TopicPartition, options: LoadOptions, *, clock: Clock, rng: Rng, events: LogEvents
 ) -> Log:
-    """Open the directory of a partition, which exists; an empty one becomes an empty log.
+    """Open the existing directory of a partition; an empty one becomes an empty log.
 
-    Raises OSError, and OperatorError where messages have a format before v2 and for what is no partition's directory.
+    Raises OSError, and OperatorError for message formats before v2 and for a directory that is not a partition's.
     """
     on_loss = _nothing_lost if options.is_copy else partial(events.records_lost, partition)
     loading = _Loading(partition, folder, options, clock, on_loss)
@@ -117,13 +117,13 @@ def load_log(
         _recover(loading, _gaps_end(options, listing))
         end_offset, _, _ = loading.segments[-1].find_end()
     if end_offset < max(options.recovery_point, options.high_watermark):
-        logger.warning("%s ends at %d, before what was known to be in it", folder.path, end_offset)
+        logger.warning("%s ends at offset %d, below its known end: records were lost", folder.path, end_offset)
         loading.on_loss(proved=False)
     rebuild_aborted(folder, loading.segments, loading.aborted_lost, loading.snapshots)
     start_offset = max(options.log_start_offset, loading.segments[0].base_offset)
     if end_offset < start_offset:
         logger.warning(
-            "%s ends at %d, before its start offset %d; it begins empty there", folder.path, end_offset, start_offset
+            "%s ends at %d, before its start offset %d; it restarts empty there", folder.path, end_offset, start_offset
         )
         drop_segments(folder, loading.segments, 0)
         loading.segments.append(_new_segment(loading, start_offset))
@@ -154,7 +154,7 @@ def load_log(
         LogOffsets(start_offset, end_offset, recovery_point),
         loading.epochs,
         producers,
-        # A process that was killed synced nothing at its end, and a clean stop leaves alone what holds no record.
+        # A killed process synced nothing at its end, and a clean stop does not touch a log without records.
         names_are_durable=trusted and loading.segments[-1].size_bytes > 0,
         unrepaired_damage=loading.unrepaired_damage,
     )
@@ -174,7 +174,7 @@ def _read_topic_id(folder: Folder) -> Uuid | None:
 
 
 def _lacks_epochs(loading: _Loading, *, trusted: bool) -> bool:
-    """Whether the file of leader epochs may lack an entry: after a clean stop one look at the last batch has to do."""
+    """Return whether the leader epoch file may lack an entry: after a clean stop only the last batch is checked."""
     if not trusted:
         return True
     if len(loading.last_batch) < _EPOCH_AND_MAGIC.size:
@@ -184,37 +184,37 @@ def _lacks_epochs(loading: _Loading, *, trusted: bool) -> bool:
 
 
 def _gaps_end(options: LoadOptions, listing: list[str]) -> int:
-    """Up to where offsets may be missing before a segment."""
+    """Return the offset up to which offsets may be missing before a segment."""
     if not options.config.compacted and not options.was_cleaned:
         return 0
     if options.gaps_end is not None:
         return options.gaps_end
-    # A flush writes the leader epochs before anything counts as durable, and what is not durable is not cleaned.
+    # A flush writes the leader epochs before any record counts as durable, and only durable records are cleaned.
     return MAX_LONG if names.LEADER_EPOCH_CHECKPOINT in listing else 0
 
 
 def _nothing_lost(*, proved: bool) -> None:
-    """Of a copy."""
+    """Ignore losses of a copy."""
 
 
 def _refuse_foreign(folder: Folder, listing: list[str]) -> None:
-    """Raise OperatorError for a directory that only has the name of a partition's; nothing in it was touched."""
+    """Raise OperatorError for a data directory with the name of a partition's; nothing in it was changed."""
     if names.META_PROPERTIES in listing:
         raise OperatorError(
-            f"{folder.path} is the data directory of a node and no partition: set log.dirs (--data-dir) to it, and "
-            f"node.id to what its {names.META_PROPERTIES} says, or move it elsewhere"
+            f"{folder.path} is the data directory of a node, not a partition: set log.dirs (--data-dir) to it and "
+            f"node.id to that of its {names.META_PROPERTIES}, or move it elsewhere"
         )
     if listing and not any(
         name.endswith(names.PARTITION_SUFFIXES) or name in names.PARTITION_FILES for name in listing
     ):
         raise OperatorError(
-            f"{folder.path} has the name of a partition's directory and holds no file of one ({shown(listing)}): move "
-            "it out of log.dirs"
+            f"{folder.path} has the name of a partition's directory but contains no file of one ({shown(listing)}): "
+            "move it out of log.dirs"
         )
 
 
 def _take_inventory(loading: _Loading, listing: list[str]) -> None:
-    """Find segments and snapshots; remove what a crash left behind."""
+    """Find segments and snapshots; remove leftovers of a crash."""
     folder, disk = loading.folder, loading.folder.disk
     present = set(listing)
     bases = []
@@ -246,13 +246,13 @@ def _take_inventory(loading: _Loading, listing: list[str]) -> None:
 
 
 def _lacks_aborted(options: LoadOptions, segment: Segment) -> bool:
-    """Whether the index of aborted transactions has not as many as the clean stop noted."""
+    """Return whether the index of aborted transactions lacks entries that the clean stop recorded."""
     index = segment.transaction_index
     held, noted = 0 if index is None else index.entry_count, options.aborted_counts.get(segment.base_offset)
     if noted is None or held == noted:
         return False
     logger.warning(
-        "the index of aborted transactions of %s holds %d and was left with %d by a clean stop; it is made anew",
+        "the transaction index of %s has %d entries, but had %d at the clean stop; rebuilding it",
         segment.path,
         held,
         noted,
@@ -273,12 +273,12 @@ def _load_epochs(loading: _Loading) -> None:
         logger.warning("%s; the leader epochs are read from the log", error)
         loading.epochs_damaged = True
     if not loading.options.clean and loading.epochs.latest_epoch < 0:
-        # Flushing writes the file before anything counts as durable, so there was no flush, or the file is lost.
+        # Flushing writes the file before any record counts as durable, so nothing was flushed, or the file is lost.
         loading.epochs_damaged = True
 
 
 def _clean_end(loading: _Loading) -> int | None:
-    """The log end offset after a clean stop; None when the active segment doesn't end with that batch after all."""
+    """Return the log end offset after a clean stop; None if the active segment doesn't end with that batch."""
     segment = loading.segments[-1]
     end_offset, end, last_position = segment.find_end()
     if end == segment.size_bytes:
@@ -286,19 +286,17 @@ def _clean_end(loading: _Loading) -> int | None:
         noted = loading.options.recovery_point
         if end_offset == noted or not end or not noted:
             return end_offset
-        logger.warning(
-            "%s ends at %d and was left at %d by a clean stop; it is looked through", segment.path, end_offset, noted
-        )
+        logger.warning("%s ends at %d, but ended at %d at the clean stop; scanning it", segment.path, end_offset, noted)
         return None
-    logger.warning("%s: no whole batch at position %d in spite of a clean stop", segment.path, end)
+    logger.warning("%s: no whole batch at position %d after a clean stop", segment.path, end)
     loading.on_loss(proved=False)
     return None
 
 
 def _recover(loading: _Loading, gaps_end: int) -> None:
-    """Walk from the segment of the recovery point to the end, rebuilding indexes and epochs."""
+    """Scan from the segment of the recovery point to the end, rebuilding indexes and epochs."""
     options, first = loading.options, 0
-    # Of what comes behind it the file may name epochs that no record came to have, or whose records were cut.
+    # The file may have later epochs without any record, or with records that were truncated.
     loading.epochs.truncate_from_end(options.recovery_point)
     uncovered = UnchecksummedFields(
         loading.partition,
@@ -311,7 +309,7 @@ def _recover(loading: _Loading, gaps_end: int) -> None:
         recovery_point = loading.options.recovery_point
         first = max(sum(1 for segment in loading.segments if segment.base_offset <= recovery_point) - 1, 0)
         if first and loading.segments[first].base_offset == recovery_point:
-            # Its data was synced while it was active, so it is not cut; its indexes maybe were not.
+            # Its data was synced while it was active, so it is not truncated; its indexes may lack entries.
             before = loading.segments[first - 1]
             if recover_segment(loading.segments, first - 1, uncovered).has_transactions:
                 loading.aborted_lost[before] = None

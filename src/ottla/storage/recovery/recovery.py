@@ -1,17 +1,17 @@
-"""Recovery: walking the segments of a log batch by batch, and cutting it at the first byte that is no valid batch.
+"""Recovery of a log after an unclean stop: scan its segments batch by batch, truncate at the first invalid byte.
 
-A missing tail and a nonsense tail both end there. What follows in later segments is dropped. Each cut is logged with
-file and position.
+A missing tail and a garbage tail both end there. Later segments are dropped. Each truncation is logged with file and
+position.
 
 Invariants:
-- What the end of a process leaves is part of one batch, at the end of the last segment. Wherever more than that goes,
-  records are lost that others may count on, and whoever opens the log hears of it before it is cut.
-- A message of format v0 or v1 is no damage.
-- A batch whose CRC is right, and whose offset its neighbours know, is not cut for having another one; nor is one
-  whose CRC would be right were it a bit of its length away.
+- A process that ends leaves at most a part of one batch, at the end of the last segment. If a truncation drops more,
+  records are lost that other replicas may count on, and the opener of the log is notified before.
+- A message of format v0 or v1 is not damage.
+- A batch with a correct CRC and an offset known from its neighbours is not truncated for a wrong offset field; nor is
+  one with a CRC that is correct after a one-bit correction of its length.
 
-Left out: reading batch by batch (`batch_frames`), what no CRC covers (`uncovered`), from where on a log is walked
-(`loader`), finding aborted transactions (`aborted_transactions`).
+Reading batch by batch is in `batch_frames`, fields without a CRC in `header_repair`, the start of the scan in `loader`,
+and aborted transactions in `aborted_transactions`.
 """
 
 from __future__ import annotations
@@ -48,31 +48,31 @@ _CHUNK_BYTES = 1024 * 1024
 
 
 class OnLoss(Protocol):
-    """Hears that a log lost records; see `LogEvents.records_lost`."""
+    """Called when a log lost records; see `LogEvents.records_lost`."""
 
     def __call__(self, *, proved: bool) -> None: ...
 
 
 @dataclass(slots=True)
 class Walk:
-    """What a walk over a segment found: where the valid batches end, and why not later."""
+    """Result of a scan of a segment: end of the valid batches, and the reason."""
 
     end: int = 0
     next_offset: int = 0
     defect: str = ""
     is_torn: bool = False
-    """The defect is a batch that is cut short, as the end of a process in the middle of a write leaves it."""
+    """Whether the defect is an incomplete batch, as a process that ends in the middle of a write leaves it."""
     has_transactions: bool = False
-    """Some may be aborted, in the segment or in its index."""
+    """Whether some transactions may be aborted, in the segment or in its index."""
 
 
 class Recovered(NamedTuple):
-    """What a walk over segments found beside their ends."""
+    """Result of a scan of segments, except their ends."""
 
     with_transactions: list[Segment]
-    """Those whose aborted transactions have to be found anew."""
+    """Segments with aborted transactions that have to be found again."""
     gap_end: int
-    """The base offset of the last segment before which offsets are missing, and may be; 0 without one."""
+    """Base offset of the last segment with a permitted gap before it; 0 without one."""
 
 
 def recover_segments(
@@ -84,11 +84,11 @@ def recover_segments(
     gaps_end: int,
     on_loss: OnLoss,
 ) -> Recovered:
-    """Walk the segments from number `first` on, rebuilding indexes and epochs; cut and drop what is no log.
+    """Scan the segments from number `first` on, rebuilding indexes and epochs; truncate and drop invalid data.
 
-    Offsets may be missing before segments that begin up to `gaps_end`, since the log was compacted; elsewhere the
-    segment before them has lost its end. `on_loss` is called before a cut that takes more than the torn end of a write.
-    Raises OSError, OperatorError.
+    Offsets may be missing before segments that begin up to `gaps_end`, since the log was compacted; elsewhere a gap
+    means that the segment before has lost its end. `on_loss` is called before a truncation of more than the torn end of
+    a write. Raises OSError, OperatorError.
     """
     with_transactions = []
     gap_end = 0
@@ -105,7 +105,7 @@ def recover_segments(
         if not walk.defect:
             continue
         logger.warning(
-            "%s: cut at position %d, %d bytes dropped, the log ends at offset %d: %s",
+            "%s: truncated at position %d, %d bytes dropped, the log ends at offset %d: %s",
             segment.path,
             walk.end,
             segment.size_bytes - walk.end,
@@ -113,9 +113,11 @@ def recover_segments(
             walk.defect,
         )
         file = segment.log_descriptor.file()
+        # A torn write can only be at the end of the last segment: valid batches behind the place prove a loss.
         proved = segment is not segments[-1] or batch_behind(file, segment.size_bytes, walk)
         if proved or not walk.is_torn:
             on_loss(proved=proved)
+        # Later segments first, durably: a crash in between must not leave them behind a gap.
         drop_segments(folder, segments, number + 1)
         file.truncate(walk.end)
         file.fsync()
@@ -125,7 +127,7 @@ def recover_segments(
 
 
 def _gap_after(segments: list[Segment], number: int, next_offset: int) -> str:
-    """Whether a whole tail is missing: the file is shorter than what was written before the next segment began."""
+    """Return whether a whole tail is missing: the file is shorter than it was when the next segment began."""
     if number + 1 >= len(segments):
         return ""
     following = segments[number + 1].base_offset
@@ -133,7 +135,7 @@ def _gap_after(segments: list[Segment], number: int, next_offset: int) -> str:
 
 
 def drop_segments(folder: Folder, segments: list[Segment], first: int) -> None:
-    """Remove segments at the end, durably, before the log is cut or grows where they were. Raises OSError."""
+    """Remove segments at the end, durably, before the log is truncated or grows there. Raises OSError."""
     if first >= len(segments):
         return
     disk = folder.disk
@@ -148,7 +150,7 @@ def drop_segments(folder: Folder, segments: list[Segment], first: int) -> None:
 
 
 def recover_segment(segments: list[Segment], number: int, uncovered: UnchecksummedFields) -> Walk:
-    """Check every batch of a segment, build its indexes anew, and take up epochs. Raises OSError, OperatorError."""
+    """Check every batch of a segment, rebuild its indexes, and collect epochs. Raises OSError, OperatorError."""
     segment, epochs = segments[number], uncovered.epochs
     uncovered.begin(segment, segments[number + 1] if number + 1 < len(segments) else None)
     segment.begin_rebuild()
@@ -167,10 +169,10 @@ def recover_segment(segments: list[Segment], number: int, uncovered: Unchecksumm
 
 
 def batch_behind(file: File, size_bytes: int, walk: Walk) -> bool:
-    """Whether a valid batch follows the one at which `walk` over a segment stopped. Raises OSError.
+    """Return whether a valid batch follows the one at which the scan `walk` stopped. Raises OSError.
 
-    It is looked for where the bad one claims to end, and, since its length may be what is bad, wherever its next offset
-    stands.
+    The search covers the claimed end of the bad batch and, since its length may be wrong, every later position with the
+    next expected offset.
     """
     head = file.read(HEADER_SIZE, walk.end)
     if len(head) < HEADER_SIZE:
@@ -204,9 +206,9 @@ def _is_valid_batch(file: File, size_bytes: int, walk: Walk, position: int) -> b
 
 
 class ValidBatches:
-    """Iterator over (position, header) of a segment's batches, up to the first that is not valid.
+    """Iterator over (position, header) of a segment's batches, up to the first invalid one.
 
-    Only reads, unless `uncovered` is there to put right what no CRC covers.
+    Only reads, unless `uncovered` is given to correct fields without a CRC.
     """
 
     __slots__ = ("_base_offset", "_frames", "_uncovered", "_walk")
@@ -214,7 +216,7 @@ class ValidBatches:
     def __init__(
         self, file: File, base_offset: int, size_bytes: int, walk: Walk, uncovered: UnchecksummedFields | None = None
     ) -> None:
-        """`walk` says from where on, and in the end where and why it stopped."""
+        """`walk` has the start position; at the end also where and why the scan stopped."""
         self._uncovered = uncovered
         self._frames = BatchFrames(file, walk.end, size_bytes)
         self._base_offset = base_offset
@@ -239,9 +241,9 @@ class ValidBatches:
             defect = defect or frames.cut
         defect = defect or frames.crc_defect(header)
         if defect and uncovered is not None:
-            mended = uncovered.with_right_length(frames, header)
-            if mended is not None:
-                header, defect, is_torn = mended, "", False
+            repaired = uncovered.with_right_length(frames, header)
+            if repaired is not None:
+                header, defect, is_torn = repaired, "", False
         if is_torn:
             return self._stop_short(defect)
         if (

@@ -1,1 +1,1 @@
-"""Checks of logs that are at rest, and replacement of damaged segments by those of another replica."""
+"""Checks of inactive segments, and replacement of damaged ones by those of another replica."""

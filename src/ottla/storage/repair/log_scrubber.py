@@ -1,20 +1,20 @@
-"""The scrubber of a node's logs: reads what nobody asks for, at a bounded rate, and says what of it is damaged.
+"""Scrubber of a node's logs: reads complete segments at a bounded rate and reports damage.
 
-A round goes over all logs, in the order of their names, and over the complete segments of each, and the first one that
-reads a log to its end over its active segment, too: a start after a clean stop has not read it. A step (`run_due`)
-hands one piece of one segment to the pool; what that finds is looked at on the loop.
+A round covers all logs, in the order of their names, and the complete segments of each. The first round that reads a
+log to its end covers its active segment too, which a start after a clean stop does not read. A step (`run_due`) gives
+one piece of one segment to the pool; its findings are evaluated on the loop.
 
 Invariants:
-- At most one piece is read at a time, by files that are open for it alone; nothing of a log is changed in the pool.
-- What is found counts only if the segment is still what was read: part of its log, as long as it was, and not one that
-  a cleaner is about to replace. So retention, deletion, truncation and cleaning are no damage.
-- What is damaged is logged once; a range of a segment is handed on at each round that finds it again.
-- What is kept is bounded: a round's list of partitions, and `MAX_DAMAGES` ranges of each segment that has any.
+- At most one piece is read at a time, through files opened for it alone; nothing of a log is changed in the pool.
+- A finding counts only if the segment is unchanged: part of its log, of the same length, and not about to be replaced
+  by a cleaner. So retention, deletion, truncation and cleaning are not damage.
+- Damage is logged once; each round that finds a damaged range reports it again.
+- Memory is bounded: a round's list of partitions, and `MAX_DAMAGES` ranges of each damaged segment.
 
-Left out: the rule (`segment_scrub`), what is appended until its segment is complete, the metadata log, epoch files and
-producer snapshots (memory is ahead of both), what follows from damage (who is handed it). A damaged index is named and
-no more: a search believes only entries that fit the log, and makes the index anew where one does not (`segment`). But
-for that of aborted transactions, whose entries nothing else is held against: it is made anew here.
+The rule is in `segment_scrub`. Not read: the incomplete active segment, the metadata log, and epoch files and producer
+snapshots, which are behind memory. A damaged offset or time index is only reported: a search trusts only entries that
+fit the log, and rebuilds the index otherwise (`segment`). The index of aborted transactions cannot be verified by
+lookups, so it is rebuilt here.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from ottla.storage.repair.scrub_reading import SegmentReading
 logger = logging.getLogger(__name__)
 
 STEP_MS = 250
-"""From one piece to the next."""
+"""Time from one piece to the next."""
 LEAST_ROUND_S = 600.0
 
 _LOGS_PER_STEP = 256
-"""Logs that one step looks at while none of them has anything to read."""
+"""Number of logs checked in one step while none of them is due."""
 
 
 _MEDIUM_ERRORS = frozenset({errno.EIO, errno.ENOENT, errno.ENXIO})
-"""What reading a segment raises that is not as it was written. Others tell of the system, and say nothing of it."""
+"""Exceptions of reading a damaged segment. Other ones are about the system, not the segment."""
 
 
 class Finding(NamedTuple):
-    """What was wrong with a segment when it was read last."""
+    """Damage of a segment at its last reading."""
 
     damages: list[Damage]
     index_problem: str
 
 
 class LogScrubber:
-    """See the module. Owned by the loop."""
+    """Scrubber of one node. Owned by the loop."""
 
     __slots__ = (
         "_active_read",
@@ -84,7 +84,7 @@ class LogScrubber:
         clock: Clock,
         bytes_read: Counter,
     ) -> None:
-        """`on_damage` hears on the loop of each range that a round finds, new or not."""
+        """`on_damage` is called on the loop for each range that a round finds, new or not."""
         self._logs = logs
         self._on_damage = on_damage
         self._pool = pool
@@ -93,19 +93,19 @@ class LogScrubber:
         self._round: Iterator[SegmentReading | None] = iter(())
         self._round_began_s: float | None = None
         self._active_read: dict[TopicPartition, None] = {}
-        """Logs whose active segment was read."""
+        """Logs with an active segment that was read."""
         self._current: SegmentReading | None = None
         self._is_reading = False
         self._stopped = False
         self.max_bytes_per_second = 0
-        """May be set at any time; 0 reads nothing."""
+        """May be set at any time; 0 disables reading."""
         self.least_round_s = LEAST_ROUND_S
-        """From the beginning of a round to that of the next, however little there is to read. May be set likewise."""
+        """Minimum time from the start of a round to that of the next. May be set at any time."""
         self.damaged: dict[TopicPartition, dict[int, Finding]] = {}
-        """By the base offset of the segment; only what has something wrong."""
+        """By the base offset of the segment; only damaged ones."""
 
     def run_due(self) -> None:
-        """Read the next piece, unless one is being read; to be called every `STEP_MS`."""
+        """Read the next piece, unless one is being read; called every `STEP_MS`."""
         if self._stopped or self._is_reading or self.max_bytes_per_second <= 0:
             return
         reading = self._current or self._next()
@@ -117,13 +117,13 @@ class LogScrubber:
         self._pool.submit(lambda: reading.read(max_bytes), self._was_read)
 
     def stop(self) -> None:
-        """Read no more. What is in the pool comes back first."""
+        """Stop reading. The running piece in the pool finishes first."""
         self._stopped = True
         if not self._is_reading:
             self._end()
 
     def _next(self) -> SegmentReading | None:
-        """What to read; None where nothing is due now."""
+        """Return the next reading; None if nothing is due."""
         for found in self._round:
             return found
         now_s = self._clock.monotonic()
@@ -133,7 +133,7 @@ class LogScrubber:
         return None
 
     def _begin_round(self) -> Iterator[SegmentReading | None]:
-        """All segments that are due, one by one; None in between where it takes long to find one."""
+        """Iterate over all due segments; None in between if the search takes long."""
         keys = sorted((log.topic, log.partition) for log in self._logs.logs())
         self._forget_gone()
         for number, key in enumerate(keys, 1):
@@ -147,8 +147,7 @@ class LogScrubber:
     def _reading_after(
         self, key: TopicPartition, base_offset: int, before: SegmentReading | None
     ) -> SegmentReading | None:
-        """Of the first segment behind `base_offset`, which `before` has read; None when the log has no more, or none to
-        be read now."""
+        """Return the reading of the first segment behind `base_offset`, which `before` has read, or None."""
         log = self._logs.get_log(*key)
         if log is None or log.failed or log.cleaning is not None:
             return None
@@ -164,7 +163,7 @@ class LogScrubber:
         return SegmentReading(log, number, was_cleaned=was_cleaned, seen_before=seen)
 
     def _forget_gone(self) -> None:
-        """What was found in segments that are no more, and in logs."""
+        """Remove findings of segments and logs that no longer exist."""
         for key in [key for key in self._active_read if self._logs.get_log(*key) is None]:
             del self._active_read[key]
         for key, known in [*self.damaged.items()]:
@@ -179,7 +178,7 @@ class LogScrubber:
         self._is_reading = False
         reading = self._current
         if reading is None:
-            raise InvariantError("what was read for the scrubber is of no segment")
+            raise InvariantError("the scrubber's reading belongs to no segment")
         self.bytes_read.value += count or 0
         if self._stopped or not reading.counts(self._logs):
             self._end()
@@ -197,16 +196,16 @@ class LogScrubber:
             self._found(reading)
 
     def _end(self) -> None:
-        """Of the reading that is under way, if there is one."""
+        """Base offset of the segment in the current reading, if any."""
         reading, self._current = self._current, None
         if reading is not None:
             reading.close()
 
     def _found(self, reading: SegmentReading) -> None:
-        """A segment was read, as far as it can be."""
+        """Handle the end of a segment's reading, as far as it was readable."""
         segment = reading.segment
         if reading.damages and reading.log.add_missing_epochs():
-            return  # it is read again in the next round, against the entries that it has now
+            return  # it is read again in the next round, against its current entries
         if reading.is_active:
             self._active_read[reading.partition] = None
         known = self.damaged.setdefault(reading.partition, {})
@@ -219,17 +218,17 @@ class LogScrubber:
         if now.index_problem and now.index_problem != before.index_problem:
             logger.warning("%s has a damaged index: %s", segment.path, now.index_problem)
         if reading.aborted_problem:
-            self._mend_aborted(reading)
+            self._rebuild_aborted(reading)
         for damage in now.damages:
             if damage not in before.damages:
                 logger.error("%s is damaged, its %s", segment.path, damage)
             self._on_damage(damage)
 
-    def _mend_aborted(self, reading: SegmentReading) -> None:
-        """Make the index of aborted transactions anew, which a reader would believe. Blocks, as at its next use."""
+    def _rebuild_aborted(self, reading: SegmentReading) -> None:
+        """Rebuild the index of aborted transactions, which readers would trust. Blocks, as at its next use."""
         segment = reading.segment
-        logger.warning("the transaction index of %s is made anew: %s", segment.path, reading.aborted_problem)
+        logger.warning("rebuilding the transaction index of %s: %s", segment.path, reading.aborted_problem)
         try:
             reading.log.aborted.rebuild((segment,))
         except OSError as error:
-            logger.warning("the transaction index of %s can't be made anew: %s", segment.path, error)
+            logger.warning("the transaction index of %s can't be rebuilt: %s", segment.path, error)

@@ -1,10 +1,9 @@
-"""Reading a partition's files without a broker: batches with their positions, indexes, checks of one against the other.
+"""Reader of a partition's files without a broker: batches with their positions, indexes, and consistency checks.
 
-Of storage, tools may import this module and `segment_scrub` only. It gets open binary streams and bytes from its
-caller, never changes anything, and trusts nothing: the first byte that can't be right ends a segment with
-`SegmentDamage`.
+Tools may import only this module and `segment_scrub` of storage. It gets open binary streams and bytes from its
+caller, never changes anything, and trusts nothing: the first invalid byte ends a segment with `SegmentDamage`.
 
-Left out: rendering (the CLI's), repair (the broker does that at start).
+Rendering is in the CLI; the broker repairs at the start.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _ABORTED_VERSION = 0
 
 
 class SegmentDamage(OttlaError):
-    """A segment holds no valid batch at `position`."""
+    """A segment has no valid batch at `position`."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"position {position}: {reason}")
@@ -50,9 +49,9 @@ class SegmentDamage(OttlaError):
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A whole batch and where it lies in its file; the CRC is checked by `batch.crc_matches()`.
+    """A whole batch and its position in the file; `batch.crc_matches()` checks the CRC.
 
-    A message of format v0 or v1, whose CRC was checked, comes as a batch with the same records.
+    A message of format v0 or v1 with a valid CRC is returned as a batch with the same records.
     """
 
     position: int
@@ -64,7 +63,7 @@ class StoredBatch:
 
 
 def base_offset_of(file_name: str) -> int | None:
-    """The base offset in the name of a segment, index or snapshot file; None for other names."""
+    """Return the base offset in the name of a segment, index or snapshot file; None for other names."""
     for suffix in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT_SUFFIX):
         offset = names.parse_offset(file_name, suffix)
         if offset is not None:
@@ -73,8 +72,9 @@ def base_offset_of(file_name: str) -> int | None:
 
 
 def iter_segment(stream: BinaryIO, *, position: int = 0, max_bytes: int | None = None) -> Iterator[StoredBatch]:
-    """The batches of a segment or snapshot file from `position` on, which starts one, while they begin before
-    `max_bytes`. Raises SegmentDamage at the first byte that is no whole batch or message, OSError."""
+    """Iterate over the batches of a segment or snapshot file from `position` on, where one starts, while they begin
+    before `max_bytes`. Raises SegmentDamage at the first byte that is not a whole batch or message, OSError.
+    """
     size = stream.seek(0, 2)
     stop = size if max_bytes is None else min(size, position + max_bytes)
     while position < stop:
@@ -87,7 +87,7 @@ def iter_segment(stream: BinaryIO, *, position: int = 0, max_bytes: int | None =
             position += stored.size_bytes
             continue
         if len(head) < HEADER_SIZE:
-            raise SegmentDamage(position, f"{len(head)} bytes are no batch header")
+            raise SegmentDamage(position, f"{len(head)} bytes are not a batch header")
         header = BATCH_HEADER.unpack(head)
         if header[MAGIC] != MAGIC_V2:
             raise SegmentDamage(position, f"magic {header[MAGIC]} names no message format")
@@ -102,9 +102,9 @@ def iter_segment(stream: BinaryIO, *, position: int = 0, max_bytes: int | None =
 
 
 def _message(stream: BinaryIO, position: int, head: bytes, left: int) -> StoredBatch:
-    """The message of format v0 or v1 that `stream` is at, and whose first bytes are `head`."""
+    """Return the message of format v0 or v1 at the position of `stream`; its first bytes are `head`."""
     if len(head) < SMALLEST_SIZE:
-        raise SegmentDamage(position, f"{len(head)} bytes are no message")
+        raise SegmentDamage(position, f"{len(head)} bytes are not a message")
     header = header_of_message(head, 0)
     length = header[BATCH_LENGTH] + LOG_OVERHEAD
     if not SMALLEST_SIZE <= length <= left:
@@ -116,26 +116,26 @@ def _message(stream: BinaryIO, position: int, head: bytes, left: int) -> StoredB
         batch = batch_of_messages([entry])
     except KafkaError as error:
         raise SegmentDamage(position, error.message) from error
-    codec = CODEC_NAMES[entry.codec_id]  # which it was read by
+    codec = CODEC_NAMES[entry.codec_id]  # the codec that it was read with
     return StoredBatch(position, length, header[MAGIC], header[CRC], codec, batch)
 
 
 def read_offset_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
-    """(last offset of a batch, its position) entries; the zeros of a preallocated rest are left out."""
+    """Return (last offset of a batch, its position) entries; the zeros of a preallocated rest are ignored."""
     return list(offset_entries((data,), base_offset))
 
 
 def read_time_index(data: bytes, base_offset: int) -> list[tuple[int, int]]:
-    """(timestamp, last offset of its batch) entries; the zeros of a preallocated rest are left out."""
+    """Return (timestamp, last offset of its batch) entries; the zeros of a preallocated rest are ignored."""
     return list(time_entries((data,), base_offset))
 
 
 def read_transaction_index(data: bytes) -> list[CompletedTransaction]:
-    """The aborted transactions in a `.txnindex` file; raises SegmentDamage at the first entry that is none."""
+    """Return the aborted transactions in a `.txnindex` file; raises SegmentDamage at the first invalid entry."""
     aborted = []
     for position in range(0, len(data), ENTRY.size):
         if len(data) - position < ENTRY.size:
-            raise SegmentDamage(position, f"{len(data) - position} bytes are no entry")
+            raise SegmentDamage(position, f"{len(data) - position} bytes are not an entry")
         version, *fields = ENTRY.unpack_from(data, position)
         if version != _ABORTED_VERSION:
             raise SegmentDamage(position, f"an entry has version {version}")
@@ -146,7 +146,7 @@ def read_transaction_index(data: bytes) -> list[CompletedTransaction]:
 def check_indexes(
     batches: Iterable[StoredBatch], offset_index: list[tuple[int, int]], time_index: list[tuple[int, int]]
 ) -> list[str]:
-    """What is wrong with the indexes of a segment, one sentence for each entry; empty when they are right."""
+    """Return the problems of a segment's indexes, one sentence for each entry; empty if they are correct."""
     problems: list[str] = []
     check = IndexCheck(offset_index, time_index, problems.append)
     for stored in batches:
@@ -156,7 +156,7 @@ def check_indexes(
 
 
 def read_producer_snapshot(data: bytes) -> dict[int, ProducerEntry]:
-    """Producer id -> state in a `.snapshot` file; raises SegmentDamage."""
+    """Return producer id -> state of a `.snapshot` file; raises SegmentDamage."""
     try:
         return decode_snapshot(data)
     except SnapshotCorruption as error:
@@ -164,8 +164,10 @@ def read_producer_snapshot(data: bytes) -> dict[int, ProducerEntry]:
 
 
 def open_before(base_offset: int, snapshot: bytes) -> dict[int, int] | None:
-    """Producer id -> first offset of the transactions that are open where a segment begins, by the producer snapshot of
-    that name; None where that is lost or damaged."""
+    """Return producer id -> first offset of the transactions open at a segment's start.
+
+    They are from the producer snapshot of that name; None if it is lost or damaged.
+    """
     if not base_offset:
         return {}
     try:
@@ -175,7 +177,7 @@ def open_before(base_offset: int, snapshot: bytes) -> dict[int, int] | None:
 
 
 def read_cleaned(data: bytes, path: str) -> set[str]:
-    """The directory names of the partitions in a `cleaner-offset-checkpoint`; raises SegmentDamage."""
+    """Return the partition directory names in a `cleaner-offset-checkpoint`; raises SegmentDamage."""
     try:
         return {names.partition_dir(*partition) for partition in parse_offsets(data, path)}
     except CheckpointCorruption as error:
@@ -183,8 +185,9 @@ def read_cleaned(data: bytes, path: str) -> set[str]:
 
 
 def read_log_starts(data: bytes, path: str) -> dict[str, int]:
-    """Where logs start that do so behind the beginning of their first segment, by the directory names of their
-    partitions: what a `log-start-offset-checkpoint` has. Raises SegmentDamage."""
+    """Return log start offsets inside of the first segment, by partition directory name: the content of
+    `log-start-offset-checkpoint`. Raises SegmentDamage.
+    """
     try:
         return {names.partition_dir(*partition): start for partition, start in parse_offsets(data, path).items()}
     except CheckpointCorruption as error:
@@ -192,7 +195,7 @@ def read_log_starts(data: bytes, path: str) -> dict[str, int]:
 
 
 def read_leader_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
-    """The (epoch, start offset) entries of a `leader-epoch-checkpoint`; raises SegmentDamage, which names `path`."""
+    """Return the (epoch, start offset) entries of a `leader-epoch-checkpoint`; raises SegmentDamage with `path`."""
     try:
         return parse_epochs(data, path)
     except CheckpointCorruption as error:

@@ -1,15 +1,15 @@
-"""Segments written anew from another replica's batches, to take the place of damaged ones.
+"""Replacement segments with another replica's batches, for damaged ones.
 
-Each damaged segment becomes one with the same base offset, so that what is named by it (producer snapshots, the rest of
-the log) stays as it is. The files are `.cleaned` ones, durable when `complete` returns; taking them in is the cleaner's
-swap (`cleaner.log_cleaning`). All of this blocks and belongs in the pool, one call at a time; it shares no open file
-with the log.
+Each damaged segment is replaced by one with the same base offset, so that references to it (producer snapshots, the
+rest of the log) stay valid. The files are `.cleaned` ones, durable when `complete` returns; the cleaner's swap
+(`log.log_cleaning`) makes them a part of the log. All of this blocks and belongs in the pool, one call at a time; it
+shares no open file with the log.
 
 Invariants:
-- What is written is intact by its CRC, in the order of its offsets, and within the segments that it is for.
+- Written batches have a valid CRC, rising offsets, and are within their segments.
 - Without `gaps_allowed` no offset between the first and the last is missing.
 
-Left out: where the batches come from (`replica.segment_repair`), messages of formats v0 and v1.
+The source of the batches is `replica.segment_repair`. Messages of formats v0 and v1 are not supported.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OPEN_FILES = 16
 
 
 class Replacement:
-    """See the module."""
+    """Writer of the replacement segments of one repair."""
 
     __slots__ = (
         "_aborted",
@@ -68,7 +68,9 @@ class Replacement:
         index_interval_bytes: int,
         gaps_allowed: bool,
     ) -> None:
-        """`sources` are neighbours in the log, at least one; `aborted` what their transaction indexes hold."""
+        """`sources` are adjacent segments of the log, at least one; `aborted` are the entries of their transaction
+        indexes.
+        """
         self._folder = Folder(Descriptors(disk, _OPEN_FILES), directory)
         self._sources = sources
         self._aborted = {transaction.last_offset: transaction for transaction in aborted}
@@ -80,19 +82,19 @@ class Replacement:
         self._started = False
         self._written_bytes = 0
         self.next_offset = sources[0].base_offset
-        """Behind the last batch that was written."""
+        """Offset behind the last written batch."""
         self.epochs: list[tuple[int, int]] = []
-        """(leader epoch, offset of its first batch) of what was written, rising."""
+        """(leader epoch, offset of its first batch) of the written batches, rising."""
 
     @property
     def end_offset(self) -> int:
-        """Behind the last offset that the segments are for."""
+        """Offset behind the range of the segments."""
         return self._sources[-1].next_base_offset
 
     def write(self, data: bytes) -> None:
-        """Take the whole batches of `data` that are below the end. Raises KafkaError CORRUPT_MESSAGE, and OSError.
+        """Write the whole batches of `data` below the end. Raises KafkaError CORRUPT_MESSAGE, and OSError.
 
-        The first may begin before what was asked for: the other log may start within it.
+        The first may begin before the requested offset: the other log may start within it.
         """
         position, end = 0, len(data)
         with memoryview(data) as view:
@@ -106,7 +108,7 @@ class Replacement:
                     return
                 if header[MAGIC] != MAGIC_V2:
                     raise KafkaError(
-                        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, "messages of formats v0 and v1 are not mended"
+                        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, "messages of formats v0 and v1 cannot be repaired"
                     )
                 last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
                 self._place(header[BASE_OFFSET], last_offset).write(view[position : position + size])
@@ -115,7 +117,7 @@ class Replacement:
                 position += size
 
     def _place(self, base_offset: int, last_offset: int) -> Output:
-        """The segment that a batch belongs to, which is begun where it is the first there."""
+        """Return the segment of a batch, created for its first batch."""
         gap = base_offset > self.next_offset and self._started and not self._gaps_allowed
         if base_offset < self.next_offset or gap:
             raise CorruptBatch(f"a batch at offset {base_offset} came where {self.next_offset} is due")
@@ -146,7 +148,7 @@ class Replacement:
             self._outputs += [segment.base_offset for segment in output.segments]
 
     def complete(self) -> CleanedGroup:
-        """All of it is durable, also the segments that nothing came for, which are empty. Raises OSError."""
+        """Make all segments durable, including empty ones. Raises OSError."""
         while self._number + 1 < len(self._sources):
             self._begin_next()
         self._end_output()

@@ -1,11 +1,11 @@
-"""One reading of a segment with its indexes, in pieces that run in the pool; what it found is the loop's.
+"""One reading of a segment with its indexes, in pieces that run in the pool; the loop evaluates the findings.
 
-The active segment is read as far as it was when the reading was made, without the two indexes that grow with it.
+The active segment is read up to its size at the creation of the reading, without the two indexes that grow with it.
 
-Files are opened for the reading alone, by their names: whoever renames, removes or cuts them meanwhile is not in the
-way, and `counts` says on the loop that what was read counts no more.
+Files are opened for the reading alone, by their names: a concurrent rename, removal or truncation is not blocked, and
+`counts` returns on the loop whether the reading is still valid.
 
-Left out: the rule (`segment_scrub`), which segment is next and what comes of it (`log_scrubber`).
+The rule is in `segment_scrub`, the order of segments in `log_scrubber`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BLOCK_ENTRIES = 4096
 
 
 class SegmentReading:
-    """See the module. `read` runs in the pool, and nothing else of it meanwhile; all the rest is the loop's."""
+    """Reading of one segment: `read` runs in the pool, and nothing else of it meanwhile; the rest runs on the loop."""
 
     __slots__ = (
         "_aborted",
@@ -66,9 +66,9 @@ class SegmentReading:
         was_cleaned: bool,
         seen_before: Mapping[int, int] | None = None,
     ) -> None:
-        """Of segment `number` of `log`.
+        """Create the reading of segment `number` of `log`.
 
-        `was_cleaned`: batches may be missing, since the log was compacted. `seen_before` are the transactions that a
+        `was_cleaned`: batches may be missing, since the log was compacted. `seen_before` are the transactions that the
         reading of the segment before left open (`seen_behind`).
         """
         self.log = log
@@ -85,17 +85,17 @@ class SegmentReading:
         index = segment.transaction_index
         self._has_aborted = index is not None
         self._aborted_bytes = index.entry_count * ENTRY.size if is_active and index is not None else None
-        """How much of that index is of what is read; None where it is all of it."""
+        """Part of that index that belongs to the reading; None for all of it."""
         self._was_cleaned = was_cleaned
         self._seen_before = seen_before
         self._start_offset = log.log_start_offset
         self._aborted: AbortedCheck | None = None
         self.aborted_problem = ""
-        """What is wrong first with the index of aborted transactions, or with its absence."""
+        """First problem of the index of aborted transactions, or of its absence."""
         self._files: list[File] = []
         self._scrub: SegmentScrub | None = None
         self.index_problem = ""
-        """What is wrong first with an index; that of the segment itself comes before it."""
+        """First problem of an index; one of the segment itself takes precedence."""
 
     @property
     def partition(self) -> TopicPartition:
@@ -103,23 +103,24 @@ class SegmentReading:
 
     @property
     def is_done(self) -> bool:
-        """It was read to its end, or as far as it can be."""
+        """Whether it was read to its end, or as far as possible."""
         return self._scrub is not None and self._scrub.is_done
 
     @property
     def damages(self) -> list[Damage]:
-        """What was found in the segment, by offset, once it is done."""
+        """Damage found in the segment, by offset; valid once the reading is done."""
         return [] if self._scrub is None else self._scrub.damages(self.partition)
 
     @property
     def seen_behind(self) -> Mapping[int, int]:
-        """Producer id -> first offset of the transactions that are open behind the segment and have records in it, or
-        had when it was begun with; once it is done. Nothing where it is damaged."""
+        """Producer id -> first offset of transactions that are open behind the segment and have records in it, or were
+        open at its start; valid once the reading is done. Empty if it is damaged.
+        """
         aborted = self._aborted
         return {} if aborted is None or self.damages else aborted.seen
 
     def counts(self, logs: LogManager) -> bool:
-        """Whether the segment is what was read, and goes on to be."""
+        """Return whether the segment is unchanged since it was read, and remains part of its log."""
         log, segment = self.log, self.segment
         return (
             logs.get_log(*self.partition) is log
@@ -130,7 +131,7 @@ class SegmentReading:
         )
 
     def read(self, max_bytes: int) -> int:
-        """Go on for about so many bytes; how many they were. Blocks. Raises OSError."""
+        """Read about `max_bytes` more; returns how many were read. Blocks. Raises OSError."""
         scrub = self._scrub
         if scrub is None:
             base_offset = self._facts.base_offset
@@ -159,13 +160,13 @@ class SegmentReading:
         return scrub.position - before
 
     def lose(self, reason: str) -> None:
-        """What was not read yet can't be read."""
-        if self._scrub is None:  # not even the beginning
+        """Mark the unread rest as unreadable."""
+        if self._scrub is None:  # not even the beginning is readable
             self._scrub = SegmentScrub(_Nothing(), self._facts, IndexCheck((), (), self._note))
         self._scrub.lose(reason)
 
     def close(self) -> None:
-        """Let go of the files; what was found stays. Idempotent."""
+        """Close the files; findings stay. Idempotent."""
         while self._files:
             self._files.pop().close()
 
@@ -178,7 +179,7 @@ class SegmentReading:
         self.index_problem = self.index_problem or problem
 
     def _blocks(self, suffix: str, entry_size: int) -> Iterator[bytes]:
-        """An index, as far as it can be read, in blocks of whole entries."""
+        """Iterate over the readable part of an index, in blocks of entries."""
         if not self._with_indexes:
             return
         try:
@@ -188,13 +189,13 @@ class SegmentReading:
             self._note(f"{suffix} can't be read ({error.strerror or error})")
             return
         if size % entry_size:
-            self._note(f"{size} bytes of {suffix} are no whole entries")
+            self._note(f"{size} bytes of {suffix} are not a multiple of the entry size")
         block_bytes = _BLOCK_ENTRIES * entry_size
         for position in range(0, size, block_bytes):
             yield file.read(block_bytes, position)
 
     def _entries(self) -> list[CompletedTransaction]:
-        """Of the index of aborted transactions, where each can be one and follows the one before."""
+        """Iterate over the valid, rising entries of the index of aborted transactions."""
         previous = -1
         try:
             data = self._disk.read_bytes(self._path + TRANSACTION_INDEX_SUFFIX)
@@ -203,20 +204,20 @@ class SegmentReading:
             return []
         data = data[: self._aborted_bytes]
         if len(data) % ENTRY.size:
-            self.aborted_problem = f"{len(data)} bytes are no whole entries"
+            self.aborted_problem = f"{len(data)} bytes are not a multiple of the entry size"
             return []
         entries = []
         for entry in ENTRY.iter_unpack(data):
             last_offset = entry[3]
             if not names_abort(entry, self._facts.base_offset) or last_offset <= previous:
-                self.aborted_problem = f"{entry} is no aborted transaction of this segment"
+                self.aborted_problem = f"{entry} is not an aborted transaction of this segment"
                 return []
             previous = last_offset
             entries.append(CompletedTransaction(*entry[1:]))
         return entries
 
     def _open_before(self) -> dict[int, int] | None:
-        """The transactions that were open where the segment begins; None where no snapshot tells, or too much."""
+        """Return the transactions open at the segment's start; None if no snapshot has them, or too many do."""
         if self._was_cleaned:
             return None
         if not self._facts.base_offset:
@@ -229,7 +230,7 @@ class SegmentReading:
 
 
 class _Nothing:
-    """A file that can't be opened."""
+    """An unreadable file."""
 
     def read(self, length: int, position: int) -> bytes:
         """See `Readable`."""

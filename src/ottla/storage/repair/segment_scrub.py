@@ -1,18 +1,18 @@
-"""The rule that finds damage in a complete segment: what can't be right, alone and against what lies around it.
+"""Damage detection in a complete segment: contradictions within it, and with its surroundings.
 
-The CRC of a batch does not cover its base offset and leader epoch: those are compared with the batches around it, with
-where the segment begins and ends, and with the leader epochs of the log. Indexes are held against the batches by the
-rules of Apache Kafka's kafka-dump-log; that of aborted transactions, which has no checksum, against the markers.
+The CRC of a batch does not cover its base offset and leader epoch: those are compared with the surrounding batches, the
+start and end of the segment, and the leader epochs of the log. Indexes are compared with the batches by the rules of
+Apache Kafka's kafka-dump-log; that of aborted transactions, which has no checksum, with the markers.
 
 Invariants:
-- What can't be trusted is never too little: where two batches contradict each other both belong to it, and where it is
-  lost where the next batch begins everything to the end of the segment does.
-- Memory is bounded: one chunk of the segment, `MAX_DAMAGES` ranges, one entry of an index for each that is due; of
-  aborted transactions their index, and each producer of transactions.
+- A damaged range is never too small: if two batches contradict each other both belong to it, and if the start of the
+  next batch is lost the range extends to the end of the segment.
+- Memory is bounded: one chunk of the segment, `MAX_DAMAGES` ranges, one entry of each index; of aborted transactions
+  their index, and each transactional producer.
 
-Left out: gaps between offsets, which compaction makes; an offset of the last batch that is too high, where the end of
-the segment is unknown, since nothing that follows contradicts it; what lies in compressed batches; who reads and when
-(`log_scrubber`, the command `ottla log scrub`).
+Not detected: gaps between offsets, which compaction creates; too high an offset of the last batch if the end of the
+segment is unknown; damage inside of compressed batches. Scheduling is in `log_scrubber` and the command
+`ottla log scrub`.
 """
 
 from __future__ import annotations
@@ -49,63 +49,63 @@ from ottla.storage.segment.segment import Readable
 from ottla.storage.segment.transactions import CompletedTransaction
 
 MAX_DAMAGES = 16
-"""Ranges of one segment; the last of them goes on to the segment's end where there are more."""
+"""Ranges of one segment; with more of them the last extends to the end of the segment."""
 
 _LEAST_BYTES = 1024
-"""What a batch counts for at least: below that not its bytes but its header costs."""
+"""Minimum cost of a batch: for a small one the header costs more than its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What is known of a segment before it is read."""
+    """Known facts about a segment before it is read."""
 
     base_offset: int
     end_offset: int
-    """Where the next segment begins."""
+    """Base offset of the next segment."""
     size_bytes: int
     epochs: Sequence[tuple[int, int]] = ()
     """(leader epoch, start offset) of the log, rising."""
     epochs_are_complete: bool = True
-    """No batch is of a later epoch; not so where they come from a file that may be behind."""
+    """Whether no batch has a later epoch; false for entries from a file that may be outdated."""
 
 
 def unknown_end(base_offset: int) -> int:
-    """The end of a segment that none follows: further no offset of it can reach."""
+    """Maximum end offset of a segment without a next one."""
     return base_offset + MAX_INT + 1
 
 
 class BatchObserver(Protocol):
-    """Hears of every batch of a segment."""
+    """Observer of every batch of a segment."""
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """The next batch; sizes and positions in bytes."""
+        """Process the next batch; sizes and positions in bytes."""
         ...
 
     def finish(self) -> None:
-        """There are no more, and each of them is whole."""
+        """Process the end: no more batches follow, and each of them is whole."""
         ...
 
 
 class IndexCheck:
-    """Whether the entries of a segment's indexes fit its batches, which are told of one by one.
+    """Check of the entries in a segment's indexes against its batches, which are added one by one.
 
-    An offset entry names a batch by its last offset and position, a time entry holds the largest timestamp of the batch
+    An offset entry names a batch by its last offset and position, a time entry has the largest timestamp of the batch
     that ends at its offset, and both rise.
     """
 
-    __slots__ = ("_offset", "_offsets", "_previous_offset", "_previous_timestamp", "_tell", "_time", "_times")
+    __slots__ = ("_offset", "_offsets", "_previous_offset", "_previous_timestamp", "_report", "_time", "_times")
 
     def __init__(
-        self, offsets: Iterable[tuple[int, int]], times: Iterable[tuple[int, int]], tell: Callable[[str], object]
+        self, offsets: Iterable[tuple[int, int]], times: Iterable[tuple[int, int]], report: Callable[[str], object]
     ) -> None:
-        """`offsets` are (last offset, position), `times` (timestamp, last offset); `tell` hears what is wrong."""
+        """`offsets` are (last offset, position), `times` (timestamp, last offset); `report` is called with problems."""
         self._offsets = iter(offsets)
         self._times = iter(times)
         self._offset = next(self._offsets, None)
         self._time = next(self._times, None)
         self._previous_offset = -1
         self._previous_timestamp = -1
-        self._tell = tell
+        self._report = report
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
         """See `BatchObserver`."""
@@ -124,29 +124,29 @@ class IndexCheck:
     def _judge_offset(self, entry: tuple[int, int], found: int | None) -> None:
         offset, position = entry
         if offset != found:
-            self._tell(f"index entry {offset} -> {position}: the batch there ends at {found}")
+            self._report(f"index entry {offset} -> {position}: the batch there ends at {found}")
         if offset <= self._previous_offset:
-            self._tell(f"index entry {offset} -> {position}: not after offset {self._previous_offset}")
+            self._report(f"index entry {offset} -> {position}: not after offset {self._previous_offset}")
         self._previous_offset = offset
         self._offset = next(self._offsets, None)
 
     def _judge_time(self, entry: tuple[int, int], found: int | None) -> None:
         timestamp, offset = entry
         if timestamp != found:
-            self._tell(f"time index entry {timestamp} -> {offset}: the batch that ends there has {found}")
+            self._report(f"time index entry {timestamp} -> {offset}: the batch that ends there has {found}")
         if timestamp <= self._previous_timestamp:
-            self._tell(f"time index entry {timestamp} -> {offset}: not after timestamp {self._previous_timestamp}")
+            self._report(f"time index entry {timestamp} -> {offset}: not after timestamp {self._previous_timestamp}")
         self._previous_timestamp = timestamp
         self._time = next(self._times, None)
 
 
 class AbortedCheck:
-    """Whether the index of aborted transactions of a segment says what its batches and markers do, told one by one.
+    """Check of a segment's index of aborted transactions against its batches and markers, added one by one.
 
-    What was open where the segment begins is known from a snapshot of producers, or not. Where the cleaner may have
-    dropped batches, an entry may name a transaction from before them. An entry that is missing is missed where a batch
-    with records of the transaction was read, in this segment or in one right before it (`seen_before`), or where a
-    snapshot knows of the transaction and nothing was dropped.
+    The transactions open at the start of the segment come from a producer snapshot, if any. If the cleaner may have
+    dropped batches, an entry may name a transaction from before them. A missing entry is detected if a batch with
+    records of the transaction was read, in this segment or in one right before it (`seen_before`), or if a snapshot
+    has the transaction and nothing was dropped.
     """
 
     __slots__ = (
@@ -173,7 +173,7 @@ class AbortedCheck:
         log_start_offset: int,
         seen_before: Mapping[int, int] | None = None,
     ) -> None:
-        """`open_before`: producer id -> first offset of what was open, None where nobody knows."""
+        """`open_before`: producer id -> first offset of open transactions, None if unknown."""
         self._start_offset = log_start_offset
         self._file = file
         self._base_offset = base_offset
@@ -183,19 +183,20 @@ class AbortedCheck:
         self._is_exact = not was_cleaned
         self._last_marker: dict[int, int] = {}
         self.seen: dict[int, int] = dict(seen_before or {})
-        """Producer id -> first offset of the open transactions of which a reader sees records."""
+        """Producer id -> first offset of the open transactions with visible records."""
         self.problem = ""
-        """What is wrong first; complete after `finish`."""
+        """First problem; complete after `finish`."""
 
     def note(self, position: int, size: int, header: BatchHeader) -> None:
-        """The next batch, which is whole. Raises OSError."""
+        """Process the next batch, which is whole. Raises OSError."""
         if header[MAGIC] != MAGIC_V2 or header[PRODUCER_ID] == NO_PRODUCER_ID:
             return
         if not header[ATTRIBUTES] & CONTROL_MASK:
             if header[ATTRIBUTES] & TRANSACTIONAL_MASK:
                 self._open.setdefault(header[PRODUCER_ID], header[BASE_OFFSET])
                 last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
-                # The last batch of a producer stays without records, and a cleaner needs no entry for deleted ones.
+                # The last batch of a producer is retained without records, and a cleaner needs no entry for deleted
+                # ones.
                 if header[RECORDS_COUNT] and last_offset >= self._start_offset:
                     self.seen.setdefault(header[PRODUCER_ID], header[BASE_OFFSET])
             return
@@ -211,23 +212,23 @@ class AbortedCheck:
         seen_offset = self.seen.pop(producer_id, None)
         before, self._last_marker[producer_id] = self._last_marker.get(producer_id, -1), offset
         entry = self._entries.pop(offset, None)
-        if entry is None:  # where records were deleted or cleaned away it is rightly missing
+        if entry is None:  # rightly missing if records were deleted or cleaned
             if committed or offset < self._start_offset:
                 return
             if seen_offset is not None:
-                self._tell(f"none for the marker at {offset}, which aborts from {seen_offset} on")
+                self._report(f"none for the marker at {offset}, which aborts from {seen_offset} on")
             elif self._starts_known and first_offset is not None and first_offset >= self._start_offset:
-                self._tell(f"none for the marker at {offset}, which aborts from {first_offset} on", exactly=True)
+                self._report(f"none for the marker at {offset}, which aborts from {first_offset} on", exactly=True)
             return
         if committed or entry.producer_id != producer_id:
-            self._tell(f"{entry}, and no marker of that producer there aborts")
+            self._report(f"{entry}, and no marker of that producer there aborts")
         elif first_offset is None:
             if before >= 0 or self._starts_known:
-                self._tell(f"{entry}, and nothing of that producer was open", exactly=True)
+                self._report(f"{entry}, and nothing of that producer was open", exactly=True)
         elif not before < entry.first_offset <= first_offset:
-            self._tell(f"{entry}, and the transaction began at {first_offset}")
+            self._report(f"{entry}, and the transaction began at {first_offset}")
         elif entry.first_offset != first_offset and (self._starts_known or entry.first_offset >= self._base_offset):
-            self._tell(f"{entry}, and the transaction began at {first_offset}", exactly=True)
+            self._report(f"{entry}, and the transaction began at {first_offset}", exactly=True)
         else:
             self._check_stable(entry, offset)
 
@@ -235,21 +236,21 @@ class AbortedCheck:
         stable = min(self._open.values(), default=offset + 1)
         is_right = entry.last_stable_offset == stable if self._starts_known else entry.last_stable_offset <= stable
         if not is_right:
-            self._tell(f"{entry}, and offsets were stable up to {stable}", exactly=True)
+            self._report(f"{entry}, and offsets were stable up to {stable}", exactly=True)
 
-    def _tell(self, problem: str, *, exactly: bool = False) -> None:
-        """`exactly`: it is one only where no batch was dropped."""
+    def _report(self, problem: str, *, exactly: bool = False) -> None:
+        """`exactly`: it is a problem only if no batch was dropped."""
         if self._is_exact or not exactly:
             self.problem = self.problem or problem
 
     def finish(self) -> None:
-        """There are no more batches."""
+        """Finish: no more batches follow."""
         for entry in self._entries.values():
-            self._tell(f"{entry}, and there is no marker")
+            self._report(f"{entry} has no marker in the segment")
 
 
 class SegmentScrub:
-    """One segment, read once from its beginning to its end, in pieces of any size."""
+    """Damage detection in one segment, read once from its beginning to its end, in pieces of any size."""
 
     __slots__ = (
         "_aborted",
@@ -261,7 +262,7 @@ class SegmentScrub:
         "_opened",
         "_previous_due",
         "_ranges",
-        "_tell",
+        "_report",
         "is_done",
     )
 
@@ -270,15 +271,15 @@ class SegmentScrub:
         file: Readable,
         facts: SegmentFacts,
         observer: BatchObserver,
-        tell: Callable[[int, str], object] = lambda position, problem: None,
+        report: Callable[[int, str], object] = lambda position, problem: None,
         aborted: AbortedCheck | None = None,
     ) -> None:
-        """`tell` hears of each problem: the position in the segment, and one sentence."""
+        """`report` is called with each problem: the position in the segment, and one sentence."""
         self._aborted = aborted
         self._frames = BatchFrames(file, 0, facts.size_bytes)
         self._facts = facts
         self._observer = observer
-        self._tell = tell
+        self._report = report
         self._due = self._previous_due = facts.base_offset
         self._epoch = -1
         self._opened: tuple[int, str] | None = None
@@ -287,15 +288,15 @@ class SegmentScrub:
 
     @property
     def position(self) -> int:
-        """Bytes that were read."""
+        """Number of bytes read."""
         return self._frames.position
 
     def damages(self, partition: TopicPartition) -> list[Damage]:
-        """What was found, by offset, of a segment of `partition`; complete once `is_done`."""
+        """Damage found in a segment of `partition`, by offset; complete once `is_done`."""
         return [Damage(partition, self._facts.base_offset, *found) for found in self._ranges]
 
     def run(self, max_bytes: int) -> None:
-        """Check about so many bytes more. Raises OSError, after which `lose` may end it."""
+        """Check about `max_bytes` more. Raises OSError, after which `lose` may end it."""
         frames = self._frames
         while max_bytes > 0 and not self.is_done:
             if not frames.left:
@@ -314,8 +315,8 @@ class SegmentScrub:
         return None
 
     def lose(self, reason: str) -> None:
-        """From here on nothing can be read."""
-        self._tell(self._frames.position, f"{reason}; what follows was not read")
+        """Mark everything from here on as unreadable."""
+        self._report(self._frames.position, f"{reason}; what follows was not read")
         self._open(self._due, reason)
         self._end()
 
@@ -328,7 +329,7 @@ class SegmentScrub:
         self.is_done = True
 
     def _check(self, header: BatchHeader) -> None:
-        """Compare the batch with its CRC and with what came before, and remember what the next one has to fit."""
+        """Compare the batch with its CRC and the batches before, and record the state for the next one."""
         facts = self._facts
         first, reasons = self._due, []
         base_offset, last_offset = header[BASE_OFFSET], header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
@@ -337,7 +338,7 @@ class SegmentScrub:
         if crc_defect:
             reasons.append(crc_defect)
         if base_offset < self._due:
-            first = self._previous_due  # it may be the one before that is wrong
+            first = self._previous_due  # the batch before may be the wrong one
             reasons.append(f"offset {base_offset} where {self._due} or more is due")
         elif not base_offset <= last_offset < facts.end_offset:
             reasons.append(f"offset {last_offset} in a segment that ends before {facts.end_offset}")
@@ -346,12 +347,12 @@ class SegmentScrub:
             first = self._previous_due
             reasons.append(wrong)
         for reason in reasons:
-            self._tell(self._frames.position, reason)
+            self._report(self._frames.position, reason)
         if reasons:
             self._open(first, reasons[0])
         elif self._opened is not None:
             self._close(base_offset)
-        if is_whole:  # also where it contradicts the one before: from here on it is what counts
+        if is_whole:  # also if it contradicts the one before: it is the reference from here on
             self._previous_due, self._due = self._due, last_offset + 1
             self._epoch = header[PARTITION_LEADER_EPOCH]
 
@@ -368,21 +369,21 @@ class SegmentScrub:
         return ""
 
     def _open(self, first_offset: int, reason: str) -> None:
-        """A range that can't be trusted begins, where none is open."""
+        """Start a damaged range, if none is open."""
         if self._opened is not None:
             return
         if self._ranges:
             earlier_first, earlier_last, earlier_reason = self._ranges[-1]
             if first_offset <= earlier_last or len(self._ranges) == MAX_DAMAGES:
-                self._ranges.pop()  # it goes on
+                self._ranges.pop()  # the range continues
                 first_offset, reason = earlier_first, earlier_reason
         self._opened = first_offset, reason
 
     def _close(self, end_offset: int) -> None:
-        """The range that is open ends before `end_offset`, which can be trusted again."""
+        """End the open range before `end_offset`, where valid data continues."""
         if self._opened is None:
             return
         first_offset, reason = self._opened
         self._opened = None
-        first_offset = min(first_offset, self._facts.end_offset - 1)  # nonsense may follow when all offsets are there
+        first_offset = min(first_offset, self._facts.end_offset - 1)  # garbage may follow after the last offset
         self._ranges.append((first_offset, max(end_offset - 1, first_offset), reason))

@@ -1,1 +1,1 @@
-"""One segment: its batches, indexes and transactions. Knows no other segment."""
+"""One segment: its batches, indexes and transactions, independent of other segments."""

@@ -1,9 +1,10 @@
-"""Walking over the bytes of a segment batch by batch, headers and checksums only.
+"""Iteration over the bytes of a segment batch by batch, headers and checksums only.
 
-Memory is bounded: a walk holds one chunk, and a batch larger than that is checked in pieces. A message of format v0 or
-v1 is walked over by its own header and checksum.
+Memory is bounded: an iteration has one chunk in memory, and a larger batch is checked in pieces. A message of format v0
+or v1 is checked by its own header and checksum.
 
-Left out: what a defect means (`recovery` cuts there, `segment_scrub` names it), what lies in compressed batches.
+Consequences of a defect are in `recovery`, which truncates, and `segment_scrub`, which reports it. The content of
+compressed batches is not read.
 """
 
 from __future__ import annotations
@@ -30,32 +31,32 @@ from ottla.storage.segment.segment import Readable
 
 _CHUNK_BYTES = 1024 * 1024
 _MIN_LENGTH = (*MIN_MESSAGE_LENGTH, MIN_BATCH_LENGTH)
-"""What the length field of a message or batch says at least, by magic."""
+"""Minimum value of the length field of a message or batch, by magic."""
 HEADER_CUT = "the header of a batch is cut short"
 
 
 class BatchFrames:
-    """The batches of `file` before `end`, one after another: `header`, then `skip`."""
+    """Iterates over the batches of `file` before `end`: `header`, then `skip`."""
 
     __slots__ = ("_chunk", "_chunk_position", "_file", "end", "position", "size")
 
     def __init__(self, file: Readable, position: int, end: int) -> None:
-        """`position` starts a batch."""
+        """`position` is the start of a batch."""
         self._file = file
         self.end = end
         self._chunk = b""
         self._chunk_position = 0
         self.position = position
         self.size = 0
-        """Bytes that the batch at `position` claims to have, once its header was read; nothing vouches for it."""
+        """Size that the batch at `position` claims, once its header was read; it is unverified."""
 
     @property
     def left(self) -> int:
-        """Bytes from `position` to the end."""
+        """Number of bytes from `position` to the end."""
         return self.end - self.position
 
     def header(self) -> BatchHeader | None:
-        """What the batch at `position` says of itself; None where its header is cut short. Raises OSError."""
+        """Return the header of the batch at `position`; None if it is cut short. Raises OSError."""
         position, left = self.position, self.end - self.position
         if left < SMALLEST_SIZE:
             return None
@@ -80,12 +81,13 @@ class BatchFrames:
 
     @property
     def cut(self) -> str:
-        """How the batch is cut short by the end; empty when it is whole."""
+        """Return how the batch is cut short by the end; empty if it is whole."""
         return f"a batch of {self.size} bytes is cut short after {self.left}" if self.size > self.left else ""
 
     def crc_defect(self, header: BatchHeader) -> str:
-        """How the bytes of the batch at `position`, which is whole, are not those that its CRC was made of; empty when
-        they are. Raises OSError.
+        """Return the difference between the CRC and the bytes of the whole batch at `position`; empty if they match.
+
+        Raises OSError.
         """
         return (
             "" if self._crc_matches(header) else f"the CRC of the batch at offset {header[BASE_OFFSET]} does not match"
@@ -106,19 +108,19 @@ class BatchFrames:
         return crc == header[CRC]
 
     def header_at(self, position: int) -> BatchHeader | None:
-        """What the batch that begins there says of itself; None where no whole header is. Raises OSError."""
+        """Return the header of the batch at `position`; None without a whole one. Raises OSError."""
         at = position - self._chunk_position
         if at + HEADER_SIZE <= len(self._chunk):
             return header_of_any(self._chunk, at)
         return header_of_any(self._file.read(max(min(HEADER_SIZE, self.end - position), 0), position), 0)
 
     def skip(self) -> None:
-        """Go on behind the batch, which is whole."""
+        """Move behind the current batch, which is whole."""
         self.position += self.size
 
 
 def framing_defect(header: BatchHeader) -> str:
-    """Why nothing can follow the batch with this header, as far as the header alone tells; empty when nothing does."""
+    """Return why no batch can follow one with this header, as far as the header shows it; empty if one can."""
     magic = header[MAGIC]
     if magic != MAGIC_V2 and magic not in OLD_MAGICS:
         return f"magic {magic} names no message format"

@@ -1,10 +1,10 @@
-"""Whether a log takes appends, and what an error of the disk means for it.
+"""Health of a log: whether it accepts appends, and the effect of disk errors on it.
 
-Invariant: after a failure that leaves in doubt what is on disk (a torn append that can't be cut off, half a truncation,
-a failed sync, any error but lack of room) the log refuses every further append with KAFKA_STORAGE_ERROR, until a start
-has checked its files.
+Invariant: after a failure with unknown content on disk (a torn append that can't be truncated, half a truncation, a
+failed sync, any error except lack of space) the log rejects every further append with KAFKA_STORAGE_ERROR, until a
+start has checked its files.
 
-Left out: what the failure means for other logs of the directory (`log_manager`, which is told).
+The effect on other logs of the directory is in `log_manager`, which gets the error.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ottla.storage.segment.results import LogEvents
 from ottla.storage.segment.segment import TornAppendError
 
 TRANSIENT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
-"""The disk works, there is just no room: what was refused may succeed the next time."""
+"""Errors of a full disk that works: a rejected operation may succeed the next time."""
 
 
 class LogHealth:
-    """The health of one log. All parts of the log ask and tell this one."""
+    """Health of one log, shared by all its components."""
 
     __slots__ = ("closed", "events", "failed", "partition", "writable")
 
@@ -31,7 +31,7 @@ class LogHealth:
         self.failed = False
         self.closed = False
         self.writable = True
-        """Neither failed nor closed."""
+        """Whether the log has neither failed nor closed."""
 
     @property
     def name(self) -> str:
@@ -40,31 +40,31 @@ class LogHealth:
         return f"{topic}-{partition}"
 
     def fail(self) -> None:
-        """What is on disk is unknown: no more appends."""
+        """Reject appends from now on: the content on disk is unknown."""
         self.failed = True
         self.writable = False
 
     def close(self) -> None:
-        """The files were let go of."""
+        """Record that the files are closed."""
         self.closed = True
         self.writable = False
 
     def refusal(self) -> KafkaError:
-        """Why nothing is appended, for the client."""
+        """Return the error for rejected appends, for the client."""
         reason = "closed" if self.closed else "offline after a disk error"
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is {reason}")
 
     def report(self, error: OSError, action: str) -> None:
-        """Tell the manager of an error that was dealt with."""
+        """Report a handled error to the manager."""
         self.events.log_failed(self.partition, error, action, lasting=self.failed)
 
     def storage_error(self, error: OSError, action: str) -> KafkaError:
-        """Note what a failed change means for the log; the error for the client."""
+        """Apply the consequences of a failed change to the log; returns the error for the client."""
         if isinstance(error, TornAppendError) or error.errno not in TRANSIENT_ERRORS:
             self.fail()
         return self.read_error(error, action)
 
     def read_error(self, error: OSError, action: str = "a read") -> KafkaError:
-        """Take note of a failure that changed nothing; the error for the client."""
+        """Report a failure that changed nothing; returns the error for the client."""
         self.report(error, action)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{action} of {self.name} failed: {error.strerror or error}")

@@ -1,19 +1,19 @@
-"""The sparse offset index and time index of a segment, in Kafka's files; what they share with the third.
+"""Sparse offset index and time index of a segment, in Kafka's files, and their common base class.
 
 An offset index entry (int32 offset relative to the base offset, int32 position) names a batch by its last offset and
-the byte where it starts. A time index entry (int64 timestamp, int32 relative offset) says that no batch up to that
+the byte where it starts. A time index entry (int64 timestamp, int32 relative offset) states that no batch up to that
 offset has a larger timestamp.
 
 Invariants:
-- Entries only grow: offsets and positions in the one, timestamps and offsets in the other.
-- The file never holds more than the entries that were appended; at most `_PENDING_BYTES` of the newest are only in
-  memory. They are on disk after `write_pending`, which comes before a flush, a roll and a clean stop.
-- A batch whose offset lies outside its segment, which is a damaged header, gets no entry: what lies around it is found.
-- No whole index is held in memory: a search reads entries one by one and then one block, which is kept, because a
-  sequential reader hits it again.
+- Entries only rise: offsets and positions in the offset index, timestamps and offsets in the time index.
+- The file never has more than the appended entries; at most `_PENDING_BYTES` of the newest are only in memory. They are
+  on disk after `write_pending`, which precedes a flush, a roll and a clean stop.
+- A batch with an offset outside of its segment, from a damaged header, gets no entry: its neighbours are still found.
+- No whole index is in memory: a search reads entries one by one and then one block, which is cached for sequential
+  readers.
 
-Left out: mmap, Kafka's preallocation (an index is as long as it has entries), and what a search is for; aborted
-transactions (`transaction_index`).
+Not used: mmap, and Kafka's preallocation (an index is as long as its entries). Aborted transactions are in
+`transaction_index`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OFFSET_ENTRY = Struct(">ii")
 TIME_ENTRY = Struct(">qi")
 """(timestamp, relative offset)."""
 TIME_ENTRY_SIZE = TIME_ENTRY.size
-"""Bytes of the larger kind of entry, which decides how many fit into `segment.index.bytes`."""
+"""Size of the larger kind of entry, which limits the number of entries in `segment.index.bytes`."""
 
 _PENDING_BYTES = 1024
 _BLOCK_ENTRIES = 256
@@ -41,15 +41,15 @@ class IndexCorruption(Exception):
 
 
 def offset_entries(blocks: Iterable[bytes], base_offset: int) -> Iterator[tuple[int, int]]:
-    """(last offset of a batch, its position) entries of a file that comes in blocks of whole entries.
+    """Iterate over the (last offset of a batch, its position) entries of a file that arrives in blocks of entries.
 
-    What is less than an entry at the end, and the zeros of a preallocated rest, are left out.
+    An incomplete entry at the end, and the zeros of a preallocated rest, are ignored.
     """
     return ((base_offset + relative, position) for relative, position in _entries(blocks, OFFSET_ENTRY, 0))
 
 
 def time_entries(blocks: Iterable[bytes], base_offset: int) -> Iterator[tuple[int, int]]:
-    """(timestamp, last offset of its batch) entries, as `offset_entries`."""
+    """Iterate over (timestamp, last offset of its batch) entries, as `offset_entries`."""
     return ((timestamp, base_offset + relative) for timestamp, relative in _entries(blocks, TIME_ENTRY, 1))
 
 
@@ -64,7 +64,7 @@ def _entries(blocks: Iterable[bytes], entry: Struct, offset_field: int) -> Itera
 
 
 class SparseIndex:
-    """What all indexes share: fixed-size entries in a file, the newest of them in memory."""
+    """Base of all indexes: fixed-size entries in a file, the newest of them in memory."""
 
     __slots__ = ("_block", "_block_first", "_descriptor", "_pending", "_stored", "_torn", "base_offset", "dirty")
 
@@ -73,7 +73,7 @@ class SparseIndex:
     _HELD_BYTES = _PENDING_BYTES
 
     def __init__(self, folder: Folder, base_offset: int, suffix: str = "") -> None:
-        """`suffix` stands behind the name of the file while the segment is not part of the log yet."""
+        """`suffix` is appended to the file name while the segment is not part of the log yet."""
         self.base_offset = base_offset
         self._descriptor = Descriptor(folder, offset_name(base_offset, self._SUFFIX + suffix))
         self._pending = bytearray()
@@ -82,20 +82,21 @@ class SparseIndex:
         self._block = b""
         self._block_first = 0
         self.dirty = False
-        """The file was changed since its last sync. One that is taken up was synced before the recovery point passed it
-        or by a clean stop; where neither is so it is made anew."""
+        """Whether the file was changed since its last sync. An existing file was synced before the recovery point
+        passed it, or by a clean stop; in all other cases it is rebuilt.
+        """
 
     def create(self) -> None:
-        """Make an empty file, cutting what may be there."""
+        """Create an empty file, truncating an existing one."""
         self._descriptor.create_empty()
         self.dirty = not self._descriptor.made_empty
 
     def open(self) -> None:
-        """Take up the file as it is. Raises FileNotFoundError, IndexCorruption."""
+        """Open the existing file. Raises FileNotFoundError, IndexCorruption."""
         size = self._descriptor.file().size()
         width = self._FORMAT.size
         if size % width:
-            raise IndexCorruption(f"{self.path}: {size} bytes are no whole entries")
+            raise IndexCorruption(f"{self.path}: {size} bytes are not a multiple of the entry size")
         self._stored = size // width
         if self._stored > 1 and not any(self._read(self._stored - 1, 1)):
             raise IndexCorruption(f"{self.path}: the last entry is zero")
@@ -118,17 +119,17 @@ class SparseIndex:
             try:
                 self.write_pending()
             except OSError:
-                # The batch is in the log already, so its append must not fail; the entries stay in memory, and the
+                # The batch is in the log already, so its append must not fail. The entries stay in memory, and the
                 # flush, roll or stop that needs them on disk reports the error.
                 return
 
     @property
     def is_written(self) -> bool:
-        """No entry is in memory only."""
+        """Whether all entries are in the file."""
         return not self._pending
 
     def write_pending(self) -> None:
-        """Bring the entries that are only in memory to the file; raises OSError, and can be called again then."""
+        """Write the entries that are only in memory to the file; raises OSError, and can be called again then."""
         if not self._pending:
             return
         file = self._descriptor.file()
@@ -153,7 +154,7 @@ class SparseIndex:
         return data
 
     def unpack(self, number: int) -> tuple[int, ...]:
-        """The values of an entry as they are stored."""
+        """Return the values of a stored entry."""
         width = self._FORMAT.size
         if number >= self._stored:
             return self._FORMAT.unpack_from(self._pending, (number - self._stored) * width)
@@ -163,10 +164,10 @@ class SparseIndex:
         return self._FORMAT.unpack(self._read(number, 1))
 
     def _search(self, field: int, target: int) -> int:
-        """The number of the last entry whose `field` is at most `target`; -1 when there is none."""
+        """Return the number of the last entry with a `field` of at most `target`; -1 without one."""
         low, high = -1, self.entry_count
         if self._block:
-            # A sequential reader's next target mostly lies in the block of the one before.
+            # A sequential reader's next target is mostly in the same block.
             first = self._block_first
             last = first + len(self._block) // self._FORMAT.size - 1
             if self.unpack(first)[field] <= target:
@@ -189,13 +190,13 @@ class SparseIndex:
         return self._block_first <= first and end <= self._block_first + len(self._block) // self._FORMAT.size
 
     def entries(self) -> Iterator[tuple[int, int]]:
-        """All entries as stored, for checks and tools."""
+        """Return all entries as stored, for checks and tools."""
         for number in range(self.entry_count):
             first, second = self.unpack(number)
             yield first, second
 
     def truncate(self, count: int) -> None:
-        """Keep the first `count` entries."""
+        """Truncate to the first `count` entries."""
         if count < self._stored:
             self.dirty = True
             self._descriptor.file().truncate(count * self._FORMAT.size)
@@ -206,7 +207,7 @@ class SparseIndex:
         self._block = b""
 
     def close(self) -> None:
-        """Let go of the file; what is pending must have been written before."""
+        """Close the file; pending entries must have been written before."""
         self._block = b""
         self._descriptor.close()
 
@@ -217,13 +218,13 @@ class OffsetIndex(SparseIndex):
     __slots__ = ()
 
     def append(self, last_offset: int, position: int) -> None:
-        """Note the batch at `position`, whose last offset is `last_offset`, where the index can hold it."""
+        """Add the batch at `position` with the last offset `last_offset`, if the index can represent it."""
         relative = last_offset - self.base_offset
         if 0 <= relative <= MAX_INT:
             self._append(self._FORMAT.pack(relative, position))
 
     def lookup(self, offset: int) -> tuple[int, int]:
-        """(last offset, position) of the batch of the last entry at or before `offset`; (-1, 0) without one."""
+        """Return (last offset, position) of the batch of the last entry at or before `offset`; (-1, 0) without one."""
         number = self._search(0, min(offset - self.base_offset, MAX_INT))
         if number < 0:
             return -1, 0
@@ -231,7 +232,7 @@ class OffsetIndex(SparseIndex):
         return self.base_offset + relative, position
 
     def lookup_position(self, position: int) -> tuple[int, int]:
-        """(last offset, position) of the last batch with an entry that starts at `position` or before.
+        """Return (last offset, position) of the last batch with an entry that starts at `position` or before.
 
         (-1, 0) without one.
         """
@@ -242,12 +243,12 @@ class OffsetIndex(SparseIndex):
         return self.base_offset + relative, found
 
     def offset_behind(self, position: int) -> int | None:
-        """The last offset of the first batch with an entry that starts at `position` or later; None without one."""
+        """Return the last offset of the first batch with an entry that starts at `position` or later, or None."""
         number = self._search(1, min(position - 1, MAX_INT)) + 1
         return self.base_offset + self.unpack(number)[0] if number < self.entry_count else None
 
     def last_entry(self) -> tuple[int, int]:
-        """(last offset, position) of the batch of the last entry; (-1, 0) without entries."""
+        """Return (last offset, position) of the batch of the last entry; (-1, 0) without entries."""
         count = self.entry_count
         if not count:
             return -1, 0
@@ -255,11 +256,11 @@ class OffsetIndex(SparseIndex):
         return self.base_offset + relative, position
 
     def last_position(self) -> int:
-        """The position in the last entry, 0 without entries."""
+        """Position in the last entry, 0 without entries."""
         return self.last_entry()[1]
 
     def truncate_to_offset(self, offset: int) -> None:
-        """Drop the entries of batches that hold `offset` or more."""
+        """Drop the entries of batches with `offset` or later ones."""
         self.truncate(self._search(0, offset - self.base_offset - 1) + 1)
 
 
@@ -272,13 +273,13 @@ class TimeIndex(SparseIndex):
     _SUFFIX = TIME_INDEX_SUFFIX
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Note the largest timestamp so far and the last offset of its batch, unless that adds nothing."""
+        """Add the largest timestamp so far and the last offset of its batch, if they are larger."""
         relative = offset - self.base_offset
         if timestamp > self.last_timestamp() and 0 <= relative <= MAX_INT:
             self._append(self._FORMAT.pack(timestamp, relative))
 
     def last_timestamp(self) -> int:
-        """The timestamp in the last entry, -1 without entries."""
+        """Timestamp in the last entry, -1 without entries."""
         count = self.entry_count
         return self.unpack(count - 1)[0] if count else -1
 
@@ -291,8 +292,9 @@ class TimeIndex(SparseIndex):
         return timestamp, self.base_offset + relative
 
     def lookup(self, timestamp: int) -> tuple[int, int]:
-        """(timestamp, offset) of the last entry below `timestamp`, before whose offset every batch is older: where a
-        scan for it starts. (-1, base offset) without one."""
+        """Return (timestamp, offset) of the last entry below `timestamp`, before which every batch is older: a scan
+        starts there. (-1, base offset) without one.
+        """
         number = self._search(0, timestamp - 1)
         if number < 0:
             return -1, self.base_offset
@@ -300,5 +302,5 @@ class TimeIndex(SparseIndex):
         return found, self.base_offset + relative
 
     def truncate_to_offset(self, offset: int) -> None:
-        """Drop the entries that name `offset` or more."""
+        """Drop the entries at `offset` or later."""
         self.truncate(self._search(1, offset - self.base_offset - 1) + 1)

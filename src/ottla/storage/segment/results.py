@@ -1,7 +1,4 @@
-"""What a log's methods return, and what it tells its manager.
-
-Left out: behaviour; these are plain values and one protocol.
-"""
+"""Results of a log's methods, and its events for the manager: plain values and one protocol."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from ottla.storage.segment.segment import SegmentRegion
 
 
 class AppendResult:
-    """What an append did. Times in ms since the epoch, -1 where the topic keeps the producer's timestamps."""
+    """Result of an append. Times in ms since the epoch, -1 if the topic stores the producer's timestamps."""
 
     __slots__ = ("base_offset", "duplicate", "last_offset", "log_append_time_ms", "log_start_offset", "needs_flush")
 
@@ -35,9 +32,9 @@ class AppendResult:
 
 
 class ReadResult:
-    """Where a read starts and the bytes it found within its limit; `records` is None and `length` 0 without any.
+    """Start of a read and the bytes found within its limit; `records` is None and `length` 0 without any.
 
-    `records` are shorter than `length` where a large batch that the limit cuts is left out.
+    `records` are shorter than `length` if a large batch that exceeds the limit is omitted.
     """
 
     __slots__ = ("length", "offset", "position", "records", "segment_base_offset")
@@ -53,36 +50,38 @@ class ReadResult:
 
 
 class LogEvents(Protocol):
-    """What a log tells its manager, which knows it by topic and partition."""
+    """Events of a log for its manager, which identifies it by topic and partition."""
 
     def log_configured(self, partition: TopicPartition, config: LogConfig) -> None:
-        """The log's settings are new; the first of all, said while the log is made."""
+        """The log has new settings; the first event, during its creation."""
         ...
 
     def flush_needed(self, partition: TopicPartition) -> None:
-        """A segment is complete and not yet durable, or a full disk left a flush incomplete."""
+        """A segment is complete and volatile, or a full disk left a flush incomplete."""
         ...
 
     def log_truncated(self, partition: TopicPartition, offset: int) -> None:
-        """The recovery point fell, and a cut at `offset` is next: a checkpoint that names more must go first.
+        """The recovery point was lowered, and a truncation at `offset` follows: higher checkpoints must be rewritten
+        first.
 
         Raises OSError.
         """
         ...
 
     def records_lost(self, partition: TopicPartition, *, proved: bool) -> None:
-        """The log is found without records that had been written to it; said before it is cut there.
+        """Records that had been written to the log are missing; called before it is truncated there.
 
-        `proved`: whole batches lie behind the place, so that what is there is not what a power failure may leave of a
-        write that nobody synced. Raises OSError.
+        `proved`: whole batches follow the place, so that it is not the remainder of an unsynced write after a power
+        failure. Raises OSError.
         """
         ...
 
     def log_failed(self, partition: TopicPartition, error: OSError, action: str, *, lasting: bool) -> None:
-        """The disk failed under the log; with a transient error (disk full) it goes on, unless the failure is lasting:
-        then it takes no more appends."""
+        """The disk failed under the log. After a transient error (disk full) it continues, unless the failure is
+        lasting: then it accepts no more appends.
+        """
         ...
 
     def unlink_later(self, paths: list[str], delay_ms: int) -> None:
-        """Remove renamed files once readers on other paths had time to let go."""
+        """Remove renamed files after a delay, in which concurrent readers close them."""
         ...

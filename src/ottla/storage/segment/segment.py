@@ -1,14 +1,14 @@
 """One segment of a log: a data file and its indexes, and the regions of it that responses carry.
 
 Invariants:
-- `size_bytes` is the length of the data file as far as anybody may read; a failed append cuts the file back to it.
-- `max_timestamp` is the largest of all batches in the segment, or `UNLOADED` until somebody asks (`load_timestamps`).
-- A region holds a pin on the data file from its making to `release`. When a truncation cuts into a region that is still
-  held, its next read raises OSError: the connection closes instead of sending bytes of other batches.
-- Blocks are reserved ahead of the end only once the segment has grown to `_RESERVE_FROM`, in chunks, and given back on
+- `size_bytes` is the readable length of the data file; a failed append truncates the file back to it.
+- `max_timestamp` is the largest of all batches in the segment, or `UNLOADED` until it is needed (`load_timestamps`).
+- A region pins the data file from its creation to `release`. If a truncation cuts into a region in use, its next read
+  raises OSError: the connection closes instead of sending bytes of other batches.
+- Blocks are reserved ahead of the end only once the segment has grown to `_RESERVE_FROM`, in chunks, and released on
   roll, close and idleness, so that a thousand small partitions reserve nothing.
 
-Left out: what the batches mean (offsets, epochs, producers): `log_writer.py`.
+The meaning of batches (offsets, epochs, producers) is in `log_writer.py`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _RESERVE_CHUNK = 4 * _MIB
 _COPY_CHUNK = _MIB
 _SCAN_BYTES = 8192
 _READ_AHEAD_BYTES = 16 * _MIB
-"""More than the kernel reads ahead (`read_ahead_kb`), even where a virtual machine was given much."""
+"""More than the kernel reads ahead (`read_ahead_kb`), even with a large setting of a virtual machine."""
 _PROBE_BYTES = 64 * 1024
 WORTH_LEAVING_BYTES = 16 * 1024
 """A shorter beginning of a batch is cheaper to send than to find."""
@@ -88,7 +88,7 @@ class SegmentRegion:
         self._position = position
         self._truncations = segment.truncation_count
         self.committed = False
-        """Set by the reader that knows: only an unclean election takes bytes below the high watermark away."""
+        """Set by the reader: only an unclean election truncates bytes below the high watermark."""
         self.length = length
 
     def read_into(self, view: memoryview, start: int) -> int:
@@ -99,7 +99,7 @@ class SegmentRegion:
         return count
 
     def try_read_into(self, view: memoryview, start: int) -> int:
-        """The same from the page cache only; raises BlockingIOError where that can't serve it."""
+        """Copy from the page cache only; raises BlockingIOError if it does not have the bytes."""
         want = self.length - start
         count = self._file.try_read_into(view[:want] if len(view) > want else view, self._position + start)
         self._check(count, want)
@@ -118,8 +118,9 @@ class SegmentRegion:
         return count
 
     def is_cold(self, start: int, length: int) -> bool:
-        """Whether `length` bytes from `start` on, or those further behind them than the kernel reads ahead, are not
-        cached; see `FileRegion`."""
+        """Return whether the `length` bytes from `start` on, or those that the kernel reads ahead behind them, are not
+        cached; see `FileRegion`.
+        """
         position = self._position + start
         beyond = position + length + _READ_AHEAD_BYTES
         left = self._segment.size_bytes - beyond
@@ -127,7 +128,7 @@ class SegmentRegion:
         return not (file.is_cached(position, length) and (left <= 0 or file.is_cached(beyond, min(left, _PROBE_BYTES))))
 
     def read_all(self) -> bytes:
-        """The whole region at once, for callers without a scratch buffer. May block on the disk."""
+        """Read the whole region at once, for callers without a scratch buffer. May block on the disk."""
         data = self._file.read(self.length, self._position)
         self._check(len(data), self.length)
         return data
@@ -143,7 +144,7 @@ class SegmentRegion:
             raise OSError(errno.ESTALE, "the log was truncated under a read", self._file.path)
 
     def release(self) -> None:
-        """Give the pin back; once."""
+        """Release the pin; called once."""
         self._descriptor.unpin()
 
 
@@ -182,9 +183,9 @@ class Segment:
         index_interval_bytes: int,
         suffix: str = "",
     ) -> None:
-        """A segment whose files exist; nothing is opened before it is used.
+        """Create a segment for existing files; they are opened on first use.
 
-        `suffix` stands behind the names of files that are not part of the log yet.
+        `suffix` is appended to the names of files that are not part of the log yet.
         """
         self._folder = folder
         self._suffix = suffix
@@ -192,7 +193,7 @@ class Segment:
         self._index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self.transaction_index: TransactionIndex | None = None
-        """None where no transaction was aborted, as in most segments."""
+        """None without aborted transactions, as in most segments."""
         self._index_interval_bytes = index_interval_bytes
         self._bytes_since_entry = 0
         self._cut_offset = -1
@@ -212,7 +213,7 @@ class Segment:
     def create(
         cls, folder: Folder, base_offset: int, created_ms: int, index_interval_bytes: int, suffix: str = ""
     ) -> Segment:
-        """Make the files of an empty segment, cutting what a crash may have left under their names."""
+        """Create the files of an empty segment, truncating leftovers of a crash."""
         segment = cls(folder, base_offset, 0, created_ms, index_interval_bytes, suffix)
         segment._log.create_empty()
         segment._index = OffsetIndex(folder, base_offset, suffix)
@@ -226,7 +227,7 @@ class Segment:
         return self._log.path
 
     def mtime_ms(self) -> int:
-        """When the data file was last written, as its file system says. Raises OSError."""
+        """Return the modification time of the data file. Raises OSError."""
         return self._folder.disk.mtime_ms(self.path)
 
     @property
@@ -234,21 +235,21 @@ class Segment:
         return self._log
 
     def data_to_sync(self) -> list[Descriptor]:
-        """The log file, where it may hold what is not durable.
+        """Return the log file if it may contain volatile data.
 
-        An empty file that nothing was ever written to has no content to lose, and its name is the directory's.
+        A file that was never written to has no content to lose, and its name belongs to the directory.
         """
         return [self._log] if self.size_bytes or self.truncation_count or not self._log.made_empty else []
 
     def indexes_to_sync(self) -> list[Descriptor]:
-        """The index files that may hold what is not durable, with everything written; raises OSError."""
+        """Return the index files with volatile entries, all of them written; raises OSError."""
         return self._repairing(self._dirty_indexes)
 
     def _dirty_indexes(self) -> list[Descriptor]:
         self._write_indexes()
         dirty = [index.descriptor for index in (self._index, self._time_index) if index is not None and index.dirty]
         for descriptor in dirty:
-            descriptor.file()  # whether it is still there
+            descriptor.file()  # raises if it no longer exists
         aborted = self.transaction_index
         if aborted is not None and aborted.dirty:
             with contextlib.suppress(FileNotFoundError):
@@ -257,7 +258,7 @@ class Segment:
         return dirty
 
     def indexes_synced(self) -> None:
-        """A sync of `indexes_to_sync` begins; should it fail, the log is used no more."""
+        """A sync of `indexes_to_sync` begins; if it fails, the log is not used any more."""
         for index in (self._index, self._time_index, self.transaction_index):
             if index is not None:
                 index.dirty = False
@@ -303,9 +304,10 @@ class Segment:
     # -- appending ---------------------------------------------------------------------------------------------------
 
     def append(self, data: Buffer, length: int) -> None:
-        """Write `length` bytes at the end; raises OSError with file and state as before.
+        """Write `length` bytes at the end; raises OSError with file and state unchanged.
 
-        When even cutting back fails the OSError's `__cause__` is the first one, and the log must not be used further.
+        If even truncating back fails, the OSError's `__cause__` is the first error, and the log must not be used
+        further.
         """
         file = self._log.file()
         size = self.size_bytes
@@ -320,7 +322,7 @@ class Segment:
         self.size_bytes = size + length
 
     def append_from(self, source: File, position: int, length: int) -> None:
-        """Write bytes of another file at the end, by reference where the file systems can; raises as `append` does."""
+        """Write bytes of another file at the end, by reference if the file systems can; raises as `append` does."""
         file = self._log.file()
         try:
             copied = file.append_from(source, position, length)
@@ -335,11 +337,11 @@ class Segment:
         self.size_bytes += length
 
     def overwrite(self, position: int, data: bytes) -> None:
-        """Write over bytes that nobody reads meanwhile, unsynced. Raises OSError."""
+        """Overwrite bytes without concurrent readers, unsynced. Raises OSError."""
         self._folder.disk.overwrite(self.path, data, position)
 
     def _cut_back(self, file: File, error: OSError) -> None:
-        """Take away what an append that failed has left."""
+        """Truncate the remainder of a failed append."""
         try:
             file.truncate(self.size_bytes)
         except OSError as second:
@@ -347,9 +349,9 @@ class Segment:
             raise TornAppendError(second.errno, reason, self.path) from error
 
     def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> bool:
-        """Take a batch that is now at `position` into the indexes, where it is due.
+        """Add a batch at `position` to the indexes, if an entry is due.
 
-        Whether they were made anew: then they know all that is written, also behind that batch.
+        Returns whether the indexes were rebuilt: then they contain everything written, also behind that batch.
         """
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
@@ -361,7 +363,7 @@ class Segment:
                 self.offset_index.append(last_offset, position)
                 self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
             except _INDEX_DAMAGE:
-                self.rebuild_indexes()  # from a log that has this batch already
+                self.rebuild_indexes()  # the log already contains this batch
                 return True
             self._bytes_since_entry = 0
             self.index_entry_count += 1
@@ -369,7 +371,7 @@ class Segment:
         return False
 
     def note_aborted(self, aborted: CompletedTransaction) -> bool:
-        """Take up a transaction whose marker, now in the segment, aborted it; whether a file is made for that."""
+        """Add an aborted transaction with its marker in this segment; returns whether that creates a file."""
         index = self.transaction_index
         if index is None:
             index = self.transaction_index = TransactionIndex(self._folder, self.base_offset, self._suffix)
@@ -379,21 +381,21 @@ class Segment:
 
     @property
     def awaits_file(self) -> bool:
-        """A full disk kept the file of aborted transactions from being made."""
+        """Whether a full disk prevented the creation of the file of aborted transactions."""
         return self.transaction_index is not None and not self.transaction_index.has_file
 
     @property
     def indexes_are_written(self) -> bool:
-        """Who reads the files of offset and time index only finds all entries there."""
+        """Whether the files of offset and time index contain all entries."""
         return all(index is None or index.is_written for index in (self._index, self._time_index))
 
     @property
     def aborted_are_written(self) -> bool:
-        """Who reads the files only finds all aborted transactions there."""
+        """Whether the files contain all aborted transactions."""
         return self.transaction_index is None or self.transaction_index.is_written
 
     def take_up_aborted(self) -> bool:
-        """There is a file of aborted transactions; whether it is whole. Raises OSError."""
+        """Open an existing file of aborted transactions; returns whether it is whole. Raises OSError."""
         index = TransactionIndex(self._folder, self.base_offset, self._suffix)
         size = self._folder.disk.size(index.path)
         if not size:
@@ -402,26 +404,26 @@ class Segment:
         return index.take_up(size)
 
     def clear_aborted(self) -> None:
-        """Empty the file of aborted transactions, if there is one; the caller notes each again. Raises OSError."""
+        """Empty an existing file of aborted transactions; the caller adds each again. Raises OSError."""
         if self.transaction_index is not None:
             self.transaction_index.close()
             self.transaction_index = TransactionIndex(self._folder, self.base_offset, self._suffix)
             self.transaction_index.create()
 
     def sync_aborted(self) -> None:
-        """Make the file of aborted transactions durable, if there is one; blocks. Raises OSError."""
+        """Make an existing file of aborted transactions durable; blocks. Raises OSError."""
         if self.transaction_index is not None:
             self.transaction_index.write_pending()
             self.transaction_index.descriptor.file().fsync()
 
     def release_reserve(self) -> None:
-        """Give reserved blocks back; the next append reserves again."""
+        """Release reserved blocks; the next append reserves again."""
         if self._reserve_at > _RESERVE_FROM:
             self._log.file().truncate(self.size_bytes)
             self._reserve_at = max(_RESERVE_FROM, self.size_bytes)
 
     def write_indexes(self) -> None:
-        """Bring index entries that are only in memory to the files."""
+        """Write index entries that are only in memory to the files."""
         self._repairing(self._write_indexes)
 
     def _write_indexes(self) -> None:
@@ -433,7 +435,7 @@ class Segment:
             self.transaction_index.write_pending()
 
     def become_inactive(self) -> None:
-        """The last entry of the time index names the largest timestamp, as Kafka does on roll and close."""
+        """Add the largest timestamp as the last entry of the time index, as Kafka does on roll and close."""
         self.load_timestamps()
         if self.max_timestamp >= 0:
             self._repairing(lambda: self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset))
@@ -443,25 +445,25 @@ class Segment:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def region(self, position: int, length: int) -> SegmentRegion:
-        """Bytes of the segment, held until released; raises OSError when the file can't be opened."""
+        """Return a region of the segment, pinned until released; raises OSError if the file cannot be opened."""
         return SegmentRegion(self, self._log, position, length)
 
     def find_offset(self, offset: int) -> Outline | None:
-        """The first batch whose last offset is `offset` or more; None when there is none."""
+        """Return the first batch with a last offset of at least `offset`, or None."""
         if offset == self._cut_offset:
             return self._cut
         return self._repairing(lambda: self._find(offset, UNLOADED))
 
     def leave_cut_batch(self, position: int, length: int) -> int:
-        """How much to read of the `length` bytes from the batch at `position` on, which they hold as a whole.
+        """Return how much to read of the `length` bytes from the batch at `position` on, which contain it whole.
 
-        A large batch that would be cut at their end is left out where the index knows it: a client would throw its
-        beginning away, and ask for it next. That question is answered without a search then.
+        A large batch that would be cut at their end is omitted if the index has it: a client would discard its
+        beginning and fetch it next. Then that fetch needs no search.
         """
         end = position + length
         try:
             last_offset, cut = self.offset_index.lookup_position(end)
-        except _INDEX_DAMAGE:  # told and mended by the next search for an offset
+        except _INDEX_DAMAGE:  # logged and repaired by the next search for an offset
             return length
         if cut <= position or end - cut < WORTH_LEAVING_BYTES:
             return length
@@ -477,13 +479,13 @@ class Segment:
         return cut - position
 
     def offset_behind(self, position: int) -> int | None:
-        """An offset that no batch before `position` has, close to it; None where the index knows none."""
+        """Return an offset close to `position` that no batch before it has; None if the index has none."""
         return self._repairing(lambda: self.offset_index.offset_behind(position))
 
     def _repairing(self, use: Callable[[], T]) -> T:
-        """What `use` of the indexes gives; once more on new ones where they turn out to be damaged, or removed.
+        """Call `use` on the indexes, and again on rebuilt ones if they are damaged or removed.
 
-        Somebody may have written into them, or a disk: a search only believes entries that fit the batch they name.
+        A disk error or another process may have changed them: a search trusts only entries that fit their batch.
         """
         try:
             return use()
@@ -492,11 +494,11 @@ class Segment:
             return use()
 
     def _find(self, offset: int, timestamp: int) -> Outline | None:
-        """The first batch that reaches both. Raises IndexCorruption and OSError."""
+        """Return the first batch that reaches both. Raises IndexCorruption and OSError."""
         return self._scan_from(self.offset_index.lookup(offset), offset, timestamp)
 
     def _scan_from(self, entry: tuple[int, int], offset: int, timestamp: int) -> Outline | None:
-        """The same from the batch of an entry on, which must be there. Raises IndexCorruption and OSError."""
+        """Search from the batch of an entry on, which must exist. Raises IndexCorruption and OSError."""
         last_offset, position = entry
         if not 0 <= position < max(self.size_bytes, 1):
             raise IndexCorruption(f"{self.path}: an entry of the index points to {position}")
@@ -513,7 +515,7 @@ class Segment:
         raise IndexCorruption(f"{self.path}: an entry of the index names no batch at {position}")
 
     def find_timestamp(self, timestamp: int, from_offset: int) -> Outline | None:
-        """The first batch that reaches both `timestamp` and `from_offset`; None when there is none."""
+        """Return the first batch that reaches both `timestamp` and `from_offset`, or None."""
 
         def find() -> Outline | None:
             entry = self.time_index.lookup(timestamp)
@@ -537,11 +539,13 @@ class Segment:
             )
 
     def outline_at(self, position: int) -> Outline | None:
-        """The batch that starts at `position`; None at the end."""
+        """Return the batch that starts at `position`; None at the end."""
         return find_batch(self._log, position, self.size_bytes, -1, UNLOADED)
 
     def end_before(self, position: int, offset: int) -> int:
-        """The next offset behind the batches before `position`, where the first one starts that reaches `offset`."""
+        """Return the next offset behind the batches before `position`, and the start of the first that reaches
+        `offset`.
+        """
         _, start = self._repairing(lambda: self.offset_index.lookup(offset - 1))
         end = self.base_offset
         for _, _, last_offset, _ in OutlineScan(self._log.file(), start, position):
@@ -554,7 +558,7 @@ class Segment:
         return self._log.read(size, position)
 
     def load_timestamps(self) -> None:
-        """Find the largest timestamp: the time index knows it up to its last entry, a scan knows the rest."""
+        """Find the largest timestamp: from the time index up to its last entry, from a scan for the rest."""
         if self.max_timestamp != UNLOADED:
             return
         try:
@@ -573,15 +577,16 @@ class Segment:
         self.max_timestamp_offset = offset
 
     def load_first_timestamp(self) -> int:
-        """The first batch's largest timestamp, which time-based rolling counts from; -1 when it has none."""
+        """Largest timestamp of the first batch, the base of time-based rolling; -1 if it has none."""
         if self.first_timestamp == UNLOADED:
             _, _, _, self.first_timestamp = self.outline_at(0) or _NO_BATCH
         return self.first_timestamp
 
     def find_end(self) -> tuple[int, int, int]:
-        """(next offset, position) after the last whole batch, and its position, by a scan from the last index entry.
+        """Return (next offset, position) after the last whole batch, and its position, by a scan from the last index
+        entry.
 
-        Also prepares for appending, where the segment is the active one.
+        Also prepares the active segment for appends.
         """
         next_offset = self.base_offset
         if not self.size_bytes:
@@ -597,9 +602,9 @@ class Segment:
     # -- changing ----------------------------------------------------------------------------------------------------
 
     def truncate_to_position(self, position: int, offset: int) -> None:
-        """Cut the data at `position`, which starts the batch that holds `offset`, and the indexes with it.
+        """Truncate the data at `position`, the start of the batch with `offset`, and the indexes.
 
-        Durable on return: batches that came back after a power failure would stand where others were written since.
+        Durable on return: batches that return after a power failure would overlap later ones.
         """
         held = self._log.pins > 0
         if position < self.size_bytes:
@@ -626,7 +631,7 @@ class Segment:
         self.index_entry_count = index.entry_count
 
     def begin_rebuild(self) -> None:
-        """Empty both indexes; the caller walks the segment and notes each batch again."""
+        """Empty both indexes; the caller scans the segment and adds each batch again."""
         self._close_indexes()
         self._index = OffsetIndex(self._folder, self.base_offset, self._suffix)
         self._index.create()
@@ -639,11 +644,11 @@ class Segment:
         self.max_timestamp_offset = self.base_offset
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the batch headers, which are trusted; `recovery` is for those that are not.
+        """Rebuild both indexes from the batch headers, which are trusted; `recovery` is for untrusted ones.
 
-        Rare, and done in one go: it blocks also where the caller must not.
+        Rare, and done in one step: it blocks even if the caller must not.
         """
-        logger.warning("the indexes of %s are damaged or missing, and are made anew", self.path, extra=RATE_LIMITED)
+        logger.warning("the indexes of %s are damaged or missing; rebuilding them", self.path, extra=RATE_LIMITED)
         descriptors = self._folder.descriptors
         known, descriptors.known = descriptors.known, None
         try:
@@ -655,24 +660,26 @@ class Segment:
             descriptors.known = known
 
     def finish_rebuild(self) -> None:
-        """After the last batch was noted. On a full disk the entries stay in memory until a flush can write them."""
+        """Write the indexes after the last batch. On a full disk the entries stay in memory until a flush writes
+        them.
+        """
         if self.max_timestamp >= 0:
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         with contextlib.suppress(OSError):
             self.write_indexes()
 
     def mark_deleted(self) -> list[str]:
-        """Rename the files so that no start-up takes them for a segment; returns the new paths, for unlinking."""
+        """Rename the files so that no start takes them for a segment; returns the new paths, for unlinking."""
         return self._rename(self._suffix + DELETED_SUFFIX, (self._log,))
 
     def take_suffix(self, suffix: str) -> None:
-        """Rename the files, those of the data first: to `suffix` in place of the one they have. Raises OSError."""
+        """Rename the files, the data file first: to `suffix` instead of the present one. Raises OSError."""
         indexes = (self._index, self._time_index, self.transaction_index)
         self._rename(suffix, (self._log, *(index.descriptor for index in indexes if index is not None)))
         self._suffix = suffix
 
     def _rename(self, suffix: str, descriptors: Sequence[Descriptor]) -> list[str]:
-        """The paths of the files, which have another suffix now, and which those descriptors know."""
+        """Return the paths of the renamed files, and update their descriptors."""
         paths = []
         for kind in SEGMENT_SUFFIXES:
             name, renamed = (
@@ -691,7 +698,7 @@ class Segment:
         return paths
 
     def close(self) -> None:
-        """Let go of the files; the data file stays open for regions that are held."""
+        """Close the files; the data file stays open for pinned regions."""
         self._log.close()
         self._close_indexes()
         if self.transaction_index is not None:
@@ -705,17 +712,17 @@ class Segment:
 
 
 class TornAppendError(OSError):
-    """An append failed and its torn bytes could not be cut off: the file's end is unknown."""
+    """An append failed and its torn bytes could not be truncated: the end of the file is unknown."""
 
 
 class Readable(Protocol):
-    """Where a scan reads."""
+    """Source of a scan."""
 
     def read(self, length: int, position: int) -> bytes: ...
 
 
 def find_batch(file: Readable, position: int, end: int, offset: int, timestamp: int) -> Outline | None:
-    """The first batch from `position` on whose last offset reaches `offset` and whose time reaches `timestamp`."""
+    """Return the first batch from `position` on that reaches both `offset` and `timestamp`."""
     for outline in OutlineScan(file, position, end):
         _, _, last_offset, max_timestamp = outline
         if last_offset >= offset and max_timestamp >= timestamp:
@@ -724,10 +731,10 @@ def find_batch(file: Readable, position: int, end: int, offset: int, timestamp: 
 
 
 class OutlineScan:
-    """Iterator over the batches of `file` in [position, end), where `position` starts one; messages of formats v0 and
-    v1 are among them.
+    """Iterator over the batches of `file` in [position, end), where `position` starts one, including messages of
+    formats v0 and v1.
 
-    Reads a few KiB at a time and skips bodies it need not read; an incomplete or impossible batch ends it.
+    Reads a few KiB at a time and skips bodies; an incomplete or impossible batch ends it.
     """
 
     __slots__ = ("_chunk", "_chunk_position", "_end", "_file", "position")
@@ -763,7 +770,7 @@ class OutlineScan:
         return position, size, base_offset + last_delta, max_timestamp
 
     def _next_message(self, at: int) -> Outline:
-        """The same of a message of format v0 or v1, which may be shorter than the header of a batch."""
+        """Parse a message of format v0 or v1, which may be shorter than the header of a batch."""
         chunk, position = self._chunk, self.position
         if len(chunk) - at < SMALLEST_SIZE or not is_message(chunk, at):
             raise StopIteration

@@ -1,15 +1,15 @@
-"""The aborted transactions whose markers are in one segment, in Kafka's `.txnindex` file.
+"""Aborted transactions with markers in one segment, in Kafka's `.txnindex` file.
 
 Each entry is 34 bytes: int16 version 0, then int64 producer id, first offset, last offset (that of the marker) and last
-stable offset at the time of the abort. A reader under read_committed needs those that reach into what it reads.
+stable offset at the time of the abort. A read_committed reader needs those that overlap its range.
 
 Invariants:
-- Last offsets rise, and last stable offsets never fall: what concerns a range of offsets is found by search, and an
-  entry whose last stable offset is not below the end of the range is the last that can.
-- There is no file before the first entry, and none is open before it is asked for.
+- Last offsets rise, and last stable offsets never decrease: a search finds the entries of a range of offsets, and an
+  entry with a last stable offset at or above the end of the range is the last one for it.
+- No file exists before the first entry, and none is opened before it is needed.
 - An entry is in the file at once, or in memory while the disk is full.
 
-Left out: collecting over segments and making a damaged file anew (`aborted_transactions`).
+Collection over segments and rebuilding are in `aborted_transactions`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENTRY = Struct(">hqqqq")
 
 
 def names_abort(entry: tuple[int, ...], base_offset: int) -> bool:
-    """Whether an entry can be of a transaction whose marker is in the segment that begins at `base_offset`."""
+    """Return whether an entry can belong to a transaction with its marker in the segment at `base_offset`."""
     version, producer_id, first_offset, last_offset, stable = entry
     return (
         version == _VERSION
@@ -43,7 +43,7 @@ def names_abort(entry: tuple[int, ...], base_offset: int) -> bool:
 
 
 class TransactionIndex(SparseIndex):
-    """See the module."""
+    """Transaction index of one segment."""
 
     __slots__ = ("has_file",)
 
@@ -62,17 +62,17 @@ class TransactionIndex(SparseIndex):
         self.has_file = True
 
     def take_up(self, size: int) -> bool:
-        """The file exists with `size` bytes; whether those are whole entries. Nothing is opened."""
+        """Set the size of an existing file; returns whether it contains whole entries. Nothing is opened."""
         self.has_file = True
         self._stored, rest = divmod(size, ENTRY.size)
         return not rest
 
     def append(self, aborted: CompletedTransaction) -> None:
-        """Note a transaction whose marker was just appended to the segment."""
+        """Add a transaction with a marker that was just appended to the segment."""
         self._append(ENTRY.pack(_VERSION, *aborted))
 
     def write_pending(self) -> None:
-        """See `SparseIndex`. Where somebody removed the file, the entries stay in memory: the next search will tell."""
+        """See `SparseIndex`. If the file was removed, the entries stay in memory, and the next search detects it."""
         if not self._pending:
             return
         if not self.has_file:
@@ -83,19 +83,19 @@ class TransactionIndex(SparseIndex):
             logger.warning("%s is gone", self.path, extra=RATE_LIMITED)
 
     def unpack(self, number: int) -> tuple[int, ...]:
-        """See `SparseIndex`. Raises IndexCorruption for what is no entry of this segment."""
+        """See `SparseIndex`. Raises IndexCorruption for an entry that does not belong to this segment."""
         entry = super().unpack(number)
         self._check(entry)
         return entry
 
     def _check(self, entry: tuple[int, ...]) -> None:
         if not names_abort(entry, self.base_offset):
-            raise IndexCorruption(f"{self.path}: {entry} is no aborted transaction of this segment")
+            raise IndexCorruption(f"{self.path}: {entry} is not an aborted transaction of this segment")
 
     def collect(self, from_offset: int, upper_offset: int, found: list[tuple[int, int]]) -> bool:
-        """Add (producer id, first offset) of the transactions that reach into [from_offset, upper_offset) to `found`.
+        """Add (producer id, first offset) of the transactions that overlap [from_offset, upper_offset) to `found`.
 
-        Whether no later segment has any. Raises IndexCorruption and OSError.
+        Returns whether no later segment has any. Raises IndexCorruption and OSError.
         """
         first = self._search(_LAST_OFFSET, from_offset - 1) + 1
         previous = from_offset - 1
@@ -121,5 +121,5 @@ class TransactionIndex(SparseIndex):
         return False
 
     def truncate_to_offset(self, offset: int) -> None:
-        """Drop the transactions whose marker is at `offset` or later. Raises IndexCorruption and OSError."""
+        """Drop the transactions with a marker at `offset` or later. Raises IndexCorruption and OSError."""
         self.truncate(self._search(_LAST_OFFSET, offset - 1) + 1)

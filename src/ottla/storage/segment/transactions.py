@@ -1,11 +1,11 @@
-"""Which transactions keep the last stable offset of a partition down.
+"""Transactions that hold back the last stable offset of a partition.
 
-An open transaction does, and a decided one until its marker is below the high watermark: before that nobody knows
-whether the marker stays. Both count from the first offset of the transaction.
+An open transaction does, and a decided one until its marker is below the high watermark: until then the marker may
+still be truncated. Both count from the first offset of the transaction.
 
 Invariant: `first_unstable` is never above the first offset of a transaction that counts; it is exact after `settle`.
 
-Left out: the high watermark's rules (`replica`), which producers there are (`producer_state`).
+The rules of the high watermark are in `replica`, producers in `producer_state`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NONE_UNSTABLE = MAX_LONG
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction whose marker is in the log, with the last stable offset at that time as Kafka's indexes have it."""
+    """A transaction with a marker in the log, and the last stable offset at that time as in Kafka's indexes."""
 
     producer_id: int
     first_offset: int
@@ -29,33 +29,33 @@ class CompletedTransaction(NamedTuple):
 
 
 class Transactions:
-    """The transactions of one partition that are open, or decided and not replicated yet."""
+    """Transactions of one partition that are open, or decided and not replicated yet."""
 
     __slots__ = ("_decided", "_open", "first_unstable")
 
     def __init__(self) -> None:
         self._open: dict[int, int] = {}  # producer id -> first offset, which rises
-        # (first offset, offset of the marker), both rising: one that began later and was decided earlier than another
-        # never counts alone.
+        # (first offset, offset of the marker), both rising: a transaction that began later and was decided earlier than
+        # another never determines the result.
         self._decided: deque[tuple[int, int]] = deque()
         self.first_unstable = NONE_UNSTABLE
 
     def open_transactions(self) -> dict[int, int]:
-        """Producer id -> first offset, in the order of the latter."""
+        """Producer id -> first offset, in rising order."""
         return dict(self._open)
 
     def oldest_producer(self) -> int | None:
-        """The producer whose transaction has been open for longest; None without any."""
+        """Producer of the transaction that has been open for longest; None without any."""
         return next(iter(self._open), None)
 
     def begin(self, producer_id: int, first_offset: int) -> None:
-        """A producer's first batch of a transaction is at `first_offset`, the end of the log so far."""
+        """Add a producer's transaction, which begins at `first_offset`, the log end so far."""
         self._open[producer_id] = first_offset
         if first_offset < self.first_unstable:
             self.first_unstable = first_offset
 
     def end(self, producer_id: int, marker_offset: int) -> CompletedTransaction | None:
-        """The producer's marker is in the log; None when that ended nothing."""
+        """Apply the producer's marker; returns None if it ended nothing."""
         first_offset = self._open.pop(producer_id, None)
         if first_offset is None:
             return None
@@ -67,7 +67,7 @@ class Transactions:
         return CompletedTransaction(producer_id, first_offset, marker_offset, stable)
 
     def settle(self, high_watermark: int) -> int:
-        """Forget decided ones whose marker is below the high watermark; the first offset that is not stable."""
+        """Drop decided transactions with a marker below the high watermark; returns the first unstable offset."""
         decided = self._decided
         while decided and decided[0][1] < high_watermark:
             decided.popleft()
@@ -78,7 +78,7 @@ class Transactions:
         return first
 
     def replace(self, open_transactions: Iterable[tuple[int, int]]) -> None:
-        """Only these (producer id, first offset) are open, and none is decided."""
+        """Replace the state: only these (producer id, first offset) are open, and none is decided."""
         self._open = dict(sorted(open_transactions, key=lambda entry: entry[1]))
         self._decided.clear()
         self.first_unstable = next(iter(self._open.values()), NONE_UNSTABLE)

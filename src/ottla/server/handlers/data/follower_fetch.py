@@ -158,7 +158,7 @@ class FollowerFetch(Fetch):
 
     def diverged(self, asked: SessionPartition) -> None:
         """A follower that has to truncate its log ignores the rest of the response."""
-        asked.tell_again()
+        asked.mark_changed()
 
 
 def _answer(
