@@ -168,7 +168,7 @@ class TestSeveralDirectories:
     def test_one_that_is_not_named_is_missed(self, two: tuple[ApacheDirectory, ApacheDirectory]) -> None:
         first, second = two
         first_of, then = document(first)["obstacles"]
-        assert "2 directories, and 1 of them were named" in first_of
+        assert "2 directories, and 1 of them were given" in first_of
         assert "the partitions t-1 of node 1 are not in" in then
         assert "0 of" in refused(second)
 
@@ -220,7 +220,7 @@ class TestUncleanStop:
         directory.recovery_points({("t", 0): 10})
         assert document(directory)["obstacles"] == []
         (obstacle,) = document(directory, "--verify")["obstacles"]
-        assert f"with {len(damaged) + len(batch(10, 5))} bytes behind it" in obstacle
+        assert f"lose {len(damaged) + len(batch(10, 5))} bytes" in obstacle
 
     def test_offsets_are_missing_only_where_nothing_was_compacted(self, tmp_path: Path) -> None:
         directory = ApacheDirectory(tmp_path / "kafka")
@@ -320,7 +320,7 @@ class TestObstacles:
     def test_a_broker_that_runs(self, made: ApacheDirectory) -> None:
         lock = RealDisk().lock(str(made.path / ".lock"))
         try:
-            assert "in use by a broker that runs" in refused(made)
+            assert "in use by a running broker" in refused(made)
         finally:
             lock.release()
 
@@ -367,7 +367,7 @@ class TestObstacles:
         directory = ApacheDirectory(tmp_path / "kafka")
         directory.write([*features(), registration(), *topic_records("t", remote_storage_enable="true")])
         directory.partition("t", 0, BATCHES)
-        assert "tiered storage holds a part of t" in refused(directory)
+        assert "tiered storage contains a part of t" in refused(directory)
 
     def test_a_damaged_metadata_log(self, made: ApacheDirectory) -> None:
         path = made.metadata / f"{0:020d}.log"

@@ -68,7 +68,7 @@ def test_the_walk_finds_them_all() -> None:
         (
             UnicodeEncodeError("utf-8", "\udcc3\udcbc", 0, 1, "surrogates not allowed"),
             2,
-            "ottla: an argument is more than ASCII, and this locale knows no more: 'ü'; set LC_ALL to one of UTF-8\n",
+            "ottla: an argument is not ASCII, but the locale is: 'ü'; set LC_ALL to a UTF-8 locale\n",
         ),
         (
             confluent_kafka.KafkaException(confluent_kafka.KafkaError(10)),
@@ -184,7 +184,7 @@ def test_a_directory_that_was_removed_under_it(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", program, "-P", "-m", "ottla", "pipeline", "vacuum", "--table", "lake"]
     done = subprocess.run(command, cwd=tmp_path, stderr=subprocess.PIPE, timeout=60, check=False)
-    words = b"ottla: the directory that this command runs in was removed: change into one that is there\n"
+    words = b"ottla: the current directory was removed: change to an existing one\n"
     assert (done.returncode, done.stderr) == (2, words)
 
 
@@ -288,9 +288,9 @@ class TestAnEarlyInterrupt:
     [
         (
             "OSError('gone')",
-            "this node ends, since the disk of log.dirs failed: gone; mend it and start the node again",
+            "stopping the node: the disk of log.dirs failed: gone; repair it and start the node again",
         ),
-        ("InvariantError('4 to 3')", "this node ends, since its state contradicts itself: 4 to 3"),
+        ("InvariantError('4 to 3')", "stopping the node: inconsistent state: 4 to 3"),
     ],
 )
 def test_a_node_blames_its_disk_for_what_the_disk_did(error: str, sentence: str) -> None:

@@ -201,7 +201,7 @@ def test_what_there_is_goes_on_without_the_kdc_until_it_ends(world: World) -> No
     assert pauses == sorted(pauses)
     assert max(pauses) <= WINDOW.min_period_s
     for host in ("h", "new"):
-        assert world.begin(host) == ["the ticket of ann@R is over, and the KDC gave no other"]
+        assert world.begin(host) == ["the ticket of ann@R has expired, and the KDC issued no new one"]
     assert not world.pool.held, "nothing can be had by it"
 
     world.realm.down = False

@@ -70,7 +70,7 @@ def test_what_a_broker_told_stands_beside_it(directory: Path) -> None:
     assert (found["never"]["cleaned_to"], found["never"]["state"]) == (None, "due")
     dirty, clean, never = cleaner(directory).output.splitlines()[1:]
     assert dirty.endswith(
-        "uncleanable, tried again at 2023-11-14T22:23:20.000Z: the CRC of the batch at offset 4 does not match"
+        "uncleanable, retry at 2023-11-14T22:23:20.000Z: the CRC of the batch at offset 4 does not match"
     )
     assert clean.split()[7:11] == ["2023-11-14T22:13:20.000Z", "5000000", "1000000", "2.5"]
     assert clean.endswith("waiting: complete segments wait for the last stable offset")
@@ -115,4 +115,4 @@ def test_a_directory_of_something_else_is_told(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     result = cleaner(tmp_path)
     assert result.exit_code == 2
-    assert "is no data directory: name what --data-dir or log.dirs names" in result.stderr
+    assert "is not a data directory: give one of --data-dir or log.dirs" in result.stderr

@@ -43,7 +43,7 @@ def test_all_come_back_and_the_others_stay(directory: Path) -> None:
     assert held(directory) == STRAYS | {name: name for name in OTHERS}
     assert (directory / f"file-0.{'6' * 32}-stray").is_file()
     assert done.output.count(" restored") == len(STRAYS)
-    assert "Nothing was set aside" in restore(directory).output
+    assert "No quarantined directories" in restore(directory).output
 
 
 def test_without_execute_nothing_changes(directory: Path) -> None:
@@ -73,7 +73,7 @@ def test_of_two_with_one_name_the_operator_chooses(directory: Path) -> None:
     (directory / second).mkdir()
     done = restore(directory, "--execute")
     assert done.exit_code == 1
-    assert "say which one" in done.output
+    assert "select one" in done.output
     assert not (directory / "t-0").exists()
     assert restore(directory, second, "--execute").exit_code == 0
     assert not (directory / second).exists()

@@ -45,12 +45,12 @@ def test_locked_out_cluster_is_recovered_on_the_host(ottla):
         locked.api_versions()
     assert locked.stop() == 0
     done = recover(data_dir, "--ignore", OVERRIDES, "--ignore", "quotas")
-    assert done.stdout.startswith(f"Ignored from the next start on: {OVERRIDES}, quotas.\n"), done.stderr
+    assert done.stdout.startswith(f"Ignored from the next start: {OVERRIDES}, quotas.\n"), done.stderr
     open_again = ottla.start()
-    assert f"RECOVERY: this node ignores the dynamic settings {OVERRIDES}, quotas" in open_again.log.read_text()
+    assert f"RECOVERY: ignoring the dynamic settings {OVERRIDES}, quotas" in open_again.log.read_text()
     alter(open_again.ready["bootstrap_servers"], ConfigOperation.DELETE, None)
     assert open_again.stop() == 0
-    assert recover(data_dir, "--end").stdout == "Ignored from the next start on: nothing.\n"
+    assert recover(data_dir, "--end").stdout == "Ignored from the next start: nothing.\n"
     healthy = ottla.start()
     assert healthy.api_versions()
     assert "RECOVERY" not in healthy.log.read_text()

@@ -71,9 +71,9 @@ def test_one_directory_by_two_names_is_told_as_that(tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "two").symlink_to("one")
     one, two = f"{tmp_path}/one", f"{tmp_path}/two"
-    with pytest.raises(OperatorError, match=f"log.dirs names {two}, which is the same directory as {one} by a link"):
+    with pytest.raises(OperatorError, match=f"log.dirs contains {two}, the same directory as {one} through a link"):
         settings_of(given={"log.dirs": f"{one},{tmp_path}/three,{two}"})
-    with pytest.raises(OperatorError, match=f"metadata.log.dir names {two}, which is the same directory as {one}"):
+    with pytest.raises(OperatorError, match=f"metadata.log.dir contains {two}, the same directory as {one}"):
         settings_of(data_dir=one, given={"metadata.log.dir": two})
     assert settings_of(data_dir=two, given={"metadata.log.dir": f"{two}/"})["metadata.log.dir"] == two
 

@@ -100,7 +100,7 @@ def test_broken_invariant_ends_the_process_without_the_marker(ottla):
     )
     started = ottla.start(command=("-c", code))
     assert started.process.wait(60) == 1
-    assert "its state contradicts itself: planted" in started.log.read_text()
+    assert "inconsistent state: planted" in started.log.read_text()
     assert not Path(started.ready["data_dir"], ".kafka_cleanshutdown").exists()
 
 
@@ -170,7 +170,7 @@ def test_a_broker_that_may_open_hardly_any_file_does_not_start(ottla):
     )
     told = ottla.refuse("--port", "0", code=code)
     assert told.count("\n") == 1
-    assert told.startswith("ottla: this process may open 12 files at once, and a broker needs 64 at least")
+    assert told.startswith("ottla: the limit of open files is 12, but a broker needs at least 64")
 
 
 def test_several_listeners_and_all_addresses(ottla):

@@ -44,7 +44,7 @@ def test_several_topics_and_a_regular_expression(run: Run, name: str) -> None:
     assert sorted(run("consume", f"{name}-a", f"{name}-other", f"{name}-a", *READ).stdout.split()) == ["a", "other"]
     assert sorted(run("consume", "--include", f"{name}-[ab]", *READ).stdout.split()) == ["a", "b"]
     assert sorted(run("consume", "--include", f"{name}-.", "-g", name, *READ).stdout.split()) == ["a", "b"]
-    assert f"no topic has a name that matches '{name}'" in run("consume", "--include", name, exit_code=1).stderr
+    assert f"no topic name matches '{name}'" in run("consume", "--include", name, exit_code=1).stderr
     assert "no regular expression" in run("consume", "--include", "(", exit_code=2).stderr
     assert "--include" in run("consume", exit_code=2).stderr
     assert "--include" in run("consume", name, "--include", "a", exit_code=2).stderr
@@ -90,10 +90,10 @@ def test_an_end_by_time(run: Run, name: str) -> None:
 def test_an_offset_that_a_partition_does_not_have(run: Run, name: str) -> None:
     run("topic", "create", name)
     empty = run("consume", name, "-o", "9", exit_code=1)
-    assert empty.stderr == f"ottla: partition {name}-0 is empty, its next offset is 0, not 9\n"
+    assert empty.stderr == f"ottla: partition {name}-0 is empty, and its next offset is 0, not 9\n"
     produce(run, name, "a", "b")
     beyond = run("consume", name, "-o", "9", exit_code=1)
-    assert beyond.stderr == f"ottla: partition {name}-0 has the offsets 0 to 1 and goes on with 2, not 9\n"
+    assert beyond.stderr == f"ottla: partition {name}-0 has offsets 0 to 1, and its next offset is 2, not 9\n"
 
 
 @pytest.mark.parametrize("arguments", [("-g", ""), ("-g", "x", "-X", "group.id=")], ids=" ".join)

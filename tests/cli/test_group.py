@@ -175,7 +175,7 @@ def test_refusals_are_sentences(run, filled):
     refused = run(group, "reset-offsets", none, "--topic", f"{filled}:7", "--to-latest", exit_code=1)
     assert "has no partition 7" in refused.stderr
     refused = run(group, "reset-offsets", none, "--topic", filled, "--shift-by", "1", exit_code=1)
-    assert refused.stderr == f"ottla: nothing is committed in {filled}-0 that could be shifted\n"
+    assert refused.stderr == f"ottla: --shift-by needs a committed offset, and {filled}-0 has none\n"
     assert "does not exist" in run(group, "reset-offsets", none, "--topic", none, "--to-latest", exit_code=1).stderr
     for arguments in (
         ["describe"],

@@ -150,7 +150,7 @@ def test_a_flipped_bit_is_found_and_the_rest_is_shown(segment):
     segment.data[segment.positions[1] + 70] ^= 1
     ((position, problem),) = segment.problems()
     assert position == segment.positions[1]
-    assert problem.startswith("the CRC is ")
+    assert problem.startswith("computed CRC ")
     assert len(segment.dump("--json").stdout.splitlines()) == 5
     result = segment.dump("--records")
     assert "PROBLEM" in result.stdout
@@ -171,7 +171,7 @@ def test_a_torn_tail_is_named_with_its_position(segment, tail):
 def test_offsets_that_go_back_are_found(segment):
     end = len(segment.data)
     segment.data += batch(104)
-    assert (end, "offset 104 comes after offset 109") in segment.problems()
+    assert (end, "offset 104 follows offset 109") in segment.problems()
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_a_file_that_is_none_of_ours_is_refused(tmp_path):
     path.write_text("hello")
     result = CliRunner().invoke(cli, ["log", "dump", str(path)])
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"ottla: {path} is none of the files that log dump shows: .log, ")
+    assert result.stderr.startswith(f"ottla: {path} is not a file that log dump can read; supported: .log, ")
     old = tmp_path / "00000000000000000000.log.deleted"
     old.write_bytes(b"")
     assert CliRunner().invoke(cli, ["log", "dump", str(old)]).exit_code == 0

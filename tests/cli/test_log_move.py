@@ -55,7 +55,7 @@ def test_replicas_move_between_directories_and_are_served(run, paths):
     assert sorted(run(consume, "moved", "--from-beginning", "-e").stdout.split("\n")[:-1]) == [
         f"record {partition}" for partition in range(4)
     ]
-    assert run(log, *command, "--execute").stdout == "Nothing needs to move.\n"
+    assert run(log, *command, "--execute").stdout == "Nothing to move.\n"
 
 
 @pytest.mark.parametrize(

@@ -134,4 +134,4 @@ def test_nothing_is_missed_where_nobody_knows_what_is_deleted(partition: Path) -
 def test_a_directory_without_partitions_is_refused(tmp_path: Path) -> None:
     result = scrub(tmp_path)
     assert result.exit_code == 2
-    assert "neither a data directory" in result.stderr
+    assert "neither a partition directory" in result.stderr

@@ -51,10 +51,10 @@ def test_an_address_has_connections_to_limit(run):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("set", "--producer-byte-rate", "5"), "nobody is named"),
+        (("set", "--producer-byte-rate", "5"), "no quota entity"),
         (("set", *USER), "nothing to set"),
-        (("remove",), "nobody is named"),
-        (("set", *USER, "--default", "user", "--producer-byte-rate", "5"), "name two limits"),
+        (("remove",), "no quota entity"),
+        (("set", *USER, "--default", "user", "--producer-byte-rate", "5"), "exclude each other"),
     ],
 )
 def test_half_a_command_says_what_is_missing(run, arguments, told):

@@ -86,7 +86,7 @@ def test_json_loses_nothing(key, value, headers):
 def test_escapes():
     assert unescape(r"\t\n\x01\\é€") == "\t\n\x01\\é€"
     assert unescape("plain é") == "plain é"
-    with pytest.raises(OperatorError, match="broken backslash escape"):
+    with pytest.raises(OperatorError, match="invalid backslash escape"):
         unescape("\\x1")
 
 
@@ -161,9 +161,9 @@ def test_durations(text, expected):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("P1M", "names years or months, whose length is not fixed"),
-        ("P1Y2M3DT4H", "names years or months, whose length is not fixed"),
-        ("1M", "names years or months, whose length is not fixed"),
+        ("P1M", "has years or months, which have no fixed length"),
+        ("P1Y2M3DT4H", "has years or months, which have no fixed length"),
+        ("1M", "has years or months, which have no fixed length"),
         *(
             (text, "is not a duration")
             for text in ("", "P", "PT", "P1DT", "1dT", "1H", "PT1D", "P1H", "-PT1H", "5", "1s1h")
@@ -178,7 +178,7 @@ def test_duration_that_java_refuses_is_refused(text, reason):
 @pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999", "0001-01-01", "1970-01-01T00:00+00:01"])
 def test_times_that_a_request_would_take_for_something_else(text):
     """-1 is the end of a log, -2 its start."""
-    with pytest.raises(click.BadParameter, match="lies before 1970"):
+    with pytest.raises(click.BadParameter, match="is before 1970"):
         parse_timestamp(text, "--from")
 
 

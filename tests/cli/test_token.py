@@ -100,7 +100,7 @@ def test_the_life_of_a_token(broker: Broker, tools: Tools) -> None:
     tools.run("token", "expire", made["token_id"], login=ANN)
     assert tools.json("token", "list", login=ANN) == []
     assert "does not let this client in" in tools.run("topic", "list", exit_code=2, login=shown).output
-    assert "there is no token" in tools.run("token", "renew", made["token_id"], exit_code=1, login=ANN).output
+    assert "is not visible to this user" in tools.run("token", "renew", made["token_id"], exit_code=1, login=ANN).output
     for secret in (SECRET, PASSWORD, made["hmac"]):
         assert secret not in broker.logs()
 
@@ -113,5 +113,5 @@ def test_nobody_in_particular_has_no_token(tools: Tools) -> None:
 
 def test_how_a_token_is_shown_to_people(tools: Tools) -> None:
     lines = tools.run("token", "create", login=ANN).stdout.splitlines()
-    assert lines[0].endswith("Its HMAC is shown once:")
+    assert lines[0].endswith("Its HMAC is shown only once:")
     assert len(lines[1]) == 88

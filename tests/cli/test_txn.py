@@ -128,7 +128,7 @@ def test_an_error_aborts_what_is_open_and_tells_what_is_committed(run, name):
     arguments = (name, "-k", ":", "--transactional-id", name)
     result = run(produce, *arguments, "--batch", "1000", stdin=keyed, exit_code=1)
     assert result.stderr == (
-        "ottla: line 2301 has no key: ':' does not occur in it; 2,000 records are committed, the last 300 are not\n"
+        "ottla: line 2301 has no key: ':' not found; 2,000 records are committed, the last 300 are not\n"
     )
     wait_until(lambda: len(read(run, name, "read_committed")) == 2000)
     result = run(produce, *arguments, stdin=keyed, exit_code=1)
@@ -174,9 +174,9 @@ def test_a_fenced_producer_says_so_in_one_sentence(run, name, producing):
 
 def test_options_that_do_not_go_together(run, name):
     for arguments, words in (
-        (("--batch", "5"), "--batch goes with --transactional-id"),
+        (("--batch", "5"), "--batch requires --transactional-id"),
         (("--transactional-id", ""), "can't be empty"),
-        (("--transactional-id", "x", "--acks", "1"), "needs --acks all"),
+        (("--transactional-id", "x", "--acks", "1"), "requires --acks all"),
     ):
         assert words in run(produce, name, *arguments, stdin="", exit_code=2).stderr
 
@@ -278,7 +278,7 @@ def test_a_hanging_transaction_is_found_and_aborted(run, servers, name):
     assert "ottla txn abort" in told.stderr
 
     result = run(txn, "abort", f"{name}:0", "--start-offset", "9", exit_code=2)
-    assert f"no transaction that is open in {name}-0 begins at offset 9" in result.stderr
+    assert f"no open transaction of {name}-0 starts at offset 9" in result.stderr
     assert "Aborted" in run(txn, "abort", f"{name}:0", "--start-offset", "1").stdout
     wait_until(lambda: not open_ones(run, name))
     assert read(run, name, "read_committed") == ["before", "behind"]

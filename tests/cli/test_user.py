@@ -45,7 +45,7 @@ def test_mistakes_are_told(run: Run, tmp_path: Path) -> None:
     assert "user 'nobody' has no password\n" in run(user, "remove", "nobody", exit_code=1).stderr
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "long").write_text("x" * 4097 + "\n")
-    refused = {"empty": "has no password in its first line", "missing": "can't be read", "long": "larger than 4096"}
+    refused = {"empty": "has an empty first line", "missing": "can't be read", "long": "larger than 4096"}
     for path, words in refused.items():
         told = run(user, "add", "ann", "--password-file", str(tmp_path / path), exit_code=2).stderr
         assert words in told

@@ -86,7 +86,7 @@ def test_an_outage_is_waited_out_and_told(scripted, leaders, monkeypatch):
     told = []
     lost = answer({0: {"error_code": ErrorCode.NOT_LEADER_OR_FOLLOWER}})
     script(scripted, None, lost, None, answer({0: {"records": batch(0, b"a")}}))
-    consumer = RecordConsumer(scripted.address, {("t", 0): 0}, tell=told.append)
+    consumer = RecordConsumer(scripted.address, {("t", 0): 0}, notify=told.append)
     assert values(consumer, max_records=1) == [b"a"]
     assert len(told) == 2
     assert told[0].startswith("the cluster does not answer")

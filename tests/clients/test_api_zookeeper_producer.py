@@ -11,7 +11,7 @@ from simulated_zookeeper import SimulatedZooKeeper
 import ottla.api.broker_watch
 from ottla import Admin, ErrorCode, KafkaError, Producer, SimpleConsumer
 from ottla.api.broker_watch import BrokerWatch
-from ottla.client.zookeeper.zookeeper_session import ANYBODY
+from ottla.client.zookeeper.zookeeper_session import UNSECURED
 from ottla.protocol.znodes import paths
 
 NUMBERS = itertools.count(1)
@@ -74,7 +74,7 @@ def test_the_four_changes_are_told_and_after_a_lost_connection_whatever_it_was(z
         until(lambda: len(told) > before)
 
     zookeeper.set_topic("t", 1)
-    watch = BrokerWatch("simulated", "PLAINTEXT", ANYBODY)
+    watch = BrokerWatch("simulated", "PLAINTEXT", UNSECURED)
     try:
         assert watch.addresses(WITHIN_S)
         watch.tell(lambda: told.append(None))

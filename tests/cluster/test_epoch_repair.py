@@ -45,7 +45,7 @@ def test_a_cluster_without_epochs_is_repaired(nodes: Nodes) -> None:
 
     refused = repair(*directories, "--execute")
     assert refused.returncode == 2
-    assert "is in use by a node that runs" in refused.stderr
+    assert "is in use by a running node" in refused.stderr
     assert "Traceback" not in refused.stderr
     for node in nodes.nodes:
         node.stop()
@@ -83,7 +83,7 @@ def test_what_can_not_be_repaired_is_left_alone(tmp_path: Path) -> None:
     empty.mkdir()
     refused = repair(str(empty), "--execute")
     assert refused.returncode == 2
-    assert "is no data directory" in refused.stderr
+    assert "is not a data directory" in refused.stderr
     assert list(empty.iterdir()) == []
 
 

@@ -116,7 +116,7 @@ def test_without_the_directory_of_the_metadata_log_the_node_ends(metadata: Nodes
     create(admin(*others(metadata)), "a-change", 1, 2)  # a record of metadata to store
     assert process.wait(60) == 1
     (sentence,) = [line for line in victim.log_text()[before:].splitlines() if " CRITICAL " in line]
-    assert "this node ends, since the disk of log.dirs failed: " in sentence
+    assert "stopping the node: the disk of log.dirs failed: " in sentence
     assert "Traceback" not in victim.log_text()
     produce(metadata, TOPIC, values("third"))
     # Nor does it start on a disk that fails.

@@ -173,7 +173,7 @@ def test_a_kdc_that_is_away_stops_nobody_before_tickets_end_and_then_not_for_eve
 
     begun = time.monotonic()
     eventually(lambda: all("Cannot contact any KDC" in text for text in logs()), "all tell that it is away", WAIT_S)
-    over = "is over, and the KDC gave no other"
+    over = "has expired, and the KDC issued no new one"
     eventually(lambda: all(over in text for text in logs()), "tickets are over", WAIT_S)
     away_s = time.monotonic() - begun
     for text in logs():  # what lets a node in lasts longer than the KDC is heard

@@ -80,7 +80,7 @@ class Supervised:
 
     def pauses(self) -> list[float]:
         """In seconds, before each life but the first."""
-        return [float(pause) for pause in re.findall(r"is started again in ([0-9.]+) s", self.log())]
+        return [float(pause) for pause in re.findall(r"restarting in ([0-9.]+) s", self.log())]
 
 
 @pytest.fixture

@@ -417,7 +417,7 @@ def test_mistakes_of_the_operator_are_told_at_once(servers, topic) -> None:
         (("--from", source, "--to", target, "--topics", "progress", "--rename", "ottla-mirror-{topic}"), "--rename"),
         (("--from", source, "--to", target, "--topics", ".*", "--share", ""), "--share"),
         (("--from", source, "--to", target, "--topics", ".*", "--to-config", "/none"), "--to-config"),
-        (("--from", source, "--to", target, "--topics", ".*", "--share", "g", "--once"), "who stops --once leaves"),
+        (("--from", source, "--to", target, "--topics", ".*", "--share", "g", "--once"), "a mirror that stops leaves"),
     ):
         done = CliRunner().invoke(cli, ["mirror", *arguments])
         assert done.exit_code == 2, done.output

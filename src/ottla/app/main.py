@@ -50,7 +50,7 @@ MOUNTED = {
 
 
 class RootGroup(click.Group):
-    """Root group: mounted commands are imported on use, and `ottla.app.ending` handles the exceptions of all commands."""
+    """Root group: imports mounted commands on use; `ottla.app.ending` handles the exceptions of all commands."""
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """Parse the root options; also prints the help."""
@@ -174,7 +174,7 @@ Examples:
     type=int,
     multiple=True,
     metavar="ID",
-    help="With --brokers: id of a broker whose disk was lost; it is rebuilt from the other replicas. May be repeated.",
+    help="With --brokers: id of a broker with a lost disk, to be rebuilt from the others; may be repeated.",
 )
 @click.option("--stop-with-pipe", type=int, hidden=True, help="File descriptor; stop at its end of file.")
 @click.option("--audit-log", type=PATH, metavar="FILE", help="Audit log file of denied requests and changes.")
@@ -216,7 +216,7 @@ Examples:
 @click.option("--initial-controllers", metavar="ID@HOST:PORT:DIRECTORYID,...", help="Initial voters of a new cluster.")
 @click.option("--no-initial-controllers", is_flag=True, help="Join an existing cluster, or format a broker-only node.")
 @click.option(
-    "--release-version", metavar="VERSION", help="Kafka version whose default feature levels are used, such as 4.0-IV3."
+    "--release-version", metavar="VERSION", help="Kafka version of the default feature levels, such as 4.0-IV3."
 )
 @click.option(
     "--feature",

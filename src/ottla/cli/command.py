@@ -283,7 +283,7 @@ def program() -> str:
     return "ottla" if found is not None and os.path.samefile(found, typed) else shlex.quote(typed)
 
 
-def tell(text: str) -> None:
+def notify(text: str) -> None:
     """Print a progress message to standard error."""
     click.echo(f"ottla: {text}", err=True)
 

@@ -16,10 +16,10 @@ from ottla.cli.command import (
     complete_group,
     complete_topic,
     connection_options,
+    notify,
     open_cluster,
     security,
     settings_option,
-    tell,
 )
 from ottla.cli.record_format import FIELDS, make_formatter
 from ottla.cli.times import Seconds, parse_timestamp
@@ -134,7 +134,7 @@ def consume(
         names = list(dict.fromkeys(topics)) if include is None else _matching(cluster, include)
         keys = [key for name in names for key in _positions(cluster, name, partitions)]
         starts, ends = _offset_range(cluster, keys, span, isolation, in_group=group_id is not None)
-    settings: dict[str, Any] = {"ends": ends, "client_id": CLIENT_ID, "isolation": isolation, "tell": tell}
+    settings: dict[str, Any] = {"ends": ends, "client_id": CLIENT_ID, "isolation": isolation, "notify": notify}
     consumer: RecordConsumer | GroupConsumer
     if group_id is None:
         consumer = RecordConsumer(bootstrap_server, starts, security=security(), **settings)

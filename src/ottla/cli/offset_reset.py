@@ -26,7 +26,7 @@ class OffsetReset:
         self._committed = committed
 
     def plan(self, positions: Sequence[Position], target: Target) -> dict[Position, int]:
-        """The offset for each position, clamped to its log. Raises KafkaError for a shift without a committed offset."""
+        """The new offset of each position, within its log. Raises KafkaError for a shift without a committed offset."""
         firsts = self._offsets(positions, EARLIEST_TIMESTAMP)
         ends = self._offsets(positions, LATEST_TIMESTAMP)
         aims = self._aims(positions, target, firsts, ends)

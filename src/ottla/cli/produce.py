@@ -18,11 +18,11 @@ from ottla.cli.command import (
     complete_topic,
     connection_options,
     counted,
+    notify,
     open_cluster,
     security,
     settings_option,
     size_text,
-    tell,
 )
 from ottla.cli.lines import LineReader
 from ottla.cli.record_format import unescape
@@ -145,7 +145,7 @@ def produce(
         "compression": compression,
         "delivery_timeout_s": timeout,
         "properties": {**security().library, **properties},
-        "tell": tell,
+        "notify": notify,
     }
     producer: RecordProducer
     ending: AbstractContextManager[None]
@@ -178,7 +178,7 @@ def produce(
 
 
 def _require_partition(bootstrap_server: str, topic: str, partition: int | None) -> None:
-    """Check that a broker answers, and that `partition` exists if it is given. Brokers may auto-create a missing topic."""
+    """Check that a broker answers and that `partition` exists. Brokers may auto-create a missing topic."""
     with open_cluster(bootstrap_server) as cluster:
         cluster.describe()
         if partition is None:
@@ -186,7 +186,7 @@ def _require_partition(bootstrap_server: str, topic: str, partition: int | None)
                 cluster.topic(topic)
             except TopicNotFound as error:
                 if error.hint:
-                    tell(error.message)
+                    notify(error.message)
             except KafkaError:
                 pass  # the producer reports it
         else:
@@ -226,7 +226,7 @@ def _delivered(producer: RecordProducer) -> Iterator[None]:
         if producer.first_failure is None:
             raise
         if error is not producer.first_failure:
-            tell(error.message)
+            notify(error.message)
     producer.raise_first_failure()
 
 
@@ -241,7 +241,7 @@ def _committed(producer: TransactionalProducer) -> Iterator[None]:
         raise KafkaError(error.code, f"{error.message}; {_standing(producer)}") from error
     except BaseException:
         producer.end(INTERRUPTED_FLUSH_S)
-        tell(_standing(producer))
+        notify(_standing(producer))
         raise
 
 

@@ -23,10 +23,10 @@ from ottla.cli.command import (
     connection_options,
     counted,
     json_option,
+    notify,
     open_cluster,
     print_json,
     print_table,
-    tell,
 )
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.record_format import format_time
@@ -274,7 +274,7 @@ def hanging(
     _print_rows(Hanging._fields, found, as_json, right=Hanging._fields[1:])
     if found and not as_json:
         first = found[0]
-        tell(f"to abort one: ottla txn abort {first.topic}:{first.partition} --start-offset {first.start_offset}")
+        notify(f"to abort one: ottla txn abort {first.topic}:{first.partition} --start-offset {first.start_offset}")
 
 
 def _searched(cluster: Cluster, topics: Selection, broker_id: int | None) -> list[Position]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ottla.cli.command import Command, json_option, print_json, tell
+from ottla.cli.command import Command, json_option, notify, print_json
 from ottla.cli.times import Seconds
 from ottla.client.wire.security import PLAINTEXT, ClientSecurity, read_security
 from ottla.mirror.driver import Mirror, Settings, Totals
@@ -67,7 +67,7 @@ _FILE = click.Path(readable=False)
     required=True,
     metavar="REGEX",
     callback=_pattern,
-    help="Topics to copy, also future ones, whose full name matches; no internal topics.",
+    help="Pattern of full topic names, also of future topics; no internal topics.",
 )
 @click.option(
     "--rename",
@@ -82,7 +82,7 @@ _FILE = click.Path(readable=False)
     "--groups",
     metavar="REGEX",
     callback=_pattern,
-    help="Groups to copy offsets of, whose full id matches, while they have no members in the target.",
+    help="Pattern of full group ids, to copy offsets of groups without members in the target.",
 )
 @click.option(
     "--append", is_flag=True, help="Append to target topics that already contain records from other producers."
@@ -148,7 +148,7 @@ def mirror(
             "--share and --once exclude each other: a mirror that stops leaves its partitions to the others"
         )
     report = _Report(as_json=as_json)
-    Mirror(Endpoint(source, source_security), Endpoint(target, target_security), wanted, tell, report).run()
+    Mirror(Endpoint(source, source_security), Endpoint(target, target_security), wanted, notify, report).run()
 
 
 class _Report:

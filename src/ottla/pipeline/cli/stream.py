@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.command import Command, connection_options, counted, json_option, print_json, security, tell
+from ottla.cli.command import Command, connection_options, counted, json_option, notify, print_json, security
 from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import GivenPath, conf_option, master_option
 from ottla.pipeline.spark.session import is_local, open_session, parallelism, require_extra
@@ -88,7 +88,7 @@ def _observer(*, once: bool, quiet: bool, as_json: bool) -> Observe | None:
     """What is told of each batch."""
     if as_json and not once:
         return lambda batch: print_json(batch.to_json(), indent=None)
-    return None if quiet or as_json else lambda batch: tell(batch_text(batch))
+    return None if quiet or as_json else lambda batch: notify(batch_text(batch))
 
 
 def batch_text(batch: BatchProgress) -> str:
