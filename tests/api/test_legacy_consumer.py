@@ -16,16 +16,16 @@ NEEDED = {"zookeeper.connect": "localhost:2181", "group.id": "g"}
     [
         ({"group.id": ""}, "needs group.id"),
         ({"zookeeper.connect": ""}, "needs zookeeper.connect"),
-        ({"zookeeper.connect": "h:port"}, "zookeeper.connect 'h:port' names no servers"),
-        ({"bootstrap.servers": "x:1"}, "bootstrap.servers has no effect on a legacy consumer"),
-        ({"auto.offset.reset": "earliest"}, "has to be smallest or largest"),
-        ({"auto.commit.enable": "yes"}, "has to be true or false"),
+        ({"zookeeper.connect": "h:port"}, "zookeeper.connect 'h:port' contains no servers"),
+        ({"bootstrap.servers": "x:1"}, "bootstrap.servers is not supported by a legacy consumer"),
+        ({"auto.offset.reset": "earliest"}, "must be smallest or largest"),
+        ({"auto.commit.enable": "yes"}, "must be true or false"),
         ({"auto.commit.interval.ms": 0}, "auto.commit.interval.ms is a number from 1"),
         ({"consumer.timeout.ms": "soon"}, "consumer.timeout.ms is a number from -1"),
         ({"zookeeper.session.timeout.ms": 2**31}, "zookeeper.session.timeout.ms is a number"),
         ({"group.id": None}, "group.id is None"),
-        ({"offsets.storage": "file"}, "has to be zookeeper or kafka"),
-        ({"dual.commit.enabled": "maybe"}, "has to be true or false"),
+        ({"offsets.storage": "file"}, "must be zookeeper or kafka"),
+        ({"dual.commit.enabled": "maybe"}, "must be true or false"),
     ],
 )
 def test_a_setting_that_can_not_be_is_told(settings: dict[str, object], told: str) -> None:

@@ -23,7 +23,7 @@ def test_nan_is_refused_where_a_limit_of_time_is_given() -> None:
             lambda: producer.flush(math.nan),
             lambda: Deliveries("t", print).one().result(math.nan),
         ):
-            with pytest.raises(ValueError, match="a limit of time can't be NaN: give seconds"):
+            with pytest.raises(ValueError, match="a time limit can't be NaN: give seconds"):
                 call()
 
 

@@ -326,7 +326,7 @@ class TestObstacles:
 
     def test_no_directory_of_a_node(self, tmp_path: Path) -> None:
         assert "it has no meta.properties" in refused(tmp_path)
-        assert "is no directory" in refused(tmp_path / "nowhere")
+        assert "is not a directory" in refused(tmp_path / "nowhere")
         assert list(tmp_path.iterdir()) == []
 
     def test_a_directory_of_zookeeper_times(self, made: ApacheDirectory) -> None:

@@ -87,7 +87,7 @@ def keys(tmp_path: Path) -> Path:
         (PLAIN | {JAAS: 'a.B required user_a="secret";'}, f"{JAAS} has the wrong login module"),
         (PLAIN | {JAAS: f'{PLAIN_MODULE} required username="secret";'}, f"{JAAS} has no users"),
         (TOKENS, "sasl.oauthbearer.jwks.endpoint.url"),
-        (TOKENS | {"sasl.oauthbearer.jwks.endpoint.url": "http://h/secret"}, "has to begin with file: or https:"),
+        (TOKENS | {"sasl.oauthbearer.jwks.endpoint.url": "http://h/secret"}, "must start with file: or https:"),
         (TOKENS | {"sasl.oauthbearer.jwks.endpoint.url": "file:///not/there"}, "can't be read"),
     ],
 )

@@ -359,4 +359,4 @@ def test_an_index_that_is_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "00000000000000000000.index")
     result = CliRunner().invoke(cli, ["log", "dump", str(tmp_path / "00000000000000000000.log")])
     assert result.exit_code == 2
-    assert "00000000000000000000.index: it is no regular file" in result.stderr
+    assert "00000000000000000000.index: not a regular file" in result.stderr

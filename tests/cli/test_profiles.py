@@ -132,10 +132,10 @@ def test_the_place_is_that_of_the_xdg_specification(full: Home, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "mode", "words"),
     [
-        (properties("d"), 0o640, "others may read sasl.jaas.config in the profile"),
-        (properties("d"), 0o604, "others may read"),
-        ("ssl.keystore.password=" + HIDDEN, 0o644, "others may read ssl.keystore.password"),
-        ("bootstrap.servers=x:1", 0o622, "others may change the profile"),
+        (properties("d"), 0o640, "sasl.jaas.config in the profile"),
+        (properties("d"), 0o604, "is readable by other users"),
+        ("ssl.keystore.password=" + HIDDEN, 0o644, "ssl.keystore.password in the profile"),
+        ("bootstrap.servers=x:1", 0o622, "is writable by other users"),
         ("bootstrap.servers=x:1", 0o644, ""),
         (properties("d"), 0o400, ""),
     ],
@@ -159,7 +159,7 @@ def test_a_pipe_is_not_waited_for(home: Home) -> None:
     os.mkfifo(home.profiles / "default.properties")
     refused = home.run(cli, "topic", "list")
     assert refused.exit_code == 2
-    assert "default.properties can't be read: it is no regular file" in refused.stderr
+    assert "default.properties can't be read: not a regular file" in refused.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
@@ -173,10 +173,10 @@ def test_a_file_of_another_user_is_refused(home: Home) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("prdo", "did you mean prod? there are default, prod; make one as {home}/.config/ottla/prdo.properties"),
-        ("../prod", "is no name of a profile"),
-        (".prod", "is no name of a profile"),
-        ("p/x", "is no name of a profile"),
+        ("prdo", "did you mean prod? profiles: default, prod; create it as {home}/.config/ottla/prdo.properties"),
+        ("../prod", "is not a profile name"),
+        (".prod", "is not a profile name"),
+        ("p/x", "is not a profile name"),
     ],
 )
 def test_a_profile_that_is_not_there_is_told_with_those_that_are(full: Home, name: str, words: str) -> None:

@@ -17,8 +17,8 @@ from ottla.client.admin.cluster import Cluster
 from ottla.testing import Broker
 
 WAIT_S = 60
-GONE = "ottla: the cluster does not answer and is asked again and again: "
-BACK = "ottla: the cluster answers again, after "
+GONE = "ottla: the cluster does not respond, retrying: "
+BACK = "ottla: the cluster responds again after "
 
 
 class Running:

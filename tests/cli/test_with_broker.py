@@ -288,7 +288,7 @@ def test_configs(run, name):
     assert run(config, "alter", "topic", name, "--set", "retention.ms=abc", exit_code=1).stderr
     (entry,) = json.loads(run(config, "describe", "broker", "1", "--key", "num.partitions", "--json").stdout)
     assert (entry["name"], entry["value"]) == ("num.partitions", "1")
-    assert "there is no broker '99'" in run(config, "describe", "broker", "99", exit_code=1).stderr
+    assert "broker '99' does not exist" in run(config, "describe", "broker", "99", exit_code=1).stderr
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -119,7 +119,7 @@ def test_a_broker_that_hangs_up(scripted):
 
 def test_one_that_hangs_up_at_once_may_speak_tls(scripted):
     scripted.answers[ApiKey.API_VERSIONS] = lambda version, request: None
-    with pytest.raises(BrokerUnreachable, match=r"closed the connection before its first answer.*--command-config"):
+    with pytest.raises(BrokerUnreachable, match=r"closed the connection before its first response.*--command-config"):
         connect(scripted.port)
 
 
@@ -127,7 +127,7 @@ def test_no_whole_answer_in_time(scripted):
     """Bytes that trickle in do not extend the time: the frame announces more than ever comes."""
     scripted.answers[ApiKey.METADATA] = lambda version, request: struct.pack(">i", 1000) + b"x" * 10
     connection = connect(scripted.port)
-    with pytest.raises(KafkaError, match=r"no answer to Metadata from .* within 0\.2 s") as caught:
+    with pytest.raises(KafkaError, match=r"no response to Metadata from .* within 0\.2 s") as caught:
         connection.request(ApiKey.METADATA, MetadataRequest(topics=[]), timeout_s=0.2)
     assert caught.value.code == ErrorCode.REQUEST_TIMED_OUT
     assert connection.closed

@@ -103,7 +103,7 @@ def test_a_file_that_is_not_there_is_named() -> None:
 
 
 def test_who_is_nobody_owns_nothing(jaas: Path) -> None:
-    with pytest.raises(OperatorError, match=r"zookeeper\.set\.acl is true, and this broker is nobody"):
+    with pytest.raises(OperatorError, match=r"zookeeper\.set\.acl is true, but this broker does not authenticate"):
         access(zookeeper_set_acl="true")
     assert access(f"'-Djava.security.auth.login.config={jaas}'", zookeeper_set_acl="true").secures
 
@@ -133,7 +133,7 @@ class TestTls:
 
     def test_a_certificate_says_who_one_is(self, files: dict[str, str]) -> None:
         del files["zookeeper_ssl_keystore_location"]
-        with pytest.raises(OperatorError, match=r"this broker is nobody"):
+        with pytest.raises(OperatorError, match=r"this broker does not authenticate"):
             access(**files, zookeeper_set_acl="true")
 
     @pytest.mark.parametrize(

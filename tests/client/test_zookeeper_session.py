@@ -29,5 +29,5 @@ def test_without_its_package_the_operator_hears_what_to_install(monkeypatch: pyt
 
 @pytest.mark.parametrize("servers", ["", "h:port", "h:1,,i:2", "h:99999"])
 def test_servers_that_can_not_be_are_told(servers: str) -> None:
-    with pytest.raises(OperatorError, match=r"^zookeeper\.connect .* names no servers: "):
+    with pytest.raises(OperatorError, match=r"^zookeeper\.connect .* contains no servers: "):
         made(servers)

@@ -70,7 +70,7 @@ def test_a_route_is_forgotten_by_a_tombstone_and_later_kinds_are_left_alone() ->
     ],
 )
 def test_what_no_mirror_wrote_is_refused(key: bytes | None) -> None:
-    with pytest.raises(OperatorError, match=r"record at offset 9 .* let only mirrors write there"):
+    with pytest.raises(OperatorError, match=r"record at offset 9 .* restrict WRITE on this topic to mirrors"):
         Journal().replay(9, key, b"{}")
 
 
@@ -84,13 +84,13 @@ def test_origins_reach_over_clusters_and_a_cycle_is_refused() -> None:
     refuse_cycle("t", "C", origins)
     refuse_cycle("other", "A", of_c.origins_of("C", "other"))
     for target in ("A", "B"):
-        with pytest.raises(OperatorError, match="records would go round for ever"):
+        with pytest.raises(OperatorError, match="records would be copied forever"):
             refuse_cycle("u", target, of_c.origins_of("C", "u"))
 
 
 @pytest.mark.parametrize(
     ("ids", "words"),
-    [(("A", "A"), "are one cluster, A"), ((None, "A"), "tells no cluster id"), (("A", ""), "tells no")],
+    [(("A", "A"), "are the same cluster, A"), ((None, "A"), "reports no cluster id"), (("A", ""), "reports no")],
 )
 def test_two_clusters_are_asked_for(ids: tuple[str | None, str | None], words: str) -> None:
     with pytest.raises(OperatorError, match=words):
@@ -135,7 +135,7 @@ def test_a_target_that_was_written_to_needs_progress_of_a_copy_into_it() -> None
     grown, unfilled = ROUTE._replace(partition=9), ROUTE._replace(topic="x", target="y")
     others = [ROUTE._replace(cluster_id="B"), ROUTE._replace(topic="t")]
     require_known(journal, [ROUTE, grown, unfilled, *others], frozenset({ROUTE.target, "z"}))
-    with pytest.raises(OperatorError, match=f"how far {unfilled.topic!r} of the source was copied into it: from the"):
+    with pytest.raises(OperatorError, match=f"progress for a copy of {unfilled.topic!r} of the source: a copy from the"):
         require_known(journal, [ROUTE, unfilled, unfilled._replace(partition=0)], frozenset({ROUTE.target, "y"}))
     with pytest.raises(OperatorError, match=r"\(and 1 more likewise\)"):
         require_known(Journal(), [ROUTE, unfilled], frozenset({ROUTE.target, "y"}))

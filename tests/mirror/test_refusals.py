@@ -107,7 +107,7 @@ def test_refusal_names_the_setting_that_decides(
 def test_error_of_a_whole_topic_names_its_setting(code: ErrorCode, words: str) -> None:
     found = explained(KafkaError(code, "no"), ROUTE, 17)
     assert found.code == code
-    assert "topic 'eu.t' of the target does not take t-1 of the source from offset 17 on: no; " in found.message
+    assert "topic 'eu.t' of the target rejects records of t-1 of the source from offset 17: no; " in found.message
     assert words in found.message
 
 
@@ -186,7 +186,7 @@ def test_log_of_skipped_records_is_bounded() -> None:
     refusals.log_rest()
     refusals.log_rest()
     assert [line for line in lines if "more records" in line] == [
-        f"ERROR skipped {BURST} more records that the target refuses; they are not listed"
+        f"ERROR skipped {BURST} more records that the target rejects; not listed"
     ] * 2
     assert len(lines) == 2 * (BURST + 1)
 

@@ -89,7 +89,7 @@ def test_settings_of_the_consumer_that_change_no_record_are_taken() -> None:
         ({"kafka.auto.offset.reset": "latest"}, "can't be given: startingOffsets says where to start"),
         ({"kafka.enable.auto.commit": "true"}, "the query's checkpoint holds the offsets"),
         ({"kafka.key.deserializer": "X"}, "the column `key` has the bytes"),
-        ({"kafka.security.protocol": "TLS"}, r"security\.protocol in the options kafka\.\* is TLS, which is none of"),
+        ({"kafka.security.protocol": "TLS"}, r"security\.protocol in the options kafka\.\* is TLS: use one of"),
         ({"kafka.security.protocol": "SASL_SSL"}, r"sasl\.mechanism in the options kafka\.\* is GSSAPI: set it to"),
         ({"kafka.sasl.jaas.config": "x"}, r"kafka\.sasl\.jaas\.config says nothing without kafka\.security\.protocol"),
         ({"kafka.ssl.truststore.loction": "x"}, r"did you mean kafka\.ssl\.truststore\.location\?"),
