@@ -1,4 +1,4 @@
-"""Log lines, and the limit on what clients can cause."""
+"""Log lines, and the rate limit of client-caused records."""
 
 from __future__ import annotations
 

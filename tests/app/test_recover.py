@@ -1,4 +1,4 @@
-"""`ottla config recover`: a node whose stored settings lock everybody out serves again."""
+"""`ottla config recover`: a node with settings that lock all clients out serves again."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_locked_out_cluster_is_recovered_on_the_host(ottla):
     assert healthy.stop() == 0
 
 
-def test_recover_refuses_what_is_not_dynamic(tmp_path: Path) -> None:
+def test_recover_rejects_static_settings(tmp_path: Path) -> None:
     refused = recover(tmp_path, "--ignore", "all")
     assert (refused.returncode, "is not a data directory" in refused.stderr) == (2, True)
     (tmp_path / "meta.properties").touch()

@@ -1,4 +1,4 @@
-"""SASL of listeners from settings: what is missing is told at the start, in one sentence without a secret."""
+"""SASL of listeners from settings: missing settings are reported at startup, in one message without secrets."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def keys(tmp_path: Path) -> Path:
         (TOKENS | {"sasl.oauthbearer.jwks.endpoint.url": "file:///not/there"}, "can't be read"),
     ],
 )
-def test_what_is_missing_is_told(settings: dict[str, str], words: str) -> None:
+def test_missing_settings_are_reported(settings: dict[str, str], words: str) -> None:
     with pytest.raises(OperatorError) as caught:
         made(**settings)
     assert words in str(caught.value)
@@ -107,7 +107,7 @@ def test_kerberos_needs_its_library_and_a_keytab() -> None:
 
 
 @pytest.mark.parametrize("missing", ["sasl.oauthbearer.expected.issuer", "sasl.oauthbearer.expected.audience"])
-def test_tokens_of_anybody_for_anybody_are_refused_at_the_start(keys: Path, missing: str) -> None:
+def test_missing_issuer_or_audience_fails_startup(keys: Path, missing: str) -> None:
     settings = TOKENS | {"sasl.oauthbearer.jwks.endpoint.url": keys.as_uri()}
     made(**settings)
     with pytest.raises(OperatorError, match=missing):

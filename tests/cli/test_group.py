@@ -52,7 +52,7 @@ def reset(run, group_id: str, *arguments: str, exit_code: int = 0) -> dict[int, 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_consuming_as_a_member(run, filled, protocol):
-    """Where one run stopped the next goes on; the group then shows up everywhere."""
+    """A second run resumes where the first one stopped; all commands show the group."""
     at = [filled, "--group", filled, "-X", f"group.protocol={protocol}"]
     first = run(consume, *at, "--from-beginning", "--max", "7").stdout.split()
     assert len(first) == 7
@@ -83,7 +83,7 @@ def test_consuming_as_a_member(run, filled, protocol):
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_with_a_member(run, servers, filled, protocol):
-    """What a member owns is shown, and nothing of the group can be changed beneath it."""
+    """The assignment is shown, and the group cannot be changed while it has a member."""
     command = [sys.executable, "-m", "ottla", "consume", filled, "--group", filled, "--from-beginning"]
     command += ["-X", f"group.protocol={protocol}", "-b", servers]
     member = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -1,4 +1,4 @@
-"""`ottla log dump` on files that are right, and on every way in which they can be wrong."""
+"""`ottla log dump` of intact files, and of every kind of damage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def batch(base_offset: int, count: int = 3, **settings) -> bytes:
 
 
 class Segment:
-    """A segment of three batches at offset 100 with right indexes; tests spoil it before `dump`."""
+    """A segment of three batches at offset 100 with correct indexes; tests damage it before `dump`."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
@@ -49,7 +49,7 @@ class Segment:
         return CliRunner().invoke(cli, ["log", "dump", str(self.path), *arguments], catch_exceptions=False)
 
     def problems(self) -> list[tuple[int | None, str]]:
-        """Dump as JSON; returns what is wrong and checks the exit code against it."""
+        """Dump as JSON; returns the problems, and checks the exit code against them."""
         result = self.dump("--json")
         found = [entry for entry in map(json.loads, result.stdout.splitlines()) if entry["type"] == "problem"]
         assert result.exit_code == (1 if found else 0)
@@ -138,7 +138,7 @@ def test_aborted_transactions_are_shown(tmp_path):
 
 
 @pytest.mark.parametrize("data", [struct.pack(">hqqqq", 1, 7, 3, 5, 6), b"short"])
-def test_what_is_no_aborted_transaction_is_told(tmp_path, data):
+def test_malformed_transaction_index_is_reported(tmp_path, data):
     path = tmp_path / "00000000000000000000.txnindex"
     path.write_bytes(data)
     result = CliRunner().invoke(cli, ["log", "dump", str(path)])
@@ -203,7 +203,7 @@ def test_a_wrong_index_is_found(segment, spoil, expected):
     assert all(position is None for position, _ in problems)
 
 
-def test_zeros_that_kafka_reserves_behind_the_entries_are_none(segment):
+def test_preallocated_index_entries_are_ignored(segment):
     segment.dump()
     segment.index += [(0, 0)] * 50
     segment.time_index += [(0, 0)] * 50

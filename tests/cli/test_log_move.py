@@ -69,6 +69,6 @@ def test_replicas_move_between_directories_and_are_served(run, paths):
         (("refused:0", "--to", "/nowhere"), "Missing option '--broker'"),
     ],
 )
-def test_what_can_not_be_is_refused_in_a_sentence(run, arguments, sentence):
+def test_impossible_moves_are_rejected(run, arguments, sentence):
     run(topic, "create", "refused", "--if-not-exists")
     assert sentence in run(log, "move", *arguments, exit_code=2).stderr

@@ -1,4 +1,4 @@
-"""How a line becomes key and value."""
+"""Splitting of a line into key and value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which settings keep the target from refusing records, and which one a refusal names."""
+"""Settings with which the target accepts records, and the setting in a rejection message."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ROUTE = Route("A", "t", 1, "eu.t")
         ),
     ],
 )
-def test_new_topic_is_no_narrower_than_its_source(
+def test_new_topic_accepts_all_records_of_its_source(
     source: dict[str, str], defaults: dict[str, str], wanted: dict[str, str]
 ) -> None:
     names = frozenset(defaults)
@@ -112,7 +112,7 @@ def test_error_of_a_whole_topic_names_its_setting(code: ErrorCode, words: str) -
 
 
 def test_unreadable_batch_is_reported_with_its_offsets() -> None:
-    """Apache Kafka answers with UNKNOWN_SERVER_ERROR and no reason."""
+    """Apache Kafka responds with UNKNOWN_SERVER_ERROR and no reason."""
     damaged = build_batch([RecordData(5, b"k", b"v")] * 3, compression="gzip")
     damaged[HEADER_SIZE:] = bytes(len(damaged) - HEADER_SIZE)
     step = Step(5, 12, (_write(5, [b"a"]), Write(1, BatchView(damaged), (), range(7, 10))))
@@ -126,7 +126,7 @@ def _write(first: int, values: list[bytes]) -> Write:
 
 
 class RefusingProducer(BatchProducer):
-    """Refuses every batch, without a broker."""
+    """Rejects every batch, without a broker."""
 
     def __init__(self) -> None:
         pass
@@ -136,7 +136,7 @@ class RefusingProducer(BatchProducer):
 
 
 class NamingProducer(RefusingProducer):
-    """Refuses records 1 and 3 of the first batch by their numbers."""
+    """Rejects records 1 and 3 of the first batch by their numbers."""
 
     def send(self, position: object, batches: Sequence[BatchView]) -> list[int]:
         if batches[0].records_count == 5:
@@ -191,7 +191,7 @@ def test_log_of_skipped_records_is_bounded() -> None:
     assert len(lines) == 2 * (BURST + 1)
 
 
-def test_offsets_of_skipped_transactions_are_translated_after_forgetting() -> None:
+def test_offsets_of_skipped_runs_translate_after_forgetting() -> None:
     """Transactions of which nothing was copied have no runs, and a group may be in the midst of one."""
     kept = RouteMap(0, 4, in_step=True)
     for number in range(300):
