@@ -120,6 +120,6 @@ def test_an_address_that_is_none_is_refused():
 
 
 def test_a_property_without_effect_is_refused():
-    with pytest.raises(KafkaError, match=r"linger\.ms has no effect"):
+    with pytest.raises(KafkaError, match=r"linger\.ms is not supported"):
         read_tool_settings(SERVERS, {"linger.ms": 5})
     assert read_tool_settings(SERVERS, {"client.id": "mine"}).client_id == "mine"

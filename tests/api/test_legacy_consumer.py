@@ -22,7 +22,7 @@ NEEDED = {"zookeeper.connect": "localhost:2181", "group.id": "g"}
         ({"auto.commit.enable": "yes"}, "must be true or false"),
         ({"auto.commit.interval.ms": 0}, "auto.commit.interval.ms must be a number from 1"),
         ({"consumer.timeout.ms": "soon"}, "consumer.timeout.ms must be a number from -1"),
-        ({"zookeeper.session.timeout.ms": 2**31}, "zookeeper.session.timeout.ms is a number"),
+        ({"zookeeper.session.timeout.ms": 2**31}, "zookeeper.session.timeout.ms must be a number"),
         ({"group.id": None}, "group.id is None"),
         ({"offsets.storage": "file"}, "must be zookeeper or kafka"),
         ({"dual.commit.enabled": "maybe"}, "must be true or false"),

@@ -85,7 +85,7 @@ def test_directory_is_reported_and_unchanged(made: ApacheDirectory) -> None:
     lines = {line.split("  ")[0]: line for line in done.stdout.splitlines()}
     assert f"1 of cluster {CLUSTER_ID}" in lines["node"]
     assert "clean" in lines["last stop"]
-    assert "it alone" in lines["voters"]
+    assert "this node only" in lines["voters"]
     assert "metadata.version 25" in lines["features"]
     assert f"ottla start --data-dir {made.path}" in done.stdout
     found = document(made)
@@ -252,7 +252,7 @@ class TestCoordinators:
         found = self._found(made, "__consumer_offsets", data)["groups"]
         assert found["types"] == {"classic": 2, "consumer": 1, "share": 1, "streams": 1}
         assert (found["offsets"], found["pending_offsets"]) == (3, 1)
-        assert "kept unread" in adopt(made).stdout
+        assert "kept, not loaded" in adopt(made).stdout
 
     def test_offsets_of_a_transaction_count_with_its_marker(self, made: ApacheDirectory) -> None:
         data = b""

@@ -147,7 +147,7 @@ def test_another_requests_answer_is_refused(scripted):
         ApiKey.METADATA, version, 999, MetadataResponse()
     )
     connection = connect(scripted.port)
-    with pytest.raises(ProtocolError, match="answered request 999"):
+    with pytest.raises(ProtocolError, match="sent a response to request 999"):
         connection.request(ApiKey.METADATA, MetadataRequest(topics=[]))
     assert connection.closed
 

@@ -214,7 +214,11 @@ def test_a_voter_that_lost_its_directory_comes_back_as_observer_and_is_voted_in(
     add = ("add", node, "--listener", f"CONTROLLER://127.0.0.1:{lost.controller_port}", "--json")
     refusals = (
         (1, add, f"node {node} is a voter already"),
-        (2, ("remove", node, "--directory-id", directory_id), f"by --directory-id: {DIRECTORY_IDS[lost.node_id]}"),
+        (
+            2,
+            ("remove", node, "--directory-id", directory_id),
+            f"give --directory-id with one of {DIRECTORY_IDS[lost.node_id]}",
+        ),
     )
     for code, arguments, words in refusals:
         told = lost.voters(*arguments)

@@ -249,7 +249,7 @@ def test_errors_that_concern_a_whole_topic_skip_nothing(servers, topic) -> None:
         )
     done = mirrored(servers, topic, "--on-refused", SKIP)
     assert (done.exit_code, done.stderr.count("\n")) == (1, 1), done.output
-    assert f"does not take {topic}-0 of the source from offset 0 on" in done.stderr
+    assert f"rejects records of {topic}-0 of the source from offset 0" in done.stderr
     assert "allow WRITE on that topic" in done.stderr
 
 

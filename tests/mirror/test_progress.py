@@ -139,7 +139,7 @@ def test_filled_target_topic_needs_known_progress() -> None:
         OperatorError, match=f"progress for a copy of {unfilled.topic!r} of the source: a copy from the"
     ):
         require_known(journal, [ROUTE, unfilled, unfilled._replace(partition=0)], frozenset({ROUTE.target, "y"}))
-    with pytest.raises(OperatorError, match=r"\(and 1 more likewise\)"):
+    with pytest.raises(OperatorError, match=r"\(and 1 more\)"):
         require_known(Journal(), [ROUTE, unfilled], frozenset({ROUTE.target, "y"}))
 
 

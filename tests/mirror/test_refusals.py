@@ -80,7 +80,7 @@ COMPACTED = {"cleanup.policy": "compact,delete"}
         (ErrorCode.INVALID_TIMESTAMP, LATER, {DIFFERENCE: HOUR}, f"raise {DIFFERENCE} of T ({HOUR} now)"),
         (ErrorCode.INVALID_TIMESTAMP, LATER, {AFTER: "9", DIFFERENCE: HOUR}, f"raise {AFTER} of T (9 now)"),
         (ErrorCode.INVALID_RECORD, RECORD, COMPACTED, "remove compact from cleanup.policy of T (compact,delete now)"),
-        (ErrorCode.INVALID_RECORD, LATER, COMPACTED, "change what T accepts"),
+        (ErrorCode.INVALID_RECORD, LATER, COMPACTED, "change the limits of T"),
         (
             ErrorCode.INVALID_RECORD,
             RECORD,
@@ -156,7 +156,7 @@ def test_records_that_the_broker_names_are_left_out_at_once() -> None:
         Run(1, 34, 35, 102, 1),
     )
     assert (written.skipped, len(lines)) == (2, 2)
-    assert "target refuses: because; " in lines[0]
+    assert "target rejects: because; " in lines[0]
 
 
 class SilentCluster(Cluster):

@@ -219,10 +219,10 @@ cdef class Delivery:
         self.known = True
         if self.failure is None and self.on_delivery is None and not self.shared.waiting:
             return
-        told, self.on_delivery = self.on_delivery, None
-        if told is None and self.failure is not None:
-            told = self.shared.untold
-        tell(self, self.shared.waiting, told)
+        callback, self.on_delivery = self.on_delivery, None
+        if callback is None and self.failure is not None:
+            callback = self.shared.untold
+        tell(self, self.shared.waiting, callback)
 
 
 cdef class Deliveries:

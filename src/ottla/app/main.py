@@ -111,7 +111,7 @@ CONTEXT_SETTINGS = {
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
 )
 def cli() -> None:
-    """Kafka-compatible broker with a data pipeline on PySpark."""
+    """Kafka-compatible broker and data pipeline."""
 
 
 def _parse_settings(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

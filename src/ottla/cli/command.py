@@ -105,7 +105,7 @@ def uninterrupted() -> Iterator[None]:
     """
     heard: list[int] = []
 
-    def hear(number: int, _: object) -> None:
+    def on_signal(number: int, _: object) -> None:
         if heard:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
@@ -115,12 +115,12 @@ def uninterrupted() -> Iterator[None]:
     if threading.current_thread() is threading.main_thread():
         for number in ENDING_SIGNALS:
             if callable(signal.getsignal(number)):
-                before[number] = signal.signal(number, hear)
+                before[number] = signal.signal(number, on_signal)
     try:
         yield
     finally:
         for number, handler in before.items():
-            if signal.getsignal(number) is hear:  # do not replace PySpark's own Ctrl-C handler
+            if signal.getsignal(number) is on_signal:  # do not replace PySpark's own Ctrl-C handler
                 signal.signal(number, handler)
         if heard:
             signal.raise_signal(heard[0])
