@@ -411,7 +411,7 @@ class Consumer(Generic[RK, RV]):
         return [kind(each.topic, each.partition, each.offset) for each in found if each.offset >= 0]
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Continue at that offset. In `on_assign`, start there. Raises KafkaError for a partition that is not assigned."""
+        """Continue at that offset; in `on_assign`, start there. Raises KafkaError for an unassigned partition."""
         self._require_open()
         key = (topic, partition)
         if self._assigning is not None:

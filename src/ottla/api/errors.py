@@ -51,7 +51,7 @@ class ClientClosed(KafkaError):
 
 
 class TransactionAborted(KafkaError):
-    """The transaction could not be committed and was aborted: its records are discarded, and the producer can continue."""
+    """The transaction was aborted instead of committed: its records are discarded; the producer can continue."""
 
 
 def library_error(error: Any, subject: str = "") -> KafkaError:

@@ -59,7 +59,7 @@ class RouteMap:
         return run.target_first + max(0, offset - run.source_first) * is_exact
 
     def forget(self, needed: int) -> list[int]:
-        """Drop transactions below the offset that groups need, and those beyond the limit; returns their start offsets."""
+        """Drop transactions that groups no longer need or beyond the limit; returns their start offsets."""
         count = bisect_right(self._ends, needed, 0, max(0, len(self._ends) - KEPT_TRANSACTIONS))
         count = max(count, len(self._firsts) - MAX_TRANSACTIONS)
         if count < FORGOTTEN_TOGETHER:

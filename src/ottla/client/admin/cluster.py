@@ -3,13 +3,11 @@
     with Cluster("127.0.0.1:9092", client_id="me", timeout_s=30) as cluster:
         cluster.list_offsets({("topic", 0): EARLIEST_TIMESTAMP})
 
-Invariants: connections are opened on first use, at most one per broker. Every call ends within about `timeout_s` (a
-fetch: plus its requested wait), with a response or an error. Retriable failures (`RETRIABLE_ERRORS`, broken
-connections) are retried until then, with fresh metadata and growing pauses. Changes are never sent twice, since the
-outcome of the first attempt may be unknown.
+Invariants: connections are opened on first use, at most one per broker. A call ends within about `timeout_s` (a fetch:
+plus its requested wait). Retriable failures (`RETRIABLE_ERRORS`, broken connections) are retried until then, with fresh
+metadata and growing pauses. Changes are never sent twice, since the outcome of the first attempt may be unknown.
 
-Not included: decoding of records (`ottla.record`), group membership and producing (`client.librdkafka`). Not
-thread-safe.
+Left out: record decoding (`ottla.record`), group membership and producing (`client.librdkafka`). Not thread-safe.
 """
 
 from __future__ import annotations
@@ -633,7 +631,7 @@ class Cluster:
     # Connections for callers with their own requests
 
     def transaction_connection(self, transactional_id: str) -> Connection:
-        """A connection to the coordinator of a transactional id, valid until it is closed or responds NOT_COORDINATOR."""
+        """A connection to the coordinator of a transactional id, valid until closed or NOT_COORDINATOR."""
         key = transactional_id, CoordinatorType.TRANSACTION
         return self._retry(lambda: self._connection(self._coordinator(*key).node_id))
 

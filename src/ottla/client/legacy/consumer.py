@@ -231,7 +231,7 @@ class LegacyReader(Generic[K, V]):
         self._shelf.fail(context.get("exception") or RuntimeError(context["message"]))
 
     def _member(self, session: int) -> Membership:
-        """A membership for a session, under a name in Kafka 0.9's format; raises nothing, as the inputs were validated."""
+        """A membership for a session, with a name in Kafka 0.9's format; inputs are validated, so it raises nothing."""
         self._connected.set()
         settings = self._settings
         now_ms = time.time_ns() // 1_000_000

@@ -201,7 +201,7 @@ class Membership:
     # A round
 
     def _round(self) -> Generator[Request, Any, bool]:
-        """Run a round. Returns True if the assignment is complete; otherwise it must be retried without a notification."""
+        """Run a round. Returns True for a complete assignment; otherwise the round must be retried."""
         wanted = yield from self._look()
         if wanted is None:
             return False

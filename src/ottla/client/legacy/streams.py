@@ -131,7 +131,7 @@ class ChunkQueue:
             self._room.notify_all()
 
     def hold(self, partitions: Sequence[Position]) -> None:
-        """Return no more records of these partitions, which will be stopped; returned records may still be committed."""
+        """Return no more records of these partitions before they stop; returned records may be committed."""
         with self._lock:
             self._forget([self._owned[key] for key in partitions])
 
