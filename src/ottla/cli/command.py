@@ -142,7 +142,7 @@ def connection_options(function: F) -> F:
         is_eager=True,
         callback=_remember,
         shell_complete=_complete_profile,
-        help="Profile in ~/.config/ottla/NAME.properties with servers and client properties  [default: default]",
+        help="Client profile in ~/.config/ottla/NAME.properties; by default, the profile named default.",
     )
     command_config = click.option(
         OPTION,

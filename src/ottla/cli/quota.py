@@ -136,11 +136,11 @@ def describe(
     )
 )
 @_entity_options
-@click.option("--producer-byte-rate", is_flag=True, help="Remove this limit only; likewise for the others.")
-@click.option("--consumer-byte-rate", is_flag=True)
-@click.option("--request-percentage", is_flag=True)
-@click.option("--controller-mutation-rate", is_flag=True)
-@click.option("--connection-creation-rate", is_flag=True)
+@click.option("--producer-byte-rate", is_flag=True, help="Remove the produce rate limit.")
+@click.option("--consumer-byte-rate", is_flag=True, help="Remove the fetch rate limit.")
+@click.option("--request-percentage", is_flag=True, help="Remove the request time limit.")
+@click.option("--controller-mutation-rate", is_flag=True, help="Remove the partition mutation rate limit.")
+@click.option("--connection-creation-rate", is_flag=True, help="Remove the connection rate limit.")
 @json_option
 @connection_options
 def remove(

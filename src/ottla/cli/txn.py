@@ -352,8 +352,8 @@ def _one_position(ctx: click.Context, parameter: click.Parameter, value: str) ->
 @click.option(
     "--producer-id", type=click.IntRange(0, MAX_LONG), help="Producer id, instead of --start-offset; needs both epochs."
 )
-@click.option("--producer-epoch", type=click.IntRange(0, MAX_SHORT))
-@click.option("--coordinator-epoch", type=click.IntRange(0, MAX_INT))
+@click.option("--producer-epoch", type=click.IntRange(0, MAX_SHORT), help="Epoch of the producer.")
+@click.option("--coordinator-epoch", type=click.IntRange(0, MAX_INT), help="Epoch of the transaction coordinator.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @connection_options

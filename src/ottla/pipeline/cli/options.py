@@ -130,6 +130,7 @@ PLAN_OPTIONS = {
         type=click.Choice(["read_committed", "read_uncommitted"]),
         default="read_committed",
         show_default=True,
+        help="Isolation level of reads.",
     ),
     "max_bytes_per_task": click.option(
         "--max-bytes-per-task",
