@@ -289,7 +289,7 @@ class TestCoordinators:
         found = self._found(made, "__transaction_state", _batch(0, records))
         assert found["transactions"] == {"ids": 1, "open": ["b"], "unreadable": 2}
         assert found["obstacles"] == []
-        assert "2 can't be read" in adopt(made).stdout
+        assert "2 can't be decoded" in adopt(made).stdout
 
     @staticmethod
     def _found(made: ApacheDirectory, topic: str, data: bytes) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ottla.app.main import cli
 from ottla.storage.directory.cleaner_report import CleanerReport, LogReport, format_report
 from ottla.storage.directory.log_cleaner import PassReport
 
-NOTHING = ["its", "broker", "has", "reports", "nothing", "of", "it"]
+NOTHING = ["no", "report", "from", "its", "broker"]
 
 
 def cleaner(directory: Path, *arguments: str) -> Result:

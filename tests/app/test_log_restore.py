@@ -64,7 +64,7 @@ def test_a_name_that_exists_is_not_taken(directory: Path) -> None:
     assert (directory / STRAYS["t-0"]).is_dir()
     assert not list((directory / "t-0").iterdir())
     rows = {row["name"]: row for row in json.loads(done.stdout)}
-    assert "t-0 is there" in rows["t-0"]["state"]
+    assert "t-0 exists" in rows["t-0"]["state"]
     assert [name for name, row in rows.items() if row["restored"]] == sorted(STRAYS.keys() - {"t-0"})
 
 
@@ -108,5 +108,5 @@ def test_directory_of_running_broker_is_rejected(directory: Path, arguments: tup
     finally:
         lock.release()
     assert done.exit_code == 2
-    assert "stop that one" in done.output
+    assert "stop the broker first" in done.output
     assert held(directory) == before

@@ -150,7 +150,7 @@ def test_nodes_show_the_token_that_stands_in_a_file_now(tmp_path: Path) -> None:
 
     for settings, words in (
         ({}, "file: URL"),
-        ({url: "http://x/y"}, "https: URL of an issuer"),
+        ({url: "http://x/y"}, "https: URL of its issuer"),
         ({url: "https://x/y"}, "client.credentials.client.id"),
         ({url: path.as_uri()}, "can't be read"),
     ):

@@ -330,5 +330,5 @@ def test_record_that_a_coordinator_skips_is_named(tmp_path, topic, good, bad):
     documents = [json.loads(line) for line in result.stdout.splitlines()]
     assert [each["offset"] for each in documents if each["type"] == "record"] == [0, 1, 2]
     (problem,) = (each["problem"] for each in documents if each["type"] == "problem")
-    assert problem.startswith("the record at offset 1 can't be read: ")
+    assert problem.startswith("the record at offset 1 can't be decoded: ")
     assert result.exit_code == 1

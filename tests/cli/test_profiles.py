@@ -159,7 +159,8 @@ def test_a_pipe_is_not_waited_for(home: Home) -> None:
     os.mkfifo(home.profiles / "default.properties")
     refused = home.run(cli, "topic", "list")
     assert refused.exit_code == 2
-    assert "default.properties can't be read: not a regular file" in refused.stderr
+    assert "default.properties can't be read: " in refused.stderr
+    assert "regular file" in refused.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")

@@ -95,4 +95,4 @@ def test_a_pipe_in_the_place_of_a_segment_is_not_waited_for(tmp_path: Path) -> N
     refused = repair(str(tmp_path), "--execute")
     assert refused.returncode == 2
     assert f"{0:020d}.log" in refused.stderr
-    assert "no regular file" in refused.stderr
+    assert "regular file" in refused.stderr

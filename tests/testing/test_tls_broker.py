@@ -137,7 +137,7 @@ def test_a_keystore_that_cannot_be_used_is_refused_in_the_answer(broker, keys, t
         (bad, "PKCS12 needs"),
         (tmp_path / "none.pem", "no such file"),
         (foreign, "another subject"),
-        (tmp_path / "pipe", "no regular file"),
+        (tmp_path / "pipe", "regular file"),
     ):
         entry = ConfigEntry(name, str(path), incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
