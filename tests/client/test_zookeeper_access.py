@@ -98,7 +98,7 @@ def test_a_file_that_is_too_large_is_not_read_in_part(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(OperatorError, match=r"/not/there .*KAFKA_OPTS.* can't be read"):
         access("-Djava.security.auth.login.config=/not/there")
-    with pytest.raises(OperatorError, match=r"KAFKA_OPTS can't be read"):
+    with pytest.raises(OperatorError, match=r"KAFKA_OPTS can't be parsed"):
         access("'")
 
 

@@ -493,7 +493,7 @@ def test_offsets_of_times_and_bounds(servers, topic):
         assert (consumer.earliest(topic, 0), consumer.latest(topic, 0), consumer.youngest(topic, 0)) == (0, 10, 9)
         times = {(topic, 0): 1_700_000_000_004, (topic, 1): 1_800_000_000_000}
         assert consumer.offsets_for_times(times) == {(topic, 0): 4, (topic, 1): None}
-        with pytest.raises(KafkaError, match="a time in milliseconds"):
+        with pytest.raises(KafkaError, match="invalid time in milliseconds"):
             consumer.offsets_for_times({(topic, 0): -1})
 
 
