@@ -45,7 +45,7 @@ def test_several_topics_and_a_regular_expression(run: Run, name: str) -> None:
     assert sorted(run("consume", "--include", f"{name}-[ab]", *READ).stdout.split()) == ["a", "b"]
     assert sorted(run("consume", "--include", f"{name}-.", "-g", name, *READ).stdout.split()) == ["a", "b"]
     assert f"no topic name matches '{name}'" in run("consume", "--include", name, exit_code=1).stderr
-    assert "no regular expression" in run("consume", "--include", "(", exit_code=2).stderr
+    assert "not a regular expression" in run("consume", "--include", "(", exit_code=2).stderr
     assert "--include" in run("consume", exit_code=2).stderr
     assert "--include" in run("consume", name, "--include", "a", exit_code=2).stderr
     assert "--group" in run("consume", name, "-X", "a=b", exit_code=2).stderr

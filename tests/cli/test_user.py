@@ -21,7 +21,7 @@ def listed(run: Run) -> list[tuple[str, str, int]]:
 def test_the_life_of_a_user(run: Run, tmp_path: Path) -> None:
     assert listed(run) == []
     added = run(user, "add", "ann", stdin=f"{PASSWORD}\n{PASSWORD}\n")
-    assert added.stdout == "User ann has a password for SCRAM-SHA-512.\n"
+    assert added.stdout == "User ann now has a password for SCRAM-SHA-512.\n"
     path = tmp_path / "password"
     path.write_text(PASSWORD + "\n")
     both = ("--mechanism", "SCRAM-SHA-256", "--mechanism", "scram-sha-512")

@@ -82,7 +82,7 @@ def test_all_partitions_of_a_leader_in_one_request(scripted, leaders):
 
 
 def test_outage_is_retried_and_reported(scripted, leaders, monkeypatch):
-    monkeypatch.setattr(outage_module, "TELL_AFTER_S", 0.0)
+    monkeypatch.setattr(outage_module, "REPORT_AFTER_S", 0.0)
     notices = []
     lost = answer({0: {"error_code": ErrorCode.NOT_LEADER_OR_FOLLOWER}})
     script(scripted, None, lost, None, answer({0: {"records": batch(0, b"a")}}))
