@@ -125,7 +125,7 @@ def test_offsets_are_reset_in_every_way(run, filled):
     assert reset(run, filled, *both, "--to-earliest") == {0: (10, 0), 1: (10, 0)}
     assert partitions(run, filled) == {0: (10, 10, 0), 1: (10, 10, 0)}  # a dry run
     dry = run(group, "reset-offsets", filled, *both, "--to-earliest")
-    assert "dry run" in dry.stderr
+    assert "Dry run" in dry.stderr
     assert reset(run, filled, *both, "--to-offset", "4", "--execute") == {0: (10, 4), 1: (10, 4)}
     assert partitions(run, filled) == {0: (4, 10, 6), 1: (4, 10, 6)}
     assert reset(run, filled, "--topic", f"{filled}:1", "--shift-by", "-3", "--execute") == {1: (4, 1)}

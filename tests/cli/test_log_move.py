@@ -47,7 +47,7 @@ def test_replicas_move_between_directories_and_are_served(run, paths):
         if path != target
     ]
     assert json.loads(dry.stdout) == {"executed": False, "broker": node_id, "moves": expected}
-    assert "dry run" in dry.stderr
+    assert "Dry run" in dry.stderr
     assert places(run) == before
 
     assert "Moved 2 partitions." in run(log, *command, "--execute").stderr
@@ -65,7 +65,7 @@ def test_replicas_move_between_directories_and_are_served(run, paths):
             ("refused:0", "--broker", "1", "--to", "/nowhere"),
             "/nowhere is not in log.dirs of broker 1: give --to one of",
         ),
-        (("refused:0", "--broker", "7", "--to", "/nowhere"), "broker 7 is not there"),
+        (("refused:0", "--broker", "7", "--to", "/nowhere"), "broker 7 is not registered"),
         (("refused:0", "--to", "/nowhere"), "Missing option '--broker'"),
     ],
 )

@@ -175,7 +175,7 @@ def test_a_fenced_producer_says_so_in_one_sentence(run, name, producing):
 def test_options_that_do_not_go_together(run, name):
     for arguments, words in (
         (("--batch", "5"), "--batch requires --transactional-id"),
-        (("--transactional-id", ""), "can't be empty"),
+        (("--transactional-id", ""), "transactional id is empty"),
         (("--transactional-id", "x", "--acks", "1"), "requires --acks all"),
     ):
         assert words in run(produce, name, *arguments, stdin="", exit_code=2).stderr
@@ -260,7 +260,7 @@ def hang(servers: str, name: str, partition: int = 0) -> int:
 
 def test_unknown_broker_is_rejected(run):
     result = run(txn, "hanging", "--broker", "99", "--json", exit_code=2)
-    assert "broker 99 is not there" in result.stderr
+    assert "broker 99 is not registered" in result.stderr
     assert json.loads(run(txn, "hanging", "--broker", "1", "--json").stdout) == []
 
 
