@@ -239,7 +239,7 @@ class Broker:
                 self.kill()
                 raise self._failure(f"the broker was not ready in {self._start_timeout_s:g} s") from None
             self._reap()
-            raise self._failure(f"the broker exited with code {exit_code} before it was ready")
+            raise self._failure(f"the broker exited with exit code {exit_code} before it was ready")
 
     def stop(self) -> int:
         """Stop like SIGTERM and return the exit code (0: everything flushed and checkpointed).
@@ -285,7 +285,7 @@ class Broker:
             ran = bool(self._processes)
             exit_code = self.stop()
             if check and ran and exit_code != 0:
-                raise self._failure(f"the broker exited with code {exit_code}")
+                raise self._failure(f"the broker exited with exit code {exit_code}")
         finally:
             self._release_port()
             self._finalizer()
