@@ -92,9 +92,7 @@ def test_kill_is_seen_as_such_and_close_does_not_complain(stand_in):
 
 def test_a_broker_that_refuses_to_start_is_quoted(stand_in):
     broker = Broker(python=stand_in("sys.exit('num.partitions must be positive')"))
-    with pytest.raises(
-        BrokerFailure, match=r"exit code 1 before it was ready.*\n.*num.partitions must be positive"
-    ):
+    with pytest.raises(BrokerFailure, match=r"exit code 1 before it was ready.*\n.*num.partitions must be positive"):
         broker.start()
     broker.close()
 
