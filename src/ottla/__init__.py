@@ -1,7 +1,7 @@
-"""Ottla: a distributed commit log that speaks the Kafka wire protocol, and a client of such logs.
+"""Ottla: a distributed commit log with the Kafka protocol, and its Python client.
 
-What the client has comes from `ottla.api` when it is first asked for (PEP 562): a broker neither loads nor keeps it.
-The stub beside has the types.
+The names of the client are imported from `ottla.api` on first access (PEP 562), so that a broker does not load it. The
+stub file contains the types.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _CLIENT = {
     "AsyncSimpleConsumer": "api.asynchronous",
     "ClientClosed": "api.errors",
     "Consumer": "api.consumer",
-    "ConsumedRecord": "client.consumer",
+    "ConsumedRecord": "client.librdkafka.consumer",
     "Delivery": "api.messages",
     "ErrorCode": "common.errors",
     "Fetched": "api.simple_consumer",
     "KafkaError": "common.errors",
     "LegacyConsumer": "api.legacy_consumer",
     "Producer": "api.producer",
-    "ProducerFenced": "client.transactional_producer",
+    "ProducerFenced": "client.librdkafka.transactional_producer",
     "ProducerRecord": "api.records",
     "Record": "api.messages",
     "RecordMetadata": "api.records",
@@ -34,20 +34,20 @@ _CLIENT = {
     "TransactionAborted": "api.errors",
     "UndecodableRecord": "api.errors",
 }
-"""Names of the client, and the modules below that have them."""
+"""Names of the client, and their modules."""
 __all__ = [*_CLIENT]  # noqa: PLE0604 - they are texts
 
 
 def __getattr__(name: str) -> object:
-    """A name of the client; AttributeError for any other."""
+    """Import a name of the client. Raises AttributeError for any other."""
     module = _CLIENT.get(name)
     if module is None:
         raise AttributeError(f"module 'ottla' has no attribute {name!r}")
-    from importlib import import_module  # by a text: nothing that imports this package imports the client
+    from importlib import import_module  # by name: importing this package must not import the client
 
     return getattr(import_module(f"ottla.{module}"), name)
 
 
 def __dir__() -> list[str]:
-    """For completion: what the client has, too."""
+    """Names for completion, including those of the client."""
     return sorted({*globals(), *_CLIENT})

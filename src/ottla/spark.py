@@ -4,8 +4,8 @@
 
     views = spark.read.format("ottla").option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "views")
 
-Importing this module registers the format with the active Spark session; with one that starts later, `register` does.
-Options and columns are those of Spark's own Kafka connector, which needs a jar; this needs none.
+Importing this module registers the format with the active Spark session; use `register` for a session that starts
+later. Options and columns are those of Spark's own Kafka connector, but no jar is needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ try:
     from ottla.pipeline.datasource.provider import OttlaDataSource
     from ottla.pipeline.spark.session import name_programs_python
 
-    import_module("ottla.pipeline.datasource.rows")  # with what the workers import when they read
+    import_module("ottla.pipeline.datasource.rows")  # including the modules that workers import to read
 except ImportError as error:
     if not error.name or error.name.startswith("ottla"):
         raise
@@ -32,10 +32,10 @@ __all__ = ["register"]
 
 
 def register(spark: Any) -> None:
-    """Register the format "ottla" with a session, classic or of Spark Connect; again does no harm.
+    """Register the format "ottla" with a session, classic or Spark Connect; idempotent.
 
-    The workers of a local session take this program's Python from here on, unless PYSPARK_PYTHON or
-    spark.pyspark.python names another: Spark itself takes the python3 of PATH, which may know nothing of Ottla.
+    The workers of a local session use this program's Python from now on, unless PYSPARK_PYTHON or spark.pyspark.python
+    is set: by default Spark uses the python3 on PATH, which may not have Ottla.
     """
     name_programs_python(spark)
     spark.dataSource.register(OttlaDataSource)

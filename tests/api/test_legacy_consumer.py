@@ -1,4 +1,4 @@
-"""What `LegacyConsumer` is made of; what it does is in `tests/clients/`."""
+"""Arguments of `LegacyConsumer`; tests of its behaviour are in `tests/clients/`."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ NEEDED = {"zookeeper.connect": "localhost:2181", "group.id": "g"}
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "expected"),
     [
         ({"group.id": ""}, "needs group.id"),
         ({"zookeeper.connect": ""}, "needs zookeeper.connect"),
-        ({"zookeeper.connect": "h:port"}, "zookeeper.connect 'h:port' names no servers"),
-        ({"bootstrap.servers": "x:1"}, "bootstrap.servers has no effect on a legacy consumer"),
-        ({"auto.offset.reset": "earliest"}, "has to be smallest or largest"),
-        ({"auto.commit.enable": "yes"}, "has to be true or false"),
-        ({"auto.commit.interval.ms": 0}, "auto.commit.interval.ms is a number from 1"),
-        ({"consumer.timeout.ms": "soon"}, "consumer.timeout.ms is a number from -1"),
-        ({"zookeeper.session.timeout.ms": 2**31}, "zookeeper.session.timeout.ms is a number"),
+        ({"zookeeper.connect": "h:port"}, "zookeeper.connect 'h:port' contains no servers"),
+        ({"bootstrap.servers": "x:1"}, "bootstrap.servers is not supported by a legacy consumer"),
+        ({"auto.offset.reset": "earliest"}, "must be smallest or largest"),
+        ({"auto.commit.enable": "yes"}, "must be true or false"),
+        ({"auto.commit.interval.ms": 0}, "auto.commit.interval.ms must be a number from 1"),
+        ({"consumer.timeout.ms": "soon"}, "consumer.timeout.ms must be a number from -1"),
+        ({"zookeeper.session.timeout.ms": 2**31}, "zookeeper.session.timeout.ms must be a number"),
         ({"group.id": None}, "group.id is None"),
-        ({"offsets.storage": "file"}, "has to be zookeeper or kafka"),
-        ({"dual.commit.enabled": "maybe"}, "has to be true or false"),
+        ({"offsets.storage": "file"}, "must be zookeeper or kafka"),
+        ({"dual.commit.enabled": "maybe"}, "must be true or false"),
     ],
 )
-def test_a_setting_that_can_not_be_is_told(settings: dict[str, object], told: str) -> None:
-    with pytest.raises(KafkaError, match=told) as refused:
+def test_invalid_settings_are_reported(settings: dict[str, object], expected: str) -> None:
+    with pytest.raises(KafkaError, match=expected) as refused:
         LegacyConsumer(NEEDED | settings)
     assert refused.value.code is ErrorCode.INVALID_CONFIG
 
 
-def test_without_the_extra_the_caller_hears_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kazoo.client", None)
     with pytest.raises(KafkaError, match=r"pip install 'ottla\[zookeeper\]'") as refused:
         LegacyConsumer(NEEDED)
     assert refused.value.code is ErrorCode.INVALID_CONFIG
 
 
-def test_streams_that_can_not_be_are_refused_before_anything_is_sent() -> None:
+def test_invalid_streams_are_rejected_before_any_request() -> None:
     with LegacyConsumer(NEEDED) as consumer:
         for counts in ({}, {"t": 0}, {"t": 10_001}, {"a/b": 1}):
             with pytest.raises(KafkaError) as refused:
@@ -51,7 +51,7 @@ def test_streams_that_can_not_be_are_refused_before_anything_is_sent() -> None:
             consumer.create_message_streams_by_filter(TopicFilter("a.*", deny="ab"))
 
 
-def test_a_zookeeper_that_does_not_answer_is_told() -> None:
+def test_unreachable_zookeeper_is_reported() -> None:
     settings = {"zookeeper.connect": "127.0.0.1:1", "zookeeper.connection.timeout.ms": 1}
     with (
         LegacyConsumer(NEEDED | settings) as consumer,

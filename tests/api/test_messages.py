@@ -1,4 +1,4 @@
-"""Both twins of `Record` and `Delivery`: what they say is what the library's message says."""
+"""Both twins of `Record` and `Delivery`: their fields equal those of the library's message."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def said(record):
 
 
 @pytest.mark.parametrize("twin", TWINS)
-def test_a_record_says_what_its_message_says(twin):
+def test_record_fields_equal_message_fields(twin):
     full, bare = twin.records_of([message(), confluent_kafka.Message(**BARE)])
     assert said(full)[:-1] == ("views", 3, 7, b"k", b"v", (("h", b"1"), ("h", None)), 5, 2)
     assert repr(full) == "<Record views-3 at 7: key b'k', value b'v'>"
@@ -57,7 +57,7 @@ def test_a_record_says_what_its_message_says(twin):
 
 
 @pytest.mark.parametrize("twin", TWINS)
-def test_records_of_equal_messages_are_equal_and_have_no_hash_as_those(twin):
+def test_records_of_equal_messages_are_equal_and_unhashable(twin):
     one, same, other = twin.records_of([message(), message(), message(value=b"w")])
     assert one == same
     assert one != other
@@ -85,7 +85,7 @@ def test_records_end_before_the_first_error(twin):
 
 
 @pytest.mark.parametrize("twin", TWINS)
-def test_a_record_is_read_only_and_says_what_it_is_a_record_of(twin):
+def test_record_is_read_only_and_has_a_repr(twin):
     (record,) = twin.records_of([message()])
     with pytest.raises(AttributeError):
         record.value = b"w"
@@ -113,12 +113,12 @@ class Stranger:
 
 @pytest.mark.parametrize("twin", TWINS)
 def test_messages_of_another_type_are_asked_too(twin, untold):
-    def told(messages):
+    def reported(messages):
         return [(record.partition, record.offset, record.value) for record in twin.records_of(messages)]
 
-    assert told([message(), message(offset=8)]) == [(3, 7, b"v"), (3, 8, b"v")]
-    assert told([Stranger(6), Stranger(7)]) == [(5, 6, b"strange"), (5, 7, b"strange")]
-    assert told([message()]) == [(3, 7, b"v")]
+    assert reported([message(), message(offset=8)]) == [(3, 7, b"v"), (3, 8, b"v")]
+    assert reported([Stranger(6), Stranger(7)]) == [(5, 6, b"strange"), (5, 7, b"strange")]
+    assert reported([message()]) == [(3, 7, b"v")]
     for said in (message(), Stranger(7)):
         delivery = made(twin, untold)
         delivery(None, said)
@@ -129,7 +129,7 @@ REFUSED = confluent_kafka.KafkaError(confluent_kafka.KafkaError.MSG_SIZE_TOO_LAR
 
 
 class Heard(list):
-    """What hears of deliveries; false while it is empty."""
+    """A delivery callback; falsy while it is empty."""
 
     def __call__(self, delivery):
         self.append(delivery)
@@ -156,27 +156,27 @@ def test_a_delivery_says_where_the_record_got_to(twin, untold):
 
 
 @pytest.mark.parametrize("twin", TWINS)
-def test_what_a_broker_did_not_tell_is_minus_one(twin, untold):
+def test_unknown_offset_and_partition_are_minus_one(twin, untold):
     delivery = made(twin, untold)
-    delivery(None, message(offset=-1))  # as with acks=0; the library says None
+    delivery(None, message(offset=-1))  # as with acks=0; the library returns None
     assert delivery.result() == ("views", 3, -1)
 
 
 @pytest.mark.parametrize("twin", TWINS)
-def test_a_failure_is_told_once_and_raised_as_often_as_it_is_asked_for(twin, untold):
+def test_failure_is_reported_once_and_raised_each_time(twin, untold):
     heard = Heard()
-    silent, telling = made(twin, untold), made(twin, untold, on_delivery=heard)
-    for delivery in (silent, telling):
+    silent, reporting = made(twin, untold), made(twin, untold, on_delivery=heard)
+    for delivery in (silent, reporting):
         delivery(REFUSED, message(offset=-1))
         for _ in range(2):
             with pytest.raises(KafkaError, match="a record for topic 'views' was not delivered") as raised:
                 delivery.result()
             assert raised.value.code is delivery.error.code is ErrorCode.MESSAGE_TOO_LARGE
-    assert (untold, heard) == ([silent], [telling])
+    assert (untold, heard) == ([silent], [reporting])
 
 
 @pytest.mark.parametrize("twin", TWINS)
-def test_what_the_library_would_not_take_is_told_as_any_failure(twin, untold):
+def test_rejected_record_is_reported_like_a_failure(twin, untold):
     delivery = made(twin, untold)
     assert delivery.refuse(REFUSED).code is ErrorCode.MESSAGE_TOO_LARGE
     assert untold == [delivery]
@@ -184,7 +184,7 @@ def test_what_the_library_would_not_take_is_told_as_any_failure(twin, untold):
 
 
 @pytest.mark.parametrize("twin", TWINS)
-def test_who_is_to_be_told_is_told_of_a_success_too_and_may_fail(twin, untold, caplog):
+def test_on_delivery_is_called_on_success_and_may_raise(twin, untold, caplog):
     def fail(delivery):
         raise ZeroDivisionError
 
@@ -194,14 +194,14 @@ def test_who_is_to_be_told_is_told_of_a_success_too_and_may_fail(twin, untold, c
 
 
 @pytest.mark.parametrize("twin", TWINS)
-def test_threads_that_wait_hear_of_their_record_alone(twin, untold):
+def test_waiting_threads_wake_for_their_record_only(twin, untold):
     first, second = twin.Deliveries("views", untold).many(2)
     found = {}
     waiting = [
         threading.Thread(target=lambda each=each: found.update({id(each): each.result(60)}))
         for each in (first, second, second)
     ]
-    with pytest.raises(KafkaError, match=r"no answer of 'views' within 0\.01 s"):
+    with pytest.raises(KafkaError, match=r"no response from 'views' within 0\.01 s"):
         first.result(0.01)
     for thread in waiting:
         thread.start()
@@ -216,10 +216,10 @@ def test_threads_that_wait_hear_of_their_record_alone(twin, untold):
 
 @pytest.mark.parametrize("twin", TWINS)
 def test_nothing_is_left_of_deliveries_that_know_of_themselves(twin, untold):
-    """The compiled one is out of the garbage collector's sight."""
+    """The compiled twin is not tracked by the garbage collector."""
 
     class Noted:
-        """Goes with the delivery whose hearer it is."""
+        """Freed together with the delivery that has it as callback."""
 
         def __call__(self, delivery):
             self.delivery = delivery

@@ -1,4 +1,4 @@
-"""What `from ottla import ...` gives is what its stub says, and comes from where the stub says."""
+"""Names of `from ottla import ...` and their modules match the stub."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import ottla
 
 
-def test_the_stub_lists_what_the_package_gives():
+def test_stub_lists_all_exported_names():
     stub = ast.parse(Path(ottla.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     listed = {
         alias.asname: f"{node.module}".removeprefix("ottla.")

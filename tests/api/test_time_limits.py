@@ -1,4 +1,4 @@
-"""Limits of time that are not numbers."""
+"""Time limits that are not numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOWHERE = "127.0.0.1:1"
 
 
 def test_nan_is_refused_where_a_limit_of_time_is_given() -> None:
-    """No time that passed is above or below it: the wait never ended."""
+    """No comparison with it is true, so the wait would never end."""
     with Consumer(NOWHERE) as consumer, Producer(NOWHERE) as producer:
         for call in (
             lambda: consumer.poll(math.nan),
@@ -23,7 +23,7 @@ def test_nan_is_refused_where_a_limit_of_time_is_given() -> None:
             lambda: producer.flush(math.nan),
             lambda: Deliveries("t", print).one().result(math.nan),
         ):
-            with pytest.raises(ValueError, match="a limit of time can't be NaN: give seconds"):
+            with pytest.raises(ValueError, match="a time limit can't be NaN: give seconds"):
                 call()
 
 

@@ -1,4 +1,4 @@
-"""Data directories as Apache Kafka lays them out, of bytes that our own writers make."""
+"""Data directories in the layout of Apache Kafka, written by our own encoders."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def topic_id(name: str) -> Uuid:
 
 
 def topic_records(name: str, partitions: int = 1, node_ids: Sequence[int] = (1,), **settings: str) -> list[Any]:
-    """What makes a topic; settings with `_` in place of dots."""
+    """Metadata records of a topic; settings with `_` instead of dots."""
     found: list[Any] = [TopicRecord(name=name, topic_id=topic_id(name))]
     for index in range(partitions):
         record = PartitionRecord(
@@ -56,7 +56,7 @@ def topic_records(name: str, partitions: int = 1, node_ids: Sequence[int] = (1,)
 
 
 def features(**levels: int) -> list[Any]:
-    """Finalized levels, with `_` in place of dots."""
+    """Finalized feature levels, with `_` instead of dots."""
     wanted = {"metadata_version": METADATA_VERSION_LEVEL, "group_version": 1, "transaction_version": 2} | levels
     return [FeatureLevelRecord(name=name.replace("_", "."), feature_level=level) for name, level in wanted.items()]
 
@@ -80,7 +80,7 @@ def unread_record(kind: int) -> bytes:
 
 
 class ApacheDirectory:
-    """A combined node, by default the only one; nothing is there before `write`."""
+    """A combined node, by default the only one; empty before `write`."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class ApacheDirectory:
         self._in_log = voters_in_log
 
     def write(self, records: Iterable[Any], *, values: Sequence[bytes] = (), clean: bool = True) -> None:
-        """All but the partitions, as a stop leaves it; `values` are records that are encoded already."""
+        """Everything except partitions, as after a clean stop; `values` are encoded records."""
         self.write_identity(clean=clean)
         self.metadata.mkdir()
         control = [leader_change(self._voters[0], self._voters, NOW_MS)]
@@ -122,7 +122,7 @@ class ApacheDirectory:
         (self.metadata / "quorum-state").write_text(json.dumps(state))
 
     def write_identity(self, *, clean: bool = True) -> None:
-        """What each of several directories has."""
+        """The files of each directory."""
         self.path.mkdir()
         (self.path / ".lock").touch()
         directory_id = uuid_to_string(self._directory_id)

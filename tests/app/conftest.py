@@ -1,4 +1,4 @@
-"""Runs `ottla start` as a process of its own."""
+"""Runs `ottla start` in its own process."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Ottla:
         return Started(process, ready, log)
 
     def refuse(self, *arguments: str, code: str = "", env: dict[str, str] | None = None) -> str:
-        """The one sentence on standard error of a start that must end with exit code 2."""
+        """The only line on standard error of a start that must exit with code 2."""
         command = ["-c", code] if code else ["-m", "ottla"]
         done = subprocess.run(
             [sys.executable, *command, "start", *arguments],

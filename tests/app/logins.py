@@ -1,4 +1,4 @@
-"""How a node says who it is, without the other one."""
+"""Logins of a node, without a peer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla.security.sasl.mechanism import ClientMechanism
 
 
 def begun(login: Login) -> ClientMechanism:
-    """What says it, at once. Raises ConnectionError where there is nothing to say."""
+    """The client exchange, available immediately. Raises ConnectionError if there is none."""
     outcomes: list[tuple[ClientMechanism | None, ConnectionError | None]] = []
     login.begin("host", lambda mechanism, error: outcomes.append((mechanism, error)))
     ((mechanism, error),) = outcomes
@@ -19,5 +19,5 @@ def begun(login: Login) -> ClientMechanism:
 
 
 def no_waiters() -> BlockingPool:
-    """For who asks nobody."""
+    """A fake for tests without requests."""
     raise AssertionError("nothing waits")

@@ -1,4 +1,4 @@
-"""`ottla adopt`: directories of Apache Kafka are told of as they are, judged, and left as they were."""
+"""`ottla adopt`: directories of Apache Kafka are reported, checked and left unchanged."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def document(directory: ApacheDirectory, *arguments: str) -> dict[str, Any]:
 
 
 def refused(directory: ApacheDirectory | Path) -> str:
-    """The sentence."""
+    """The error message."""
     done = adopt(directory)
     assert done.exit_code == 2, done.output
     return done.stderr
 
 
-def test_a_directory_is_told_of_and_stays_as_it_was(made: ApacheDirectory) -> None:
+def test_directory_is_reported_and_unchanged(made: ApacheDirectory) -> None:
     before = made.content()
     done = adopt(made, "--verify")
     assert done.exit_code == 0, done.output
@@ -85,7 +85,7 @@ def test_a_directory_is_told_of_and_stays_as_it_was(made: ApacheDirectory) -> No
     lines = {line.split("  ")[0]: line for line in done.stdout.splitlines()}
     assert f"1 of cluster {CLUSTER_ID}" in lines["node"]
     assert "clean" in lines["last stop"]
-    assert "it alone" in lines["voters"]
+    assert "this node only" in lines["voters"]
     assert "metadata.version 25" in lines["features"]
     assert f"ottla start --data-dir {made.path}" in done.stdout
     found = document(made)
@@ -102,7 +102,7 @@ def test_a_directory_is_told_of_and_stays_as_it_was(made: ApacheDirectory) -> No
     ]
 
 
-def test_credentials_go_on(tmp_path: Path) -> None:
+def test_credentials_are_reported_as_in_force(tmp_path: Path) -> None:
     directory = ApacheDirectory(tmp_path / "kafka")
     users = [UserScramCredentialRecord(name="ann", mechanism=number, iterations=4096) for number in (1, 2)]
     directory.write([*features(), registration(), *users])
@@ -129,7 +129,7 @@ def test_another_node_id_is_part_of_the_command_that_serves_it(tmp_path: Path) -
 
 @pytest.mark.parametrize("voters_in_log", [True, False])
 def test_a_start_serves_the_same_bytes(ottla: Any, tmp_path: Path, voters_in_log: bool) -> None:
-    """After a kill, with a setting that this version does not know."""
+    """After a kill, with an unknown config."""
     directory = ApacheDirectory(tmp_path / "kafka", voters_in_log=voters_in_log)
     records = [*features(), registration(), *topic_records("t", message_format_version="2.8", retention_ms="-1")]
     directory.write(records, clean=False)
@@ -147,7 +147,7 @@ def test_a_start_serves_the_same_bytes(ottla: Any, tmp_path: Path, voters_in_log
 class TestSeveralDirectories:
     @pytest.fixture
     def two(self, tmp_path: Path) -> tuple[ApacheDirectory, ApacheDirectory]:
-        """A node with two, and a partition in each; the metadata log lies in the first."""
+        """A node with two, and a partition in each; the metadata log is in the first."""
         first, second = ApacheDirectory(tmp_path / "d1"), ApacheDirectory(tmp_path / "d2", directory_id=b"E" * 16)
         first.write([*features(), registration(log_dirs=[b"D" * 16, b"E" * 16]), *topic_records("t", partitions=2)])
         second.write_identity()
@@ -155,9 +155,7 @@ class TestSeveralDirectories:
         second.partition("t", 1, BATCHES)
         return first, second
 
-    def test_all_are_told_of_with_the_one_of_the_metadata_first(
-        self, two: tuple[ApacheDirectory, ApacheDirectory]
-    ) -> None:
+    def test_directory_with_metadata_log_is_listed_first(self, two: tuple[ApacheDirectory, ApacheDirectory]) -> None:
         first, second = two
         done = adopt(second, str(first.path))
         assert done.exit_code == 0, done.output
@@ -165,10 +163,10 @@ class TestSeveralDirectories:
         found = document(first, str(second.path))
         assert [each["partition"] for each in found["partitions"]] == [0, 1]
 
-    def test_one_that_is_not_named_is_missed(self, two: tuple[ApacheDirectory, ApacheDirectory]) -> None:
+    def test_missing_data_directory_is_an_obstacle(self, two: tuple[ApacheDirectory, ApacheDirectory]) -> None:
         first, second = two
         first_of, then = document(first)["obstacles"]
-        assert "2 directories, and 1 of them were named" in first_of
+        assert "2 directories, and 1 of them were given" in first_of
         assert "the partitions t-1 of node 1 are not in" in then
         assert "0 of" in refused(second)
 
@@ -185,7 +183,7 @@ class TestSeveralDirectories:
 
 
 class TestUncleanStop:
-    def test_what_was_preallocated_is_no_damage(self, tmp_path: Path) -> None:
+    def test_preallocated_space_is_not_damage(self, tmp_path: Path) -> None:
         directory = ApacheDirectory(tmp_path / "kafka")
         directory.write([*features(), registration(), *topic_records("t")], clean=False)
         directory.partition("t", 0, BATCHES, clean=False)
@@ -193,7 +191,7 @@ class TestUncleanStop:
         assert found["clean_stop"] is False
         assert found["cuts"] == found["obstacles"] == []
 
-    def test_a_torn_end_is_told(self, tmp_path: Path) -> None:
+    def test_torn_end_is_reported(self, tmp_path: Path) -> None:
         directory = ApacheDirectory(tmp_path / "kafka")
         directory.write([*features(), registration(), *topic_records("t")], clean=False)
         directory.partition("t", 0, BATCHES[:-3], clean=False)
@@ -210,7 +208,7 @@ class TestUncleanStop:
         directory.partition("t", 0, bytes(damaged), clean=False)
         assert "is damaged at position 0 (the CRC" in refused(directory)
 
-    def test_segments_below_the_recovery_point_are_read_only_to_verify(self, tmp_path: Path) -> None:
+    def test_verify_reads_segments_below_recovery_point(self, tmp_path: Path) -> None:
         directory = ApacheDirectory(tmp_path / "kafka")
         directory.write([*features(), registration(), *topic_records("t")], clean=False)
         damaged = bytearray(batch(0, 10))
@@ -220,7 +218,7 @@ class TestUncleanStop:
         directory.recovery_points({("t", 0): 10})
         assert document(directory)["obstacles"] == []
         (obstacle,) = document(directory, "--verify")["obstacles"]
-        assert f"with {len(damaged) + len(batch(10, 5))} bytes behind it" in obstacle
+        assert f"lose {len(damaged) + len(batch(10, 5))} bytes" in obstacle
 
     def test_offsets_are_missing_only_where_nothing_was_compacted(self, tmp_path: Path) -> None:
         directory = ApacheDirectory(tmp_path / "kafka")
@@ -254,7 +252,7 @@ class TestCoordinators:
         found = self._found(made, "__consumer_offsets", data)["groups"]
         assert found["types"] == {"classic": 2, "consumer": 1, "share": 1, "streams": 1}
         assert (found["offsets"], found["pending_offsets"]) == (3, 1)
-        assert "kept unread" in adopt(made).stdout
+        assert "kept, not loaded" in adopt(made).stdout
 
     def test_offsets_of_a_transaction_count_with_its_marker(self, made: ApacheDirectory) -> None:
         data = b""
@@ -291,7 +289,7 @@ class TestCoordinators:
         found = self._found(made, "__transaction_state", _batch(0, records))
         assert found["transactions"] == {"ids": 1, "open": ["b"], "unreadable": 2}
         assert found["obstacles"] == []
-        assert "2 can't be read" in adopt(made).stdout
+        assert "2 can't be decoded" in adopt(made).stdout
 
     @staticmethod
     def _found(made: ApacheDirectory, topic: str, data: bytes) -> dict[str, Any]:
@@ -320,13 +318,13 @@ class TestObstacles:
     def test_a_broker_that_runs(self, made: ApacheDirectory) -> None:
         lock = RealDisk().lock(str(made.path / ".lock"))
         try:
-            assert "in use by a broker that runs" in refused(made)
+            assert "in use by a running broker" in refused(made)
         finally:
             lock.release()
 
     def test_no_directory_of_a_node(self, tmp_path: Path) -> None:
         assert "it has no meta.properties" in refused(tmp_path)
-        assert "is no directory" in refused(tmp_path / "nowhere")
+        assert "is not a directory" in refused(tmp_path / "nowhere")
         assert list(tmp_path.iterdir()) == []
 
     def test_a_directory_of_zookeeper_times(self, made: ApacheDirectory) -> None:
@@ -338,7 +336,7 @@ class TestObstacles:
         properties.write_text("".join(line for line in properties.open() if "directory.id" not in line))
         assert "names no directory.id: where Apache Kafka before 3.7" in refused(made)
 
-    def test_metadata_that_lies_elsewhere(self, made: ApacheDirectory) -> None:
+    def test_missing_metadata_log_is_an_obstacle(self, made: ApacheDirectory) -> None:
         made.metadata.rename(made.path.with_name("elsewhere"))
         assert "have a metadata log" in refused(made)
 
@@ -347,8 +345,8 @@ class TestObstacles:
         directory.write([*features(metadata_version=9999), registration()])
         assert "is at level 9999 of metadata.version" in refused(directory)
 
-    def test_records_of_what_this_version_does_not_know(self, tmp_path: Path) -> None:
-        """All are named, and what can be read is told all the same."""
+    def test_unknown_metadata_records_are_an_obstacle(self, tmp_path: Path) -> None:
+        """All unknown records are listed, and the decodable ones are reported."""
         directory = ApacheDirectory(tmp_path / "kafka")
         unknown = [unread_record(kind) for kind in (200, 200, 21)]
         directory.write([*features(metadata_version=9999), registration()], values=unknown)
@@ -363,11 +361,11 @@ class TestObstacles:
         (made.path / "t-0").rename(made.path.with_name("t-0"))
         assert "the partitions t-0 of node 1 are not in" in refused(made)
 
-    def test_data_that_lies_in_tiered_storage(self, tmp_path: Path) -> None:
+    def test_data_in_tiered_storage_is_an_obstacle(self, tmp_path: Path) -> None:
         directory = ApacheDirectory(tmp_path / "kafka")
         directory.write([*features(), registration(), *topic_records("t", remote_storage_enable="true")])
         directory.partition("t", 0, BATCHES)
-        assert "tiered storage holds a part of t" in refused(directory)
+        assert "tiered storage contains a part of t" in refused(directory)
 
     def test_a_damaged_metadata_log(self, made: ApacheDirectory) -> None:
         path = made.metadata / f"{0:020d}.log"
@@ -395,14 +393,14 @@ class TestObstacles:
             assert adopt(directory).exit_code == 0
 
 
-def test_the_next_step_is_told_as_a_shell_takes_it(tmp_path: Path) -> None:
+def test_next_step_is_quoted_for_the_shell(tmp_path: Path) -> None:
     directory = ApacheDirectory(tmp_path / "my $kafka")
     directory.write([*features(), registration()])
     line = adopt(directory).stdout.splitlines()[-1]
     assert shlex.split(line)[-1] == str(directory.path)
 
 
-def test_what_belongs_to_no_topic_and_what_waits_for_removal_is_named(made: ApacheDirectory) -> None:
+def test_strays_and_pending_removals_are_listed(made: ApacheDirectory) -> None:
     made.partition("gone", 0, BATCHES)
     (made.path / f"t-1.{'1' * 32}-delete").mkdir()
     (made.path / f"t-0.{'2' * 32}-future").mkdir()

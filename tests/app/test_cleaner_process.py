@@ -28,7 +28,7 @@ SETTINGS = CleanerSettings(
     threads=1, dedupe_buffer_bytes=1 << 20, load_factor=0.9, io_buffer_bytes=1 << 16, max_bytes_per_second=1e12
 )
 MOST_NICENESS = 19
-"""Linux gives no more, to whoever is nice already."""
+"""Linux permits no higher nice value."""
 
 BROKER = """
 import subprocess, sys, time
@@ -40,7 +40,7 @@ theirs.close()
 print("begun", flush=True)
 time.sleep(600)
 """
-"""A process that has a worker, as the broker does, and no way to end it."""
+"""A process with a worker, like the broker, that does not end it."""
 
 
 class Site:
@@ -124,7 +124,7 @@ def test_a_log_is_cleaned_by_another_process(on_site):
     on_site(test)
 
 
-def test_a_process_that_dies_fails_its_round_and_the_next_one_gets_another(on_site, caplog):
+def test_killed_process_fails_round_and_is_replaced(on_site, caplog):
     async def test(site):
         site.cleaner.settings = SETTINGS._replace(max_bytes_per_second=1e-6)  # so the round doesn't end by itself
         site.cleaner.run_due()
@@ -155,7 +155,7 @@ def test_a_cut_ends_the_round_of_the_process(on_site):
     on_site(test)
 
 
-def test_a_signal_for_the_group_leaves_it_to_the_broker_to_end_the_process(on_site):
+def test_worker_ignores_signals_of_the_process_group(on_site):
     async def test(site):
         await site.clean()
         os.kill(site.pid, signal.SIGINT)
@@ -184,7 +184,7 @@ def test_a_broker_that_is_killed_leaves_no_process_behind():
     assert broker.stdout is not None
     assert broker.stdout.readline() == b"begun\n"
     broker.kill()
-    rest, _ = broker.communicate(timeout=60)  # ends when nobody holds the other end any more
+    rest, _ = broker.communicate(timeout=60)  # ends when no process has the other end open
     assert rest == b""
 
 

@@ -1,4 +1,4 @@
-"""The real disk: what the protocol in `common.platform.disk` promises, on a real file system and on tmpfs."""
+"""The real disk: contract of the protocol in `common.platform.disk`, on a real file system and on tmpfs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def folder(request, tmp_path, tmp_path_factory):
     RealDisk().rmtree(path)
 
 
-def test_what_is_no_file_is_not_waited_for(folder):
+def test_opening_a_pipe_does_not_block(folder):
     os.mkfifo(f"{folder}/pipe")
     os.mkdir(f"{folder}/directory")
     for name in ("pipe", "directory"):
@@ -123,7 +123,7 @@ def test_tried_reads_serve_cached_pages_or_refuse(folder):
     try:
         count = file.try_read_into(view, 256)
     except BlockingIOError:
-        # This file system can't tell; then the answer never changes.
+        # This file system does not report it; then the result never changes.
         with pytest.raises(BlockingIOError):
             file.try_read_into(view, 256)
     else:
@@ -133,8 +133,8 @@ def test_tried_reads_serve_cached_pages_or_refuse(folder):
     file.close()
 
 
-def test_what_is_cached_is_told_without_a_read(tmp_path):
-    """The middle of a file is dropped from the page cache; where the system can't tell, everything counts as cached."""
+def test_is_cached_does_not_load_pages(tmp_path):
+    """The middle of a file is dropped from the page cache; without cachestat(2), everything counts as cached."""
     file: Any = RealDisk().open(str(tmp_path / "a"), create=True)
     file.append([bytes(8 << 20)])
     file.fsync()
@@ -144,7 +144,7 @@ def test_what_is_cached_is_told_without_a_read(tmp_path):
     if release < (6, 5):
         assert file.is_cached(3 << 20, 1000)
     else:
-        for _ in range(2):  # asking brings nothing
+        for _ in range(2):  # the query loads no pages
             assert not file.is_cached(3 << 20, 1000)
             assert not file.is_cached(0, 8 << 20)
         assert file.is_cached(0, 1 << 20)

@@ -1,4 +1,4 @@
-"""Every command ends with a sentence and an exit code, whatever happens to it; all commands are walked."""
+"""Every command exits with one message and an exit code after any failure; all commands are tested."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOT_UTF8 = "\udcff"
 
 
 def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Every command that is no group, with the words that call it."""
+    """Every command except groups, with its command line."""
     if not isinstance(command, click.Group):
         yield path, command
         return
@@ -68,7 +68,7 @@ def test_the_walk_finds_them_all() -> None:
         (
             UnicodeEncodeError("utf-8", "\udcc3\udcbc", 0, 1, "surrogates not allowed"),
             2,
-            "ottla: an argument is more than ASCII, and this locale knows no more: 'ü'; set LC_ALL to one of UTF-8\n",
+            "ottla: an argument is not ASCII, but the locale is: 'ü'; set LC_ALL to a UTF-8 locale\n",
         ),
         (
             confluent_kafka.KafkaException(confluent_kafka.KafkaError(10)),
@@ -80,7 +80,7 @@ def test_the_walk_finds_them_all() -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
-def test_what_a_command_raises(
+def test_exceptions_map_to_messages_and_exit_codes(
     path: tuple[str, ...],
     command: click.Command,
     error: BaseException,
@@ -88,7 +88,7 @@ def test_what_a_command_raises(
     sentence: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The command's own function and its arguments make way; what surrounds it stays."""
+    """Replace the command's function and arguments, but not the code around it."""
 
     def fails(**_: Any) -> None:
         raise error
@@ -108,7 +108,7 @@ def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @every_command
-def test_signals_interrupt_what_a_tool_does(path: tuple[str, ...], command: click.Command) -> None:
+def test_signals_interrupt_tools(path: tuple[str, ...], command: click.Command) -> None:
     """A broker has its own handlers, and nothing is open while a directory is formatted."""
     assert isinstance(command, Command) == (path not in {("start",), ("format",)})
 
@@ -168,7 +168,7 @@ def run_ottla(*arguments: str, **options: Any) -> subprocess.CompletedProcess[st
     )
 
 
-def test_a_full_disk_is_no_fault_of_the_file_that_is_read(tmp_path: Path) -> None:
+def test_full_output_disk_is_not_blamed_on_input_file(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(b"")
     with open("/dev/full", "w") as full:
@@ -184,18 +184,18 @@ def test_a_directory_that_was_removed_under_it(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", program, "-P", "-m", "ottla", "pipeline", "vacuum", "--table", "lake"]
     done = subprocess.run(command, cwd=tmp_path, stderr=subprocess.PIPE, timeout=60, check=False)
-    words = b"ottla: the directory that this command runs in was removed: change into one that is there\n"
+    words = b"ottla: the current directory was removed: change to an existing one\n"
     assert (done.returncode, done.stderr) == (2, words)
 
 
 @pytest.mark.parametrize("arguments", [["topic", "create"], ["topic", "describe"], ["group", "describe"], ["consume"]])
-def test_an_argument_that_is_no_utf8(ottla_broker: Any, arguments: list[str]) -> None:
+def test_invalid_utf8_argument_is_reported(ottla_broker: Any, arguments: list[str]) -> None:
     done = run_ottla(*arguments, f"a{NOT_UTF8}", "-b", ottla_broker.bootstrap_servers, stdout=subprocess.PIPE)
     assert done.stderr == "ottla: an argument is not valid UTF-8: b'a\\xff'\n"
     assert done.returncode == 2
 
 
-def test_what_an_encoding_lacks_is_an_escape() -> None:
+def test_unencodable_characters_are_escaped() -> None:
     codecs.register_error(ESCAPES, escaped)
     assert "caf\u00e9 \udcff\udfff\u20ac".encode("ascii", ESCAPES) == rb"caf\xe9 \xff\udfff\u20ac"
 
@@ -208,8 +208,8 @@ def test_a_host_that_no_name_can_be(server: str) -> None:
     assert done.returncode == 2
 
 
-def test_closed_streams_are_no_files_of_the_command(tmp_path: Path) -> None:
-    """Or the first file that is opened becomes standard output, and what is printed is written into it."""
+def test_closed_streams_are_not_reused_for_files(tmp_path: Path) -> None:
+    """Otherwise the first opened file would become standard output and receive the printed text."""
     program = (
         "import os, sys\n"
         "for descriptor in (0, 1, 2): os.close(descriptor)\n"
@@ -288,12 +288,12 @@ class TestAnEarlyInterrupt:
     [
         (
             "OSError('gone')",
-            "this node ends, since the disk of log.dirs failed: gone; mend it and start the node again",
+            "stopping the node: the disk of log.dirs failed: gone; repair it and start the node again",
         ),
-        ("InvariantError('4 to 3')", "this node ends, since its state contradicts itself: 4 to 3"),
+        ("InvariantError('4 to 3')", "stopping the node: inconsistent state: 4 to 3"),
     ],
 )
-def test_a_node_blames_its_disk_for_what_the_disk_did(error: str, sentence: str) -> None:
+def test_disk_failure_is_logged_as_such(error: str, sentence: str) -> None:
     code = (
         f"from ottla.app import process; from ottla.common.errors import InvariantError; process._end_of_node({error})"
     )

@@ -1,4 +1,4 @@
-"""What a node asks an issuer for over https: whom it trusts, what it does while the issuer is away."""
+"""Requests of a node to an issuer over https: trust, and behaviour while the issuer is unavailable."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Site:
         return {f"{OF_LISTENER}sasl.jaas.config": f"{MODULE} required {options};"}
 
     def token(self, **settings: str) -> Callable[[], bytes]:
-        """How the node says who it is."""
+        """The login of the node."""
         settings = {
             TOKEN_URL: f"{self.issuer.url}/token",
             "sasl.oauthbearer.client.credentials.client.id": "node",
@@ -159,7 +159,7 @@ def test_a_node_asks_an_issuer_that_its_login_module_trusts(site: Site) -> None:
         ("ssl.enabled.protocols=SSLv3", {}, "SSLv3"),
         (None, {"sasl.oauthbearer.client.credentials.client.secret": ""}, "set .*client.id and .*client.secret"),
         (None, {"sasl.oauthbearer.client.credentials.client.id": "eve"}, "the issuer returned HTTP 401"),
-        (None, {TOKEN_URL: "http://issuer.example.com/token"}, "https: URL of an issuer"),
+        (None, {TOKEN_URL: "http://issuer.example.com/token"}, "https: URL of its issuer"),
         (None, {TOKEN_URL: "https://127.0.0.1:1/token"}, "can't be read: .*refused"),
     ],
 )
@@ -172,16 +172,14 @@ def test_a_node_that_gets_no_token_does_not_start(
     assert not site.loop.timers
 
 
-def test_a_secret_follows_nobody(site: Site) -> None:
+def test_secret_is_not_sent_to_redirect_targets(site: Site) -> None:
     site.issuer.answer = lambda _: (302, {"Location": f"{site.issuer.url}/elsewhere"}, b"")
     with pytest.raises(OperatorError, match="the issuer returned HTTP 302"):
         site.token()
     assert [path for path, _, _ in site.issuer.asked] == ["/token"]
 
 
-def test_a_token_is_renewed_before_it_ends_and_serves_while_its_issuer_is_away(
-    site: Site, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_token_is_renewed_early_and_used_while_issuer_is_down(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     say = site.token(**{"sasl.login.retry.backoff.ms": "1000", "sasl.login.retry.backoff.max.ms": "3000"})
     grant = site.issuer.answer
     site.clock.s += 80
@@ -194,14 +192,14 @@ def test_a_token_is_renewed_before_it_ends_and_serves_while_its_issuer_is_away(
     site.clock.s += 99
     assert b"Bearer 2." in say()
     site.clock.s += 1
-    with pytest.raises(ConnectionError, match="is over"):
+    with pytest.raises(ConnectionError, match="has expired"):
         say()
     site.issuer.answer = grant
     site.loop.fire()
     assert b"Bearer 3." in say()
     site.issuer.answer = lambda _: (503, {}, b"")
     site.loop.fire()
-    assert site.loop.fire() == 1, "failures are counted anew"
+    assert site.loop.fire() == 1, "the failure count is reset"
     assert SECRET not in caplog.text
 
 
@@ -250,7 +248,7 @@ def key_set() -> bytes:
     return keys_of("old")
 
 
-def test_keys_come_from_whom_the_login_module_trusts(site: Site, key_set: bytes) -> None:
+def test_key_set_server_must_be_trusted_by_login_module(site: Site, key_set: bytes) -> None:
     url = {KEYS_URL: f"{site.issuer.url}/keys"}
     site.issuer.answer = lambda request: (
         (302, {"Location": f"{site.issuer.url}/moved"}, b"") if request.path == "/keys" else (200, {}, key_set)
@@ -295,7 +293,7 @@ def test_keys_are_read_again_soon_where_that_failed(
     assert [site.loop.fire() for _ in range(2)] == [0.8, 60]
 
 
-def test_a_token_by_an_unknown_key_has_the_keys_read_once_a_minute(site: Site, key_set: bytes) -> None:
+def test_unknown_signing_key_refreshes_key_set_once_a_minute(site: Site, key_set: bytes) -> None:
     site.issuer.answer = lambda _: (200, {}, key_set)
     sasl = site.made(**KEYS, **{KEYS_URL: f"{site.issuer.url}/keys"})
 
@@ -319,7 +317,7 @@ def test_a_token_by_an_unknown_key_has_the_keys_read_once_a_minute(site: Site, k
     assert site.loop.fire() == 60
 
 
-def test_the_login_module_of_another_mechanism_says_nothing_of_issuers(site: Site, key_set: bytes) -> None:
+def test_login_module_of_other_mechanism_is_ignored(site: Site, key_set: bytes) -> None:
     site.issuer.answer = lambda _: (200, {}, key_set)
     scram = (
         f'org.apache.kafka.common.security.scram.ScramLoginModule required ssl.truststore.location="{site.issuer.ca}";'

@@ -1,4 +1,4 @@
-"""Tickets of a node: when the KDC is asked, who waits for it, and what is said where there is none."""
+"""Kerberos tickets of a node: requests to the KDC, waiting logins, and errors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class HeldPool:
 
 
 class Context:
-    """Its first token says which ticket it is."""
+    """Its first token contains the ticket."""
 
     complete = True
 
@@ -65,7 +65,7 @@ class Context:
 
 
 class Realm:
-    """A KDC whose tickets are numbered, and the library in front of it."""
+    """A KDC with numbered tickets, behind a fake library."""
 
     def __init__(self, time: VirtualTime) -> None:
         self.time = time
@@ -84,7 +84,7 @@ class Realm:
 
 
 class Ticket:
-    """What `Tickets` is to a node."""
+    """A fake of `Tickets`."""
 
     def __init__(self, realm: Realm, number: int, ends_s: float) -> None:
         self._realm = realm
@@ -116,7 +116,7 @@ class World:
         self.node = NodeTickets(LOGIN, cast(Any, self.realm), WINDOW, machine)
 
     def begin(self, host: str = "h") -> list[str]:
-        """What comes to hear of it, by now or later: the ticket that is shown, or why there is none."""
+        """The results, now or later: the ticket or the error."""
         heard: list[str] = []
 
         def begun(mechanism: Any, error: ConnectionError | None) -> None:
@@ -135,7 +135,7 @@ def test_the_first_ticket_is_there_when_the_node_is(world: World) -> None:
     assert (world.realm.taken, len(world.pool.held)) == (1, 0)
 
 
-def test_a_host_is_asked_for_once_and_nobody_waits_for_another(world: World) -> None:
+def test_one_request_per_host_without_blocking_other_hosts(world: World) -> None:
     first, second, other = world.begin("h"), world.begin("h"), world.begin("i")
     assert (first, second, other) == ([], [], [])
     assert len(world.pool.held) == 2
@@ -146,7 +146,7 @@ def test_a_host_is_asked_for_once_and_nobody_waits_for_another(world: World) -> 
     assert not world.pool.held
 
 
-def test_a_refusal_is_heard_by_all_who_wait_and_the_next_one_asks_again(world: World) -> None:
+def test_failed_request_fails_all_waiters_and_is_retried(world: World) -> None:
     world.realm.down = True
     waiting = [world.begin(), world.begin()]
     world.pool.run()
@@ -157,7 +157,7 @@ def test_a_refusal_is_heard_by_all_who_wait_and_the_next_one_asks_again(world: W
     assert later == ["h by 1"]
 
 
-def test_tickets_are_taken_anew_before_they_end_and_those_of_hosts_follow(world: World) -> None:
+def test_tickets_are_renewed_before_expiry_with_host_tickets(world: World) -> None:
     world.begin()
     world.pool.run()
     world.time.run(RENEWED_S - 1)
@@ -173,8 +173,8 @@ def test_tickets_are_taken_anew_before_they_end_and_those_of_hosts_follow(world:
     assert not world.pool.held
 
 
-def test_what_was_asked_for_by_the_ticket_before_is_shown(world: World) -> None:
-    """It came while the first of all tickets was renewed."""
+def test_host_ticket_of_previous_ticket_is_used(world: World) -> None:
+    """It arrived while the ticket-granting ticket was renewed."""
     waiting = world.begin()
     fetch = world.pool.held.popleft()
     world.time.run(RENEWED_S)
@@ -184,7 +184,7 @@ def test_what_was_asked_for_by_the_ticket_before_is_shown(world: World) -> None:
     assert waiting == ["h by 1"]
 
 
-def test_what_there_is_goes_on_without_the_kdc_until_it_ends(world: World) -> None:
+def test_tickets_are_used_without_kdc_until_expiry(world: World) -> None:
     world.begin()
     world.pool.run()
     world.realm.down = True
@@ -201,7 +201,7 @@ def test_what_there_is_goes_on_without_the_kdc_until_it_ends(world: World) -> No
     assert pauses == sorted(pauses)
     assert max(pauses) <= WINDOW.min_period_s
     for host in ("h", "new"):
-        assert world.begin(host) == ["the ticket of ann@R is over, and the KDC gave no other"]
+        assert world.begin(host) == ["the ticket of ann@R has expired, and the KDC issued no new one"]
     assert not world.pool.held, "nothing can be had by it"
 
     world.realm.down = False
@@ -242,7 +242,7 @@ def by_keytab(setting: str, kdc: Kdc) -> KerberosLogin:
     return KerberosLogin(setting, "kafka", f"ann@{REALM}", str(kdc.keytab("ann", "ann")), "")
 
 
-def test_keys_that_are_missing_are_told(kdc: Kdc, tmp_path: Path) -> None:
+def test_missing_keys_are_reported(kdc: Kdc, tmp_path: Path) -> None:
     login = by_keytab("missing", kdc)
     node_of(login)
     (tmp_path / "rubbish").write_bytes(b"no keytab")
@@ -256,7 +256,7 @@ def test_keys_that_are_missing_are_told(kdc: Kdc, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["keys", "kdc"])
-def test_keys_that_count_no_more_and_a_kdc_that_is_gone_are_told(kdc: Kdc, what: str) -> None:
+def test_outdated_keys_and_missing_kdc_are_reported(kdc: Kdc, what: str) -> None:
     login = by_keytab(what, kdc)
     if what == "keys":
         kdc.admin("cpw -randkey ann")
@@ -268,7 +268,7 @@ def test_keys_that_count_no_more_and_a_kdc_that_is_gone_are_told(kdc: Kdc, what:
         node_of(login)
 
 
-def test_a_cache_that_is_missing_or_whose_ticket_ended_is_told(kdc: Kdc, tmp_path: Path) -> None:
+def test_missing_cache_and_expired_ticket_are_reported(kdc: Kdc, tmp_path: Path) -> None:
     cache = f"FILE:{tmp_path / 'cache'}"
     login = KerberosLogin(SETTING, "kafka", "", "", cache)
     words = f"no ticket of the ticket cache {cache} .*; check klist, or create one with kinit"

@@ -1,4 +1,4 @@
-"""The plan of `--brokers N`: made once, found again, carried out to its end, and refused where it does not fit."""
+"""The plan of `--brokers N`: created once, reused, resumed, and rejected if it does not match."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_first_start_that_was_killed_anywhere_is_resumed(tmp_path: Path) -> No
             assert f"cluster.id={made.cluster_id}" in lines
 
 
-def test_a_node_that_ran_before_the_first_start_was_whole_is_not_joined_by_new_ones(tmp_path: Path) -> None:
+def test_node_that_ran_before_formatting_ended_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         first_start(KilledAtWrite(3), tmp_path)
     (tmp_path / "broker-1" / "__cluster_metadata-0" / "quorum-state").write_text("{}")
@@ -95,7 +95,7 @@ def test_a_node_that_ran_before_the_first_start_was_whole_is_not_joined_by_new_o
         first_start(RealDisk(), tmp_path)
 
 
-def test_a_plan_from_before_there_was_the_mark_counts_as_carried_out(tmp_path: Path) -> None:
+def test_plan_without_formatted_flag_counts_as_formatted(tmp_path: Path) -> None:
     plan(tmp_path, 3)
     path = tmp_path / "cluster.json"
     content = json.loads(path.read_text())
@@ -113,7 +113,7 @@ def test_ports_lie_in_a_row_and_the_first_three_vote(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("count", "voters"), [(1, 1), (2, 1), (3, 3), (4, 3)])
-def test_two_brokers_would_not_survive_one_as_voters_so_one_votes(tmp_path: Path, count: int, voters: int) -> None:
+def test_cluster_of_two_brokers_has_one_voter(tmp_path: Path, count: int, voters: int) -> None:
     assert len(plan(tmp_path, count).voters) == voters
 
 
@@ -125,7 +125,7 @@ def test_a_later_start_finds_the_same_plan(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "port", "words"), [(2, None, "--brokers 3"), (3, 1234, "leave --port away"), (4, 0, "--brokers 3")]
+    ("count", "port", "words"), [(2, None, "--brokers 3"), (3, 1234, "omit --port"), (4, 0, "--brokers 3")]
 )
 def test_another_plan_is_refused(tmp_path: Path, count: int, port: int | None, words: str) -> None:
     plan(tmp_path, 3)
@@ -178,9 +178,9 @@ def test_a_plan_that_is_lost_is_refused_by_name(tmp_path: Path, damage: str) -> 
     if damage == "directory":
         path.mkdir()
     before = files(tmp_path)
-    with pytest.raises((OperatorError, OSError)) as told:
+    with pytest.raises((OperatorError, OSError)) as message:
         plan_cluster(disk, SystemRng(), str(tmp_path), 3, None)
-    error = told.value
+    error = message.value
     assert path.name in str(disk_refusal(error, str(tmp_path)) if isinstance(error, OSError) else error)
     assert files(tmp_path) == before
 
@@ -208,6 +208,6 @@ def test_settings_of_a_broker(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["node.id", "listeners", "process.roles", "controller.quorum.voters", "metadata.log.dir"]
 )
-def test_what_each_broker_must_have_for_itself_is_refused(name: str) -> None:
+def test_per_broker_settings_are_rejected(name: str) -> None:
     with pytest.raises(OperatorError, match=name):
         check_base_settings({name: "1"})

@@ -1,4 +1,4 @@
-"""`ottla log cleaner`: what the checkpoint and the segments of a directory say, and what it makes of damage."""
+"""`ottla log cleaner`: progress from checkpoint and segments of a directory, and damaged files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.app.main import cli
 from ottla.storage.directory.cleaner_report import CleanerReport, LogReport, format_report
 from ottla.storage.directory.log_cleaner import PassReport
 
-NOTHING = ["its", "broker", "has", "told", "nothing", "of", "it"]
+NOTHING = ["no", "report", "from", "its", "broker"]
 
 
 def cleaner(directory: Path, *arguments: str) -> Result:
@@ -51,7 +51,7 @@ def test_the_table_says_the_same(directory: Path) -> None:
     ]
 
 
-def test_what_a_broker_told_stands_beside_it(directory: Path) -> None:
+def test_broker_report_is_included(directory: Path) -> None:
     done = PassReport(1_700_000_000_000, 2.0, 5_000_000, 1_000_000, 4_000_000, 0.5)
     logs = [
         LogReport("clean", 0, "waiting", "complete segments wait for the last stable offset", -1, done),
@@ -70,7 +70,7 @@ def test_what_a_broker_told_stands_beside_it(directory: Path) -> None:
     assert (found["never"]["cleaned_to"], found["never"]["state"]) == (None, "due")
     dirty, clean, never = cleaner(directory).output.splitlines()[1:]
     assert dirty.endswith(
-        "uncleanable, tried again at 2023-11-14T22:23:20.000Z: the CRC of the batch at offset 4 does not match"
+        "uncleanable, retry at 2023-11-14T22:23:20.000Z: the CRC of the batch at offset 4 does not match"
     )
     assert clean.split()[7:11] == ["2023-11-14T22:13:20.000Z", "5000000", "1000000", "2.5"]
     assert clean.endswith("waiting: complete segments wait for the last stable offset")
@@ -88,7 +88,7 @@ def test_a_damaged_report_is_named(directory: Path, data: bytes) -> None:
     assert ".ottla_cleaner" in str(result.exception) + result.output
 
 
-def test_what_is_before_deleted_records_is_not_dirty(directory: Path) -> None:
+def test_bytes_below_log_start_are_not_dirty(directory: Path) -> None:
     (directory / "log-start-offset-checkpoint").write_text("0\n2\nclean 0 3\ndirty 3 21\n")
     found = {each["topic"]: each for each in json.loads(cleaner(directory, "--json").output)}
     assert {topic: (each["clean_bytes"], each["dirty_bytes"]) for topic, each in found.items()} == {
@@ -110,9 +110,9 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     assert "cleaner-offset-checkpoint, line 3" in str(result.exception) + result.output
 
 
-def test_a_directory_of_something_else_is_told(tmp_path: Path) -> None:
+def test_directory_without_logs_is_rejected(tmp_path: Path) -> None:
     """Not an empty table, as of a broker that has nothing to compact."""
     (tmp_path / "pictures").mkdir()
     result = cleaner(tmp_path)
     assert result.exit_code == 2
-    assert "is no data directory: name what --data-dir or log.dirs names" in result.stderr
+    assert "is not a data directory: give one of --data-dir or log.dirs" in result.stderr

@@ -1,4 +1,4 @@
-"""`ottla log restore`: what was set aside comes back under its name, and nothing else changes."""
+"""`ottla log restore`: quarantined directories get their name back, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def restore(directory: Path, *arguments: str) -> Result:
 
 
 def held(directory: Path) -> dict[str, str]:
-    """What each directory says of where it came from, by its name now."""
+    """The origin that each directory contains, by its current name."""
     return {path.parent.name: path.read_text() for path in directory.glob("*/holds")}
 
 
@@ -43,7 +43,7 @@ def test_all_come_back_and_the_others_stay(directory: Path) -> None:
     assert held(directory) == STRAYS | {name: name for name in OTHERS}
     assert (directory / f"file-0.{'6' * 32}-stray").is_file()
     assert done.output.count(" restored") == len(STRAYS)
-    assert "Nothing was set aside" in restore(directory).output
+    assert "No quarantined directories" in restore(directory).output
 
 
 def test_without_execute_nothing_changes(directory: Path) -> None:
@@ -57,14 +57,14 @@ def test_without_execute_nothing_changes(directory: Path) -> None:
 
 
 def test_a_name_that_exists_is_not_taken(directory: Path) -> None:
-    """Not even that of an empty directory, which rename(2) would replace."""
+    """Not even an empty directory, which rename(2) would replace."""
     (directory / "t-0").mkdir()
     done = restore(directory, "--execute", "--json")
     assert done.exit_code == 1
     assert (directory / STRAYS["t-0"]).is_dir()
     assert not list((directory / "t-0").iterdir())
     rows = {row["name"]: row for row in json.loads(done.stdout)}
-    assert "t-0 is there" in rows["t-0"]["state"]
+    assert "t-0 exists" in rows["t-0"]["state"]
     assert [name for name, row in rows.items() if row["restored"]] == sorted(STRAYS.keys() - {"t-0"})
 
 
@@ -73,14 +73,14 @@ def test_of_two_with_one_name_the_operator_chooses(directory: Path) -> None:
     (directory / second).mkdir()
     done = restore(directory, "--execute")
     assert done.exit_code == 1
-    assert "say which one" in done.output
+    assert "select one" in done.output
     assert not (directory / "t-0").exists()
     assert restore(directory, second, "--execute").exit_code == 0
     assert not (directory / second).exists()
     assert (directory / STRAYS["t-0"]).is_dir()
 
 
-def test_a_name_that_was_cut_is_told(directory: Path) -> None:
+def test_truncated_name_is_reported(directory: Path) -> None:
     tail = f"-0.{'7' * 32}-stray"
     name = "x" * (255 - len(tail)) + tail
     (directory / name).mkdir()
@@ -91,7 +91,7 @@ def test_a_name_that_was_cut_is_told(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["u-0", "missing", f"file-0.{'6' * 32}-stray"])
-def test_what_was_not_set_aside_is_refused(directory: Path, name: str) -> None:
+def test_name_that_is_not_quarantined_is_rejected(directory: Path, name: str) -> None:
     before = held(directory)
     done = restore(directory, STRAYS["t-0"], name, "--execute")
     assert done.exit_code == 2
@@ -100,7 +100,7 @@ def test_what_was_not_set_aside_is_refused(directory: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--execute",)])
-def test_a_running_broker_is_left_alone(directory: Path, arguments: tuple[str, ...]) -> None:
+def test_directory_of_running_broker_is_rejected(directory: Path, arguments: tuple[str, ...]) -> None:
     before = held(directory)
     lock = RealDisk().lock(str(directory / ".lock"))
     try:
@@ -108,5 +108,5 @@ def test_a_running_broker_is_left_alone(directory: Path, arguments: tuple[str, .
     finally:
         lock.release()
     assert done.exit_code == 2
-    assert "stop that one" in done.output
+    assert "stop the broker first" in done.output
     assert held(directory) == before

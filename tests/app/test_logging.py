@@ -1,4 +1,4 @@
-"""Log lines, and the limit on what clients can cause."""
+"""Log lines, and the rate limit of client-caused records."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_what_clients_cause_is_limited_for_each_place():
     now = WINDOW_S
     last = record(1, **RATE_LIMITED)
     assert limiter.filter(last)
-    assert last.getMessage() == "closing x (90 more like this were not shown)"
+    assert last.getMessage() == "closing x (90 similar messages suppressed)"
 
 
 def test_closed_log_stream_prints_no_traceback(root_logger, capsys):

@@ -1,4 +1,4 @@
-"""The command `ottla`: what it mounts, and what it leaves unloaded."""
+"""The `ottla` command: mounted commands, and modules that stay unloaded."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_mounted_commands_load_and_explain_themselves(name):
     assert "Usage: " in result.output
 
 
-def test_a_misspelled_command_is_answered_with_what_was_meant():
+def test_misspelled_command_gets_a_suggestion():
     result = CliRunner().invoke(cli, ["topc", "list"])
     assert result.exit_code == 2
     assert "No such command 'topc'; did you mean topic?" in result.output

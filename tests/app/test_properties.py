@@ -55,7 +55,7 @@ def test_everything_written_in_escapes_comes_back(settings):
         max_size=5,
     )
 )
-def test_what_is_formatted_is_parsed_to_the_same(settings):
+def test_formatted_properties_parse_to_the_same(settings):
     assert parse_properties(format_properties(settings), "file") == settings
 
 

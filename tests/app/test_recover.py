@@ -1,4 +1,4 @@
-"""`ottla config recover`: a node whose stored settings lock everybody out serves again."""
+"""`ottla config recover`: a node with settings that lock all clients out serves again."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def test_locked_out_cluster_is_recovered_on_the_host(ottla):
         locked.api_versions()
     assert locked.stop() == 0
     done = recover(data_dir, "--ignore", OVERRIDES, "--ignore", "quotas")
-    assert done.stdout.startswith(f"Ignored from the next start on: {OVERRIDES}, quotas.\n"), done.stderr
+    assert done.stdout.startswith(f"Ignored from the next start: {OVERRIDES}, quotas.\n"), done.stderr
     open_again = ottla.start()
-    assert f"RECOVERY: this node ignores the dynamic settings {OVERRIDES}, quotas" in open_again.log.read_text()
+    assert f"RECOVERY: ignoring the dynamic settings {OVERRIDES}, quotas" in open_again.log.read_text()
     alter(open_again.ready["bootstrap_servers"], ConfigOperation.DELETE, None)
     assert open_again.stop() == 0
-    assert recover(data_dir, "--end").stdout == "Ignored from the next start on: nothing.\n"
+    assert recover(data_dir, "--end").stdout == "Ignored from the next start: nothing.\n"
     healthy = ottla.start()
     assert healthy.api_versions()
     assert "RECOVERY" not in healthy.log.read_text()
     assert healthy.stop() == 0
 
 
-def test_recover_refuses_what_is_not_dynamic(tmp_path: Path) -> None:
+def test_recover_rejects_static_settings(tmp_path: Path) -> None:
     refused = recover(tmp_path, "--ignore", "all")
     assert (refused.returncode, "is not a data directory" in refused.stderr) == (2, True)
     (tmp_path / "meta.properties").touch()

@@ -1,4 +1,4 @@
-"""SASL of listeners from settings: what is missing is told at the start, in one sentence without a secret."""
+"""SASL of listeners from settings: missing settings are reported at startup, in one message without secrets."""
 
 from __future__ import annotations
 
@@ -81,20 +81,20 @@ def keys(tmp_path: Path) -> Path:
             f"{KERBEROS_JAAS} lacks options of the service keys",
         ),
         ({KERBEROS_JAAS: f'{KERBEROS_MODULE} required useKeyTab=true keyTab="/k";'}, "principal="),
-        ({KERBEROS_JAAS: f'{PLAIN_MODULE} required user_a="secret";'}, f"{KERBEROS_JAAS} has another login module"),
+        ({KERBEROS_JAAS: f'{PLAIN_MODULE} required user_a="secret";'}, f"{KERBEROS_JAAS} has the wrong login module"),
         ({KERBEROS_JAAS: KEYTAB, "sasl.kerberos.service.name": "other"}, "sasl.kerberos.service.name is other"),
         ({"sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms of listener X is empty"),
         ({"sasl.enabled.mechanisms": "PLAIN,DIGEST-MD5"}, "DIGEST-MD5"),
         (PLAIN, f"PLAIN needs {JAAS}"),
         (PLAIN | {JAAS: "secret"}, f"{JAAS} is not a login module"),
-        (PLAIN | {JAAS: 'a.B required user_a="secret";'}, f"{JAAS} has another login module"),
+        (PLAIN | {JAAS: 'a.B required user_a="secret";'}, f"{JAAS} has the wrong login module"),
         (PLAIN | {JAAS: f'{PLAIN_MODULE} required username="secret";'}, f"{JAAS} has no users"),
         (TOKENS, "sasl.oauthbearer.jwks.endpoint.url"),
-        (TOKENS | {"sasl.oauthbearer.jwks.endpoint.url": "http://h/secret"}, "has to begin with file: or https:"),
+        (TOKENS | {"sasl.oauthbearer.jwks.endpoint.url": "http://h/secret"}, "must start with file: or https:"),
         (TOKENS | {"sasl.oauthbearer.jwks.endpoint.url": "file:///not/there"}, "can't be read"),
     ],
 )
-def test_what_is_missing_is_told(settings: dict[str, str], words: str) -> None:
+def test_missing_settings_are_reported(settings: dict[str, str], words: str) -> None:
     with pytest.raises(OperatorError) as caught:
         made(**settings)
     assert words in str(caught.value)
@@ -110,7 +110,7 @@ def test_kerberos_needs_its_library_and_a_keytab() -> None:
 
 
 @pytest.mark.parametrize("missing", ["sasl.oauthbearer.expected.issuer", "sasl.oauthbearer.expected.audience"])
-def test_tokens_of_anybody_for_anybody_are_refused_at_the_start(keys: Path, missing: str) -> None:
+def test_missing_issuer_or_audience_fails_startup(keys: Path, missing: str) -> None:
     settings = TOKENS | {"sasl.oauthbearer.jwks.endpoint.url": keys.as_uri()}
     made(**settings)
     with pytest.raises(OperatorError, match=missing):
@@ -153,7 +153,7 @@ def test_nodes_show_the_token_that_stands_in_a_file_now(tmp_path: Path) -> None:
 
     for settings, words in (
         ({}, "file: URL"),
-        ({url: "http://x/y"}, "https: URL of an issuer"),
+        ({url: "http://x/y"}, "https: URL of its issuer"),
         ({url: "https://x/y"}, "client.credentials.client.id"),
         ({url: path.as_uri()}, "can't be read"),
     ):

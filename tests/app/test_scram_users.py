@@ -1,4 +1,4 @@
-"""`ottla format --add-scram`: users of a new cluster, taken as `kafka-storage` takes them."""
+"""`ottla format --add-scram`: users of a new cluster, in the format of `kafka-storage`."""
 
 from __future__ import annotations
 

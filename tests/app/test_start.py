@@ -1,4 +1,4 @@
-"""`ottla start` as a process: ready, answering, stopping, and refusing in one sentence."""
+"""`ottla start` as a process: readiness, responses, shutdown, and errors in one line."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_same_identity_after_a_restart(ottla):
     assert second.stop() == 0
 
 
-def test_the_end_of_its_terminal_stops_a_broker_that_is_not_to_outlive_it(ottla):
+def test_sighup_stops_broker_unless_ignored(ottla):
     started = ottla.start()
     assert started.stop(signal.SIGHUP) == 0
     assert Path(started.ready["data_dir"], ".kafka_cleanshutdown").exists()
@@ -100,7 +100,7 @@ def test_broken_invariant_ends_the_process_without_the_marker(ottla):
     )
     started = ottla.start(command=("-c", code))
     assert started.process.wait(60) == 1
-    assert "its state contradicts itself: planted" in started.log.read_text()
+    assert "inconsistent state: planted" in started.log.read_text()
     assert not Path(started.ready["data_dir"], ".kafka_cleanshutdown").exists()
 
 
@@ -117,7 +117,7 @@ def test_metrics_and_health_are_served(ottla):
     assert lines[-1]["message"] == "stopped"
 
 
-def test_metrics_are_for_who_may_describe_the_cluster(ottla, tmp_path):
+def test_metrics_need_describe_on_the_cluster(ottla, tmp_path):
     token = tmp_path / "metrics.token"
     token.write_text("0123456789abcdef0123456789abcdef\n")
     started = ottla.start(
@@ -168,9 +168,9 @@ def test_a_broker_that_may_open_hardly_any_file_does_not_start(ottla):
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12)); from ottla.__main__ import main; main()"
     )
-    told = ottla.refuse("--port", "0", code=code)
-    assert told.count("\n") == 1
-    assert told.startswith("ottla: this process may open 12 files at once, and a broker needs 64 at least")
+    message = ottla.refuse("--port", "0", code=code)
+    assert message.count("\n") == 1
+    assert message.startswith("ottla: the limit of open files is 12, but a broker needs at least 64")
 
 
 def test_several_listeners_and_all_addresses(ottla):

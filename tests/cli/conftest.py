@@ -17,7 +17,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture(scope="module")
 def servers(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The broker of a module, with the settings in its CONFIGS; OTTLA_TEST_BOOTSTRAP=host:port takes its place."""
+    """The broker of a module, with the settings in its CONFIGS; OTTLA_TEST_BOOTSTRAP=host:port replaces it."""
     other = os.environ.get("OTTLA_TEST_BOOTSTRAP")
     if other:
         yield other

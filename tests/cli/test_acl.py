@@ -43,7 +43,7 @@ def test_acls_are_added_listed_and_removed(run: Any) -> None:
     assert listed(run) == []
 
 
-def test_what_producers_and_consumers_need(run: Any) -> None:
+def test_producer_and_consumer_options_expand_to_operations(run: Any) -> None:
     producer = ("--allow-principal", "User:p", "--producer", "--topic", "t", "--transactional-id", "x")
     assert run(acl, "add", *producer).output == "Added 5 ACLs.\n"
     assert {(row[0], row[5]) for row in listed(run, "--principal", "User:p")} == {
@@ -77,13 +77,13 @@ def test_what_producers_and_consumers_need(run: Any) -> None:
         (("remove",), "--topic"),
     ],
 )
-def test_what_makes_no_sense_is_refused(run: Any, arguments: tuple[str, ...], words: str) -> None:
+def test_invalid_option_combinations_are_usage_errors(run: Any, arguments: tuple[str, ...], words: str) -> None:
     result = run(acl, *arguments, exit_code=2)
     assert words in result.output
     assert listed(run) == []
 
 
-def test_what_the_broker_refuses_is_one_sentence(run: Any) -> None:
+def test_broker_rejection_prints_one_line(run: Any) -> None:
     result = run(acl, "add", "--allow-principal", "alice", "--topic", "t", exit_code=1)
     assert result.stderr.startswith("ottla: ACL for alice on 't': Could not parse principal")
     assert listed(run) == []

@@ -1,4 +1,4 @@
-"""The programs of examples/delivery: what they print is what their names say, after a kill."""
+"""The programs of examples/delivery match their delivery guarantee after a kill."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROW = re.compile(r"^ *([\d,]+)  (\w+)", re.MULTILINE)
 
 
 def outcome(name: str) -> dict[str, int]:
-    """The table by its first words; OTTLA_TEST_BOOTSTRAP=host:port has another broker judge it."""
+    """The printed table by row name; OTTLA_TEST_BOOTSTRAP=host:port selects another broker."""
     other = os.environ.get("OTTLA_TEST_BOOTSTRAP")
     command = [sys.executable, str(EXAMPLES / name), *(("--bootstrap-server", other) if other else ())]
     result = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
@@ -33,7 +33,7 @@ def outcome(name: str) -> dict[str, int]:
         ("exactly_once.py", False, False, True),
     ],
 )
-def test_an_example_loses_or_doubles_what_its_name_says(name, lost, doubled, aborted):
+def test_delivery_example_matches_its_guarantee(name, lost, doubled, aborted):
     found = outcome(name)
     assert found["numbers"] == 1000
     assert (found["lost"] > 0, found["doubled"] > 0, found["aborted"] > 0) == (lost, doubled, aborted), found

@@ -1,4 +1,4 @@
-"""`ottla cluster features` on a real broker: what it shows, raises, lowers and refuses."""
+"""`ottla cluster features` on a real broker: describe, upgrade, downgrade and rejections."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def levels(run: Run) -> dict[str, int]:
 
 
 def changes(run: Run, *arguments: str) -> list[tuple[str, int, int]]:
-    told = json.loads(run(cluster, "features", *arguments, "--json").stdout)
-    assert told["dry_run"] == ("--dry-run" in arguments)
-    return [(row["feature"], row["from"], row["to"]) for row in told["changes"]]
+    result = json.loads(run(cluster, "features", *arguments, "--json").stdout)
+    assert result["dry_run"] == ("--dry-run" in arguments)
+    return [(row["feature"], row["from"], row["to"]) for row in result["changes"]]
 
 
 @pytest.fixture(autouse=True)
 def as_at_first(run: Run) -> None:
-    """The levels of a new cluster, whatever the test before left."""
+    """Reset the levels to those of a new cluster."""
     run(cluster, "features", "upgrade", "--feature", "transaction.version=2", "--feature", "group.version=1")
 
 
@@ -41,11 +41,11 @@ def test_levels_are_shown_in_columns(run: Run) -> None:
 def test_a_level_goes_down_and_up_again(run: Run) -> None:
     assert changes(run, "downgrade", "--feature", "transaction.version=1") == [("transaction.version", 2, 1)]
     assert levels(run)["transaction.version"] == 1
-    told = run(cluster, "features", "upgrade", "--feature", "transaction.version=2").stdout
-    assert told.splitlines()[1].split() == ["transaction.version", "1", "2", "-"]
+    result = run(cluster, "features", "upgrade", "--feature", "transaction.version=2").stdout
+    assert result.splitlines()[1].split() == ["transaction.version", "1", "2", "-"]
     assert levels(run)["transaction.version"] == 2
     again = run(cluster, "features", "upgrade", "--feature", "transaction.version=2").stdout
-    assert again == "Nothing needs to change.\n"
+    assert again == "Nothing to change.\n"
 
 
 def test_a_release_moves_all_features_and_a_dry_run_none(run: Run) -> None:
@@ -54,17 +54,17 @@ def test_a_release_moves_all_features_and_a_dry_run_none(run: Run) -> None:
     assert changes(run, "upgrade", "--metadata", "4.1-IV0", "--dry-run") == [("metadata.version", 25, 26)]
     lower = changes(run, "downgrade", "--release-version", "4.0-IV2", "--dry-run")
     assert lower == [("eligible.leader.replicas.version", 1, 0), ("metadata.version", 25, 24)]
-    told = run(cluster, "features", "downgrade", "--release-version", "4.0-IV2", "--dry-run")
-    assert "This was a dry run" in told.stderr
+    result = run(cluster, "features", "downgrade", "--release-version", "4.0-IV2", "--dry-run")
+    assert "Dry run: " in result.stderr
     assert levels(run) == before
 
 
 @pytest.mark.parametrize(
     ("arguments", "message", "exit_code"),
     [
-        (("upgrade",), "say what to change with --feature NAME=LEVEL", 2),
-        (("upgrade", "--release-version", "4.0", "--metadata", "4.0"), "leave --metadata and --feature away", 2),
-        (("upgrade", "--metadata", "4.0", "--feature", "metadata.version=25"), "name the same", 2),
+        (("upgrade",), "nothing to change: give --feature NAME=LEVEL", 2),
+        (("upgrade", "--release-version", "4.0", "--metadata", "4.0"), "omit --metadata and --feature", 2),
+        (("upgrade", "--metadata", "4.0", "--feature", "metadata.version=25"), "set the same level", 2),
         (("upgrade", "--metadata", "2.8"), "name one from 3.3-IV3 to 4.4-IV2, or a release like 4.0", 2),
         (("upgrade", "--feature", "group.version=one"), "names no level: those known here are 0 to 1", 2),
         (("upgrade", "--feature", "group.version=2"), "Local controller only supports versions 0-1", 1),
@@ -74,7 +74,9 @@ def test_a_release_moves_all_features_and_a_dry_run_none(run: Run) -> None:
         (("downgrade", "--feature", "transaction.version=3"), "only supports versions 0-2", 1),
     ],
 )
-def test_what_is_refused_is_told(run: Run, arguments: tuple[str, ...], message: str, exit_code: int) -> None:
+def test_rejected_feature_changes_report_reason(
+    run: Run, arguments: tuple[str, ...], message: str, exit_code: int
+) -> None:
     before = levels(run)
     assert message in run(cluster, "features", *arguments, exit_code=exit_code).output
     assert levels(run) == before

@@ -52,7 +52,7 @@ def reset(run, group_id: str, *arguments: str, exit_code: int = 0) -> dict[int, 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_consuming_as_a_member(run, filled, protocol):
-    """Where one run stopped the next goes on; the group then shows up everywhere."""
+    """A second run resumes where the first one stopped; all commands show the group."""
     at = [filled, "--group", filled, "-X", f"group.protocol={protocol}"]
     first = run(consume, *at, "--from-beginning", "--max", "7").stdout.split()
     assert len(first) == 7
@@ -83,7 +83,7 @@ def test_consuming_as_a_member(run, filled, protocol):
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_with_a_member(run, servers, filled, protocol):
-    """What a member owns is shown, and nothing of the group can be changed beneath it."""
+    """The assignment is shown, and the group cannot be changed while it has a member."""
     command = [sys.executable, "-m", "ottla", "consume", filled, "--group", filled, "--from-beginning"]
     command += ["-X", f"group.protocol={protocol}", "-b", servers]
     member = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -125,7 +125,7 @@ def test_offsets_are_reset_in_every_way(run, filled):
     assert reset(run, filled, *both, "--to-earliest") == {0: (10, 0), 1: (10, 0)}
     assert partitions(run, filled) == {0: (10, 10, 0), 1: (10, 10, 0)}  # a dry run
     dry = run(group, "reset-offsets", filled, *both, "--to-earliest")
-    assert "dry run" in dry.stderr
+    assert "Dry run" in dry.stderr
     assert reset(run, filled, *both, "--to-offset", "4", "--execute") == {0: (10, 4), 1: (10, 4)}
     assert partitions(run, filled) == {0: (4, 10, 6), 1: (4, 10, 6)}
     assert reset(run, filled, "--topic", f"{filled}:1", "--shift-by", "-3", "--execute") == {1: (4, 1)}
@@ -175,7 +175,7 @@ def test_refusals_are_sentences(run, filled):
     refused = run(group, "reset-offsets", none, "--topic", f"{filled}:7", "--to-latest", exit_code=1)
     assert "has no partition 7" in refused.stderr
     refused = run(group, "reset-offsets", none, "--topic", filled, "--shift-by", "1", exit_code=1)
-    assert refused.stderr == f"ottla: nothing is committed in {filled}-0 that could be shifted\n"
+    assert refused.stderr == f"ottla: --shift-by needs a committed offset, and {filled}-0 has none\n"
     assert "does not exist" in run(group, "reset-offsets", none, "--topic", none, "--to-latest", exit_code=1).stderr
     for arguments in (
         ["describe"],

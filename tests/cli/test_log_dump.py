@@ -1,4 +1,4 @@
-"""`ottla log dump` on files that are right, and on every way in which they can be wrong."""
+"""`ottla log dump` of intact files, and of every kind of damage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def batch(base_offset: int, count: int = 3, **settings) -> bytes:
 
 
 class Segment:
-    """A segment of three batches at offset 100 with right indexes; tests spoil it before `dump`."""
+    """A segment of three batches at offset 100 with correct indexes; tests damage it before `dump`."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
@@ -49,7 +49,7 @@ class Segment:
         return CliRunner().invoke(cli, ["log", "dump", str(self.path), *arguments], catch_exceptions=False)
 
     def problems(self) -> list[tuple[int | None, str]]:
-        """Dump as JSON; returns what is wrong and checks the exit code against it."""
+        """Dump as JSON; returns the problems, and checks the exit code against them."""
         result = self.dump("--json")
         found = [entry for entry in map(json.loads, result.stdout.splitlines()) if entry["type"] == "problem"]
         assert result.exit_code == (1 if found else 0)
@@ -138,7 +138,7 @@ def test_aborted_transactions_are_shown(tmp_path):
 
 
 @pytest.mark.parametrize("data", [struct.pack(">hqqqq", 1, 7, 3, 5, 6), b"short"])
-def test_what_is_no_aborted_transaction_is_told(tmp_path, data):
+def test_malformed_transaction_index_is_reported(tmp_path, data):
     path = tmp_path / "00000000000000000000.txnindex"
     path.write_bytes(data)
     result = CliRunner().invoke(cli, ["log", "dump", str(path)])
@@ -150,7 +150,7 @@ def test_a_flipped_bit_is_found_and_the_rest_is_shown(segment):
     segment.data[segment.positions[1] + 70] ^= 1
     ((position, problem),) = segment.problems()
     assert position == segment.positions[1]
-    assert problem.startswith("the CRC is ")
+    assert problem.startswith("computed CRC ")
     assert len(segment.dump("--json").stdout.splitlines()) == 5
     result = segment.dump("--records")
     assert "PROBLEM" in result.stdout
@@ -171,7 +171,7 @@ def test_a_torn_tail_is_named_with_its_position(segment, tail):
 def test_offsets_that_go_back_are_found(segment):
     end = len(segment.data)
     segment.data += batch(104)
-    assert (end, "offset 104 comes after offset 109") in segment.problems()
+    assert (end, "offset 104 follows offset 109") in segment.problems()
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_wrong_index_is_found(segment, spoil, expected):
     assert all(position is None for position, _ in problems)
 
 
-def test_zeros_that_kafka_reserves_behind_the_entries_are_none(segment):
+def test_preallocated_index_entries_are_ignored(segment):
     segment.dump()
     segment.index += [(0, 0)] * 50
     segment.time_index += [(0, 0)] * 50
@@ -301,7 +301,7 @@ def test_a_file_that_is_none_of_ours_is_refused(tmp_path):
     path.write_text("hello")
     result = CliRunner().invoke(cli, ["log", "dump", str(path)])
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"ottla: {path} is none of the files that log dump shows: .log, ")
+    assert result.stderr.startswith(f"ottla: {path} is not a file that log dump can read; supported: .log, ")
     old = tmp_path / "00000000000000000000.log.deleted"
     old.write_bytes(b"")
     assert CliRunner().invoke(cli, ["log", "dump", str(old)]).exit_code == 0
@@ -330,5 +330,5 @@ def test_record_that_a_coordinator_skips_is_named(tmp_path, topic, good, bad):
     documents = [json.loads(line) for line in result.stdout.splitlines()]
     assert [each["offset"] for each in documents if each["type"] == "record"] == [0, 1, 2]
     (problem,) = (each["problem"] for each in documents if each["type"] == "problem")
-    assert problem.startswith("the record at offset 1 can't be read: ")
+    assert problem.startswith("the record at offset 1 can't be decoded: ")
     assert result.exit_code == 1

@@ -1,4 +1,4 @@
-"""`ottla log scrub`: every damaged byte of a segment is named, and a whole directory is no problem."""
+"""`ottla log scrub`: every damaged byte of a segment is reported, and an intact directory has no problems."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def problems(directory: Path) -> list[tuple[str, int | None]]:
     return [(Path(entry["file"]).name, entry["position"]) for entry in found]
 
 
-def test_what_is_whole_has_no_problem(partition: Path) -> None:
+def test_intact_directory_has_no_problems(partition: Path) -> None:
     for directory in (partition, partition.parent):
         result = scrub(directory)
         assert result.exit_code == 0
@@ -52,7 +52,7 @@ def test_what_is_whole_has_no_problem(partition: Path) -> None:
         assert result.stdout.endswith("read: 0 problems\n")
 
 
-def test_what_is_no_file_is_named_and_not_waited_for(partition: Path) -> None:
+def test_pipe_is_reported_without_blocking(partition: Path) -> None:
     pipes = FIRST, f"{6:020d}.snapshot", "leader-epoch-checkpoint"
     for name in pipes:
         (partition / name).unlink(missing_ok=True)
@@ -95,7 +95,7 @@ def test_a_cut_segment_names_the_place(partition: Path) -> None:
 
 
 def aborted_before(directory: Path, *, log_start: int | None, cleaned: bool) -> None:
-    """A transaction of offsets 0 to 2 that the marker at 3 aborts, whose entry is in no index; a record behind it."""
+    """A transaction of offsets 0 to 2, aborted by the marker at 3 without an index entry, and a record after it."""
     data = build_batch(
         [RecordData(TIME, b"key", b"value")] * 3,
         leader_epoch=1,
@@ -116,16 +116,16 @@ def aborted_before(directory: Path, *, log_start: int | None, cleaned: bool) -> 
 
 @pytest.mark.parametrize("cleaned", [False, True])
 @pytest.mark.parametrize(("log_start", "is_missed"), [(None, True), (2, True), (3, False), (4, False)])
-def test_aborts_of_deleted_records_are_missed_in_no_index(
+def test_aborts_of_deleted_records_need_no_index_entry(
     partition: Path, log_start: int | None, is_missed: bool, cleaned: bool
 ) -> None:
-    """A cleaner makes no entry where all records of the transaction are deleted, though its marker may stay."""
+    """The cleaner writes no entry if all records of the transaction are deleted, but its marker may stay."""
     aborted_before(partition, log_start=log_start, cleaned=cleaned)
     for directory in (partition, partition.parent):
         assert problems(directory) == [(FIRST, None)] * is_missed
 
 
-def test_nothing_is_missed_where_nobody_knows_what_is_deleted(partition: Path) -> None:
+def test_gaps_are_ignored_when_log_start_is_unknown(partition: Path) -> None:
     aborted_before(partition, log_start=None, cleaned=True)
     (partition.parent / "log-start-offset-checkpoint").write_text("0\n1\nt 0\n")
     assert problems(partition) == []
@@ -134,4 +134,4 @@ def test_nothing_is_missed_where_nobody_knows_what_is_deleted(partition: Path) -
 def test_a_directory_without_partitions_is_refused(tmp_path: Path) -> None:
     result = scrub(tmp_path)
     assert result.exit_code == 2
-    assert "neither a data directory" in result.stderr
+    assert "neither a partition directory" in result.stderr

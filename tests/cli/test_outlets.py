@@ -1,4 +1,4 @@
-"""Tools whose standard output takes nothing: they end with a sentence, or quietly where the reader had enough."""
+"""Tools with a broken standard output: they exit with a message, or silently if the reader closed the pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a line becomes key and value."""
+"""Splitting of a line into key and value."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def test_split(line, separator, null, expected):
 
 
 def test_a_line_without_a_key_is_named():
-    with pytest.raises(KafkaError, match="line 7 has no key: ':' does not occur in it"):
+    with pytest.raises(KafkaError, match="line 7 has no key: ':' not found"):
         _split(b"nothing", b":", None, 7)

@@ -17,8 +17,8 @@ def servers(ottla_broker) -> str:
     return ottla_broker.bootstrap_servers
 
 
-def shown(run, *who: str):
-    return json.loads(run(quota, "describe", *who, "--json").stdout)
+def shown(run, *entity: str):
+    return json.loads(run(quota, "describe", *entity, "--json").stdout)
 
 
 def test_the_life_of_a_quota(run):
@@ -42,26 +42,26 @@ def test_the_life_of_a_quota(run):
 
 
 def test_an_address_has_connections_to_limit(run):
-    who = ("--ip", "10.255.0.1")
-    run(quota, "set", *who, "--connection-creation-rate", "1000")
-    assert shown(run, *who)[0]["limits"] == {"connection_creation_rate": 1000}
-    run(quota, "remove", *who)
+    entity = ("--ip", "10.255.0.1")
+    run(quota, "set", *entity, "--connection-creation-rate", "1000")
+    assert shown(run, *entity)[0]["limits"] == {"connection_creation_rate": 1000}
+    run(quota, "remove", *entity)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
-        (("set", "--producer-byte-rate", "5"), "nobody is named"),
+        (("set", "--producer-byte-rate", "5"), "no quota entity"),
         (("set", *USER), "nothing to set"),
-        (("remove",), "nobody is named"),
-        (("set", *USER, "--default", "user", "--producer-byte-rate", "5"), "name two limits"),
+        (("remove",), "no quota entity"),
+        (("set", *USER, "--default", "user", "--producer-byte-rate", "5"), "exclude each other"),
     ],
 )
-def test_half_a_command_says_what_is_missing(run, arguments, told):
-    assert told in run(quota, *arguments, exit_code=2).output
+def test_incomplete_commands_are_usage_errors(run, arguments, expected):
+    assert expected in run(quota, *arguments, exit_code=2).output
 
 
-def test_what_the_controller_refuses_is_told_in_its_words(run):
+def test_controller_rejection_message_is_printed(run):
     refused = run(quota, "set", *USER, "--producer-byte-rate", "-1", exit_code=1)
     assert "Quota producer_byte_rate must be greater than 0" in refused.output
     mixed = run(quota, "set", *USER, "--ip", "10.0.0.1", "--producer-byte-rate", "5", exit_code=1)

@@ -1,4 +1,4 @@
-"""What a terminal gets: text of others never steers it; a pipe gets it as it is."""
+"""Terminal output: text of other users contains no control sequences; a pipe gets it unchanged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def environment(ottla_broker: Broker) -> dict[str, str]:
 
 @pytest.fixture
 def topic(environment: dict[str, str]) -> str:
-    """A topic with one record, whose key, value and header are evil, and whose value is no UTF-8 either."""
+    """A topic with one record: key, value and header contain control sequences, and the value is invalid UTF-8."""
     name = f"terminal-{next(NUMBERS)}"
     line = EVIL.encode() + b"=" + EVIL.encode() + b"\xff\x9b5n\xc2\x9b6n\n"
     piped(environment, "produce", name, "-k", "=", "-H", f"h{EVIL}=v{EVIL}", "-q", stdin=line)
@@ -38,7 +38,7 @@ def topic(environment: dict[str, str]) -> str:
 
 @pytest.fixture
 def member(ottla_broker: Broker, environment: dict[str, str], topic: str) -> Iterator[str]:
-    """A group with an evil id, in which a client with an evil id is."""
+    """A group and a member client id with control sequences."""
     group_id = f"g{next(NUMBERS)}{EVIL}"
     command = [*ottla("consume", topic, "-g", group_id, "--from-beginning"), "-X", f"client.id={EVIL}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
@@ -59,7 +59,7 @@ def piped(environment: dict[str, str], *arguments: str, stdin: bytes = b"") -> b
 
 
 def on_terminal(environment: dict[str, str], *arguments: str) -> bytes:
-    """Everything that the command writes, to a terminal that is its standard output and its standard error."""
+    """All output of the command on a terminal (standard output and standard error)."""
     primary, secondary = pty.openpty()
     with subprocess.Popen(
         ottla(*arguments), stdin=subprocess.DEVNULL, stdout=secondary, stderr=secondary, env=environment
@@ -140,5 +140,5 @@ def test_names_of_groups_and_clients(environment: dict[str, str], ottla_broker: 
         ("é漢👩‍💻", "é漢👩‍💻"),
     ],
 )
-def test_what_is_escaped(text: str, shown: str) -> None:
+def test_escaped_control_characters(text: str, shown: str) -> None:
     assert escape_control_chars(text) == shown

@@ -1,4 +1,4 @@
-"""`ottla token` on a real broker: made by a user, used by a program, and nothing of a secret elsewhere."""
+"""`ottla token` on a real broker: created by a user, used by a program, and no leaked secret."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def broker() -> Iterator[Broker]:
 
 
 class Tools:
-    """Commands as a user, or as nobody in particular."""
+    """Commands as a user, or without authentication."""
 
     def __init__(self, broker: Broker, folder: Path) -> None:
         self._open, self._asking = broker.bootstrap_servers, str(broker.ready["listeners"]["ASKING"])
@@ -83,29 +83,29 @@ def test_the_life_of_a_token(broker: Broker, tools: Tools) -> None:
     shown = {"username": made["token_id"], "password": made["hmac"], "tokenauth": "true"}
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
         tools.run("topic", "list", login={**shown, "mechanism": mechanism})
-    # With the token nobody makes another, and it is no password of a user.
+    # A token cannot create another token, and is not the password of a user.
     refused = tools.run("token", "create", exit_code=1, login=shown).output
-    assert "delegation token request not allowed; log in as a user for it" in refused
+    assert "delegation token request not allowed; authenticate as a user" in refused
     for wrong in (
         {**shown, "password": made["hmac"][::-1]},
         {**shown, "tokenauth": "false"},
         {**ANN, "tokenauth": "true"},
     ):
-        assert "does not let this client in" in tools.run("topic", "list", exit_code=2, login=wrong).output
+        assert "rejected the login" in tools.run("topic", "list", exit_code=2, login=wrong).output
 
     renewed = tools.json("token", "renew", made["token_id"], "--period", "1h", login=ANN)
     assert renewed["expiry_ms"] < made["expiry_ms"]
-    told = tools.run("token", "expire", made["token_id"], "--after", "30m", login=ANN).stdout
-    assert told.startswith(f"Token {made['token_id']} lasts till 2")
+    output = tools.run("token", "expire", made["token_id"], "--after", "30m", login=ANN).stdout
+    assert output.startswith(f"Token {made['token_id']} expires at 2")
     tools.run("token", "expire", made["token_id"], login=ANN)
     assert tools.json("token", "list", login=ANN) == []
-    assert "does not let this client in" in tools.run("topic", "list", exit_code=2, login=shown).output
-    assert "there is no token" in tools.run("token", "renew", made["token_id"], exit_code=1, login=ANN).output
+    assert "rejected the login" in tools.run("topic", "list", exit_code=2, login=shown).output
+    assert "is not visible to this user" in tools.run("token", "renew", made["token_id"], exit_code=1, login=ANN).output
     for secret in (SECRET, PASSWORD, made["hmac"]):
         assert secret not in broker.logs()
 
 
-def test_nobody_in_particular_has_no_token(tools: Tools) -> None:
+def test_anonymous_user_gets_no_token(tools: Tools) -> None:
     assert "delegation token request not allowed" in tools.run("token", "create", exit_code=1).output
     described = tools.run("config", "describe", "broker", "1").output
     assert SECRET not in described
@@ -113,5 +113,5 @@ def test_nobody_in_particular_has_no_token(tools: Tools) -> None:
 
 def test_how_a_token_is_shown_to_people(tools: Tools) -> None:
     lines = tools.run("token", "create", login=ANN).stdout.splitlines()
-    assert lines[0].endswith("Its HMAC is shown once:")
+    assert lines[0].endswith("Its HMAC is shown only once:")
     assert len(lines[1]) == 88

@@ -32,7 +32,7 @@ NUMBERS = itertools.count(int(time.time()) % 100_000 * 100)
 CONFIGS = {"transaction.partition.verification.enable": False}
 WAIT_S = 90.0
 LAST_PRODUCE_BY_NAME = 11
-"""Before the version that adds partitions to transactions by itself."""
+"""Before the version that adds partitions to transactions implicitly."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def name(run) -> str:
 
 @pytest.fixture
 def producing(servers):
-    """Start `ottla produce` in a process of its own; what still runs is killed."""
+    """Start `ottla produce` in its own process; killed at the end."""
     started: list[subprocess.Popen[str]] = []
 
     def producing(*arguments: str) -> subprocess.Popen[str]:
@@ -123,12 +123,12 @@ def test_an_empty_input_commits_nothing(run, name):
     assert described(run, name)["state"] == "Empty"
 
 
-def test_an_error_aborts_what_is_open_and_tells_what_is_committed(run, name):
+def test_error_aborts_transaction_and_reports_committed_count(run, name):
     keyed = "".join(f"k:{number}\n" for number in range(2300)) + "no key\n"
     arguments = (name, "-k", ":", "--transactional-id", name)
     result = run(produce, *arguments, "--batch", "1000", stdin=keyed, exit_code=1)
     assert result.stderr == (
-        "ottla: line 2301 has no key: ':' does not occur in it; 2,000 records are committed, the last 300 are not\n"
+        "ottla: line 2301 has no key: ':' not found; 2,000 records are committed, the last 300 are not\n"
     )
     wait_until(lambda: len(read(run, name, "read_committed")) == 2000)
     result = run(produce, *arguments, stdin=keyed, exit_code=1)
@@ -174,16 +174,16 @@ def test_a_fenced_producer_says_so_in_one_sentence(run, name, producing):
 
 def test_options_that_do_not_go_together(run, name):
     for arguments, words in (
-        (("--batch", "5"), "--batch goes with --transactional-id"),
-        (("--transactional-id", ""), "can't be empty"),
-        (("--transactional-id", "x", "--acks", "1"), "needs --acks all"),
+        (("--batch", "5"), "--batch requires --transactional-id"),
+        (("--transactional-id", ""), "transactional id is empty"),
+        (("--transactional-id", "x", "--acks", "1"), "requires --acks all"),
     ):
         assert words in run(produce, name, *arguments, stdin="", exit_code=2).stderr
 
 
 @pytest.fixture
 def open_transaction(run, name, producing):
-    """A transaction of two partitions that is open."""
+    """An open transaction of two partitions."""
     process = producing(name, "-k", ":", "--transactional-id", name, "-X", "transaction.timeout.ms=600000")
     assert process.stdin is not None
     process.stdin.write("".join(f"key{number}:{number}\n" for number in range(1000)))
@@ -235,7 +235,7 @@ def test_terminate_aborts_and_fences(run, name, open_transaction):
 
 
 def hang(servers: str, name: str, partition: int = 0) -> int:
-    """A transactional batch of a producer id that no transactional id has; returns the id."""
+    """Write a transactional batch with a producer id without a transactional id; returns the producer id."""
     [(host, port)] = parse_bootstrap_servers(servers)
     connection = Connection(host, port, client_id="test", timeout_s=WAIT_S, software_version=ottla.__version__)
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
@@ -258,9 +258,9 @@ def hang(servers: str, name: str, partition: int = 0) -> int:
     return int(found.producer_id)
 
 
-def test_on_a_broker_that_is_not_there_nothing_is_looked_for(run):
+def test_unknown_broker_is_rejected(run):
     result = run(txn, "hanging", "--broker", "99", "--json", exit_code=2)
-    assert "broker 99 is not there" in result.stderr
+    assert "broker 99 is not registered" in result.stderr
     assert json.loads(run(txn, "hanging", "--broker", "1", "--json").stdout) == []
 
 
@@ -273,12 +273,12 @@ def test_a_hanging_transaction_is_found_and_aborted(run, servers, name):
     assert (found["topic"], found["partition"], found["producer_id"]) == (name, 0, producer_id)
     assert found["start_offset"] == 1
     assert json.loads(run(txn, "hanging", "--topic", name, "--max-transaction-timeout", "30d", "--json").stdout) == []
-    told = run(txn, "hanging", "--max-transaction-timeout", "0s")
-    assert name in told.stdout
-    assert "ottla txn abort" in told.stderr
+    message = run(txn, "hanging", "--max-transaction-timeout", "0s")
+    assert name in message.stdout
+    assert "ottla txn abort" in message.stderr
 
     result = run(txn, "abort", f"{name}:0", "--start-offset", "9", exit_code=2)
-    assert f"no transaction that is open in {name}-0 begins at offset 9" in result.stderr
+    assert f"no open transaction of {name}-0 starts at offset 9" in result.stderr
     assert "Aborted" in run(txn, "abort", f"{name}:0", "--start-offset", "1").stdout
     wait_until(lambda: not open_ones(run, name))
     assert read(run, name, "read_committed") == ["before", "behind"]
@@ -307,17 +307,17 @@ def test_completion_of_transactional_ids(run, servers, name):
     assert f"plain,{name}" in result.stdout.splitlines()
 
 
-def test_mistakes_are_told_in_one_sentence(run, name):
+def test_mistakes_print_one_line(run, name):
     for arguments, exit_code, words in (
         (("describe", f"{name}-none"), 1, "does not exist"),
         (("terminate", f"{name}-none"), 1, "does not exist"),
         (("producers", f"{name}:7"), 1, "has no partition 7"),
-        (("producers", name, "--broker", "4711"), 1, "there is no broker '4711'"),
+        (("producers", name, "--broker", "4711"), 1, "broker '4711' does not exist"),
         (("producers", f"{name}:x"), 2, "is not of the form"),
         (("abort", name, "--start-offset", "0"), 2, "is not of the form TOPIC:PARTITION"),
         (("abort", f"{name}:0"), 2, "give --start-offset, or --producer-id"),
         (("abort", f"{name}:0", "--producer-id", "1"), 2, "give --start-offset, or --producer-id"),
-        (("list", "--id-pattern", "("), 2, "is no regular expression"),
+        (("list", "--id-pattern", "("), 2, "is not a regular expression"),
         (("list", "--duration", "soon"), 2, "is not a duration"),
         (("list", "--state", "Happy"), 2, "Happy"),
     ):

@@ -1,4 +1,4 @@
-"""`ottla user` on a real broker, and nothing of a password in what it writes."""
+"""`ottla user` on a real broker, without passwords in its output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def listed(run: Run) -> list[tuple[str, str, int]]:
 def test_the_life_of_a_user(run: Run, tmp_path: Path) -> None:
     assert listed(run) == []
     added = run(user, "add", "ann", stdin=f"{PASSWORD}\n{PASSWORD}\n")
-    assert added.stdout == "User ann has a password for SCRAM-SHA-512.\n"
+    assert added.stdout == "User ann now has a password for SCRAM-SHA-512.\n"
     path = tmp_path / "password"
     path.write_text(PASSWORD + "\n")
     both = ("--mechanism", "SCRAM-SHA-256", "--mechanism", "scram-sha-512")
@@ -41,14 +41,14 @@ def test_the_life_of_a_user(run: Run, tmp_path: Path) -> None:
     assert listed(run) == []
 
 
-def test_mistakes_are_told(run: Run, tmp_path: Path) -> None:
+def test_mistakes_print_one_line(run: Run, tmp_path: Path) -> None:
     assert "user 'nobody' has no password\n" in run(user, "remove", "nobody", exit_code=1).stderr
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "long").write_text("x" * 4097 + "\n")
-    refused = {"empty": "has no password in its first line", "missing": "can't be read", "long": "larger than 4096"}
+    refused = {"empty": "has an empty first line", "missing": "can't be read", "long": "larger than 4096"}
     for path, words in refused.items():
-        told = run(user, "add", "ann", "--password-file", str(tmp_path / path), exit_code=2).stderr
-        assert words in told
-        assert told.count("\n") == 1
+        result = run(user, "add", "ann", "--password-file", str(tmp_path / path), exit_code=2).stderr
+        assert words in result
+        assert result.count("\n") == 1
     run(user, "add", "ann", "--iterations", "4095", exit_code=2)
     assert "Username must not be empty" in run(user, "add", "", "--password-file", "-", stdin="x", exit_code=1).stderr

@@ -1,4 +1,4 @@
-"""Commands that run for long: how signals end them, and what they say while the cluster is gone."""
+"""Long-running commands: signals, and messages during an outage."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ottla.client.admin.cluster import Cluster
 from ottla.testing import Broker
 
 WAIT_S = 60
-GONE = "ottla: the cluster does not answer and is asked again and again: "
-BACK = "ottla: the cluster answers again, after "
+GONE = "ottla: the cluster does not respond, retrying: "
+BACK = "ottla: the cluster responds again after "
 
 
 class Running:
-    """A command of a process of its own; what it writes is read line by line."""
+    """A command in its own process; its output is read line by line."""
 
     def __init__(self, broker: Broker, *arguments: str) -> None:
         environment = {**os.environ, "OTTLA_BOOTSTRAP_SERVER": broker.bootstrap_servers}
@@ -92,7 +92,7 @@ def broker(ottla_broker_factory: Callable[..., Broker]) -> Broker:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
-def test_a_member_that_is_told_to_end_leaves_its_group(
+def test_terminated_member_leaves_its_group(
     broker: Broker, start: Callable[..., Running], protocol: str, number: signal.Signals
 ) -> None:
     producer = start(broker, "produce", "t")
@@ -108,7 +108,7 @@ def test_a_member_that_is_told_to_end_leaves_its_group(
         assert sum(each.offset for each in cluster.group_offsets("g").values()) >= 1
 
 
-def test_a_cluster_that_is_gone_and_back_is_told(broker: Broker, start: Callable[..., Running]) -> None:
+def test_outage_start_and_end_are_reported(broker: Broker, start: Callable[..., Running]) -> None:
     producer = start(broker, "produce", "t")
     producer.type("one\n")
     commands = {
@@ -129,8 +129,8 @@ def test_a_cluster_that_is_gone_and_back_is_told(broker: Broker, start: Callable
         assert each.end(signal.SIGINT) == 128 + signal.SIGINT
 
 
-def test_a_signal_ends_what_waits_for_a_broker_that_says_nothing(broker: Broker, start: Callable[..., Running]) -> None:
-    """The connections stand, so that the library would wait for the answers to a commit and a farewell."""
+def test_signal_interrupts_wait_for_silent_broker(broker: Broker, start: Callable[..., Running]) -> None:
+    """The connections are open, so the library would wait for responses to OffsetCommit and LeaveGroup."""
     producer = start(broker, "produce", "t")
     member = start(broker, "consume", "t", "-g", "g", "--from-beginning")
     producer.type("one\n")
@@ -144,8 +144,8 @@ def test_a_signal_ends_what_waits_for_a_broker_that_says_nothing(broker: Broker,
         os.kill(broker.pid, signal.SIGCONT)
 
 
-def test_a_signal_ends_what_waits_for_a_cluster_that_is_gone(broker: Broker, start: Callable[..., Running]) -> None:
-    """What could be neither delivered nor committed holds nothing up for long."""
+def test_signal_interrupts_wait_for_unreachable_cluster(broker: Broker, start: Callable[..., Running]) -> None:
+    """Undelivered records and uncommitted offsets do not delay the exit."""
     producer = start(broker, "produce", "t")
     consumer = start(broker, "consume", "t", "--from-beginning")
     member = start(broker, "consume", "t", "-g", "g", "--from-beginning")
@@ -161,7 +161,7 @@ def test_a_signal_ends_what_waits_for_a_cluster_that_is_gone(broker: Broker, sta
         assert each.process.wait(60) == 128 + signal.SIGTERM
 
 
-def test_reading_without_a_group_makes_no_topic_of_offsets(broker: Broker, start: Callable[..., Running]) -> None:
+def test_consume_without_group_creates_no_offsets_topic(broker: Broker, start: Callable[..., Running]) -> None:
     consumer = start(broker, "consume", "t", "--from-beginning")
     start(broker, "produce", "t").type("one\n")
     assert consumer.output() == "one\n"

@@ -1,4 +1,4 @@
-"""A scripted broker: a socket that answers each request as the test says, encoded by the protocol layer."""
+"""A scripted broker: a socket that sends the responses of the test, encoded by the protocol layer."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def scripted():
 
 @pytest.fixture
 def hangs_up():
-    """Another one, which closes every connection in place of its first answer."""
+    """Another broker, which closes every connection before its first response."""
     broker = ScriptedBroker()
     broker.answers[ApiKey.API_VERSIONS] = lambda version, request: None
     yield broker

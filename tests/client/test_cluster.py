@@ -49,7 +49,7 @@ TOPIC_ID = bytes(range(16))
 
 
 class Shape:
-    """The cluster as the scripted broker tells it; tests change it between answers."""
+    """The cluster in responses of the scripted broker; tests change it between responses."""
 
     def __init__(self, broker) -> None:
         self.broker = broker
@@ -119,13 +119,13 @@ def fetch_answer(**data):
     return FetchResponse(responses=[FetchableTopicResponse(topic="t", topic_id=TOPIC_ID, partitions=[partition])])
 
 
-def test_one_that_hangs_up_at_once_is_told_unless_the_next_server_answers(shape, scripted, hangs_up):
-    """It may speak TLS, or have all the connections that it may have."""
+def test_closed_connection_is_reported_unless_next_server_works(shape, scripted, hangs_up):
+    """It may need TLS, or have reached its connection limit."""
     with Cluster(f"{hangs_up.address},{scripted.address}", client_id="t", timeout_s=60) as cluster:
         assert "t" in cluster.topics()
     with (
         Cluster(hangs_up.address, client_id="t", timeout_s=60) as cluster,
-        pytest.raises(BrokerUnreachable, match="before its first answer"),
+        pytest.raises(BrokerUnreachable, match="before its first response"),
     ):
         cluster.topics()
     assert len(hangs_up.requests) == 2
@@ -178,7 +178,7 @@ def test_several_offsets_are_asked_of_the_version_that_has_them(shape, cluster, 
     assert (version, asked.timestamp, asked.max_num_offsets) == (0, 7, 2)
 
 
-def test_a_broker_that_tells_no_several_offsets_any_more(shape, cluster, scripted):
+def test_offsets_before_needs_an_old_list_offsets_version(shape, cluster, scripted):
     scripted.versions[ApiKey.LIST_OFFSETS] = (1, 11)
     with pytest.raises(KafkaError, match="in versions 1 to 11, this client in 0 to 0") as raised:
         cluster.offsets_before({("t", 0): 7}, 2)
@@ -186,7 +186,7 @@ def test_a_broker_that_tells_no_several_offsets_any_more(shape, cluster, scripte
 
 
 def test_a_moved_leader_is_found_again(shape, cluster, scripted):
-    """The first answer says NOT_LEADER_OR_FOLLOWER; after a refresh the other broker is asked."""
+    """The first response is NOT_LEADER_OR_FOLLOWER; after a refresh the other broker gets the request."""
     other = type(scripted)()
     try:
         Shape(other).leaders = [2, 2]
@@ -223,7 +223,7 @@ def test_a_broken_connection_is_made_again(shape, cluster, scripted):
     )
 
 
-def test_aborted_transactions_are_told(shape, cluster, scripted):
+def test_fetch_returns_aborted_transactions(shape, cluster, scripted):
     scripted.answers[ApiKey.FETCH] = lambda version, request: fetch_answer(
         records=None, aborted_transactions=[AbortedTransaction(producer_id=4, first_offset=2)]
     )
@@ -243,12 +243,14 @@ def test_an_offset_out_of_range_is_not_tried_again(shape, cluster, scripted):
 def test_a_fetch_by_id_takes_nothing_from_another_topic(shape, cluster, scripted):
     scripted.answers[ApiKey.FETCH] = lambda version, request: fetch_answer(records=b"theirs")
     assert cluster.fetch("t", 0, 0, topic_id=TOPIC_ID).records == b"theirs"
-    with pytest.raises(TopicReplaced, match=r"'t' was deleted and created again: its id was _{21}w and is AAECAw"):
+    with pytest.raises(
+        TopicReplaced, match=r"'t' was deleted and created again: its id has changed from _{21}w to AAECAw"
+    ):
         cluster.fetch("t", 0, 0, topic_id=b"\xff" * 16)
 
 
-def test_a_topic_made_again_is_seen_after_the_broker_refused_the_old_id(shape, cluster, scripted):
-    """What the client knows of the topic is old: the broker answers UNKNOWN_TOPIC_ID, and that is looked up."""
+def test_recreated_topic_is_detected_by_unknown_topic_id(shape, cluster, scripted):
+    """The client has an outdated topic id: UNKNOWN_TOPIC_ID triggers a metadata refresh."""
     cluster.topic("t")
     shape.topic_id = b"\x07" * 16
     scripted.answers[ApiKey.FETCH] = lambda version, request: fetch_answer(error_code=ErrorCode.UNKNOWN_TOPIC_ID)
@@ -259,7 +261,7 @@ def test_a_topic_made_again_is_seen_after_the_broker_refused_the_old_id(shape, c
 
 def test_a_broker_that_knows_topics_by_name_only_is_refused(shape, cluster, scripted):
     scripted.versions[ApiKey.FETCH] = (4, 12)
-    with pytest.raises(KafkaError, match="Fetch up to version 12, which can't name a topic by id"):
+    with pytest.raises(KafkaError, match="Fetch up to version 12, which has no topic ids"):
         cluster.fetch("t", 0, 0, topic_id=TOPIC_ID)
 
 
@@ -280,7 +282,7 @@ def test_where_an_epoch_ended(shape, cluster, scripted):
 
 def test_an_answer_without_the_partition_is_an_error(shape, cluster, scripted):
     scripted.answers[ApiKey.FETCH] = lambda version, request: FetchResponse()
-    with pytest.raises(ProtocolError, match="left the partition out"):
+    with pytest.raises(ProtocolError, match="omitted the partition"):
         cluster.fetch("t", 0, 0)
 
 
@@ -295,12 +297,12 @@ def test_a_partition_without_a_leader_times_out_with_its_name(shape, scripted, m
 
 
 def bound(taken):
-    """The port of a socket that listens to nobody."""
+    """The port of a socket that does not listen."""
     taken.bind(("127.0.0.1", 0))
     return taken.getsockname()[1]
 
 
-def test_nobody_answers_at_once():
+def test_unreachable_cluster_fails_immediately():
     with (
         socket.socket() as taken,
         Cluster(f"127.0.0.1:{bound(taken)}", timeout_s=30) as cluster,
@@ -310,7 +312,7 @@ def test_nobody_answers_at_once():
 
 
 def test_one_that_was_there_is_waited_for_from_the_first_call_on(shape, scripted, monkeypatch):
-    """As in a task, whose ranges the cluster named a moment ago."""
+    """As in a task with ranges from a recent cluster response."""
     connect, refused = BrokerConnections.to_any, []
 
     def at_the_second_time(connections, known):
@@ -330,7 +332,7 @@ def test_the_second_bootstrap_server_is_tried(shape, scripted):
         assert "t" in cluster.topics()
 
 
-def test_a_host_that_answers_nothing_costs_the_time_to_connect_only(shape, scripted, monkeypatch):
+def test_silent_host_costs_one_connect_timeout(shape, scripted, monkeypatch):
     monkeypatch.setattr(connection_module, "CONNECT_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as silent, socket.socket() as filling:
         filling.connect(silent.getsockname())  # Linux answers no further SYN while the queue is full
@@ -441,7 +443,7 @@ def test_configs(shape, cluster, scripted):
 
 
 def test_a_broker_that_is_not_there_is_named(shape, cluster):
-    with pytest.raises(KafkaError, match="there is no broker '9'; live brokers: 1"):
+    with pytest.raises(KafkaError, match="broker '9' does not exist; live brokers: 1"):
         cluster.describe_configs(ResourceType.BROKER, "9")
 
 
@@ -451,7 +453,7 @@ def test_a_wrong_isolation_is_named(shape, cluster):
 
 
 class VirtualTime:
-    """Stands in for the module `time`: only sleeping takes time."""
+    """Replaces the module `time`: only sleeping takes time."""
 
     def __init__(self) -> None:
         self.now = 0.0

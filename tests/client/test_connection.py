@@ -1,4 +1,4 @@
-"""One connection: negotiation, bounds, time-outs, and the words of its errors."""
+"""One connection: negotiation, limits, timeouts, and error messages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_negotiates_and_asks_in_the_best_common_version(scripted):
     assert connection.closed
 
 
-def test_several_requests_are_on_their_way_and_answered_in_their_order(scripted):
+def test_pipelined_requests_are_answered_in_order(scripted):
     def answer(version, request):
         count = len([key for key, _, _ in scripted.requests if key == ApiKey.METADATA])
         return MetadataResponse(controller_id=count) if count < 10 else None
@@ -59,13 +59,13 @@ def test_several_requests_are_on_their_way_and_answered_in_their_order(scripted)
         7,
     ]
     assert connection.request(ApiKey.METADATA, requests[0]).controller_id == 8
-    with pytest.raises(ConnectionLost):  # of those behind the one that was answered nothing is known
+    with pytest.raises(ConnectionLost):  # the outcome of later requests is unknown
         connection.request_each(ApiKey.METADATA, requests[:3])
     assert connection.closed
 
 
-def test_falls_back_when_the_broker_answers_api_versions_in_version_0(scripted):
-    """KIP-511: error 35 comes in the layout of version 0, and says what would be understood."""
+def test_api_versions_falls_back_to_version_0(scripted):
+    """KIP-511: error 35 has the layout of version 0, and contains the supported versions."""
 
     def answer(version, request):
         if version > 2:
@@ -94,7 +94,7 @@ def test_no_common_version_names_both_ranges(scripted):
     connection.close()
 
 
-def test_nobody_listens():
+def test_connection_refused():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -119,15 +119,15 @@ def test_a_broker_that_hangs_up(scripted):
 
 def test_one_that_hangs_up_at_once_may_speak_tls(scripted):
     scripted.answers[ApiKey.API_VERSIONS] = lambda version, request: None
-    with pytest.raises(BrokerUnreachable, match=r"closed the connection before its first answer.*--command-config"):
+    with pytest.raises(BrokerUnreachable, match=r"closed the connection before its first response.*--command-config"):
         connect(scripted.port)
 
 
 def test_no_whole_answer_in_time(scripted):
-    """Bytes that trickle in do not extend the time: the frame announces more than ever comes."""
+    """Slow bytes do not extend the timeout: the frame is never complete."""
     scripted.answers[ApiKey.METADATA] = lambda version, request: struct.pack(">i", 1000) + b"x" * 10
     connection = connect(scripted.port)
-    with pytest.raises(KafkaError, match=r"no answer to Metadata from .* within 0\.2 s") as caught:
+    with pytest.raises(KafkaError, match=r"no response to Metadata from .* within 0\.2 s") as caught:
         connection.request(ApiKey.METADATA, MetadataRequest(topics=[]), timeout_s=0.2)
     assert caught.value.code == ErrorCode.REQUEST_TIMED_OUT
     assert connection.closed
@@ -147,7 +147,7 @@ def test_another_requests_answer_is_refused(scripted):
         ApiKey.METADATA, version, 999, MetadataResponse()
     )
     connection = connect(scripted.port)
-    with pytest.raises(ProtocolError, match="answered request 999"):
+    with pytest.raises(ProtocolError, match="sent a response to request 999"):
         connection.request(ApiKey.METADATA, MetadataRequest(topics=[]))
     assert connection.closed
 

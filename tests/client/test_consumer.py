@@ -62,7 +62,7 @@ def answer(partitions):
 
 
 def script(scripted, *answers):
-    """Each answer in its turn, the last one for ever; an exchange without one breaks the connection."""
+    """Responses in order, the last one forever; without one the connection is closed."""
     left = list(answers)
     scripted.answers[ApiKey.FETCH] = lambda version, request: left.pop(0) if len(left) > 1 else left[0]
 
@@ -81,16 +81,16 @@ def test_all_partitions_of_a_leader_in_one_request(scripted, leaders):
     assert request.isolation_level == 1
 
 
-def test_an_outage_is_waited_out_and_told(scripted, leaders, monkeypatch):
-    monkeypatch.setattr(outage_module, "TELL_AFTER_S", 0.0)
-    told = []
+def test_outage_is_retried_and_reported(scripted, leaders, monkeypatch):
+    monkeypatch.setattr(outage_module, "REPORT_AFTER_S", 0.0)
+    notices = []
     lost = answer({0: {"error_code": ErrorCode.NOT_LEADER_OR_FOLLOWER}})
     script(scripted, None, lost, None, answer({0: {"records": batch(0, b"a")}}))
-    consumer = RecordConsumer(scripted.address, {("t", 0): 0}, tell=told.append)
+    consumer = RecordConsumer(scripted.address, {("t", 0): 0}, notify=notices.append)
     assert values(consumer, max_records=1) == [b"a"]
-    assert len(told) == 2
-    assert told[0].startswith("the cluster does not answer")
-    assert told[1].startswith("the cluster answers again")
+    assert len(notices) == 2
+    assert notices[0].startswith("the cluster does not respond")
+    assert notices[1].startswith("the cluster responds again")
 
 
 def test_a_partition_without_a_leader_holds_up_no_other(scripted, leaders):
@@ -100,7 +100,7 @@ def test_a_partition_without_a_leader_holds_up_no_other(scripted, leaders):
     assert values(consumer, max_records=1) == [b"a"]
 
 
-def test_the_end_is_reached_behind_markers_and_what_was_aborted(scripted, leaders):
+def test_end_is_reached_after_markers_and_aborted_records(scripted, leaders):
     transaction: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
     marker = build_batch(
         [RecordData(5, key=control_record_key(ControlRecordType.ABORT), value=bytes(6))],
@@ -149,7 +149,7 @@ def test_a_topic_made_again_is_not_read_on(scripted, leaders):
         ({"records": bytes(16) + b"\3" + bytes(60)}, ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_what_waiting_does_not_mend_is_raised(scripted, leaders, data, code):
+def test_permanent_errors_are_raised(scripted, leaders, data, code):
     script(scripted, answer({0: data}))
     with pytest.raises(KafkaError, match="t-0") as caught:
         values(RecordConsumer(scripted.address, {("t", 0): 0}))

@@ -1,4 +1,4 @@
-"""Requests about groups against a scripted broker: routing, older versions, refusals, bytes that make no sense."""
+"""Requests about groups against a scripted broker: routing, older versions, rejections, malformed data."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_groups_are_listed_in_order(cluster, scripted):
     assert scripted.requests[-1][2].states_filter == ["Stable"]
 
 
-def test_a_filter_that_the_broker_does_not_know_is_no_silent_surprise(cluster, scripted):
+def test_unsupported_group_filter_raises(cluster, scripted):
     scripted.versions[ApiKey.LIST_GROUPS] = (0, 3)
     with pytest.raises(KafkaError) as refused:
         cluster.groups(["Stable"])
@@ -136,7 +136,7 @@ def test_a_coordinator_that_still_loads_is_asked_again(cluster, scripted):
     assert not codes
 
 
-def test_a_deletion_whose_outcome_is_unknown_is_not_repeated(cluster, scripted):
+def test_deletion_with_unknown_outcome_is_not_repeated(cluster, scripted):
     scripted.answers[ApiKey.DELETE_GROUPS] = lambda version, request: None
     with pytest.raises(KafkaError) as lost:
         cluster.delete_group("g")

@@ -1,4 +1,4 @@
-"""Plans of where replicas should be: replicas that can stay do, new ones spread by rack and load."""
+"""Reassignment plans: replicas stay if possible, new ones are spread by rack and load."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_an_evacuated_replica_keeps_its_place_in_the_list() -> None:
     assert plan == {("t", 0): (4, 2), ("t", 1): (2, 3), ("t", 2): (3, 4)}
 
 
-def test_a_rack_without_a_replica_comes_before_a_broker_with_less_load() -> None:
+def test_unused_rack_is_preferred_over_lower_load() -> None:
     plan = evacuation(brokers("a", "b", "b", "a"), topic("t", (1, 2), (4, 2)), 1)
     assert plan == {("t", 0): (4, 2)}
 
@@ -52,7 +52,7 @@ def test_more_and_fewer_replicas() -> None:
         with_replication_factor(brokers(None), topics, ["t"], 2)
 
 
-def test_what_is_throttled_is_reading_at_the_old_and_writing_at_the_new() -> None:
+def test_throttle_covers_old_leaders_and_new_followers() -> None:
     plan = {("t", 0): (3, 2), ("t", 1): (2,)}
     assert throttled_replicas(plan, topic("t", (1, 2), (1, 2))) == {"t": ("0:1,0:2,1:1,1:2", "0:3")}
 

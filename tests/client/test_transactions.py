@@ -1,4 +1,4 @@
-"""Requests about transactions against a scripted broker: who is asked again, older versions, refusals."""
+"""Requests about transactions against a scripted broker: retries, older versions, rejections."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def cluster(scripted):
 
 
 def in_turn(*answers):
-    """One answer after the other; the last one stays."""
+    """Responses in order; the last one is repeated."""
     left = list(answers)
     return lambda version, request: left.pop(0) if len(left) > 1 else left[0]
 
@@ -111,7 +111,7 @@ def test_a_coordinator_that_loads_is_asked_again(cluster, scripted):
     assert {request.key_type for request in sent(scripted, ApiKey.FIND_COORDINATOR)} == {1}
 
 
-def test_an_id_that_nobody_knows_is_told_by_name(cluster, scripted):
+def test_unknown_transactional_id_is_named(cluster, scripted):
     unknown = TransactionState(transactional_id="x", error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     scripted.answers[ApiKey.DESCRIBE_TRANSACTIONS] = in_turn(DescribeTransactionsResponse(transaction_states=[unknown]))
     with pytest.raises(KafkaError, match="transactional id 'x' does not exist"):
@@ -139,14 +139,14 @@ def test_producers_of_one_replica_are_asked_once(cluster, scripted):
     assert [(each.producer_id, each.transaction_start_offset) for each in found] == [(7, None), (9, None)]
     assert found[0].coordinator_epoch is None
     before = len(sent(scripted, ApiKey.DESCRIBE_PRODUCERS))
-    with pytest.raises(KafkaError, match="t-0: that broker has no replica of it that serves"):
+    with pytest.raises(KafkaError, match="t-0: the broker has no online replica of it"):
         cluster.producers([("t", 0), ("t", 1)], 1)
     assert len(sent(scripted, ApiKey.DESCRIBE_PRODUCERS)) == before + 1
-    with pytest.raises(KafkaError, match="there is no broker '5'"):
+    with pytest.raises(KafkaError, match="broker '5' does not exist"):
         cluster.producers([("t", 0)], 5)
 
 
-def test_an_abort_goes_to_the_new_leader_and_is_not_repeated_otherwise(cluster, scripted):
+def test_abort_is_repeated_only_at_a_new_leader(cluster, scripted):
     ids = {"producer_id": 7, "producer_epoch": 3, "coordinator_epoch": 12}
     scripted.answers[ApiKey.WRITE_TXN_MARKERS] = in_turn(markers(ErrorCode.NOT_LEADER_OR_FOLLOWER), markers(0))
     cluster.abort_transaction(("t", 0), **ids)

@@ -1,4 +1,4 @@
-"""Who one is to ZooKeeper, and by which TLS: settings and KAFKA_OPTS; servers that ask are in `compat/java/`."""
+"""Authentication and TLS for ZooKeeper: settings and KAFKA_OPTS; tests with real servers are in `compat/java/`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def jaas(tmp_path: Path) -> Path:
     return path
 
 
-def test_without_anything_one_is_anybody() -> None:
+def test_access_without_settings_is_anonymous() -> None:
     assert access() == ZooKeeperAccess()
 
 
@@ -63,14 +63,14 @@ def test_without_anything_one_is_anybody() -> None:
         ("-Djava.security.krb5.conf=PATH", None),
     ],
 )
-def test_a_file_says_who_one_is(jaas: Path, options: str, login: DigestLogin | None) -> None:
+def test_jaas_file_sets_the_login(jaas: Path, options: str, login: DigestLogin | None) -> None:
     found = access(options.replace("PATH", str(jaas)))
     assert found.login == login
     assert "secret" not in repr(found)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         ("Client { com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true; };", "Krb5LoginModule"),
         (f'Client {{ {DIGEST_MODULE} required username="kafka"; }};', "lacks username or password"),
@@ -79,10 +79,10 @@ def test_a_file_says_who_one_is(jaas: Path, options: str, login: DigestLogin | N
         ("{}", "not a JAAS file"),
     ],
 )
-def test_a_file_that_says_nothing_of_use_is_refused(tmp_path: Path, content: str, told: str) -> None:
+def test_a_file_that_says_nothing_of_use_is_refused(tmp_path: Path, content: str, expected: str) -> None:
     path = tmp_path / "jaas"
     path.write_text(content)
-    with pytest.raises(OperatorError, match=told) as caught:
+    with pytest.raises(OperatorError, match=expected) as caught:
         access(f"-Djava.security.auth.login.config={path}")
     assert str(path) in str(caught.value)
     assert "of secrets" not in str(caught.value)
@@ -98,12 +98,12 @@ def test_a_file_that_is_too_large_is_not_read_in_part(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(OperatorError, match=r"/not/there .*KAFKA_OPTS.* can't be read"):
         access("-Djava.security.auth.login.config=/not/there")
-    with pytest.raises(OperatorError, match=r"KAFKA_OPTS can't be read"):
+    with pytest.raises(OperatorError, match=r"KAFKA_OPTS can't be parsed"):
         access("'")
 
 
-def test_who_is_nobody_owns_nothing(jaas: Path) -> None:
-    with pytest.raises(OperatorError, match=r"zookeeper\.set\.acl is true, and this broker is nobody"):
+def test_set_acl_without_login_is_rejected(jaas: Path) -> None:
+    with pytest.raises(OperatorError, match=r"zookeeper\.set\.acl is true, but this broker does not authenticate"):
         access(zookeeper_set_acl="true")
     assert access(f"'-Djava.security.auth.login.config={jaas}'", zookeeper_set_acl="true").secures
 
@@ -131,13 +131,13 @@ class TestTls:
         assert context is not None
         assert not context.check_hostname
 
-    def test_a_certificate_says_who_one_is(self, files: dict[str, str]) -> None:
+    def test_client_certificate_permits_set_acl(self, files: dict[str, str]) -> None:
         del files["zookeeper_ssl_keystore_location"]
-        with pytest.raises(OperatorError, match=r"this broker is nobody"):
+        with pytest.raises(OperatorError, match=r"this broker does not authenticate"):
             access(**files, zookeeper_set_acl="true")
 
     @pytest.mark.parametrize(
-        ("name", "value", "told"),
+        ("name", "value", "expected"),
         [
             ("zookeeper_ssl_truststore_location", "/not/there", "/not/there"),
             ("zookeeper_ssl_enabled_protocols", "SSLv3", "SSLv3"),
@@ -145,10 +145,10 @@ class TestTls:
             ("zookeeper_ssl_ocsp_enable", "true", "zookeeper.ssl.ocsp.enable"),
         ],
     )
-    def test_what_can_not_be_is_refused(self, files: dict[str, str], name: str, value: str, told: str) -> None:
+    def test_what_can_not_be_is_refused(self, files: dict[str, str], name: str, value: str, expected: str) -> None:
         with pytest.raises(OperatorError, match=r"zookeeper\.ssl") as caught:
             access(**{**files, name: value})
-        assert told in str(caught.value)
+        assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize(

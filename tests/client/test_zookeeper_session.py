@@ -1,4 +1,4 @@
-"""Sessions on ZooKeeper, as far as no server is needed; the rest is held against a real one in `compat/java/`."""
+"""ZooKeeper sessions without a server; tests with a real server are in `compat/java/`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def made(servers: str) -> KazooSession:
     return KazooSession(servers, 6000, post=lambda *call: None, pool=NoPool())
 
 
-def test_without_its_package_the_operator_hears_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kazoo.client", None)
     with pytest.raises(OperatorError, match=r"zookeeper\.connect needs .* pip install 'ottla\[zookeeper\]'$"):
         made("localhost:2181")
 
 
 @pytest.mark.parametrize("servers", ["", "h:port", "h:1,,i:2", "h:99999"])
-def test_servers_that_can_not_be_are_told(servers: str) -> None:
-    with pytest.raises(OperatorError, match=r"^zookeeper\.connect .* names no servers: "):
+def test_invalid_servers_are_rejected(servers: str) -> None:
+    with pytest.raises(OperatorError, match=r"^zookeeper\.connect .* contains no servers: "):
         made(servers)

@@ -29,7 +29,7 @@ if child == 0:
         try:
             use()
         except ClientClosed as error:
-            assert "made before a fork" in str(error)
+            assert "created before a fork" in str(error)
         else:
             os._exit(1)
     producer.close(), consumer.close(), admin.close()

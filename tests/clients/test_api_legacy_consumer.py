@@ -270,7 +270,7 @@ def test_what_a_consumer_can_not_do_is_told(make, topic):
         consumer.create_message_streams_by_filter(TopicFilter("a(?=b)"))
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
     consumer.create_message_streams({topic: 1})
-    with pytest.raises(KafkaError, match="made once"):
+    with pytest.raises(KafkaError, match="created only once"):
         consumer.create_message_streams({topic: 1})
     consumer.shutdown()
     consumer.shutdown()

@@ -45,7 +45,7 @@ def test_a_cluster_without_epochs_is_repaired(nodes: Nodes) -> None:
 
     refused = repair(*directories, "--execute")
     assert refused.returncode == 2
-    assert "is in use by a node that runs" in refused.stderr
+    assert "is in use by a running node" in refused.stderr
     assert "Traceback" not in refused.stderr
     for node in nodes.nodes:
         node.stop()
@@ -83,7 +83,7 @@ def test_unrepairable_directories_are_not_changed(tmp_path: Path) -> None:
     empty.mkdir()
     refused = repair(str(empty), "--execute")
     assert refused.returncode == 2
-    assert "is no data directory" in refused.stderr
+    assert "is not a data directory" in refused.stderr
     assert list(empty.iterdir()) == []
 
 
@@ -95,4 +95,4 @@ def test_pipe_instead_of_a_segment_does_not_block(tmp_path: Path) -> None:
     refused = repair(str(tmp_path), "--execute")
     assert refused.returncode == 2
     assert f"{0:020d}.log" in refused.stderr
-    assert "no regular file" in refused.stderr
+    assert "regular file" in refused.stderr

@@ -116,7 +116,7 @@ def test_failed_metadata_directory_stops_the_node(metadata: Nodes, disk: Failing
     create(admin(*others(metadata)), "a-change", 1, 2)  # a metadata record to store
     assert process.wait(60) == 1
     (sentence,) = [line for line in victim.log_text()[before:].splitlines() if " CRITICAL " in line]
-    assert "this node ends, since the disk of log.dirs failed: " in sentence
+    assert "stopping the node: the disk of log.dirs failed: " in sentence
     assert "Traceback" not in victim.log_text()
     produce(metadata, TOPIC, values("third"))
     # It does not start on a failing disk either.

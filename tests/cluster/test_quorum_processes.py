@@ -214,14 +214,18 @@ def test_voter_without_directory_returns_as_observer(nodes: dict[int, Node]) -> 
     add = ("add", node, "--listener", f"CONTROLLER://127.0.0.1:{lost.controller_port}", "--json")
     refusals = (
         (1, add, f"node {node} is a voter already"),
-        (2, ("remove", node, "--directory-id", directory_id), f"by --directory-id: {DIRECTORY_IDS[lost.node_id]}"),
+        (
+            2,
+            ("remove", node, "--directory-id", directory_id),
+            f"give --directory-id with one of {DIRECTORY_IDS[lost.node_id]}",
+        ),
     )
     for code, arguments, words in refusals:
         result = lost.voters(*arguments)
         assert (result.returncode, result.stdout) == (code, "")
         assert words in result.stderr
     result = lost.voters("remove", node)
-    assert result.stdout == f"Node {node} with directory {DIRECTORY_IDS[lost.node_id]} votes no more.\n", result
+    assert result.stdout == f"Node {node} with directory {DIRECTORY_IDS[lost.node_id]} is no longer a voter.\n", result
     assert f"node {node} is no voter" in lost.voters("remove", node).stderr
     # The leader lists the old directory as an observer for a while.
     result = lost.voters(*add, "--directory-id", directory_id)

@@ -112,7 +112,7 @@ def test_node_with_failed_disk_stops_and_others_continue(busy: Nodes) -> None:
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
     produce(busy, TOPIC, [f"second-{number}".ljust(1000) for number in range(PARTITIONS * 1200)])
     assert process.wait(60) == 1
-    assert "this node ends, since the disk of log.dirs failed: [Errno 27]" in victim.log_text()
+    assert "stopping the node: the disk of log.dirs failed: [Errno 27]" in victim.log_text()
     assert "Traceback" not in victim.log_text()
     victim.start()
     wait_all_in_sync(busy)

@@ -166,7 +166,7 @@ def served(cluster: Cluster) -> bool:
     try:
         cluster.topics()
     except OperatorError as error:
-        if "does not let this client in" not in str(error):
+        if "rejected the login" not in str(error):
             raise
         return False
     return True

@@ -80,7 +80,7 @@ class Supervised:
 
     def pauses(self) -> list[float]:
         """Return the seconds before each restart."""
-        return [float(pause) for pause in re.findall(r"is started again in ([0-9.]+) s", self.log())]
+        return [float(pause) for pause in re.findall(r"restarting in ([0-9.]+) s", self.log())]
 
 
 @pytest.fixture

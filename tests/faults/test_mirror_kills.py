@@ -291,5 +291,5 @@ def test_kills_of_everybody_leave_equal_content_and_groups_where_they_stood(
         finally:
             members.end()
         again = sum(repeated(wanted[MERGED], found[MERGED], at, standing[group]) for group, at in groups.items())
-    fenced = len(re.findall("another mirror took over", log.read_text()))
+    fenced = len(re.findall("another mirror has taken over", log.read_text()))
     print(f"{KILLS} kills, {copied} records, {len(groups)} groups, {again} records again, fenced {fenced} times")

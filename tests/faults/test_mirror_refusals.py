@@ -226,7 +226,7 @@ def test_zombie_leaves_the_transactional_id_to_its_successor(servers, topic, mon
     with monkeypatch.context() as patched:
         patched.setattr(BatchProducer, "send", send_while_replaced)
         done = mirrored(servers, topic)
-    assert "another mirror took over" in done.stderr
+    assert "another mirror has taken over" in done.stderr
     successors[0].send((f"eu.{topic}", 0), [batch(good())])
     successors[0].commit()
     assert len(content(target, f"eu.{topic}")[0]) == 1
@@ -249,7 +249,7 @@ def test_errors_that_concern_a_whole_topic_skip_nothing(servers, topic) -> None:
         )
     done = mirrored(servers, topic, "--on-refused", SKIP)
     assert (done.exit_code, done.stderr.count("\n")) == (1, 1), done.output
-    assert f"does not take {topic}-0 of the source from offset 0 on" in done.stderr
+    assert f"rejects records of {topic}-0 of the source from offset 0" in done.stderr
     assert "allow WRITE on that topic" in done.stderr
 
 
@@ -266,7 +266,7 @@ def test_topic_that_cannot_be_created_is_reported_with_its_settings(servers, top
     done = mirrored(servers, topic)
     assert (done.exit_code, done.stderr.count("\n")) == (1, 1), done.output
     for words in (
-        f"refuses to create topic 'eu.{topic}' with 1 partitions",
+        f"rejected creation of topic 'eu.{topic}' with 1 partitions",
         "retention.ms=5000",
         "CREATE on the topic",
     ):

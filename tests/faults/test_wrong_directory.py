@@ -101,7 +101,7 @@ def test_all_directories_are_not_there(cluster: Path) -> None:
     for number in (1, 2, 3):
         shutil.rmtree(cluster / f"broker-{number}")
     assert "brokers 1, 2 and 3" in refused_as_it_was(cluster, "--brokers", "3")
-    assert "most of the voters" in refused_as_it_was(cluster, "--brokers", "3", "--replace-node", "1")
+    assert "a majority of the voters" in refused_as_it_was(cluster, "--brokers", "3", "--replace-node", "1")
 
 
 @pytest.mark.parametrize("count", ["1", "2", "4"])
@@ -194,7 +194,7 @@ def test_formatting_where_a_cluster_is(cluster: Path) -> None:
     ("arguments", "words"),
     [
         (("--brokers", "3", "--replace-node", "9"), "1, 2, 3"),
-        (("--brokers", "3", "--replace-node", "2"), "leave that option away"),
+        (("--brokers", "3", "--replace-node", "2"), "omit the option"),
         (("--port", "0", "--replace-node", "2"), "--brokers"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Which ACLs go along: the rules of Apache Kafka's MirrorMaker 2."""
+"""Selection of ACLs to copy: the rules of Apache Kafka's MirrorMaker 2."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ NAMES = {"t": "eu.t"}
         (READ._replace(resource_type=ResourceType.GROUP), None),
     ],
 )
-def test_who_may_read_there_may_read_here_and_nobody_gets_to_write(acl: Acl, operation: AclOperation | None) -> None:
+def test_read_acls_are_copied_without_write(acl: Acl, operation: AclOperation | None) -> None:
     wanted = set() if operation is None else {acl._replace(resource_name="eu.t", operation=operation)}
     assert copied_acls([acl], NAMES) == wanted
 
 
 class Answers:
-    """A cluster that has these ACLs, or refuses."""
+    """A cluster with these ACLs, or one that denies access."""
 
     def __init__(self, *acls: Acl, refusal: ErrorCode | None = None) -> None:
         self.there = list(acls)
@@ -57,27 +57,27 @@ def copy(mirror: AclMirror, source: Answers, target: Answers) -> None:
     mirror.copy(cast(Cluster, source), cast(Cluster, target), NAMES)
 
 
-def test_what_the_target_has_is_not_asked_for_again() -> None:
+def test_existing_target_acls_are_not_created_again() -> None:
     described = READ._replace(operation=AclOperation.DESCRIBE)
     target = Answers(described._replace(resource_name="eu.t"))
-    told: list[str] = []
-    mirror = AclMirror(told.append)
+    notices: list[str] = []
+    mirror = AclMirror(notices.append)
     for _ in range(2):
         copy(mirror, Answers(READ, described), target)
         assert target.created == [READ._replace(resource_name="eu.t")]
-    assert told == []
+    assert notices == []
 
 
 @pytest.mark.parametrize("code", [ErrorCode.SECURITY_DISABLED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED])
 @pytest.mark.parametrize("side", [0, 1])
 def test_where_it_is_not_allowed_a_sentence_says_so_once(code: ErrorCode, side: int) -> None:
-    told: list[str] = []
-    mirror = AclMirror(told.append)
+    notices: list[str] = []
+    mirror = AclMirror(notices.append)
     ends: Any = [Answers(READ), Answers()]
     ends[side] = Answers(READ, refusal=code)
     for _ in range(2):
         copy(mirror, *ends)
-    assert told == ["ACLs are not copied: no"]
+    assert notices == ["ACLs are not copied: no"]
     ends[side] = Answers(READ, refusal=ErrorCode.REQUEST_TIMED_OUT)
     with pytest.raises(KafkaError):
         copy(mirror, *ends)

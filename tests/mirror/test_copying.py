@@ -1,4 +1,4 @@
-"""What of a fetch is written: batches as they are, batches made anew, what is left out, and where records went."""
+"""Copying of fetched data: unchanged batches, rebuilt batches, omitted records, and runs."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_aborted_transactions_and_control_batches_are_left_out() -> None:
     ],
     ids=["with gaps", "time of append", "from within"],
 )
-def test_what_no_client_may_send_is_made_anew(source: bytearray, position: int, offsets: list[int]) -> None:
+def test_batches_that_clients_may_not_send_are_rebuilt(source: bytearray, position: int, offsets: list[int]) -> None:
     step = in_step(position).take(fetched(source))
     (write,) = step.writes
     assert is_sendable(write.batch)
@@ -136,12 +136,12 @@ def test_a_batch_that_was_compacted_away_moves_the_position_only() -> None:
 def test_damage_is_not_sealed_by_a_new_checksum() -> None:
     source = build_batch(records(b"a"), base_offset=3)
     source[-1] ^= 1
-    with pytest.raises(KafkaError, match=r"the batch of t-1 at offset 3 .* checksum does not match") as caught:
+    with pytest.raises(KafkaError, match=r"the batch of t-1 at or after offset 3 .* checksum does not match") as caught:
         in_step(3).take(fetched(source))
     assert caught.value.code == ErrorCode.INVALID_RECORD
 
 
-def test_records_go_by_the_hash_of_their_key_where_partitions_differ() -> None:
+def test_records_are_partitioned_by_key_if_counts_differ() -> None:
     source = build_batch([RecordData(TIME, key, b"v") for key in (b"21", None, b"abc", None)], base_offset=6)
     step = PartitionCopy(ROUTE, 6, 3, in_step=False).take(fetched(source))
     placed = {record.key: write.partition for write in step.writes for record in write.batch.records() if record.key}
@@ -158,7 +158,7 @@ def test_built_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [write.batch.records_count for write in step.writes] == [2, 2, 1, 1]
 
 
-def test_runs_are_joined_where_both_sides_go_on() -> None:
+def test_contiguous_runs_are_merged() -> None:
     copy = in_step()
     step = copy.take(
         fetched(build_batch(records(b"a", b"b")), build_batch(records(b"c"), base_offset=2), of_producer(5, 1, b"d"))
@@ -171,13 +171,13 @@ def test_a_step_is_committed_in_its_turn() -> None:
     copy = in_step()
     step = copy.take(fetched(build_batch(records(b"a"))))
     copy.committed(step)
-    with pytest.raises(InvariantError, match="a step from offset 0 came where 1 is next"):
+    with pytest.raises(InvariantError, match="a step from offset 0 is not at the position 1"):
         copy.committed(step)
 
 
 @st.composite
 def logs(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, int, int]], list[tuple[bytes | None, bytes]]]:
-    """A log of transactions that overlap, the aborted ones with the offsets of their markers, what a reader sees."""
+    """A log of overlapping transactions, aborted ones with their marker offsets, and the visible records."""
     content, offset, number = bytearray(), 0, 0
     opened: dict[int, tuple[int, list[tuple[int, tuple[bytes | None, bytes]]]]] = {}
     aborted, visible = [], []
@@ -210,8 +210,8 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, int, int]], list[tuple
 
 
 @given(log=logs(), cuts=st.lists(st.integers(1, 4), max_size=12), dense=st.booleans(), lost=st.sets(st.integers(0, 11)))
-def test_what_is_committed_equals_what_a_reader_sees(log, cuts, dense, lost) -> None:
-    """Whatever a fetch brings, and also where the process that made a step is gone before its commit."""
+def test_committed_records_equal_visible_records(log, cuts, dense, lost) -> None:
+    """For any fetch, also if the process that built a step was killed before its commit."""
     content, aborted, visible = log
     batches = list(iter_batches(content))
     copy, target, number = PartitionCopy(ROUTE, 0, 3, in_step=dense), [], 0

@@ -1,4 +1,4 @@
-"""The journal of mirrors, which topics are copied and how they are called, and cycles."""
+"""The journal of mirrors, selection and names of topics, and cycles."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_journal_has_the_latest_of_each_route() -> None:
     assert journal.runs == {ROUTE: {7: RUNS[1:]}}
 
 
-def test_a_route_is_forgotten_by_a_tombstone_and_later_kinds_are_left_alone() -> None:
+def test_tombstone_removes_route_and_unknown_kinds_are_ignored() -> None:
     gone = RecordData(1, progress_record(ROUTE, PROGRESS, 1).key, None)
     later = RecordData(1, b'["later","A","t",0,"t"]', b"?")
     assert replayed(progress_record(ROUTE, PROGRESS, 1), gone, RecordData(1, later.key, b"{}")).progress == {}
@@ -69,8 +69,8 @@ def test_a_route_is_forgotten_by_a_tombstone_and_later_kinds_are_left_alone() ->
         b"[" * 100_000,
     ],
 )
-def test_what_no_mirror_wrote_is_refused(key: bytes | None) -> None:
-    with pytest.raises(OperatorError, match=r"record at offset 9 .* let only mirrors write there"):
+def test_foreign_progress_records_are_rejected(key: bytes | None) -> None:
+    with pytest.raises(OperatorError, match=r"record at offset 9 .* restrict WRITE on this topic to mirrors"):
         Journal().replay(9, key, b"{}")
 
 
@@ -84,13 +84,13 @@ def test_origins_reach_over_clusters_and_a_cycle_is_refused() -> None:
     refuse_cycle("t", "C", origins)
     refuse_cycle("other", "A", of_c.origins_of("C", "other"))
     for target in ("A", "B"):
-        with pytest.raises(OperatorError, match="records would go round for ever"):
+        with pytest.raises(OperatorError, match="records would be copied forever"):
             refuse_cycle("u", target, of_c.origins_of("C", "u"))
 
 
 @pytest.mark.parametrize(
     ("ids", "words"),
-    [(("A", "A"), "are one cluster, A"), ((None, "A"), "tells no cluster id"), (("A", ""), "tells no")],
+    [(("A", "A"), "are the same cluster, A"), ((None, "A"), "reports no cluster id"), (("A", ""), "reports no")],
 )
 def test_two_clusters_are_asked_for(ids: tuple[str | None, str | None], words: str) -> None:
     with pytest.raises(OperatorError, match=words):
@@ -108,7 +108,7 @@ def test_topics_are_chosen_by_their_whole_names() -> None:
     assert renamed("a", "x.{topic}") == "x.a"
 
 
-def test_settings_of_the_topic_go_along_and_those_of_its_cluster_do_not() -> None:
+def test_topic_settings_are_copied_and_cluster_settings_are_not() -> None:
     def entry(name: str, value: str | None, source: str = "topic") -> ConfigEntry:
         return ConfigEntry(name, value, source, False, False, False, None)
 
@@ -129,15 +129,17 @@ def test_a_transactional_id_is_of_one_route_only() -> None:
     assert len({route.transactional_id for route in routes}) == len(routes)
 
 
-def test_a_target_that_was_written_to_needs_progress_of_a_copy_into_it() -> None:
-    """Of any source: several may go into one topic."""
+def test_filled_target_topic_needs_known_progress() -> None:
+    """Progress of any source: several may be copied into one topic."""
     journal = replayed(progress_record(ROUTE, PROGRESS, 1))
     grown, unfilled = ROUTE._replace(partition=9), ROUTE._replace(topic="x", target="y")
     others = [ROUTE._replace(cluster_id="B"), ROUTE._replace(topic="t")]
     require_known(journal, [ROUTE, grown, unfilled, *others], frozenset({ROUTE.target, "z"}))
-    with pytest.raises(OperatorError, match=f"how far {unfilled.topic!r} of the source was copied into it: from the"):
+    with pytest.raises(
+        OperatorError, match=f"progress for a copy of {unfilled.topic!r} of the source: a copy from the"
+    ):
         require_known(journal, [ROUTE, unfilled, unfilled._replace(partition=0)], frozenset({ROUTE.target, "y"}))
-    with pytest.raises(OperatorError, match=r"\(and 1 more likewise\)"):
+    with pytest.raises(OperatorError, match=r"\(and 1 more\)"):
         require_known(Journal(), [ROUTE, unfilled], frozenset({ROUTE.target, "y"}))
 
 

@@ -1,4 +1,4 @@
-"""Which settings keep the target from refusing records, and which one a refusal names."""
+"""Settings with which the target accepts records, and the setting in a rejection message."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ROUTE = Route("A", "t", 1, "eu.t")
         ),
     ],
 )
-def test_new_topic_is_no_narrower_than_its_source(
+def test_new_topic_accepts_all_records_of_its_source(
     source: dict[str, str], defaults: dict[str, str], wanted: dict[str, str]
 ) -> None:
     names = frozenset(defaults)
@@ -74,18 +74,18 @@ COMPACTED = {"cleanup.policy": "compact,delete"}
     ("code", "record", "settings", "wanted"),
     [
         (ErrorCode.MESSAGE_TOO_LARGE, RECORD, {}, "raise max.message.bytes of T"),
-        (ErrorCode.RECORD_LIST_TOO_LARGE, RECORD, {"segment.bytes": "5"}, "raise segment.bytes of T (5 now)"),
-        (ErrorCode.INVALID_TIMESTAMP, RECORD, {BEFORE: HOUR}, f"raise {BEFORE} of T ({HOUR} now)"),
-        (ErrorCode.INVALID_TIMESTAMP, LATER, {AFTER: HOUR}, f"raise {AFTER} of T ({HOUR} now)"),
-        (ErrorCode.INVALID_TIMESTAMP, LATER, {DIFFERENCE: HOUR}, f"raise {DIFFERENCE} of T ({HOUR} now)"),
-        (ErrorCode.INVALID_TIMESTAMP, LATER, {AFTER: "9", DIFFERENCE: HOUR}, f"raise {AFTER} of T (9 now)"),
-        (ErrorCode.INVALID_RECORD, RECORD, COMPACTED, "remove compact from cleanup.policy of T (compact,delete now)"),
-        (ErrorCode.INVALID_RECORD, LATER, COMPACTED, "change what T accepts"),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, RECORD, {"segment.bytes": "5"}, "raise segment.bytes of T (now 5)"),
+        (ErrorCode.INVALID_TIMESTAMP, RECORD, {BEFORE: HOUR}, f"raise {BEFORE} of T (now {HOUR})"),
+        (ErrorCode.INVALID_TIMESTAMP, LATER, {AFTER: HOUR}, f"raise {AFTER} of T (now {HOUR})"),
+        (ErrorCode.INVALID_TIMESTAMP, LATER, {DIFFERENCE: HOUR}, f"raise {DIFFERENCE} of T (now {HOUR})"),
+        (ErrorCode.INVALID_TIMESTAMP, LATER, {AFTER: "9", DIFFERENCE: HOUR}, f"raise {AFTER} of T (now 9)"),
+        (ErrorCode.INVALID_RECORD, RECORD, COMPACTED, "remove compact from cleanup.policy of T (now compact,delete)"),
+        (ErrorCode.INVALID_RECORD, LATER, COMPACTED, "change the limits of T"),
         (
             ErrorCode.INVALID_RECORD,
             RECORD,
             {"max.decompressed.message.bytes": str(size_of(RECORD) - 1)},
-            f"raise max.decompressed.message.bytes of T ({size_of(RECORD) - 1} now)",
+            f"raise max.decompressed.message.bytes of T (now {size_of(RECORD) - 1})",
         ),
         (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, RECORD, {}, "upgrade the target's brokers"),
     ],
@@ -107,12 +107,12 @@ def test_refusal_names_the_setting_that_decides(
 def test_error_of_a_whole_topic_names_its_setting(code: ErrorCode, words: str) -> None:
     found = explained(KafkaError(code, "no"), ROUTE, 17)
     assert found.code == code
-    assert "topic 'eu.t' of the target does not take t-1 of the source from offset 17 on: no; " in found.message
+    assert "topic 'eu.t' of the target rejects records of t-1 of the source from offset 17: no; " in found.message
     assert words in found.message
 
 
 def test_unreadable_batch_is_reported_with_its_offsets() -> None:
-    """Apache Kafka answers with UNKNOWN_SERVER_ERROR and no reason."""
+    """Apache Kafka responds with UNKNOWN_SERVER_ERROR and no reason."""
     damaged = build_batch([RecordData(5, b"k", b"v")] * 3, compression="gzip")
     damaged[HEADER_SIZE:] = bytes(len(damaged) - HEADER_SIZE)
     step = Step(5, 12, (_write(5, [b"a"]), Write(1, BatchView(damaged), (), range(7, 10))))
@@ -126,7 +126,7 @@ def _write(first: int, values: list[bytes]) -> Write:
 
 
 class RefusingProducer(BatchProducer):
-    """Refuses every batch, without a broker."""
+    """Rejects every batch, without a broker."""
 
     def __init__(self) -> None:
         pass
@@ -136,7 +136,7 @@ class RefusingProducer(BatchProducer):
 
 
 class NamingProducer(RefusingProducer):
-    """Refuses records 1 and 3 of the first batch by their numbers."""
+    """Rejects records 1 and 3 of the first batch by their numbers."""
 
     def send(self, position: object, batches: Sequence[BatchView]) -> list[int]:
         if batches[0].records_count == 5:
@@ -156,7 +156,7 @@ def test_records_that_the_broker_names_are_left_out_at_once() -> None:
         Run(1, 34, 35, 102, 1),
     )
     assert (written.skipped, len(lines)) == (2, 2)
-    assert "target refuses: because; " in lines[0]
+    assert "target rejects: because; " in lines[0]
 
 
 class SilentCluster(Cluster):
@@ -186,12 +186,12 @@ def test_log_of_skipped_records_is_bounded() -> None:
     refusals.log_rest()
     refusals.log_rest()
     assert [line for line in lines if "more records" in line] == [
-        f"ERROR skipped {BURST} more records that the target refuses; they are not listed"
+        f"ERROR skipped {BURST} more records that the target rejects; not listed"
     ] * 2
     assert len(lines) == 2 * (BURST + 1)
 
 
-def test_offsets_of_skipped_transactions_are_translated_after_forgetting() -> None:
+def test_offsets_of_skipped_runs_translate_after_forgetting() -> None:
     """Transactions of which nothing was copied have no runs, and a group may be in the midst of one."""
     kept = RouteMap(0, 4, in_step=True)
     for number in range(300):

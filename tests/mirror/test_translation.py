@@ -1,4 +1,4 @@
-"""Where groups go on in the target."""
+"""Translation of group offsets to the target."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_an_offset_becomes_that_of_the_record_that_is_read_next(offset: int, wan
     assert MAP.translated(offset, 0) is None
 
 
-def test_what_flows_together_goes_on_at_the_least_and_from_its_beginning() -> None:
+def test_merged_partitions_resume_at_smallest_offset_or_start() -> None:
     maps = {}
     for index, base in enumerate((100, 50)):
         made = RouteMap(0, 2, in_step=False)
@@ -51,8 +51,8 @@ def test_what_flows_together_goes_on_at_the_least_and_from_its_beginning() -> No
     assert translate({("other", 0): 12}, maps) == ({}, frozenset())
 
 
-def test_who_translates_for_all_knows_all_or_nothing() -> None:
-    """Of partitions that flow together and that others copy too: where one is not kept, its records may lie first."""
+def test_merged_maps_are_complete_or_empty() -> None:
+    """For merged partitions with several mirrors: records of a partition without a map may come first."""
     kept = Progress(20, bytes(16), bytes(16), False, frozenset(), 0)
     routes = [Route("A", "t", index, "u") for index in range(2)]
     journal = Journal()
@@ -77,7 +77,7 @@ def test_who_translates_for_all_knows_all_or_nothing() -> None:
 
 
 @pytest.mark.parametrize("dense", [True, False])
-def test_nothing_is_guessed_of_what_is_not_kept(dense: bool) -> None:
+def test_offsets_before_stored_runs_are_not_translated(dense: bool) -> None:
     made = RouteMap(30, 2, in_step=dense)
     made.add(30, [Run(1, 30, 40, 5, 10)])
     assert translate({("t", 1): 29}, {ROUTE: made}) == ({}, frozenset({"t"}))
@@ -101,7 +101,7 @@ def test_runs_that_no_group_needs_are_forgotten(monkeypatch: pytest.MonkeyPatch)
 
 @given(log=logs(), cuts=st.lists(st.integers(1, 4), max_size=12), limit=st.sampled_from([copying.MAX_RUNS, 1]))
 def test_every_offset_of_a_log_finds_its_record(log, cuts, limit) -> None:
-    """In step; where too many runs were told, it may be one before."""
+    """With equal partition counts; with too many runs the result may be earlier."""
     content, aborted, _ = log
     batches = list(iter_batches(content))
     copy, kept, end = PartitionCopy(ROUTE, 0, 4, in_step=True), in_step(), 1000

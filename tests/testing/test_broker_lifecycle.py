@@ -1,4 +1,4 @@
-"""The harness itself, against stand-ins for the broker process: how it reports what a broker does wrong."""
+"""The harness with fake broker processes: reports of broker failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READY = {"bootstrap_servers": "127.0.0.1:4711", "pid": 1, "node_id": 1}
 
 @pytest.fixture
 def stand_in(tmp_path: Path):
-    """A function that makes an executable which runs Python code where `python -m ottla start ...` is expected."""
+    """A function that creates an executable which runs Python code if `python -m ottla start ...` is expected."""
 
     def make(code: str) -> str:
         path = tmp_path / "stand-in"
@@ -47,7 +47,7 @@ while True: signal.pause()
 """
 
 
-def test_starts_with_the_command_line_of_the_contract_and_stops_cleanly(stand_in, tmp_path):
+def test_start_uses_documented_command_and_stops_cleanly(stand_in, tmp_path):
     data_dir = tmp_path / "data"
     with Broker(
         python=stand_in(SERVE),
@@ -114,7 +114,7 @@ def test_a_broker_that_ignores_sigterm_is_killed_and_reported(stand_in):
     broker.close()
 
 
-def test_a_broker_that_dies_by_itself_fails_the_test_that_used_it(stand_in):
+def test_unexpected_broker_exit_fails_the_test(stand_in):
     code = """
 def die(*_):
     print("invariant broken", flush=True)
@@ -141,7 +141,7 @@ signal.pause()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_broker_does_not_outlive_who_started_it(number):
+def test_broker_does_not_outlive_its_parent(number):
     """However that ends; with the broker as it is, since it is the broker that has to see it."""
     with subprocess.Popen([sys.executable, "-c", STARTER], stdout=subprocess.PIPE) as starter:
         try:

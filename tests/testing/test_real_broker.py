@@ -29,7 +29,7 @@ def test_the_fixture_is_a_broker_that_answers(ottla_broker):
     assert ottla_broker.data_dir.is_dir()
 
 
-def test_the_first_join_of_a_group_does_not_wait_for_further_members(ottla_broker, ottla_broker_factory):
+def test_first_group_join_has_no_rebalance_delay(ottla_broker, ottla_broker_factory):
     name = "group.initial.rebalance.delay.ms"
     values = []
     for broker in (ottla_broker, ottla_broker_factory(configs={name: 70})):
@@ -41,7 +41,7 @@ def test_the_first_join_of_a_group_does_not_wait_for_further_members(ottla_broke
 
 @pytest.mark.parametrize(("configs", "old_starts_at"), [({}, 0), ({"log.retention.ms": 1000}, 1)])
 def test_records_of_long_ago_stay(ottla_broker_factory, configs, old_starts_at):
-    """Retention would take their segment half a minute after the start, in the midst of whatever test runs then."""
+    """Retention would delete their segment half a minute after the start, during some other test."""
     broker = ottla_broker_factory(configs={"log.initial.task.delay.ms": 100, **configs})
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     with Cluster(broker.bootstrap_servers) as cluster:
@@ -86,14 +86,14 @@ def test_a_stop_is_clean(ottla_broker_factory):
     assert not broker.running
 
 
-def test_a_wrong_setting_is_told_in_the_brokers_words():
+def test_invalid_setting_error_contains_broker_message():
     broker = Broker(configs={"num.partitions": "many"})
     with pytest.raises(BrokerFailure, match=r"exit code 2(.|\n)*num\.partitions"):
         broker.start()
     broker.close()
 
 
-def test_a_port_in_use_is_told_in_the_brokers_words():
+def test_port_in_use_error_contains_broker_message():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         broker = Broker(port=port)
@@ -102,7 +102,7 @@ def test_a_port_in_use_is_told_in_the_brokers_words():
         broker.close()
 
 
-def test_nobody_gets_the_port_of_a_broker_that_is_to_come_back(ottla_broker_factory):
+def test_port_is_reserved_between_stop_and_start(ottla_broker_factory):
     broker = ottla_broker_factory()
     address = ("127.0.0.1", broker.port)
     broker.kill()
@@ -114,7 +114,7 @@ def test_nobody_gets_the_port_of_a_broker_that_is_to_come_back(ottla_broker_fact
         assert len(cluster.describe().brokers) == 1
     broker.close()
     with socket.create_server(address):
-        """Now anybody does."""
+        """Other processes can bind it now."""
 
 
 def test_a_broker_that_is_killed_behind_the_harness_is_reported():
@@ -127,7 +127,7 @@ def test_a_broker_that_is_killed_behind_the_harness_is_reported():
         broker.close()
 
 
-def test_a_start_takes_a_few_times_what_the_interpreter_takes(ottla_broker_factory):
+def test_start_time_is_a_few_interpreter_starts(ottla_broker_factory):
     """From the start of the process to the first answer, ten times as long, on idle machines and on busy ones.
 
     Both of one attempt meet the same machine; a moment that was busy for one of them only costs another attempt.

@@ -1,4 +1,4 @@
-"""A broker that speaks TLS alone, with an authority of its own, and who gets in."""
+"""A TLS-only broker with its own authority, and client authentication."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_tools_take_the_properties_of_kafkas(broker, topic):
         (("ssl.keystore.location",), "certificate required"),
     ],
 )
-def test_who_is_not_known_gets_a_sentence(broker, tmp_path, left_out, words):
+def test_client_without_certificate_gets_one_line(broker, tmp_path, left_out, words):
     properties = load_properties(str(broker.client_properties))
     for name in left_out:
         del properties[name]
@@ -137,7 +137,7 @@ def test_a_keystore_that_cannot_be_used_is_refused_in_the_answer(broker, keys, t
         (bad, "PKCS12 needs"),
         (tmp_path / "none.pem", "no such file"),
         (foreign, "another subject"),
-        (tmp_path / "pipe", "no regular file"),
+        (tmp_path / "pipe", "regular file"),
     ):
         entry = ConfigEntry(name, str(path), incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
@@ -190,7 +190,7 @@ class Crowd:
             thread.join()
 
 
-def test_certificates_are_replaced_under_load_without_a_failed_connection(broker, keys):
+def test_certificate_rotation_under_load_fails_no_connection(broker, keys):
     name = "listener.name.ssl.ssl.keystore.location"
     now = datetime.datetime.now(datetime.UTC)
     authority = Authority.make("authority of a crowd", now)
@@ -217,7 +217,7 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def test_a_new_certificate_comes_without_a_restart_and_no_connection_is_lost(broker, keys):
+def test_new_certificate_is_used_without_restart_or_disconnect(broker, keys):
     security = read_security(str(broker.client_properties))
     with Cluster(broker.bootstrap_servers, security=security) as old:
         old.describe()
@@ -297,7 +297,7 @@ def test_a_cluster_that_asks_for_passwords(tmp_path):
         assert cluster.client_password not in cluster.logs()
 
 
-def test_tools_are_told_what_sasl_needs(tmp_path):
+def test_tools_report_missing_sasl_settings(tmp_path):
     path = tmp_path / "client.properties"
     path.write_text("security.protocol=SASL_SSL\n")
     with pytest.raises(OperatorError, match=r"sasl\.mechanism in .* is GSSAPI: set it to one of PLAIN"):

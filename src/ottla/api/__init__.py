@@ -1,1 +1,1 @@
-"""The client for programs: producers, consumers and administration, as `from ottla import ...` gives them."""
+"""The client API for programs: producers, consumers and administration, exported by `from ottla import ...`."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, nonecheck=True
-"""What the library's messages become, compiled: records that were read, and what became of those that were sent.
+"""Records and deliveries of librdkafka messages, compiled.
 
 `_messages_py.py` is its twin and reference.
 """
@@ -38,14 +38,14 @@ cdef struct Getters:
 
 
 cdef Getters known
-"""The C functions behind methods of the library's messages: to find one by its name costs more than it takes itself."""
+"""C functions of the methods of library messages: a lookup by name costs more than the call itself."""
 known.kind = NULL
 cdef object known_kind = None
-"""Keeps that type."""
+"""Keeps a reference to the type."""
 
 
 cdef Getter getter_of(object kind, str name):
-    """NULL where the method is another kind of thing."""
+    """The C function of a method; NULL for another kind of attribute."""
     method = getattr(kind, name, None)
     if Py_TYPE(method) != &PyMethodDescr_Type:
         return NULL
@@ -54,7 +54,7 @@ cdef Getter getter_of(object kind, str name):
 
 
 cdef void learn(object kind):
-    """Ask messages of this type without a look-up from now on, where that can be."""
+    """Use the C functions of this message type from now on, if possible."""
     global known_kind
     known.kind = NULL
     known_kind = kind
@@ -66,22 +66,22 @@ cdef void learn(object kind):
 
 
 cdef inline void meet(object message):
-    """Learn of its type what there is to know."""
+    """Look up the C functions of a new message type."""
     if Py_TYPE(message) != <PyTypeObject*>known_kind:
         learn(type(message))
 
 
 cdef inline object asked(object message, Getter getter, str name):
-    """What one of its methods says: by `getter`, which is that of `known`, or else by its name."""
+    """Call a method of a message: by `getter`, a field of `known`, otherwise by name."""
     return getter(message, NULL) if Py_TYPE(message) == known.kind else getattr(message, name)()
 
 
 @cython.freelist(1024)
 cdef class Record:
-    """A record that was read. Its bytes are its own, and stay for as long as it does.
+    """A record that was read. It owns its bytes, which stay valid for its lifetime.
 
-    `message` is confluent-kafka's; where there are deserializers it holds what they gave. Equal are records of
-    equal messages.
+    `message` is that of confluent-kafka; with deserializers it contains the deserialized objects. Records of equal
+    messages are equal.
     """
 
     cdef readonly object message
@@ -113,12 +113,12 @@ cdef class Record:
 
     @property
     def leader_epoch(self):
-        """Of the leader that wrote it (KIP-320)."""
+        """Epoch of the leader that wrote the record (KIP-320)."""
         return self.message.leader_epoch()
 
     @property
     def timestamp_ms(self):
-        """When it was made, or with `message.timestamp.type=LogAppendTime` appended; None where it has none."""
+        """Creation time, or with `message.timestamp.type=LogAppendTime` append time; None without a timestamp."""
         kind, timestamp = self.message.timestamp()
         return timestamp if kind else None
 
@@ -139,7 +139,7 @@ cdef class Record:
 
 
 def records_of(list messages):
-    """A record of each message, up to the first that is an error."""
+    """The records of the messages before the first error."""
     cdef Py_ssize_t number = 0
     cdef list records = [None] * len(messages)
     cdef Record record
@@ -156,13 +156,13 @@ def records_of(list messages):
 
 
 @cython.freelist(1024)
-@cython.no_gc  # nothing of it leads back: a failure is made for whoever asks, and who is to be told is told once
+@cython.no_gc  # no reference cycles: exceptions are created on access, and the callback is dropped after its call
 @cython.auto_pickle(False)
 cdef class Delivery:
-    """What becomes of a record that was sent: a future that is filled when its broker has answered.
+    """The outcome of a sent record: a future that is filled when the broker has responded.
 
-    The library calls the object itself, and it is no work for the garbage collector, which would look at all that are
-    on their way, again and again.
+    The library calls the object itself. The garbage collector does not track it, since it would visit all records in
+    flight again and again.
     """
 
     cdef Deliveries shared
@@ -178,18 +178,18 @@ cdef class Delivery:
 
     @property
     def done(self):
-        """Whether its fate is known."""
+        """True once the outcome is known."""
         return self.known
 
     @property
     def error(self):
-        """Why it failed, once it did."""
+        """The error of a failed delivery."""
         return None if self.failure is None else KafkaError(*self.failure)
 
     def result(self, timeout_s=None):
-        """Wait until it is delivered; for ever where no time is given, which `delivery.timeout.ms` bounds.
+        """Wait for the delivery; without `timeout_s` as long as `delivery.timeout.ms` permits.
 
-        Raises the KafkaError that it failed with, and KafkaError REQUEST_TIMED_OUT after `timeout_s`.
+        Raises the KafkaError of the failure, and KafkaError REQUEST_TIMED_OUT after `timeout_s`.
         """
         if not self.known:
             wait_for(self, self.shared.waiting, timeout_s)
@@ -198,7 +198,7 @@ cdef class Delivery:
         return RecordMetadata(self.shared.topic, self.partition, self.offset)
 
     def __call__(self, error, message):
-        """The library's delivery report; once, from whichever thread serves it."""
+        """The library's delivery report; called once, in any thread that serves reports."""
         if error is not None:
             self.failure = failure_of(error, self.shared.topic)
         meet(message)
@@ -209,7 +209,7 @@ cdef class Delivery:
         self.settle()
 
     def refuse(self, reason):
-        """The library would not take it; gives its error."""
+        """Handle a record that the library rejected; returns the error."""
         self.failure = failure_of(reason, self.shared.topic)
         self.partition = self.offset = -1
         self.settle()
@@ -219,19 +219,19 @@ cdef class Delivery:
         self.known = True
         if self.failure is None and self.on_delivery is None and not self.shared.waiting:
             return
-        told, self.on_delivery = self.on_delivery, None
-        if told is None and self.failure is not None:
-            told = self.shared.untold
-        tell(self, self.shared.waiting, told)
+        callback, self.on_delivery = self.on_delivery, None
+        if callback is None and self.failure is not None:
+            callback = self.shared.untold
+        tell(self, self.shared.waiting, callback)
 
 
 cdef class Deliveries:
-    """What those of one topic of a producer share; `untold` gets those that failed and have no `on_delivery`."""
+    """Shared state of the deliveries of one topic of a producer; `untold` receives failures without `on_delivery`."""
 
     cdef object topic
     cdef object untold
     cdef list waiting
-    """Who waits for one of them: each with the event of his thread."""
+    """Waiters for a delivery, each with the event of its thread."""
 
     def __init__(self, topic, untold):
         self.topic = topic
@@ -239,14 +239,14 @@ cdef class Deliveries:
         self.waiting = []
 
     def one(self, on_delivery=None):
-        """Of a record."""
+        """The delivery of a record."""
         cdef Delivery delivery = Delivery.__new__(Delivery)
         delivery.shared = self
         delivery.on_delivery = on_delivery
         return delivery
 
     def many(self, Py_ssize_t count):
-        """Of so many records."""
+        """The deliveries of `count` records."""
         cdef list deliveries = []
         cdef Delivery delivery
         for _ in range(count):

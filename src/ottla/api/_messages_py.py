@@ -1,8 +1,8 @@
-"""What the library's messages become: the pure twin of `_messages.pyx`, and its reference.
+"""Records and deliveries of librdkafka messages: the pure Python twin of `_messages.pyx`, and its reference.
 
-A record is the library's message and nothing else, asked when somebody asks the record, and what became of one that
-was sent is filled by the library itself: what makes an object more for a record, or calls a method of the
-interpreter's for it, costs as much as the library takes for one.
+A record wraps the library's message, and reads it only when a field of the record is accessed. The library itself fills
+the delivery of a sent record. An additional object per record, or a method call of the interpreter, costs as much as
+the library needs for a record.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Waiting = list[tuple["Delivery", threading.Event]]
 
 
 class Record(Generic[RK, RV]):
-    """A record that was read. Its bytes are its own, and stay for as long as it does.
+    """A record that was read. It owns its bytes, which stay valid for its lifetime.
 
-    `message` is confluent-kafka's; where there are deserializers it holds what they gave. Equal are records of
-    equal messages.
+    `message` is that of confluent-kafka; with deserializers it contains the deserialized objects. Records of equal
+    messages are equal.
     """
 
     __slots__ = ("message",)
@@ -67,13 +67,13 @@ class Record(Generic[RK, RV]):
 
     @property
     def leader_epoch(self) -> int | None:
-        """Of the leader that wrote it (KIP-320)."""
+        """Epoch of the leader that wrote the record (KIP-320)."""
         epoch: int | None = self.message.leader_epoch()
         return epoch
 
     @property
     def timestamp_ms(self) -> int | None:
-        """When it was made, or with `message.timestamp.type=LogAppendTime` appended; None where it has none."""
+        """Creation time, or with `message.timestamp.type=LogAppendTime` append time; None without a timestamp."""
         kind, timestamp = self.message.timestamp()
         return int(timestamp) if kind else None
 
@@ -94,7 +94,7 @@ class Record(Generic[RK, RV]):
 
 
 def records_of(messages: list[Any]) -> list[Record[Any, Any]]:
-    """A record of each message, up to the first that is an error."""
+    """The records of the messages before the first error."""
     if messages and any(map(type(messages[0]).error, messages)):
         messages = list(takewhile(lambda message: message.error() is None, messages))
     records = list(map(object.__new__, repeat(Record, len(messages))))
@@ -103,7 +103,7 @@ def records_of(messages: list[Any]) -> list[Record[Any, Any]]:
 
 
 def parts_of(message: Any) -> tuple[Any, ...]:
-    """What a message is made of again in another process."""
+    """The parts of a message, from which another process can restore it."""
     return (
         message.topic(),
         message.partition(),
@@ -117,7 +117,7 @@ def parts_of(message: Any) -> tuple[Any, ...]:
 
 
 def restored(kind: Any, *parts: Any) -> Any:
-    """A record of a message of such parts."""
+    """A record of a message with these parts."""
     import confluent_kafka
 
     names = ("topic", "partition", "offset", "key", "value", "headers", "timestamp", "leader_epoch")
@@ -126,11 +126,11 @@ def restored(kind: Any, *parts: Any) -> Any:
 
 
 class Delivery:
-    """What becomes of a record that was sent: a future that is filled when its broker has answered.
+    """The outcome of a sent record: a future that is filled when the broker has responded.
 
-    `Deliveries` has classes with what all of a topic share, and slots are unset until there is something to say: to
-    make one takes nothing of the interpreter. The library calls the object itself: a method of it would be one more
-    for the garbage collector, which looks at all that are on their way.
+    `Deliveries` creates classes with the fields that all records of a topic share, and slots stay unset until there is
+    a result: creation runs no interpreter code. The library calls the object itself: a bound method would be another
+    object for the garbage collector, which visits all records in flight.
     """
 
     __slots__ = ("_failure", "_offset", "_on_delivery", "_partition")
@@ -143,19 +143,19 @@ class Delivery:
 
     @property
     def done(self) -> bool:
-        """Whether its fate is known."""
+        """True once the outcome is known."""
         return hasattr(self, "_offset")
 
     @property
     def error(self) -> KafkaError | None:
-        """Why it failed, once it did."""
+        """The error of a failed delivery."""
         failure: Failure | None = getattr(self, "_failure", None)
         return None if failure is None else KafkaError(*failure)
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
-        """Wait until it is delivered; for ever where no time is given, which `delivery.timeout.ms` bounds.
+        """Wait for the delivery; without `timeout_s` as long as `delivery.timeout.ms` permits.
 
-        Raises the KafkaError that it failed with, and KafkaError REQUEST_TIMED_OUT after `timeout_s`.
+        Raises the KafkaError of the failure, and KafkaError REQUEST_TIMED_OUT after `timeout_s`.
         """
         if not self.done:
             wait_for(self, self._waiting, timeout_s)
@@ -164,7 +164,7 @@ class Delivery:
         return RecordMetadata(self.topic, self._partition, self._offset)
 
     def __call__(self, error: Any, message: Any) -> None:
-        """The library's delivery report; once, from whichever thread serves it."""
+        """The library's delivery report; called once, in any thread that serves reports."""
         if error is not None:
             self._failure = failure_of(error, self.topic)
         partition, offset = message.partition(), message.offset()
@@ -174,24 +174,24 @@ class Delivery:
             self._settle()
 
     def refuse(self, reason: Any) -> KafkaError:
-        """The library would not take it; gives its error."""
+        """Handle a record that the library rejected; returns the error."""
         self._failure = failure = failure_of(reason, self.topic)
         self._partition = self._offset = -1
         self._settle()
         return KafkaError(*failure)
 
     def _settle(self) -> None:
-        told = None
+        callback = None
         if hasattr(self, "_on_delivery"):
-            told = self._on_delivery
+            callback = self._on_delivery
             del self._on_delivery
         elif hasattr(self, "_failure"):
-            told = self._untold
-        tell(self, self._waiting, told)
+            callback = self._untold
+        tell(self, self._waiting, callback)
 
 
 class Deliveries:
-    """What those of one topic of a producer share; `untold` gets those that failed and have no `on_delivery`."""
+    """Shared state of the deliveries of one topic of a producer; `untold` receives failures without `on_delivery`."""
 
     def __init__(self, topic: str, untold: Callable[[Delivery], object]) -> None:
         shared = {"__slots__": (), "topic": topic, "_untold": staticmethod(untold), "_waiting": []}
@@ -199,7 +199,7 @@ class Deliveries:
         self._telling: type[Delivery] = type("Delivery", (Delivery,), {**shared, "_tells": True})
 
     def one(self, on_delivery: Callable[[Delivery], object] | None = None) -> Delivery:
-        """Of a record."""
+        """The delivery of a record."""
         if on_delivery is None:
             return self._silent()
         delivery = self._telling()
@@ -207,36 +207,36 @@ class Deliveries:
         return delivery
 
     def many(self, count: int) -> list[Delivery]:
-        """Of so many records."""
+        """The deliveries of `count` records."""
         return list(map(object.__new__, repeat(self._silent, count)))
 
 
 def failure_of(reason: Any, topic: str) -> Failure:
-    """What the library's error says of a record."""
+    """The failure of a record from an error of the library."""
     error = library_error(reason, f"a record for topic {topic!r} was not delivered")
     return error.code, error.message
 
 
 def wait_for(delivery: Delivery, waiting: Waiting, timeout_s: float | None) -> None:
-    """Until its fate is known. Raises KafkaError REQUEST_TIMED_OUT, ValueError for a `timeout_s` of NaN."""
+    """Wait for the outcome. Raises KafkaError REQUEST_TIMED_OUT, ValueError for a `timeout_s` of NaN."""
     require_seconds(timeout_s)
     each = (delivery, threading.Event())
     waiting.append(each)
     try:
-        # Looked at again only now: who fills it looks for those who wait after it has said so.
+        # Check again after registering: the delivery thread sets the outcome first, then wakes waiters.
         if not delivery.done and not each[1].wait(timeout_s):
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no answer of {delivery.topic!r} within {timeout_s:g} s")
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no response from {delivery.topic!r} within {timeout_s:g} s")
     finally:
         waiting.remove(each)
 
 
-def tell(delivery: Delivery, waiting: Waiting, told: Callable[[Delivery], object] | None) -> None:
-    """Its fate is known: to those who wait for it, and to whom it is to be told."""
+def tell(delivery: Delivery, waiting: Waiting, callback: Callable[[Delivery], object] | None) -> None:
+    """Wake the waiters of a completed delivery, and call its callback."""
     for waited_for, event in tuple(waiting):
         if waited_for is delivery:
             event.set()
-    if told is not None:
+    if callback is not None:
         try:
-            told(delivery)
+            callback(delivery)
         except Exception:
             logger.exception("on_delivery of a record of topic %r failed", delivery.topic)

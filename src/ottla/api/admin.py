@@ -1,10 +1,10 @@
-"""`Admin`: topics, settings and groups of a cluster.
+"""`Admin`: topics, configs and groups of a cluster.
 
     with Admin("localhost:9092") as admin:
         admin.create_topic("views", partitions=6, configs={"retention.ms": 86_400_000})
 
-Built on Ottla's own client; what changes something is never sent twice where its first outcome is unknown. May be
-shared by threads, which take turns. Everything that it returns is a plain immutable value.
+Built on Ottla's own client; a change is never sent twice if the outcome of the first attempt is unknown. Thread-safe:
+calls are serialized. Results are immutable values.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Admin(ToolClient):
         configs: Mapping[str, object] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Create a topic and wait until every partition has a leader; None leaves a number to the broker.
+        """Create a topic and wait until every partition has a leader; None selects the broker's default.
 
-        TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION and INVALID_CONFIG among others.
+        Errors include TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION and INVALID_CONFIG.
         """
         with self._asking() as cluster:
             cluster.create_topic(
@@ -60,12 +60,12 @@ class Admin(ToolClient):
             )
 
     def delete_topics(self, names: str | Iterable[str]) -> None:
-        """Delete topics, or the one of that name; every one is tried, and the error names each that failed."""
+        """Delete one topic or several; every one is tried, and the error lists each failure."""
         with self._asking() as cluster:
             cluster.delete_topics([names] if isinstance(names, str) else list(names))
 
     def topics(self) -> dict[str, TopicInfo]:
-        """Every topic by its name."""
+        """All topics by name."""
         with self._asking() as cluster:
             return cluster.topics()
 
@@ -75,31 +75,31 @@ class Admin(ToolClient):
             return cluster.topic(name)
 
     def create_partitions(self, name: str, total_count: int) -> None:
-        """Raise the number of partitions of a topic. INVALID_PARTITIONS for a number that is not larger."""
+        """Increase the number of partitions of a topic. INVALID_PARTITIONS for a number that is not larger."""
         with self._asking() as cluster:
             cluster.create_partitions(name, total_count)
 
     def delete_records(self, offsets: Mapping[Position, int]) -> dict[Position, int]:
-        """Remove what lies below these offsets (-1: all that is committed); where each partition begins then."""
+        """Delete records below these offsets (-1: all committed ones); returns the new log start offsets."""
         with self._asking() as cluster:
             return cluster.delete_records(offsets)
 
-    # Settings
+    # Configs
 
     def topic_configs(self, name: str) -> dict[str, ConfigEntry]:
-        """The settings of a topic by name, with where each comes from."""
+        """The configs of a topic by name, with their sources."""
         return self._configs(ResourceType.TOPIC, name)
 
     def broker_configs(self, node_id: int | None = None) -> dict[str, ConfigEntry]:
-        """The settings of a broker, or those that were set for all brokers of the cluster."""
+        """The configs of a broker, or with None the cluster-wide broker defaults."""
         return self._configs(ResourceType.BROKER, "" if node_id is None else str(node_id))
 
     def alter_topic_configs(self, name: str, changes: Mapping[str, object | None]) -> None:
-        """Set these and leave the others; None takes one back to its default. All or none."""
+        """Set these configs and leave the others unchanged; None resets one to its default. All or none."""
         self._alter(ResourceType.TOPIC, name, changes)
 
     def alter_broker_configs(self, node_id: int | None, changes: Mapping[str, object | None]) -> None:
-        """The same of a broker, or of all brokers of the cluster."""
+        """The same for a broker, or with None for all brokers of the cluster."""
         self._alter(ResourceType.BROKER, "" if node_id is None else str(node_id), changes)
 
     def _configs(self, kind: ResourceType, name: str) -> dict[str, ConfigEntry]:
@@ -120,27 +120,27 @@ class Admin(ToolClient):
     # Groups
 
     def groups(self) -> list[GroupListing]:
-        """Every group, in the order of the ids."""
+        """All groups, sorted by id."""
         with self._asking() as cluster:
             return cluster.groups()
 
     def group(self, group_id: str) -> GroupDescription:
-        """State, members and what each of them reads. GROUP_ID_NOT_FOUND."""
+        """State, members and their assignments. GROUP_ID_NOT_FOUND."""
         with self._asking() as cluster:
             return cluster.describe_group(group_id)
 
     def group_offsets(self, group_id: str) -> dict[Position, CommittedOffset]:
-        """All that a group has committed; empty for one that doesn't exist."""
+        """All committed offsets of a group; empty for one that does not exist."""
         with self._asking() as cluster:
             return cluster.group_offsets(group_id)
 
     def alter_group_offsets(self, group_id: str, offsets: Mapping[Position, int]) -> None:
-        """Set where a group without members goes on. UNKNOWN_MEMBER_ID while it has some."""
+        """Set the committed offsets of a group without members. UNKNOWN_MEMBER_ID while it has members."""
         with self._asking() as cluster:
             cluster.commit_group_offsets(group_id, offsets)
 
     def delete_group_offsets(self, group_id: str, partitions: Iterable[Position]) -> None:
-        """Forget what a group has committed there. GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND."""
+        """Delete committed offsets. GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND."""
         with self._asking() as cluster:
             cluster.delete_group_offsets(group_id, partitions)
 

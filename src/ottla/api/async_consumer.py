@@ -4,9 +4,9 @@
         async for record in consumer:
             await handle(record)
 
-The library is called in a thread of the consumer's own, one call after the other; the hooks run there too, and get the
-`Consumer` that may be called from there. What was fetched waits in the consumer until it is taken, so a call that is
-cancelled loses no record. Everything else is as in `Consumer`.
+Library calls run one after the other in a thread of the consumer. Hooks run in it, too, and receive the `Consumer`,
+which they may call. Fetched records stay in the consumer until they are returned, so a cancelled call loses no record.
+Everything else is as in `Consumer`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class AsyncConsumer(Generic[RK, RV]):
         self._closed = False
 
     async def start(self) -> None:
-        """Subscribe to the topics that the constructor got."""
+        """Subscribe to the topics of the constructor."""
         if self._topics != ():
             await self.subscribe(self._topics)
 
@@ -79,7 +79,7 @@ class AsyncConsumer(Generic[RK, RV]):
         await self._leave(partial(self._consumer.__exit__, kind, error, trace))
 
     async def __aiter__(self) -> AsyncIterator[Record[RK, RV]]:
-        """Record after record, until `stop` or `close`."""
+        """Iterate over records until `stop` or `close`."""
         while not self._consumer.stopped:
             if self._consumer.is_ready or await self._ask(partial(self._consumer.fill, POLL_S)):
                 for record in self._consumer.take(1):
@@ -88,7 +88,7 @@ class AsyncConsumer(Generic[RK, RV]):
                 return
 
     async def poll(self, timeout_s: float, *, max_records: int | None = None) -> list[Record[RK, RV]]:
-        """The records that are there; waits for the first one, empty when none came.
+        """The available records; waits for the first one, empty after the timeout.
 
         Raises ValueError for a `timeout_s` of NaN.
         """
@@ -101,14 +101,14 @@ class AsyncConsumer(Generic[RK, RV]):
         return self._consumer.take(max_records)
 
     async def batches(self, *, max_records: int | None = None) -> AsyncIterator[list[Record[RK, RV]]]:
-        """What `poll` gives, until `stop` or `close`."""
+        """The results of `poll`, until `stop` or `close`."""
         while not self._consumer.stopped and not self._closed:
             records = await self.poll(POLL_S, max_records=max_records)
             if records:
                 yield records
 
     def stop(self) -> None:
-        """End iterations after the record that they are at."""
+        """End iterations after their current record."""
         self._consumer.stop()
 
     async def subscribe(self, topics: Topics) -> None:
@@ -162,7 +162,7 @@ class AsyncConsumer(Generic[RK, RV]):
         await self._ask(partial(self._consumer.commit, offsets))
 
     async def close(self) -> None:
-        """Commit what is done (`enable.auto.commit`) and leave the group; a second time it does nothing."""
+        """Commit processed records (`enable.auto.commit`) and leave the group; idempotent."""
         await self._leave(self._consumer.close)
 
     async def _leave(self, leave: Callable[[], object]) -> None:

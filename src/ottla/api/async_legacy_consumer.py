@@ -5,8 +5,8 @@
         async for record in stream:
             ...
 
-Each stream waits in a thread of its own, and is taken from on the loop, so a call that is cancelled loses no record.
-Everything else is as in `LegacyConsumer`.
+Each stream waits in its own thread, and returns records on the loop, so a cancelled call loses no record. Everything
+else is as in `LegacyConsumer`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ottla.client.librdkafka.consumer import ConsumedRecord
 
 
 class AsyncLegacyStream(Generic[RK, RV]):
-    """An asynchronous iterator over records, for one task; as `Stream`."""
+    """An asynchronous iterator over records, for one task, like `Stream`."""
 
     def __init__(self, stream: Stream[RK, RV]) -> None:
         self._stream = stream
@@ -50,7 +50,7 @@ class AsyncLegacyStream(Generic[RK, RV]):
         return record
 
     def end(self) -> None:
-        """Let its thread go."""
+        """Release its thread."""
         self._thread.end()
 
 
@@ -104,7 +104,7 @@ class AsyncLegacyConsumer(Generic[RK, RV]):
         return self._consumer.problem
 
     async def shutdown(self) -> None:
-        """End all streams, commit what is done (`auto.commit.enable`) and leave the group; a second time nothing."""
+        """End all streams, commit processed records (`auto.commit.enable`) and leave the group; idempotent."""
         await self._leave(self._consumer.shutdown)
 
     def _asynchronous(self, stream: Stream[RK, RV]) -> AsyncLegacyStream[RK, RV]:

@@ -4,8 +4,8 @@
         arrived = await producer.send("views", "/index.html", key="alice")
         metadata = await arrived
 
-Nothing blocks the loop: what may wait (a full queue, a partitioner that needs the topic's partitions, the coordinator
-of transactions) does so in a thread of the producer's own. Everything else is as in `Producer`.
+Nothing blocks the loop: calls that may wait (for a full queue, the topic's partitions for a partitioner, or the
+transaction coordinator) run in a thread of the producer. Everything else is as in `Producer`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 
 
 class AsyncProducer(Generic[K, V]):
-    """See the module. A context manager that waits for what it sent."""
+    """See the module. A context manager that waits for all deliveries."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class AsyncProducer(Generic[K, V]):
         self._closed = False
 
     async def start(self) -> None:
-        """Raises KafkaError as `Producer`; a second time it does nothing."""
+        """Connect. Raises KafkaError like `Producer`; idempotent."""
         if self._closed:
             raise ClientClosed("producer")
         self._loop = asyncio.get_running_loop()
         if self._producer is None:
             try:
                 await self._thread.run(self._begin)
-            except asyncio.CancelledError:  # what is made all the same nobody would close
+            except asyncio.CancelledError:  # the producer is created regardless, and must be closed
                 self._thread.begin(self._discard)
                 raise
 
@@ -101,10 +101,10 @@ class AsyncProducer(Generic[K, V]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Queue a record, and return the future of its fate; waits while the queue is full.
+        """Queue a record, and return a future of its delivery; waits while the queue is full.
 
-        Whoever passes over a failed future hears of it from `flush` and the end of the block. Raises KafkaError for
-        what can't be sent at all.
+        A failure that is not retrieved from its future is raised by `flush` and the end of the block. Raises KafkaError
+        for a record that cannot be sent at all.
         """
         producer = self._running()
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
@@ -134,7 +134,7 @@ class AsyncProducer(Generic[K, V]):
         return [await self.send(topic, value, key) for value in values]
 
     def _delivered(self, producer: Producer[K, V], future: asyncio.Future[RecordMetadata], delivery: Delivery) -> None:
-        """In the producer's thread. The loop is woken once for all that come before it gets to them."""
+        """Called in the producer's thread. Wakes the loop once for all deliveries until it runs."""
         producer.count_failure(delivery)
         self._arrived.append((delivery, future))
         if not self._woken and self._loop is not None and not self._loop.is_closed():
@@ -142,7 +142,7 @@ class AsyncProducer(Generic[K, V]):
             self._loop.call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:
-        self._woken = False  # first: what comes from now on wakes the loop again
+        self._woken = False  # first: later deliveries wake the loop again
         while self._arrived:
             delivery, future = self._arrived.popleft()
             if future.done():  # cancelled
@@ -151,18 +151,18 @@ class AsyncProducer(Generic[K, V]):
                 future.set_result(delivery.result())
             else:
                 future.set_exception(delivery.error)
-                future.exception()  # told by `flush` where nobody asks for it
+                future.exception()  # raised by `flush` if it is not retrieved
 
     def transaction(self) -> AsyncTransaction:
-        """An `async with` block whose records count all or not at all."""
+        """An `async with` block as a transaction: its records are committed together or not at all."""
         return AsyncTransaction(self._running().transaction(), self._thread)
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until the fate of all that was sent is known. Raises KafkaError for what failed."""
+        """Wait for the outcome of all sent records. Raises KafkaError for failures."""
         await self._thread.run(partial(self._running().flush, timeout_s))
 
     async def close(self) -> None:
-        """`flush`, and end; a second time it does nothing."""
+        """`flush`, and close; idempotent."""
         if (producer := self._producer) is not None:
             await self._end(producer.close)
 
@@ -178,7 +178,7 @@ class AsyncProducer(Generic[K, V]):
         if self._closed:
             raise ClientClosed("producer")
         if self._producer is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "use the producer by `async with`, or call its start first")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "use the producer with `async with`, or call start() first")
         return self._producer
 
 
@@ -193,7 +193,7 @@ class AsyncTransaction:
     async def __aenter__(self) -> AsyncTransaction:
         try:
             await self._thread.run(self._begin)
-        except asyncio.CancelledError:  # of a block that is not entered nobody ends what was begun
+        except asyncio.CancelledError:  # the block is not entered, so the transaction would stay open
             await self._thread.run_to_end(self._undo)
             raise
         return self
@@ -212,6 +212,6 @@ class AsyncTransaction:
         await self._thread.run_to_end(partial(self._transaction.__exit__, kind, error, trace))
 
     async def send_offsets(self, consumer: AsyncConsumer[RK, RV]) -> None:
-        """Commit with this transaction what the consumer gave out so far."""
+        """Commit the consumer's returned records with this transaction."""
         positions, metadata = await consumer.positions(), await consumer.group_metadata()
         await self._thread.run(partial(self._transaction.send_positions, positions, metadata, consumer.group_id))

@@ -1,7 +1,7 @@
-"""`AsyncAdmin` and `AsyncSimpleConsumer`: the same clients for a program with an event loop.
+"""`AsyncAdmin` and `AsyncSimpleConsumer`: the synchronous clients for a program with an event loop.
 
-Each does its work in a thread of its own, one call after the other, so that the loop never waits. A call that is
-cancelled while it is made goes on in that thread, and what it returns is dropped.
+Each runs its calls one after the other in its own thread, so that the loop never blocks. A call that is cancelled
+continues in that thread, and its result is discarded.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ C = TypeVar("C", Admin, SimpleConsumer)
 
 
 class InThread:
-    """One thread that makes blocking calls, in their order."""
+    """A thread that runs blocking calls in order."""
 
     def __init__(self, name: str) -> None:
         self._executor = ThreadPoolExecutor(1, name)
 
     async def run(self, call: Callable[[], T]) -> T:
-        """What `call` returns or raises. Cancelled while it waits for its turn it is not made, later it goes on."""
+        """Run a call and return its result. A queued call is cancelled with its caller; a running one continues."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
     async def run_to_end(self, call: Callable[[], T]) -> T:
-        """The same of a call that has to be made, as one that closes: it is, also where its caller is cancelled."""
+        """The same for a call that must be completed, such as close, even if its caller is cancelled."""
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._executor, call))
 
     def begin(self, call: Callable[[], object]) -> None:
-        """Have a call made that nobody waits for."""
+        """Run a call without waiting for it."""
         self._executor.submit(call)
 
     def end(self) -> None:
-        """Let the thread end after the calls that it has."""
+        """End the thread after its queued calls."""
         self._executor.shutdown(wait=False)
 
 
 class _Asynchronous(Generic[C]):
-    """A client whose calls are made in a thread."""
+    """A client with calls that run in a thread."""
 
     def __init__(self, client: C) -> None:
         self._client: C = client
@@ -73,7 +73,7 @@ class _Asynchronous(Generic[C]):
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections; a second time it does nothing."""
+        """Close the connections; idempotent."""
         if not self._closed:
             self._closed = True
             try:

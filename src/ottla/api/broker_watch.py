@@ -1,10 +1,9 @@
-"""What a producer learns by ZooKeeper (`zk.connect`): where the brokers are, and with four watches when that changes.
+"""Broker discovery of a producer through ZooKeeper (`zk.connect`), with four kinds of watches for changes.
 
-They tell of a broker that comes up, of one that goes down, of a new topic, and of other partitions or brokers of a
-topic that was sent to. What changed is not read: the producer asks the brokers for everything then, once for changes
-in a row.
+They report brokers that start or stop, new topics, and changed partitions or leaders of topics that were sent to. The
+change itself is not read: the producer refreshes all metadata from the brokers, once for several changes in a row.
 
-Left out: brokers that all went while others came, of which the library can be told no more.
+Left out: the replacement of all brokers at once, since the library cannot be given new addresses.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ logger = logging.getLogger(__name__)
 
 SESSION_TIMEOUT_MS = 6000
 MAX_TOPICS = 10_000
-"""That are watched; of more the library hears within `metadata.max.age.ms`."""
+"""Number of watched topics; for others the library refreshes metadata within `metadata.max.age.ms`."""
 
 
 class BrokerWatch:
-    """See the module. Made and closed by the producer; all else happens in threads of its own."""
+    """See the module. Created and closed by the producer; everything else runs in its own threads."""
 
     def __init__(self, servers: str, protocol: str, access: ZooKeeperAccess) -> None:
-        """`protocol` is that of the brokers' listeners. Raises OperatorError for servers that can't be."""
+        """`protocol` is that of the brokers' listeners. Raises OperatorError for invalid servers."""
         self._protocol = protocol
         self._thread = ThreadPoolExecutor(1, "ottla-zookeeper")
         self._worker = Worker(self._post, "ottla-zookeeper-calls")
@@ -52,33 +51,33 @@ class BrokerWatch:
         self._post(self._session.start, self)
 
     def addresses(self, timeout_s: float) -> str:
-        """As bootstrap servers. Raises KafkaError NETWORK_EXCEPTION, BROKER_NOT_AVAILABLE."""
+        """The brokers as bootstrap servers. Raises KafkaError NETWORK_EXCEPTION, BROKER_NOT_AVAILABLE."""
         try:
             found = self._found.result(timeout_s)
         except TimeoutError:
             trouble = f" ({self._session.trouble})" if self._session.trouble else ""
             raise KafkaError(
-                ErrorCode.NETWORK_EXCEPTION, f"zk.connect: no ZooKeeper answers there within {timeout_s:g} s{trouble}"
+                ErrorCode.NETWORK_EXCEPTION, f"zk.connect: no response from ZooKeeper within {timeout_s:g} s{trouble}"
             ) from None
         if not found:
             raise KafkaError(
                 ErrorCode.BROKER_NOT_AVAILABLE,
-                f"zk.connect: ZooKeeper lists no broker below {paths.BROKER_IDS} with a listener of {self._protocol}",
+                f"zk.connect: ZooKeeper has no broker below {paths.BROKER_IDS} with a {self._protocol} listener",
             )
         return ",".join(found)
 
-    def tell(self, refresh: Callable[[], object]) -> None:
-        """Have this called, in a thread, when something has changed."""
+    def on_change(self, refresh: Callable[[], object]) -> None:
+        """Set the callback for changes; it is called in a thread."""
         self._refresh = refresh
 
     def watch(self, topic: str) -> None:
-        """Watch a topic that is sent to."""
+        """Watch a topic that records are sent to."""
         if topic not in self._topics and len(self._topics) < MAX_TOPICS:
             self._topics.add(topic)
             self._post(self._watch_topic, topic)
 
     def close(self) -> None:
-        """End the session; nothing is told any more."""
+        """End the session; no more callbacks."""
         self._refresh = None
         closed: Future[None] = Future()
         self._post(self._session.close, partial(closed.set_result, None))
@@ -93,12 +92,12 @@ class BrokerWatch:
         try:
             self._thread.submit(_logged, callback, *args)
         except RuntimeError:
-            logger.debug("after the end nobody listens")
+            logger.debug("event ignored after close")
 
     # -- the session, in its thread
 
     def on_connected(self, _session: int) -> None:
-        """See `SessionListener`. What changed meanwhile is told by nobody."""
+        """See `SessionListener`. Changes during a disconnection are not reported."""
         if not self._found.done():
             BrokerSearch(self._session, self._found, self._protocol).begin()
         self._watch_children(paths.BROKER_IDS)
@@ -119,11 +118,11 @@ class BrokerWatch:
         try:
             path = paths.topic(topic)
         except KafkaError:
-            return  # of which the broker will say so
+            return  # the broker will report it
         self._session.get(path, self._is_watched, partial(self._watch_topic, topic))
 
     def _is_watched(self, _answer: object, error: ZooKeeperError | None) -> None:
-        """Only now the brokers are asked: a change from here on will be told. A lost connection is watched by anew."""
+        """Refresh metadata only now: later changes are reported. After a lost connection, set the watch again."""
         if error is None:
             self._changed()
 
@@ -139,7 +138,7 @@ class BrokerWatch:
     def _refreshed(self, _result: object, error: BaseException | None) -> None:
         self._refreshing = False
         if error is not None:
-            logger.warning("after a change in ZooKeeper the brokers do not tell what changed: %s", error)
+            logger.warning("metadata refresh after a ZooKeeper change failed: %s", error)
         if self._again:
             self._changed()
 

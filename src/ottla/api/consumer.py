@@ -1,16 +1,15 @@
-"""`Consumer`: reads topics as a member of a group, or partitions that it is told.
+"""`Consumer`: reads topics as a member of a group, or assigned partitions.
 
     with Consumer("localhost:9092", {"group.id": "readers"}, topics="views") as consumer:
         for record in consumer:
             print(record.key, record.value)
 
-Invariants: a record is done with when the caller comes back for more, commits, or leaves the `with` block without an
-exception. Only what is done is committed by itself (`enable.auto.commit`, each `auto.commit.interval.ms`, when
-partitions are given up, and at the end), so a record whose handling failed is read again: at least once. `commit` takes
-all that was given out. A record that was given out is never taken back, and what was fetched and not given out is
-never counted.
+Invariants: a record is processed when the caller requests more records, commits, or leaves the `with` block without an
+exception. Only processed records are committed automatically (`enable.auto.commit`: each `auto.commit.interval.ms`,
+when partitions are revoked, and at the end), so a record that caused an exception is read again: at least once.
+`commit` includes all returned records. Fetched records that were not returned are never committed.
 
-Built on confluent-kafka. Not thread-safe, but for `stop`: threads have a consumer each (`Streams`).
+Built on confluent-kafka. Not thread-safe, except for `stop`: use a consumer per thread (`Streams`).
 """
 
 from __future__ import annotations
@@ -44,20 +43,20 @@ RebalanceHook = Callable[["Consumer[Any, Any]", list[Position]], object]
 CommitHook = Callable[[Mapping[Position, int], KafkaError | None], object]
 
 POLL_S = 0.1
-"""The library's calls can't be interrupted: short ones, so that Ctrl-C and `stop` are heard."""
+"""Timeout of library calls, which cannot be interrupted: short, so that Ctrl-C and `stop` are handled."""
 LEAVE_LIMIT_S = 30.0
 INTERRUPTED_LEAVE_S = 5.0
 SEEK_LIMIT_S = 5.0
 SEEK_PAUSE_S = 0.01
 STORE_S = 0.1
-"""How late the library may hear what is done with, while one batch follows the other."""
+"""Longest delay until processed offsets are passed to the library, between consecutive batches."""
 STAY_S = 1.0
-"""How long what was fetched is given out without a call of the library: whoever calls it too seldom is taken for dead
+"""Longest time of returning fetched records without a library call: otherwise the member is removed from the group
 (`max.poll.interval.ms`)."""
 MOST_AT_ONCE = 1_000_000
-"""Records that the library gives out in one call."""
+"""Maximum number of records per library call."""
 REFRESH_MS = 300_000
-"""How often a filter looks for new topics (`metadata.max.age.ms`)."""
+"""Interval in which a filter looks for new topics (`metadata.max.age.ms`)."""
 NO_GROUP = "ottla-without-a-group"
 _DEFAULTS = {
     "auto.offset.reset": "latest",
@@ -71,9 +70,9 @@ _DEFAULTS = {
 class Consumer(Generic[RK, RV]):
     """See the module. A context manager that commits and leaves the group.
 
-    `topics` are subscribed to: names, or a filter. Without deserializers keys and values are bytes. The hooks are
-    called within `poll` and the iteration, and may commit and seek; `on_lost` is for partitions that somebody else has
-    already. `on_commit` gets the outcome of commits that nobody waits for.
+    `topics` are subscribed to: names, or a filter. Without deserializers, keys and values are bytes. Hooks are called
+    within `poll` and the iteration, and may commit and seek; `on_lost` is for partitions that another member may
+    already own. `on_commit` receives the outcome of asynchronous commits.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class Consumer(Generic[RK, RV]):
         on_commit: CommitHook | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
     ) -> None:
-        """Connects later. Raises KafkaError INVALID_CONFIG for a property that can't be."""
+        """Connects later. Raises KafkaError INVALID_CONFIG for an invalid property."""
         import confluent_kafka
 
         settings = read_settings(bootstrap_servers, config, _DEFAULTS)
@@ -115,20 +114,20 @@ class Consumer(Generic[RK, RV]):
         self._filtered: list[str] = []
         self._refresh_at = 0.0
         self._owned: set[Position] = set()
-        self._owned_anew = False
+        self._reassigned = False
         self._subscribed = False
         self._assigning: dict[Position, int] | None = None
         self._batch: list[Record[RK, RV]] = []
         self._current = self._next = 0
-        """Of the batch: what is being worked on, and what was not given out."""
+        """Current batch: records being processed, and records not yet returned."""
         self._held: dict[Position, list[Record[RK, RV]]] = {}
-        """Records of paused partitions, which the library has given out already."""
+        """Records of paused partitions that the library has already returned."""
         self._sought: dict[Position, int] = {}
-        """Partitions of which nothing was given out since they were moved."""
+        """Partitions without a returned record since their last seek."""
         self._done: dict[Position, int] = {}
-        """Where partitions go on behind what is done with, where the library was not told yet."""
-        self._told_at = self._asked_at = 0.0
-        """When the library heard what is done with, and when it was asked for records."""
+        """Next offsets after processed records that were not passed to the library yet."""
+        self._stored_at = self._asked_at = 0.0
+        """Time of the last offset storage, and of the last fetch from the library."""
         self._pending: KafkaError | None = None
         self._stopped = False
         self._leaving = self._closed = self._in_hook = False
@@ -138,7 +137,7 @@ class Consumer(Generic[RK, RV]):
         except confluent_kafka.KafkaException as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, library_error(error.args[0]).message) from error
         ended_in_children(self)
-        if topics != ():  # an empty name is none, and refused as that
+        if topics != ():  # an empty name is invalid, and rejected as such
             self.subscribe(topics)
 
     def __enter__(self) -> Consumer[RK, RV]:
@@ -152,10 +151,10 @@ class Consumer(Generic[RK, RV]):
         else:
             self._leave(self._current, INTERRUPTED_LEAVE_S)
 
-    # What is read
+    # Subscription
 
     def subscribe(self, topics: Topics) -> None:
-        """Join the group for these topics, in place of those of before. Raises KafkaError INVALID_GROUP_ID."""
+        """Subscribe to these topics, instead of the previous ones. Raises KafkaError INVALID_GROUP_ID."""
         self._require_open()
         self._require_group("subscribing")
         if isinstance(topics, re.Pattern):
@@ -170,9 +169,10 @@ class Consumer(Generic[RK, RV]):
     def _subscribe(self, names: list[str]) -> None:
         require_text(names)
         for name in names:
-            if name.startswith("^"):  # which the library takes for an expression of its own kind
+            if name.startswith("^"):  # a regular expression for the library
                 raise KafkaError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic; subscribe to a TopicFilter instead"
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"{name!r} is not a topic: subscribe to a TopicFilter instead",
                 )
         self._subscribed = bool(names)
         if not names:
@@ -195,13 +195,13 @@ class Consumer(Generic[RK, RV]):
             self._subscribe(found)
 
     def assign(self, positions: Mapping[Position, int | None] | Iterable[Position]) -> None:
-        """Read these partitions without a group's assignment, from offsets, or (None) where the group goes on.
+        """Read these partitions without group assignment, from offsets, or (None) from the group's committed offsets.
 
-        Without a group `auto.offset.reset` says where those begin.
+        Without a group, `auto.offset.reset` applies to None.
         """
         self._require_open()
         starts = dict(positions) if isinstance(positions, Mapping) else dict.fromkeys(positions)
-        self._tell_done()
+        self._store_done()
         self._forget_all()
         self._owned = set(starts)
         self._subscribed = False
@@ -223,13 +223,13 @@ class Consumer(Generic[RK, RV]):
 
     @property
     def assignment(self) -> frozenset[Position]:
-        """The partitions that it reads."""
+        """The assigned partitions."""
         return frozenset(self._owned)
 
     # Reading
 
     def __iter__(self) -> Iterator[Record[RK, RV]]:
-        """Record after record, until `stop` or `close`; what is left is given out by whoever reads next."""
+        """Iterate over records until `stop` or `close`; the next read returns the remaining ones."""
         self._require_open()
         while not self._stopped:
             if not self.is_ready and not self.fill(POLL_S):
@@ -241,11 +241,11 @@ class Consumer(Generic[RK, RV]):
                 return
 
     def poll(self, timeout_s: float, *, max_records: int | None = None) -> list[Record[RK, RV]]:
-        """The records that are there, at most `max.poll.records`; waits for the first one, empty when none came.
+        """The available records, at most `max.poll.records`; waits for the first one, empty after the timeout.
 
-        Raises KafkaError for what a partition or the coordinator reports and time does not mend, as
-        OFFSET_OUT_OF_RANGE with `auto.offset.reset=none`, TOPIC_AUTHORIZATION_FAILED, FENCED_INSTANCE_ID. Raises
-        ValueError for a `timeout_s` of NaN.
+        Raises KafkaError for permanent errors of a partition or the coordinator, such as OFFSET_OUT_OF_RANGE with
+        `auto.offset.reset=none`, TOPIC_AUTHORIZATION_FAILED, FENCED_INSTANCE_ID. Raises ValueError for a `timeout_s` of
+        NaN.
         """
         require_seconds(timeout_s)
         deadline = time.monotonic() + timeout_s
@@ -259,7 +259,8 @@ class Consumer(Generic[RK, RV]):
     def batches(
         self, *, max_records: int | None = None, idle_timeout_s: float | None = None
     ) -> Iterator[list[Record[RK, RV]]]:
-        """What `poll` gives, for ever, or until nothing came for `idle_timeout_s`; ends by `stop` and `close`."""
+        """The results of `poll`, forever, or until no record arrives for `idle_timeout_s`; ends after `stop` and
+        `close`."""
         require_seconds(idle_timeout_s)
         last = time.monotonic()
         while not self._stopped and not self._closed:
@@ -271,32 +272,33 @@ class Consumer(Generic[RK, RV]):
                 return
 
     def stop(self) -> None:
-        """End iterations after the record that they are at; from any thread, and from a handler of a signal."""
+        """End iterations after their current record; from any thread, and from a signal handler."""
         self._stopped = True
 
     @property
     def stopped(self) -> bool:
-        """Whether iterations are to end."""
+        """True if iterations are to end."""
         return self._stopped
 
     @property
     def buffered(self) -> int:
-        """How many records were fetched and not given out."""
+        """Number of fetched records that were not returned."""
         return len(self._batch) - self._next
 
     @property
     def is_ready(self) -> bool:
-        """Whether records were fetched and not given out, and the library need not be called before they are."""
+        """True if fetched records can be returned without a library call."""
         return self._next < len(self._batch) and time.monotonic() - self._asked_at < STAY_S
 
     def take(self, count: int | None) -> list[Record[RK, RV]]:
-        """Give out so many of them at most, or all; what was given out before is done with."""
+        """Return at most `count` fetched records, or all; the previously returned ones count as processed."""
         self._current = self._next
         self._next = len(self._batch) if count is None else min(len(self._batch), self._next + count)
         return self._batch[self._current : self._next]
 
     def fill(self, wait_s: float) -> bool:
-        """Where nothing is buffered fetch the next records; what was given out is done with. Whether there are some."""
+        """Fetch the next records if none are buffered; returned ones count as processed. Returns True if there are
+        some."""
         if self._closed:
             raise ClientClosed("consumer")
         if self._next < len(self._batch):
@@ -314,8 +316,8 @@ class Consumer(Generic[RK, RV]):
         limit = self._max_poll_records
         messages = self._consume(limit, 0)
         if not messages:
-            self._tell_done()
-            if wait_s > 0:  # with a limit above one the library waits until so many are there
+            self._store_done()
+            if wait_s > 0:  # with a larger limit the library waits for that many records
                 messages = self._consume(1, wait_s)
             if messages and limit > 1:
                 messages += self._consumer.consume(limit - 1, 0)
@@ -324,13 +326,13 @@ class Consumer(Generic[RK, RV]):
         return bool(self._batch)
 
     def _consume(self, limit: int, wait_s: float) -> list[Any]:
-        self._owned_anew = False
+        self._reassigned = False
         messages: list[Any] = self._consumer.consume(limit, wait_s)
         self._asked_at = time.monotonic()
         return messages
 
     def _stay(self) -> None:
-        """What was fetched takes its time: tell how far it got, and let the library take part in its group."""
+        """Keep the group membership alive during a long batch, and pass on its progress."""
         if self._auto_commit:
             self._store(self._next)
         del self._batch[: self._next]
@@ -341,7 +343,7 @@ class Consumer(Generic[RK, RV]):
 
     def _records(self, messages: list[Any]) -> list[Record[RK, RV]]:
         records: list[Record[RK, RV]] = records_of(messages)
-        if self._owned_anew or len(records) < len(messages):
+        if self._reassigned or len(records) < len(messages):
             messages = [each for each in messages if self._accept(each)]
             records = records_of(messages)
         if self._sought:
@@ -355,7 +357,7 @@ class Consumer(Generic[RK, RV]):
         return records
 
     def _deserialize(self, messages: list[Any]) -> int:
-        """Those before the first that can't be decoded, which is told when they are done with; gives their number."""
+        """Deserialize until the first failure, which is raised when these are processed; returns their number."""
         of_key, of_value = self._deserializers
         for number, message in enumerate(messages):
             try:
@@ -370,31 +372,31 @@ class Consumer(Generic[RK, RV]):
         return len(messages)
 
     def _rewind_to(self, messages: list[Any]) -> None:
-        """These were not given out: fetch them again."""
+        """Fetch these records again, which were not returned."""
         for message in reversed(messages):
             self._sought[message.topic(), message.partition()] = message.offset()
         for key in {(message.topic(), message.partition()) for message in messages}:
             self._seek(key, self._sought[key])
 
     def _accept(self, message: Any) -> bool:
-        """Whether it is a record to give out; an error is kept for the next call, once what came before it was."""
+        """True for a record to return; an error is stored for the next call, after the records before it."""
         error = message.error()
-        if error is None:  # it may have come with the batch during which its partition was given up
+        if error is None:  # its partition may have been revoked during this batch
             return (message.topic(), message.partition()) in self._owned
         failure = library_error(error, "" if message.topic() is None else f"{message.topic()}-{message.partition()}")
         if error.fatal() or not (error.retriable() or failure.code in RETRIABLE_ERRORS):
             self._pending = self._pending or failure
         return False
 
-    # Where it is
+    # Positions
 
     def positions(self) -> dict[Position, int]:
-        """Where each partition goes on, behind all that was given out; those of which nothing is known are left out."""
+        """The next offset of each partition, after all returned records; unknown ones are omitted."""
         self._require_open()
         return {(each.topic, each.partition): each.offset for each in self._resume_points(self._next)}
 
     def _resume_points(self, start: int) -> list[Any]:
-        """The same with the records of the batch from `start` on as not given out, as the library takes it."""
+        """The same for the library, with the records of the batch from `start` counted as not returned."""
         kind = self._library.TopicPartition
         asked = [kind(*key) for key in self._owned]
         found = self._consumer.position(asked) if asked else ()
@@ -409,7 +411,7 @@ class Consumer(Generic[RK, RV]):
         return [kind(each.topic, each.partition, each.offset) for each in found if each.offset >= 0]
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Go on at that offset. In `on_assign`, begin there. Raises KafkaError for a partition that it doesn't read."""
+        """Continue at that offset; in `on_assign`, start there. Raises KafkaError for an unassigned partition."""
         self._require_open()
         key = (topic, partition)
         if self._assigning is not None:
@@ -423,7 +425,7 @@ class Consumer(Generic[RK, RV]):
         self._seek(key, offset)
 
     def _seek(self, key: Position, offset: int) -> None:
-        """A partition that was assigned just now can't be moved for a moment."""
+        """Seek; retried, since a newly assigned partition cannot be moved for a moment."""
         deadline = time.monotonic() + SEEK_LIMIT_S
         while True:
             try:
@@ -437,7 +439,7 @@ class Consumer(Generic[RK, RV]):
                 return
 
     def seek_to_time(self, timestamp_ms: int, partitions: Iterable[Position] | None = None) -> None:
-        """Go on at the first record that is at least as young, at the end where there is none; without partitions, all.
+        """Continue at the first record at or after a time, or at the end; without partitions, in all.
 
         Raises KafkaError.
         """
@@ -445,17 +447,17 @@ class Consumer(Generic[RK, RV]):
             self.seek(*key, self._bound(key, self._library.OFFSET_END) if offset is None else offset)
 
     def seek_to_beginning(self, partitions: Iterable[Position] | None = None) -> None:
-        """Go on at the first record of these partitions, or of all."""
+        """Continue at the first record of these partitions, or of all."""
         for key in self._wanted(partitions):
             self.seek(*key, self._bound(key, self._library.OFFSET_BEGINNING))
 
     def seek_to_end(self, partitions: Iterable[Position] | None = None) -> None:
-        """Go on at what comes next."""
+        """Continue at the end of these partitions, or of all."""
         for key in self._wanted(partitions):
             self.seek(*key, self._bound(key, self._library.OFFSET_END))
 
     def seek_to_committed(self) -> None:
-        """Go back to where the group goes on: after an aborted transaction. Nothing committed: `auto.offset.reset`."""
+        """Continue at the committed offsets, after an aborted transaction; without one, by `auto.offset.reset`."""
         committed = self.committed(self._owned)
         reset = self._library.OFFSET_BEGINNING if self._resets_to_beginning else self._library.OFFSET_END
         for key in sorted(self._owned):
@@ -469,17 +471,17 @@ class Consumer(Generic[RK, RV]):
         return sorted(self._owned if self._assigning is None else self._assigning)
 
     def _bound(self, key: Position, which: int) -> int:
-        """The first offset (`OFFSET_BEGINNING`), or that of what comes next (`OFFSET_END`).
+        """The first offset (`OFFSET_BEGINNING`), or the end offset (`OFFSET_END`).
 
-        Not by librdkafka's query for both, which waits for ever where it loses the answer (its issue 4878).
+        Not with librdkafka's query for both, which waits forever if the response is lost (its issue 4878).
         """
         found = self.offsets_for_times({key: which})[key]
         if found is None:
-            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{key[0]}-{key[1]} tells no offset")
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{key[0]}-{key[1]} returned no offset")
         return found
 
     def offsets_for_times(self, timestamps_ms: Mapping[Position, int]) -> dict[Position, int | None]:
-        """For each partition the first offset whose record is at least that young; None where there is none."""
+        """The first offset with a timestamp at or after the given one, for each partition; None if there is none."""
         asked = [self._library.TopicPartition(*key, timestamp) for key, timestamp in timestamps_ms.items()]
         with self._asking("offsets for times"):
             found = self._consumer.offsets_for_times(asked, self._settings.seconds("default.api.timeout.ms"))
@@ -487,7 +489,7 @@ class Consumer(Generic[RK, RV]):
         return {(each.topic, each.partition): each.offset if each.offset >= 0 else None for each in found}
 
     def committed(self, partitions: Iterable[Position]) -> dict[Position, int]:
-        """What the group has committed; partitions without an offset are left out."""
+        """The committed offsets of the group; partitions without an offset are omitted."""
         self._require_group("committed offsets")
         asked = [self._library.TopicPartition(*key) for key in partitions]
         with self._asking(f"offsets of group {self.group_id!r}"):
@@ -496,7 +498,7 @@ class Consumer(Generic[RK, RV]):
         return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
     def pause(self, partitions: Iterable[Position]) -> None:
-        """Give out nothing more of these partitions, which stay assigned, until `resume`."""
+        """Return no more records of these partitions, which stay assigned, until `resume`."""
         self._require_open()
         keys = list(partitions)
         self._consumer.pause([self._library.TopicPartition(*key) for key in keys])
@@ -507,7 +509,7 @@ class Consumer(Generic[RK, RV]):
         self._take_out(keys)
 
     def resume(self, partitions: Iterable[Position]) -> None:
-        """Go on with them where they were."""
+        """Continue with paused partitions at their position."""
         self._require_open()
         keys = list(partitions)
         held = [record for key in keys for record in self._held.pop(key, ())]
@@ -517,9 +519,9 @@ class Consumer(Generic[RK, RV]):
     # Commits
 
     def commit(self, offsets: Mapping[Position, int] | None = None, *, wait: bool = True) -> None:
-        """Commit all that was given out, or these offsets (where to go on). Without `wait`, `on_commit` hears of it.
+        """Commit all returned records, or these next offsets. Without `wait`, `on_commit` receives the outcome.
 
-        Raises KafkaError, ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID among others after a rebalance.
+        Raises KafkaError, such as ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID after a rebalance.
         """
         self._require_open()
         self._require_group("committing")
@@ -534,14 +536,14 @@ class Consumer(Generic[RK, RV]):
         _raise_first(results or (), f"offset of group {self.group_id!r}")
 
     def _store(self, start: int) -> None:
-        """Leave to the library what is done with: it commits that from time to time."""
+        """Store processed offsets in the library, which commits them periodically."""
         if not self._auto_commit or not self._owned:
             return
         self._done.clear()
-        self._tell(self._resume_points(start))
+        self._store_offsets(self._resume_points(start))
 
     def _note_done(self) -> None:
-        """The batch is done with. Where it is an unbroken run of one partition that takes no call of the library."""
+        """Mark the batch as processed. For a contiguous batch of one partition this needs no library call."""
         first, last = self._batch[0], self._batch[-1]
         key = (last.topic, last.partition)
         is_run = last.offset - first.offset == len(self._batch) - 1 and key == (first.topic, first.partition)
@@ -550,19 +552,19 @@ class Consumer(Generic[RK, RV]):
         elif key in self._owned:
             self._done[key] = last.offset + 1
             now = time.monotonic()
-            if now - self._told_at >= STORE_S:
-                self._told_at = now
-                self._tell_done()
+            if now - self._stored_at >= STORE_S:
+                self._stored_at = now
+                self._store_done()
 
-    def _tell_done(self) -> None:
+    def _store_done(self) -> None:
         if self._done:
             points = [self._library.TopicPartition(*key, offset) for key, offset in self._done.items()]
             self._done.clear()
-            self._tell(points)
+            self._store_offsets(points)
 
-    def _tell(self, points: list[Any]) -> None:
+    def _store_offsets(self, points: list[Any]) -> None:
         if points:
-            with contextlib.suppress(self._library.KafkaException):  # given up meanwhile
+            with contextlib.suppress(self._library.KafkaException):  # revoked in the meantime
                 self._consumer.store_offsets(offsets=points)
 
     def _on_commit(self, error: Any, results: list[Any]) -> None:
@@ -582,7 +584,7 @@ class Consumer(Generic[RK, RV]):
             logger.warning("%s", failure.message)
 
     def group_metadata(self) -> Any:
-        """What a transaction needs to know of this member (KIP-447)."""
+        """The metadata of this member for transactions (KIP-447)."""
         self._require_open()
         self._require_group("a transaction with offsets")
         return self._consumer.consumer_group_metadata()
@@ -594,7 +596,7 @@ class Consumer(Generic[RK, RV]):
         self._assigning = dict.fromkeys(keys, self._library.OFFSET_INVALID)
         try:
             self._owned |= set(keys)
-            self._owned_anew = True
+            self._reassigned = True
             self._call("assign", keys)
             for each in partitions:
                 each.offset = self._assigning[each.topic, each.partition]
@@ -610,13 +612,13 @@ class Consumer(Generic[RK, RV]):
 
     def _give_up(self, hook: str, partitions: list[Any]) -> None:
         keys = [(each.topic, each.partition) for each in partitions]
-        self._tell_done()
+        self._store_done()
         try:
             self._call(hook, keys)
         finally:
             self._drop(keys)
             self._owned -= set(keys)
-            self._owned_anew = True
+            self._reassigned = True
 
     def _call(self, hook: str, keys: list[Position]) -> None:
         called = self._hooks[hook]
@@ -633,7 +635,7 @@ class Consumer(Generic[RK, RV]):
             self._in_hook = False
 
     def _drop(self, keys: list[Position]) -> None:
-        """Forget what was fetched of these partitions and not given out."""
+        """Drop fetched records of these partitions."""
         for key in keys:
             self._held.pop(key, None)
             self._sought.pop(key, None)
@@ -649,12 +651,12 @@ class Consumer(Generic[RK, RV]):
         self._held.clear()
         self._sought.clear()
 
-    # The end
+    # Close
 
     def close(self) -> None:
-        """Commit what is done (`enable.auto.commit`) and leave the group; a second time it does nothing.
+        """Commit processed records (`enable.auto.commit`) and leave the group; idempotent.
 
-        From a cluster that does not answer for LEAVE_LIMIT_S the member just goes: its session ends there.
+        If the cluster does not respond within LEAVE_LIMIT_S, the session of the member expires instead.
         """
         self._leave(self._next, LEAVE_LIMIT_S)
 
@@ -664,10 +666,10 @@ class Consumer(Generic[RK, RV]):
         return self._consumer
 
     def _leave(self, start: int, limit_s: float) -> None:
-        if self._closed or self._leaving:  # a hook that hears of the end may close, too
+        if self._closed or self._leaving:  # a hook that runs during close may call close, too
             return
-        if self._in_hook:  # the library leaves no group while it waits for a hook
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a hook can't close its consumer, but stop it")
+        if self._in_hook:  # the library cannot leave the group while it waits for a hook
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a hook can't close its consumer: call stop() instead")
         self._leaving = self._stopped = True
         try:
             if self._in_group and self._owned:
@@ -689,8 +691,8 @@ class Consumer(Generic[RK, RV]):
     def _end(self, close: Callable[[], object]) -> None:
         try:
             close()
-        except Exception:  # of a hook that hears of the last commit
-            logger.exception("a hook of the consumer of group %r failed at its end", self.group_id)
+        except Exception:  # of a hook during the last commit
+            logger.exception("a hook of the consumer of group %r failed during close", self.group_id)
 
     def _require_open(self) -> None:
         if self._closed:
@@ -710,7 +712,7 @@ class Consumer(Generic[RK, RV]):
 
 
 def _raise_first(results: Iterable[Any], what: str) -> None:
-    """Raise what the library has against one of several partitions, if anything."""
+    """Raise the first error of several partitions, if any."""
     for each in results:
         if each.error is not None:
             raise library_error(each.error, f"{what} in {each.topic}-{each.partition}")

@@ -1,7 +1,7 @@
-"""One family of errors: `KafkaError` with the code of Kafka's protocol, also where the libraries below say otherwise.
+"""One family of errors: `KafkaError` with an error code of the Kafka protocol, also for library errors.
 
-librdkafka's own codes get the code whose meaning they have; what the client of the tools tells an operator (a wrong
-address, a broker that can't be reached) becomes INVALID_CONFIG and NETWORK_EXCEPTION.
+librdkafka's own codes are mapped to codes with the same meaning. Operator errors of the tools' client (a malformed
+address, an unreachable broker) become INVALID_CONFIG and NETWORK_EXCEPTION.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ _LOCAL = {
 
 
 class ClientClosed(KafkaError):
-    """The client was closed, as it is in the child of a fork; nothing that it is asked for can be done."""
+    """The client is closed, or belongs to the parent process of a fork; it cannot be used."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            ErrorCode.INVALID_REQUEST, f"this {what} is closed, or was made before a fork; make another one"
+            ErrorCode.INVALID_REQUEST, f"this {what} is closed or was created before a fork: create a new one"
         )
 
 
 class TransactionAborted(KafkaError):
-    """The transaction could not be committed and was aborted: nothing of it counts, and the producer can go on."""
+    """The transaction was aborted instead of committed: its records are discarded; the producer can continue."""
 
 
 def library_error(error: Any, subject: str = "") -> KafkaError:
-    """An error of librdkafka (a `confluent_kafka.KafkaError`); UNKNOWN_SERVER_ERROR where the protocol has no such."""
+    """An error of librdkafka (`confluent_kafka.KafkaError`); UNKNOWN_SERVER_ERROR without a code in the protocol."""
     found = kafka_error(error, subject)
     return KafkaError(_LOCAL.get(error.name(), found.code), found.message)
 
 
 @contextmanager
 def one_family() -> Iterator[None]:
-    """Raise what the client of the tools raises as KafkaError."""
+    """Raise errors of the tools' client as KafkaError."""
     try:
         yield
     except BrokerUnreachable as error:
@@ -74,9 +74,9 @@ def one_family() -> Iterator[None]:
 
 
 class UndecodableRecord(KafkaError):
-    """A deserializer refused a record.
+    """A deserializer rejected a record.
 
-    Whoever can do without it seeks to the offset behind it, or goes on with the stream of a legacy consumer.
+    To skip it, seek to the next offset, or continue iterating the stream of a legacy consumer.
     """
 
     def __init__(self, topic: str, partition: int, offset: int, reason: Exception) -> None:

@@ -1,7 +1,7 @@
-"""What a fork leaves of clients: none of their threads, and connections that stay the parent's.
+"""Clients after a fork: their threads do not exist in the child, and their connections belong to the parent.
 
-In the child they are closed: a send would be queued for ever, a close would wait for a thread that is not there, and
-librdkafka ends the process when it is freed. A child makes clients of its own.
+They are closed in the child: otherwise a send would be queued forever, a close would wait for a missing thread, and
+librdkafka would abort the process when it is freed. A child must create its own clients.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from weakref import WeakSet
 
 
 class Client(Protocol):
-    """Ended in a child by `end_in_child`."""
+    """A client that `end_in_child` closes in a child process."""
 
     def end_in_child(self) -> Any:
-        """Be closed without a call of the library; gives the library's object, or None."""
+        """Mark as closed without a library call; returns the library's object, or None."""
         ...
 
 
@@ -23,18 +23,18 @@ _clients: WeakSet[Client] = WeakSet()
 
 
 def ended_in_children(client: Client) -> None:
-    """From now on."""
+    """Register a client to be closed in child processes."""
     _clients.add(client)
 
 
 def _end_all() -> None:
     if not _clients:
         return
-    import ctypes  # in the children alone
+    import ctypes  # imported in children only
 
     for client in tuple(_clients):
         kept = client.end_in_child()
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))  # nobody frees it, not even the end of the interpreter
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))  # never freed, not even at interpreter exit
 
 
 os.register_at_fork(after_in_child=_end_all)

@@ -1,4 +1,4 @@
-"""What a program hangs into its producers and consumers (KIP-42). What it raises is logged and has no other effect."""
+"""Interceptors of producers and consumers (KIP-42). Their exceptions are logged and have no other effect."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ T = TypeVar("T")
 
 
 class ProducerInterceptor(Protocol):
-    """Sees every record on its way out and back."""
+    """Intercepts records before they are sent, and their acknowledgements."""
 
     def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
-        """A record as the caller gave it; what is returned is sent."""
+        """Called with a record of the caller; the returned record is sent."""
         ...
 
     def on_acknowledgement(self, delivery: Delivery) -> None:
-        """The fate of a record; in the producer's thread."""
+        """Called with the outcome of a record, in the producer's thread."""
         ...
 
 
 class ConsumerInterceptor(Protocol):
-    """Sees what a consumer gives out and commits."""
+    """Intercepts records that a consumer returns, and commits."""
 
     def on_consume(self, records: list[Record[Any, Any]]) -> list[Record[Any, Any]]:
-        """What is returned is given out in their place."""
+        """Called with records; the returned ones are passed to the caller instead."""
         ...
 
     def on_commit(self, offsets: Mapping[Position, int]) -> None:
-        """Offsets that were committed."""
+        """Called with committed offsets."""
         ...
 
 
 @contextmanager
 def logged(interceptor: object, method: str) -> Iterator[None]:
-    """Log what the block raises, which calls a method of an interceptor."""
+    """Log exceptions of an interceptor call in the block."""
     try:
         yield
     except Exception:
@@ -49,7 +49,7 @@ def logged(interceptor: object, method: str) -> Iterator[None]:
 
 
 def require(returned: Any, kind: type[T]) -> T:
-    """What a method of an interceptor returned. Raises TypeError, for `logged`: what was there before counts then."""
+    """Check the result of an interceptor. Raises TypeError, for `logged`: the previous value is then used."""
     if not isinstance(returned, kind):
         raise TypeError(f"it returned {type(returned).__name__}, not {kind.__name__}")
     return returned

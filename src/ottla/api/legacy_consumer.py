@@ -1,12 +1,12 @@
-"""`LegacyConsumer`: the high-level consumer of Kafka 0.8 and 0.9, whose group lives in ZooKeeper.
+"""`LegacyConsumer`: the high-level consumer of Kafka 0.8 and 0.9, with a group in ZooKeeper.
 
     with LegacyConsumer({"zookeeper.connect": "localhost:2181", "group.id": "readers"}) as consumer:
         (stream,) = consumer.create_message_streams({"views": 1})["views"]
         for record in stream:
             ...
 
-For groups that still have consumers of then, and share partitions with them: same znodes, same assignment, same places
-for offsets. Properties have the names and defaults of Kafka 0.9. Needs the extra `zookeeper`.
+For groups with consumers of these versions, which share partitions with this one: same znodes, same assignment, same
+offset storage. Properties have the names and defaults of Kafka 0.9. Needs the extra `zookeeper`.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ _ALL = ".*"
 
 
 class LegacyConsumer(Generic[RK, RV]):
-    """See the module. A context manager that leaves the group; its streams may be iterated by a thread each.
+    """See the module. A context manager that leaves the group; each of its streams may be iterated in its own thread.
 
-    Without deserializers keys and values are bytes; a stream that meets a record that can't be decoded raises
-    UndecodableRecord, and leaves it out where it goes on.
+    Without deserializers, keys and values are bytes. A stream raises UndecodableRecord for a record that cannot be
+    decoded, and skips it when it is iterated again.
 
-    The hooks are those of Kafka 0.9's ConsumerRebalanceListener: called in a thread of their own, they may commit, and
-    nothing moves until they return; they may not shut the consumer down. `before_releasing_partitions` gets what is
-    about to go to others, by topic, of which nothing more is given out; it is not called for what a lost session had,
-    nor at the end. `before_starting_fetchers` gets the consumer's id and who of the group reads what.
+    The hooks are those of Kafka 0.9's ConsumerRebalanceListener. They are called in their own thread and may commit;
+    the rebalance waits for their return; they must not shut the consumer down. `before_releasing_partitions` receives
+    the partitions to release, by topic, of which no more records are returned; it is not called for partitions of a
+    lost session, nor at the end. `before_starting_fetchers` receives the consumer's id and the assignment of the group.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class LegacyConsumer(Generic[RK, RV]):
         for name in given:
             if name not in _NUMBERS and name not in _TEXTS and name not in CLIENT_PROPERTIES:
                 known = ", ".join(sorted([*_NUMBERS, *_TEXTS]))
-                raise _invalid(f"{name} has no effect on a legacy consumer, which knows {known} and {SSL_PREFIX}*")
+                raise _invalid(f"{name} is not supported by a legacy consumer; supported: {known} and {SSL_PREFIX}*")
         for name in ("zookeeper.connect", "group.id"):
             if not given.get(name):
                 raise _invalid(f"a legacy consumer needs {name}")
@@ -115,23 +115,22 @@ class LegacyConsumer(Generic[RK, RV]):
         self.shutdown()
 
     def create_message_streams(self, counts: Mapping[str, int]) -> dict[str, list[Stream[RK, RV]]]:
-        """Join the group for topics, each with so many streams; partitions belong to one stream each. Once.
+        """Join the group for topics, each with this number of streams; each partition belongs to one stream. Once only.
 
-        A topic need not be there yet. Raises KafkaError INVALID_REQUEST, and NETWORK_EXCEPTION where ZooKeeper does not
-        answer.
+        Topics may be missing. Raises KafkaError INVALID_REQUEST, and NETWORK_EXCEPTION if ZooKeeper does not respond.
         """
         for count in counts.values():
             _check_count(count)
         if not counts:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a legacy consumer reads one topic at least")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a legacy consumer needs at least one topic")
         return self._start(counts, STATIC)
 
     def create_message_streams_by_filter(self, topics: TopicFilter, count: int = 1) -> list[Stream[RK, RV]]:
-        """Join the group for all topics that match, now or later, with `count` streams for all of them. Once.
+        """Join the group for all topics that match, now or later, with `count` streams for all of them. Once only.
 
-        All who share the group match by the same expression: RE2's, in which commas part alternatives. It allows or
-        denies; with both, or with flags, it can't be registered. Raises KafkaError, INVALID_REGULAR_EXPRESSION among
-        others.
+        All members match with the same RE2 expression, in which commas separate alternatives. The filter must use
+        either allow or deny, and no flags, since it is stored in ZooKeeper. Raises KafkaError, such as
+        INVALID_REGULAR_EXPRESSION.
         """
         _check_count(count)
         allowed, denied = _expression(topics.allow), _expression(topics.deny)
@@ -147,20 +146,20 @@ class LegacyConsumer(Generic[RK, RV]):
         return self._reader.start_reading(subscription, pattern)
 
     def commit_offsets(self) -> None:
-        """Commit all that was given out, of the partitions that are still read here; returns when it is written.
+        """Commit all returned records of the partitions that are still owned; returns when the commit is written.
 
-        Raises KafkaError; then it may be written or not.
+        Raises KafkaError; the outcome is then unknown.
         """
         self._require_open()
         self._reader.commit()
 
     @property
     def problem(self) -> Exception | None:
-        """What keeps it from reading its part just now, such as a registration in the group that can't be read."""
+        """The error that currently prevents reading, such as an undecodable registration in the group."""
         return self._reader.problem
 
     def shutdown(self) -> None:
-        """End all streams, commit what is done (`auto.commit.enable`) and leave the group; a second time nothing."""
+        """End all streams, commit processed records (`auto.commit.enable`) and leave the group; idempotent."""
         self._closed = True
         self._reader.close()
 
@@ -186,13 +185,13 @@ def _decoder(
 
 
 def _settings(given: Mapping[str, str]) -> ReaderSettings:
-    """Raises KafkaError INVALID_CONFIG, OperatorError."""
+    """Validate the properties. Raises KafkaError INVALID_CONFIG, OperatorError."""
     texts = {**_TEXTS, **given}
     automatic, reset = texts["auto.commit.enable"].strip().lower(), texts["auto.offset.reset"].strip().lower()
     if automatic not in ("true", "false"):
-        raise _invalid(f"auto.commit.enable is {automatic!r}, and has to be true or false")
+        raise _invalid(f"auto.commit.enable is {automatic!r}, but must be true or false")
     if reset not in _RESETS:
-        raise _invalid(f"auto.offset.reset is {reset!r}, and has to be smallest or largest")
+        raise _invalid(f"auto.offset.reset is {reset!r}, but must be smallest or largest")
     numbers = {
         name: _number(name, given.get(name, str(default)), lowest) for name, (default, lowest) in _NUMBERS.items()
     }
@@ -222,7 +221,7 @@ def _number(name: str, text: str, lowest: int) -> int:
     except ValueError:
         number = lowest - 1
     if not lowest <= number <= _HIGHEST:
-        raise _invalid(f"{name} is a number from {lowest} to {_HIGHEST}, not {text!r}")
+        raise _invalid(f"{name} must be a number from {lowest} to {_HIGHEST}, not {text!r}")
     return number
 
 
@@ -236,7 +235,7 @@ def _expression(wanted: str | re.Pattern[str] | None) -> str | None:
 
 def _check_count(count: int) -> None:
     if not 1 <= count <= MAX_STREAMS:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a number of streams is from 1 to {MAX_STREAMS}, not {count}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"count must be from 1 to {MAX_STREAMS} streams, not {count}")
 
 
 def _invalid(message: str) -> KafkaError:

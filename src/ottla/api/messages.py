@@ -1,6 +1,6 @@
-"""The one place that chooses between the compiled `Record` and `Delivery` and their pure twins; a test holds both.
+"""Selects the compiled `Record` and `Delivery` or their pure Python twins; a test covers both.
 
-The choice is made once, at import: the compiled module where it was built, else Python.
+The selection is made once, at import: the compiled module if it was built, otherwise Python.
 """
 
 from __future__ import annotations

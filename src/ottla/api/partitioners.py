@@ -1,6 +1,6 @@
-"""Who chooses the partition of a record: Kafka's hash of its key, chance, one partition for a while, or a function.
+"""Partitioners: Kafka's hash of the key, random, sticky, or a function.
 
-The hash is Apache Kafka's own (`ottla.common.kafka.key_hash`), so that all clients agree where a key lives.
+The hash is that of Apache Kafka (`ottla.common.kafka.key_hash`), so all clients choose the same partition for a key.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Partitioner = Callable[[bytes | None, int], int]
-"""From a key as it is sent, and the number of partitions of the topic, to the index of one of them."""
+"""A function of the serialized key and the number of partitions of the topic, which returns a partition index."""
 
 STICKY_S = 0.1
-"""How long `sticky` stays: longer than a batch takes to fill at any rate that needs batches."""
+"""Time of `sticky` with one partition: longer than a batch takes to fill at any rate that needs batches."""
 
 
 class Sticky:
-    """One partition for all records of `hold_s`, then another: larger batches than chance gives (KIP-480)."""
+    """One partition for all records of `hold_s`, then another: larger batches than with a random choice (KIP-480)."""
 
     def __init__(
         self,
@@ -44,5 +44,5 @@ BY_NAME: Mapping[str, Mapping[str, Any]] = {
     "hash": {"partitioner": "murmur2_random"},
     "random": {"partitioner": "random", "sticky.partitioning.linger.ms": 0},
 }
-"""What librdkafka does itself, by the names that a producer takes. `hash` is Kafka's default: records without a key
-stay with one partition for a while."""
+"""librdkafka settings of built-in partitioners by name. `hash` is Kafka's default: records without a key stay with one
+partition for a while."""

@@ -1,15 +1,15 @@
-"""`Producer`: sends records to topics in batches, in the background, and tells what became of each.
+"""`Producer`: sends records to topics in batches, in the background, and reports each delivery.
 
     with Producer("localhost:9092", {"linger.ms": 20}) as producer:
         producer.send("views", "/index.html", key="alice")
 
-Invariants: idempotent with acks=all unless the properties say otherwise, so a retry neither loses nor doubles a record.
-Keys and values can't change while they are sent: bytes and text only, and of these a copy, which is librdkafka's until
-the broker's response came or its connection ended. No failure is silent: `on_delivery` hears of it, and where none was
-given `flush` and the end of the `with` block raise it. All methods may be called from any thread; callbacks run in a
-thread of the producer.
+Invariants: idempotent with acks=all by default, so a retry neither loses nor duplicates a record. Keys and values
+cannot change while they are sent: only bytes and text are accepted, and copied; librdkafka holds the copy until the
+broker has responded or its connection has ended. No failure is silent: it is passed to `on_delivery`, and without one
+raised by `flush` and the end of the `with` block. All methods are thread-safe; callbacks run in a thread of the
+producer.
 
-Built on confluent-kafka, whose threads batch by `batch.size` and `linger.ms`, compress, send and retry.
+Built on confluent-kafka, with threads that batch by `batch.size` and `linger.ms`, compress, send and retry.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from ottla.common.platform.files import read_file
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.1
-"""The library's calls can't be interrupted: short ones, so that Ctrl-C and `close` are heard."""
+"""Timeout of library calls, which cannot be interrupted: short, so that Ctrl-C and `close` are handled."""
 INTERRUPTED_FLUSH_S = 5.0
-"""How long a `with` block that ends by an exception waits for what it sent before."""
+"""Longest wait for deliveries when a `with` block ends with an exception."""
 DROP_LIMIT_S = 5.0
-"""How long it may take until what is dropped is told; on an idle machine that is at once."""
+"""Longest wait for the reports of dropped records; immediate on an idle machine."""
 PARTITIONS_AGE_S = 300.0
-"""How old a topic's number of partitions may be that a partitioner of the caller's is given (`metadata.max.age.ms`)."""
+"""Maximum age of a topic's number of partitions for a partitioner function (`metadata.max.age.ms`)."""
 ASK_AGAIN_S = 10.0
-"""How long brokers are waited for when ZooKeeper says that something has changed; an end waits for that, too."""
+"""Timeout of a metadata refresh after a change in ZooKeeper; close waits for it, too."""
 SERVED_TOGETHER = 100
-"""After so many records whoever sends them hears what became of those before."""
+"""Number of records after which the sending thread processes delivery reports itself."""
 BURST_S = 0.02
-"""How long the producer's thread then leaves that to him."""
+"""Time for which the producer's thread then pauses."""
 UNASSIGNED = -1
 
 _DEFAULTS = {"acks": "all", "enable.idempotence": True}
@@ -65,14 +65,14 @@ _DELIVERY_TIMEOUT_MS = 120_000
 
 
 class QueueFull(KafkaError):
-    """There is no room for a record, and whoever sends it did not want to wait (any longer)."""
+    """The queue is full, and the caller did not want to wait (any longer)."""
 
     def __init__(self) -> None:
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, "the queue of the producer stays full")
 
 
 class _ByTopic(dict[str, Deliveries]):
-    """What the deliveries of each topic share, made when it is first asked for."""
+    """Shared delivery state by topic, created on first use."""
 
     def __init__(self, untold: Callable[[Delivery], object]) -> None:
         super().__init__()
@@ -84,9 +84,9 @@ class _ByTopic(dict[str, Deliveries]):
 
 
 class Producer(Generic[K, V]):
-    """See the module. A context manager that waits for what it sent.
+    """See the module. A context manager that waits for all deliveries.
 
-    Without serializers keys and values are bytes, or text that is sent as UTF-8. `partitioner` is "hash" (Kafka's
+    Without serializers, keys and values are bytes, or text that is sent as UTF-8. `partitioner` is "hash" (Kafka's
     murmur2; records without a key stay with one partition for a while), "random", "sticky", or a function of the key
     and the number of partitions.
     """
@@ -101,10 +101,10 @@ class Producer(Generic[K, V]):
         partitioner: str | Partitioner = "hash",
         interceptors: Sequence[ProducerInterceptor] = (),
     ) -> None:
-        """Connects later, but with `transactional.id`, where it fences whoever used that id before, and with
-        `zk.connect`, which finds the brokers in ZooKeeper and follows them there.
+        """Connects later, except with `transactional.id`, for which earlier producers are fenced, and with
+        `zk.connect`, through which brokers are discovered and watched in ZooKeeper.
 
-        Raises KafkaError INVALID_CONFIG for a property that can't be, what the coordinator says, and with `zk.connect`
+        Raises KafkaError INVALID_CONFIG for an invalid property, errors of the coordinator, and with `zk.connect`
         NETWORK_EXCEPTION and BROKER_NOT_AVAILABLE.
         """
         import confluent_kafka
@@ -112,14 +112,14 @@ class Producer(Generic[K, V]):
         by_library = {} if callable(partitioner) else BY_NAME.get(partitioner)
         if by_library is None and partitioner != "sticky":
             raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"partitioner is hash, random, sticky or a function, not {partitioner!r}"
+                ErrorCode.INVALID_CONFIG, f"partitioner must be hash, random, sticky or a function, not {partitioner!r}"
             )
         servers, watched, config = read_servers(bootstrap_servers, config)
         settings = read_settings(servers, config, {**_DEFAULTS, **(by_library or {})})
         acks = str(settings.library["acks"])
         if acks not in ("all", "-1") and (config or {}).get("enable.idempotence") is None:
-            settings.library["enable.idempotence"] = False  # as Kafka: whoever asks for less than all gets that
-        if "transactional.id" not in settings.library:  # with one the library has it end before the transaction does
+            settings.library["enable.idempotence"] = False  # as in Kafka: explicit weaker acks disable idempotence
+        if "transactional.id" not in settings.library:  # with one, the library limits it by the transaction timeout
             settings.library.setdefault("delivery.timeout.ms", _DELIVERY_TIMEOUT_MS)
         self._library = confluent_kafka
         self._settings = settings
@@ -135,7 +135,7 @@ class Producer(Generic[K, V]):
         self._sent_count = 0
         self._burst = self._flushing = False
         self._calls_back: set[int] = set()
-        """Threads that the library may be calling back in."""
+        """Threads in which library callbacks may be running."""
         require_text(settings.library.values())
         self._watch = None if watched is None else _begin_watch(watched, settings)
         try:
@@ -144,7 +144,7 @@ class Producer(Generic[K, V]):
             self._end_watch()
             raise KafkaError(ErrorCode.INVALID_CONFIG, library_error(error.args[0]).message) from error
         if self._watch is not None:
-            self._watch.tell(self._ask_again)
+            self._watch.on_change(self._ask_again)
         self._stopped = threading.Event()
         self._server = threading.Thread(target=self._serve, name="ottla-producer", daemon=True)
         self._server.start()
@@ -169,7 +169,7 @@ class Producer(Generic[K, V]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Deliver what was sent. After an exception wait for INTERRUPTED_FLUSH_S at most, and drop what is left."""
+        """Wait for deliveries. After an exception, wait at most INTERRUPTED_FLUSH_S, and drop the remaining records."""
         if kind is None:
             self.close()
         else:
@@ -189,11 +189,11 @@ class Producer(Generic[K, V]):
         on_delivery: Callable[[Delivery], object] | None = None,
         wait: bool = True,
     ) -> Delivery:
-        """Queue a record, and return what will hold its fate; waits while the queue is full (`max.block.ms`).
+        """Queue a record, and return its delivery; waits while the queue is full (`max.block.ms`).
 
-        Whoever gives `on_delivery` hears of a failure there, and `flush` tells of it no more. Raises KafkaError for
-        what can't be sent at all, as MESSAGE_TOO_LARGE, and QueueFull (REQUEST_TIMED_OUT) for a queue that stays full,
-        or without `wait` is full.
+        With `on_delivery`, failures are passed to it and not raised by `flush`. Raises KafkaError for a record that
+        cannot be sent at all, such as MESSAGE_TOO_LARGE, and QueueFull (REQUEST_TIMED_OUT) if the queue stays full, or
+        is full and `wait` is false.
         """
         listed: Headers = ()
         if headers:
@@ -206,13 +206,13 @@ class Producer(Generic[K, V]):
     def send_record(
         self, record: ProducerRecord[K, V], *, on_delivery: Callable[[Delivery], object] | None = None
     ) -> Delivery:
-        """The same for a record as one thing."""
+        """The same for a `ProducerRecord`."""
         return self._send(self._intercepted(record), on_delivery, wait=True)
 
     def send_batch(self, topic: str, values: Iterable[V | None], key: K | None = None) -> list[Delivery]:
-        """Queue many values for one topic; what each of them became. As `send` with nothing else given."""
+        """Queue many values for one topic; returns their deliveries. Like `send` with defaults."""
         if isinstance(values, (bytes, str)):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "send_batch takes many values, and got one: give it a list")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "send_batch needs a list of values, not a single one")
         if self._interceptors:
             return [self.send(topic, value, key) for value in values]
         if self._partitioner is not None:
@@ -230,7 +230,7 @@ class Producer(Generic[K, V]):
     def _send_some(
         self, topic: str, values: list[V | None], key: K | None, key_bytes: bytes | str | None
     ) -> list[Delivery]:
-        """Nothing of the interpreter runs for a record on its way out: only where the library does not take one."""
+        """Queue without interpreter code per record, except for records that the library rejects."""
         serializer = self._value_serializer
         data = values if serializer is None else [_serialized(value, serializer) for value in values]
         deliveries = self._deliveries[topic].many(len(data))
@@ -242,7 +242,7 @@ class Producer(Generic[K, V]):
             )
             try:
                 deque(sending, 0)
-            except (BufferError, self._library.KafkaException):  # what it is, and whether it passes
+            except (BufferError, self._library.KafkaException):  # handled below, with a wait if it is transient
                 refused = len(data) - length_hint(reports) - 1
                 deliveries[refused] = self._queue(topic, values[refused], key, (), None, None, None, wait=True)
             else:
@@ -257,16 +257,18 @@ class Producer(Generic[K, V]):
             self._transactions.require_open()
 
     def _served_here(self, count: int) -> None:
-        """Whoever sends much hears of it himself: two threads that do would fight for the interpreter."""
+        """Process delivery reports in the sending thread at high rates: a second thread would compete for the GIL."""
         self._sent_count += count
         if self._sent_count >= SERVED_TOGETHER:
             self._sent_count = 0
             self._burst = True
             self._hear(0)
 
-    def _send(self, record: ProducerRecord[K, V], told: Callable[[Delivery], object] | None, *, wait: bool) -> Delivery:
+    def _send(
+        self, record: ProducerRecord[K, V], on_delivery: Callable[[Delivery], object] | None, *, wait: bool
+    ) -> Delivery:
         if self._interceptors:
-            told = _chained(self._interceptors, told or self.count_failure)
+            on_delivery = _chained(self._interceptors, on_delivery or self.count_failure)
         return self._queue(
             record.topic,
             record.value,
@@ -274,7 +276,7 @@ class Producer(Generic[K, V]):
             record.headers,
             record.partition,
             record.timestamp_ms,
-            told,
+            on_delivery,
             wait=wait,
         )
 
@@ -286,7 +288,7 @@ class Producer(Generic[K, V]):
         headers: Headers,
         partition: int | None,
         timestamp_ms: int | None,
-        told: Callable[[Delivery], object] | None,
+        on_delivery: Callable[[Delivery], object] | None,
         *,
         wait: bool,
     ) -> Delivery:
@@ -297,7 +299,7 @@ class Producer(Generic[K, V]):
         key_bytes = _serialized(key, self._key_serializer)
         if partition is None:
             partition = UNASSIGNED if self._partitioner is None else self._choose(topic, key_bytes)
-        delivery = self._deliveries[topic].one(told)
+        delivery = self._deliveries[topic].one(on_delivery)
         listed = require_headers(headers) if headers else None
         timestamp = library_timestamp(timestamp_ms)
         deadline = 0.0
@@ -314,13 +316,13 @@ class Producer(Generic[K, V]):
                 reason = error.args[0]
                 if library_error(reason).code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise self._refusal(reason, topic) from error
-                # The library tells of it at once, or by a report where it has yet to ask: one way here.
+                # The library rejects it immediately, or by a report if metadata is missing: treat both alike.
                 refused = delivery.refuse(reason)
                 if self._transactions is not None:
                     self._transactions.refuse(refused)
                 return delivery
             else:
-                if told is None:
+                if on_delivery is None:
                     self._served_here(1)
                 return delivery
 
@@ -342,12 +344,12 @@ class Producer(Generic[K, V]):
         if not 0 <= chosen < count:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"the partitioner chose partition {chosen} of topic {topic!r}, which has {count}",
+                f"the partitioner chose partition {chosen} of topic {topic!r}, which has {count} partitions",
             )
         return chosen
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has, at most PARTITIONS_AGE_S old. Raises KafkaError."""
+        """The number of partitions of a topic, at most PARTITIONS_AGE_S old. Raises KafkaError."""
         now = time.monotonic()
         count, until = self._partition_counts.get(topic, (0, 0.0))
         if now < until:
@@ -364,7 +366,7 @@ class Producer(Generic[K, V]):
     # Transactions
 
     def transaction(self) -> Transaction:
-        """A `with` block whose records count all or not at all; see `Transaction`.
+        """A `with` block as a transaction: its records are committed together or not at all; see `Transaction`.
 
         Raises KafkaError INVALID_CONFIG for a producer without `transactional.id`.
         """
@@ -374,12 +376,12 @@ class Producer(Generic[K, V]):
             raise KafkaError(ErrorCode.INVALID_CONFIG, "transactions need the property transactional.id")
         return Transaction(self._transactions)
 
-    # The end
+    # Close
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until the fate of all that was sent is known.
+        """Wait for the outcome of all sent records.
 
-        Raises KafkaError for records whose failure was not reported yet, REQUEST_TIMED_OUT after `timeout_s`. Raises
+        Raises KafkaError for failures that were not reported yet, REQUEST_TIMED_OUT after `timeout_s`. Raises
         ValueError for a `timeout_s` of NaN.
         """
         require_seconds(timeout_s)
@@ -391,7 +393,7 @@ class Producer(Generic[K, V]):
         self._raise_unheard()
 
     def close(self) -> None:
-        """`flush`, and end; a second time it does nothing. `delivery.timeout.ms` bounds how long that takes."""
+        """`flush`, and close; idempotent. `delivery.timeout.ms` limits its duration."""
         if self._closed:
             return
         self._require_no_callback("close")
@@ -421,12 +423,12 @@ class Producer(Generic[K, V]):
             self._stop()
 
     def _drop(self) -> None:
-        """Send nothing more; whoever waits for a record is told."""
+        """Drop unsent records; their waiters receive an error."""
         self._producer.purge()
         self._flush(DROP_LIMIT_S)
 
     def _flush(self, limit_s: float) -> int:
-        """How many are left after that long."""
+        """Flush for at most `limit_s`; returns the number of remaining records."""
         deadline = time.monotonic() + limit_s
         self._flushing = True
         try:
@@ -439,7 +441,7 @@ class Producer(Generic[K, V]):
         return left
 
     def _ask_again(self) -> None:
-        """Something has changed, says ZooKeeper; the answer is the library's."""
+        """Refresh metadata after a change in ZooKeeper; the library processes the response."""
         self._partition_counts = {}
         producer = self._producer
         if producer is not None:
@@ -466,16 +468,16 @@ class Producer(Generic[K, V]):
                 continue
             try:
                 self._hear(POLL_S)
-            except SystemExit:  # it would end this thread alone, which serves all others
-                logger.exception("a callback ends the program, which it can't from the thread of the producer")
+            except SystemExit:  # it would only end this thread, which serves all other callbacks
+                logger.exception("a callback raised SystemExit, which has no effect in the thread of the producer")
 
     def _hear(self, limit_s: float) -> None:
-        """Serve delivery reports. A fatal error comes up here too, and again from whatever is asked next."""
+        """Process delivery reports. Fatal errors are reported here, too, and raised by the next call."""
         with contextlib.suppress(self._library.KafkaException):
             self._calling_back(self._producer.poll, limit_s)
 
     def _calling_back(self, call: Callable[[float], Any], limit_s: float) -> Any:
-        """Make a call of the library that calls back; one of them may make another."""
+        """Make a library call that runs callbacks, which may make another such call."""
         thread = threading.get_ident()
         if thread in self._calls_back:
             return call(limit_s)
@@ -486,13 +488,13 @@ class Producer(Generic[K, V]):
             self._calls_back.discard(thread)
 
     def _require_no_callback(self, what: str) -> None:
-        """It waits for all callbacks. Raises KafkaError."""
+        """Reject a call from a callback, since it waits for all callbacks. Raises KafkaError."""
         if threading.get_ident() in self._calls_back:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} waits for the callback that it is called in")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} waits for all callbacks, so a callback can't call it")
 
     def count_failure(self, delivery: Delivery) -> None:
-        """What hears of a record where the caller gave no `on_delivery`: the next `flush` tells of it."""
-        if delivery.error is not None and self._transactions is None:  # of a transaction the commit tells
+        """Count a failure without `on_delivery`, which the next `flush` raises."""
+        if delivery.error is not None and self._transactions is None:  # for a transaction, commit raises it
             self._unheard_count += 1
             self._unheard = self._unheard or delivery.error
 
@@ -505,7 +507,7 @@ class Producer(Generic[K, V]):
 
 
 def _begin_watch(servers: ZooKeeperServers, settings: Settings) -> BrokerWatch:
-    """Find the brokers in ZooKeeper. Raises KafkaError."""
+    """Discover the brokers in ZooKeeper. Raises KafkaError."""
     with one_family():
         access = access_of_client(servers.properties, os.environ, read_file)
         protocol = str(settings.library.get("security.protocol", "PLAINTEXT")).upper()
@@ -525,14 +527,14 @@ def _serialized(data: Any, serializer: Callable[[Any], bytes | None] | None) -> 
 
 
 def _chained(
-    interceptors: Sequence[ProducerInterceptor], told: Callable[[Delivery], object]
+    interceptors: Sequence[ProducerInterceptor], on_delivery: Callable[[Delivery], object]
 ) -> Callable[[Delivery], object]:
-    """What tells the interceptors first."""
+    """A delivery callback that calls the interceptors first."""
 
-    def tell(delivery: Delivery) -> None:
+    def chained(delivery: Delivery) -> None:
         for each in interceptors:
             with logged(each, "on_acknowledgement"):
                 each.on_acknowledgement(delivery)
-        told(delivery)
+        on_delivery(delivery)
 
-    return tell
+    return chained

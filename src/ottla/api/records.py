@@ -1,4 +1,4 @@
-"""What is sent, and where it got to."""
+"""Records to send, and the metadata of delivered ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # at run time one without a default does
+    from typing_extensions import TypeVar  # a TypeVar without a default is sufficient at run time
 
     Bytes = bytes | str
     K = TypeVar("K", default=Bytes)
@@ -22,7 +22,7 @@ else:
 
 Headers = Sequence[tuple[str, bytes | None]]
 Serializer = Callable[[K], bytes | None]
-"""An encoder. It is not asked for None, which is a record's missing key or a tombstone."""
+"""An encoder. It is not called for None, a missing key or a tombstone."""
 Deserializer = Callable[[bytes], RK]
 """A decoder; None stays None."""
 
@@ -40,7 +40,7 @@ class ProducerRecord(Generic[K, V]):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record got to. `offset` is -1 with acks=0, which tells none."""
+    """Location of a delivered record. `offset` is -1 with acks=0, for which brokers return none."""
 
     topic: str
     partition: int

@@ -1,10 +1,9 @@
-"""Kafka's client properties, as each client of this package takes them, and what they are for librdkafka.
+"""Kafka's client properties for the clients of this package, and their translation for librdkafka.
 
-Names, units and values are those of Apache Kafka's own clients, security by `sasl.jaas.config` and `ssl.*` among them.
-What librdkafka has under another name or unit is translated, and so are the names of Kafka's first producers;
-properties that librdkafka alone has pass through; what neither knows is refused. Defaults are Kafka's but for
-`batch.size` and `buffer.memory`, which are librdkafka's (1 MB and 1 GiB), and `allow.auto.create.topics` of consumers,
-which is false.
+Names, units and values are those of Apache Kafka's clients, including `sasl.jaas.config` and `ssl.*`. Properties with
+another name or unit in librdkafka are translated, as are the names of Kafka's first producers. Properties of librdkafka
+are passed on; unknown ones are rejected. Defaults are those of Kafka, except for `batch.size` and `buffer.memory`,
+which are librdkafka's (1 MB and 1 GiB), and `allow.auto.create.topics` of consumers, which is false.
 """
 
 from __future__ import annotations
@@ -47,19 +46,19 @@ _BY_ARGUMENT = {
     "value.serializer": "value_serializer",
     "zk.connect": "bootstrap_servers (properties of a producer may have it)",
 }
-"""What is an argument here, also by the names of Kafka's first producers."""
+"""Properties that are arguments here, including names of Kafka's first producers."""
 _WITH_ID = re.compile(r"^[0-9]+:([^:]+:[0-9]+)$")
-"""A broker as Kafka 0.7 named it."""
+"""A broker address in the format of Kafka 0.7."""
 _NOT_KNOWN_YET = "localhost:9092"
 _OWN = {"default.api.timeout.ms": 60_000, "max.block.ms": 60_000, "max.poll.records": 500}
-"""What is done here and not by a library, with Kafka's defaults."""
+"""Properties that are implemented here and not by the library, with Kafka's defaults."""
 _OF_TOOLS = frozenset({"client.id", "default.api.timeout.ms"})
 KIB = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a client is made of."""
+    """Validated properties of a client."""
 
     library: dict[str, Any]
     """For confluent-kafka."""
@@ -69,20 +68,21 @@ class Settings:
     """The properties of `_OWN`."""
 
     def number(self, name: str, default: int) -> int:
-        """One of `library` that counts here, too. Raises KafkaError INVALID_CONFIG."""
+        """A property of `library` that is used here, too. Raises KafkaError INVALID_CONFIG."""
         return _number(name, self.library.get(name, default))
 
     def seconds(self, name: str) -> float:
-        """One of `own` in milliseconds, as seconds."""
+        """A property of `own` in milliseconds, as seconds."""
         return self.own[name] / 1000
 
 
 def read_settings(
     bootstrap_servers: str, config: Config | None, defaults: Mapping[str, Any], *, by_library: bool = True
 ) -> Settings:
-    """Raises KafkaError INVALID_CONFIG that names what can't be; `defaults` are librdkafka's names.
+    """Validate and translate properties. Raises KafkaError INVALID_CONFIG with the invalid one; `defaults` have
+    librdkafka's names.
 
-    Without `by_library` a login counts that librdkafka has not.
+    Without `by_library`, logins are permitted that librdkafka does not support.
     """
     given = as_texts(config or {})
     for name in given:
@@ -114,22 +114,23 @@ def read_settings(
 
 
 class ZooKeeperServers(NamedTuple):
-    """Where ZooKeeper is, and what was said of TLS towards it."""
+    """ZooKeeper's servers, and their TLS properties."""
 
     connect: str
     properties: Mapping[str, str]
 
 
 def read_servers(bootstrap_servers: str | None, config: Config | None) -> tuple[str, ZooKeeperServers | None, Config]:
-    """Where a producer finds its cluster: brokers, or ZooKeeper's servers beside what stands for brokers until it
-    answered; and the other properties.
+    """The cluster of a producer: brokers, or ZooKeeper's servers with a placeholder for brokers until ZooKeeper has
+    responded; and the other properties.
 
-    Kafka's first producers knew `broker.list`, `ID:HOST:PORT` each, and `zk.connect`. Raises KafkaError INVALID_CONFIG.
+    Kafka's first producers had `broker.list`, with `ID:HOST:PORT` entries, and `zk.connect`. Raises KafkaError
+    INVALID_CONFIG.
     """
     rest = dict(config or {})
     listed, zookeeper = (rest.pop(name, None) for name in ("broker.list", "zk.connect"))
     if sum(each is not None for each in (bootstrap_servers, listed, zookeeper)) != 1:
-        raise _invalid("a producer needs one of the argument bootstrap_servers, broker.list and zk.connect")
+        raise _invalid("a producer needs exactly one of the argument bootstrap_servers, broker.list and zk.connect")
     if listed is not None:
         bootstrap_servers = ",".join(_WITH_ID.sub(r"\1", each.strip()) for each in str(listed).split(","))
     if zookeeper is not None:
@@ -139,22 +140,22 @@ def read_servers(bootstrap_servers: str | None, config: Config | None) -> tuple[
 
 
 def read_tool_settings(bootstrap_servers: str, config: Config | None) -> Settings:
-    """The same for a client without librdkafka, which has fewer properties."""
+    """The same for a client without librdkafka, which supports fewer properties."""
     for name in config or {}:
         if name not in PROPERTIES and name not in _OF_TOOLS:
             known = ", ".join(sorted(_OF_TOOLS))
-            raise _invalid(f"{name} has no effect here; this client knows {known}, and those of security")
+            raise _invalid(f"{name} is not supported by this client; supported: {known} and security properties")
     return read_settings(bootstrap_servers, config, {}, by_library=False)
 
 
 def as_texts(config: Config) -> dict[str, str]:
-    """Properties as Kafka writes them. Raises KafkaError INVALID_CONFIG for a None, as of what is not set elsewhere."""
+    """Properties as text in Kafka's format. Raises KafkaError INVALID_CONFIG for None, such as an unset value."""
     return {name: _text(name, value) for name, value in config.items()}
 
 
 def _text(name: str, value: object) -> str:
     if value is None:
-        raise _invalid(f"{name} is None: give it a value, or leave it out")
+        raise _invalid(f"{name} is None: give it a value or omit it")
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
@@ -166,7 +167,7 @@ def _number(name: str, value: object) -> int:
     except ValueError:
         number = -1
     if number < 0:
-        raise _invalid(f"{name} is a number from 0 on, not {value!r}")
+        raise _invalid(f"{name} must be a number of at least 0, not {value!r}")
     return number
 
 

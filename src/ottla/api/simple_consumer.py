@@ -1,10 +1,10 @@
-"""`SimpleConsumer`: reads partitions at offsets that the caller keeps; nothing is remembered, nobody is coordinated.
+"""`SimpleConsumer`: reads partitions at offsets that the caller manages, without state and group.
 
     with SimpleConsumer("localhost:9092") as consumer:
         fetched = consumer.fetch("views", 0, consumer.earliest("views", 0))
 
-Built on Ottla's own client: one request names many partitions of one broker. Each response has memory of its own, which
-nothing else ever writes to. May be shared by threads, which take turns.
+Built on Ottla's own client: one request covers many partitions of one broker. Each response has its own memory, which
+is never overwritten. Thread-safe: calls are serialized.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ottla.common.errors import ErrorCode, KafkaError
 
 READ_UNCOMMITTED = "read_uncommitted"
 MAX_OFFSETS = 2**31 - 1
-"""Of one call of `get_offsets_before`: what the request can hold."""
+"""Maximum of one call of `get_offsets_before`, by the size of the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a fetch of one partition gave; `next_offset` is where to go on."""
+    """The result of a fetch of one partition; `next_offset` is the next offset to fetch."""
 
     records: tuple[ConsumedRecord, ...]
     next_offset: int
@@ -54,10 +54,10 @@ class SimpleConsumer(ToolClient):
     def fetch(
         self, topic: str, partition: int, offset: int, *, max_bytes: int = DEFAULT_FETCH_BYTES, max_wait_ms: int = 500
     ) -> Fetched:
-        """The records from `offset` on, of about `max_bytes`; none where nothing came for `max_wait_ms`.
+        """The records from `offset`, of about `max_bytes`; empty if there are none within `max_wait_ms`.
 
-        At least one batch comes whatever its size (KIP-74). What may be tried again is, for `default.api.timeout.ms`.
-        Raises KafkaError, OFFSET_OUT_OF_RANGE and UNKNOWN_TOPIC_OR_PARTITION among others.
+        Returns at least one batch of any size (KIP-74). Retriable errors are retried for `default.api.timeout.ms`.
+        Raises KafkaError, such as OFFSET_OUT_OF_RANGE and UNKNOWN_TOPIC_OR_PARTITION.
         """
         with self._asking() as cluster:
             result = cluster.fetch(
@@ -77,9 +77,9 @@ class SimpleConsumer(ToolClient):
         max_bytes: int = DEFAULT_FETCH_BYTES,
         max_wait_ms: int = 500,
     ) -> dict[Position, Fetched | KafkaError]:
-        """What `fetch` gives for each partition, or why not: one request for each broker that leads some of them.
+        """The result of `fetch` or its error for each partition, with one request per leader.
 
-        Nothing is tried again. Raises KafkaError where the cluster can't be asked at all.
+        Nothing is retried. Raises KafkaError if the cluster is unreachable.
         """
         topics = {topic for topic, _ in offsets}
         with self._asking() as cluster:
@@ -95,11 +95,11 @@ class SimpleConsumer(ToolClient):
     # Offsets
 
     def earliest(self, topic: str, partition: int) -> int:
-        """The first offset that is there. Raises KafkaError."""
+        """The log start offset. Raises KafkaError."""
         return self._offset((topic, partition), EARLIEST_TIMESTAMP)
 
     def latest(self, topic: str, partition: int) -> int:
-        """Where the next record of its isolation level comes."""
+        """The end offset at the isolation level of this consumer."""
         return self._offset((topic, partition), LATEST_TIMESTAMP)
 
     def youngest(self, topic: str, partition: int) -> int | None:
@@ -108,29 +108,29 @@ class SimpleConsumer(ToolClient):
         return None if found < 0 else found
 
     def offsets_for_times(self, timestamps_ms: Mapping[Position, int]) -> dict[Position, int | None]:
-        """For each partition the first offset whose record is at least that young; None where there is none.
+        """The first offset with a timestamp at or after the given one, for each partition; None if there is none.
 
         Raises KafkaError, INVALID_REQUEST for a negative time.
         """
         for key, timestamp in timestamps_ms.items():
             if timestamp < 0:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"a time in milliseconds is not {timestamp} ({key})")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"invalid time in milliseconds: {timestamp} ({key})")
         with self._asking() as cluster:
             found = cluster.list_offsets(timestamps_ms, isolation=self._isolation)
         return {key: None if info.offset < 0 else info.offset for key, info in found.items()}
 
     def get_offsets_before(self, topic: str, partition: int, time_ms: int, max_count: int) -> list[int]:
-        """Offsets from which on a partition can be read, by when they were written: at most `max_count`, descending.
+        """Offsets at which reading can start, by the time when they were written: at most `max_count`, descending.
 
-        They are where segments begin that were written last at `time_ms` or before, and for now the end. LATEST_TIME
-        begins with the end, EARLIEST_TIME has the first alone. Coarse, and the same at every level of isolation: the
-        offset of a record's own time has `offsets_for_times`. Raises KafkaError, UNSUPPORTED_VERSION from Apache Kafka
-        from 4.0 on, which has it no more (KIP-896).
+        They are the base offsets of segments that were last written at or before `time_ms`, and for the current time
+        the end. LATEST_TIME starts with the end, EARLIEST_TIME returns only the first. Coarse, and independent of the
+        isolation level: use `offsets_for_times` for timestamps of records. Raises KafkaError, UNSUPPORTED_VERSION for
+        Apache Kafka 4.0 and later, which has removed it (KIP-896).
         """
         if time_ms < 0 and time_ms not in (self.LATEST_TIME, self.EARLIEST_TIME):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"a time in milliseconds is not {time_ms}")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"invalid time in milliseconds: {time_ms}")
         if not 0 < max_count <= MAX_OFFSETS:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"max_count is from 1 to {MAX_OFFSETS}, not {max_count}")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"max_count must be from 1 to {MAX_OFFSETS}, not {max_count}")
         key = (topic, partition)
         with self._asking() as cluster:
             return cluster.offsets_before({key: time_ms}, max_count)[key]

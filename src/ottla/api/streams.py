@@ -1,10 +1,10 @@
-"""`Streams`: a topic read by several threads, each partition by one of them.
+"""`Streams`: reads a topic in several threads, each partition in one of them.
 
     with Streams("localhost:9092", {"group.id": "readers"}, topics="views", count=4) as streams:
         streams.run(handle)
 
-Each stream is a `Consumer` and a member of the group, so the group's assignment is what gives every partition to one
-stream, here and in other processes, and a record counts as done for each thread alone.
+Each stream is a `Consumer` and a group member, so the group's assignment gives every partition to one stream, in this
+and other processes. Records count as processed per stream.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ottla.api.settings import Config
 from ottla.common.errors import ErrorCode, KafkaError
 
 WAIT_S = 0.5
-"""Short waits, so that Ctrl-C is heard."""
+"""Short, so that Ctrl-C is handled."""
 
 
 class Streams(Generic[RK, RV]):
-    """See the module. A context manager that stops all of them."""
+    """See the module. A context manager that stops all streams."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Streams(Generic[RK, RV]):
     ) -> None:
         """Raises KafkaError INVALID_CONFIG, INVALID_GROUP_ID without `group.id`."""
         if count < 1:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"count is the number of streams, at least 1, not {count}")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"count must be at least 1 stream, not {count}")
         chosen = topics if isinstance(topics, str) or not isinstance(topics, Iterator) else list(topics)
         self._streams: list[Consumer[RK, RV]] = []
         try:
@@ -72,10 +72,9 @@ class Streams(Generic[RK, RV]):
         return len(self._streams)
 
     def run(self, handle: Callable[[Record[RK, RV]], object]) -> None:
-        """Call `handle` for every record, in a thread for each stream, until `stop`; then leave the group.
+        """Call `handle` for every record, in a thread per stream, until `stop`; then leave the group.
 
-        What `handle` or a stream raises first stops all and is raised here; the record that it was about is not
-        committed.
+        The first exception of `handle` or a stream stops all streams and is raised here; its record is not committed.
         """
         failures: list[BaseException] = []
 
@@ -108,7 +107,7 @@ class Streams(Generic[RK, RV]):
             stream.stop()
 
     def close(self) -> None:
-        """Commit what is done and leave the group. Threads of the caller's have ended by then."""
+        """Commit processed records and leave the group. Threads of the caller must have ended."""
         for stream in self._streams:
             stream.stop()
         for stream in self._streams:

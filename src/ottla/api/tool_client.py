@@ -1,4 +1,4 @@
-"""What `Admin` and `SimpleConsumer` are made of: Ottla's own client, for threads that take turns."""
+"""Base of `Admin` and `SimpleConsumer`: Ottla's own client with serialized calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ToolClient:
     """A context manager that closes its connections."""
 
     what = "client"
-    """For messages."""
+    """Name of the client for messages."""
 
     def __init__(self, bootstrap_servers: str, config: Config | None) -> None:
         settings = read_tool_settings(bootstrap_servers, config)
@@ -41,7 +41,7 @@ class ToolClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; a second time it does nothing."""
+        """Close the connections; idempotent."""
         with self._lock:
             self._closed = True
             self._cluster.close()

@@ -1,7 +1,7 @@
-"""Which topics a consumer reads, by regular expressions, as Kafka's own clients and its first consumers have it.
+"""Topic selection by regular expressions, like Kafka's clients and its first consumers.
 
-An expression is Python's and has to match the whole name. Internal topics are never matched
-(`exclude.internal.topics`); who wants one subscribes to its name.
+Expressions use Python's syntax and must match the full name. Internal topics never match (`exclude.internal.topics`);
+subscribe to them by name.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from ottla.common.kafka.internal_topics import INTERNAL_TOPICS
 
 @dataclass(frozen=True, slots=True)
 class TopicFilter:
-    """Topics whose name `allow` matches and `deny` does not."""
+    """Topics that match `allow` and do not match `deny`, by name."""
 
     allow: str | re.Pattern[str] = ".*"
     deny: str | re.Pattern[str] | None = None
 
     def __post_init__(self) -> None:
-        """Raises re.error for an expression that is none."""
+        """Raises re.error for an invalid expression."""
         re.compile(self.allow)
         if self.deny is not None:
             re.compile(self.deny)
 
     def matches(self, topic: str) -> bool:
-        """Whether a topic of that name is read."""
+        """True if a topic of that name is selected."""
         if topic in INTERNAL_TOPICS or re.fullmatch(self.allow, topic) is None:
             return False
         return self.deny is None or re.fullmatch(self.deny, topic) is None
 
     def chosen(self, topics: Iterable[str]) -> list[str]:
-        """Those that match, in the order of their names."""
+        """The matching topics, sorted by name."""
         return sorted(topic for topic in topics if self.matches(topic))

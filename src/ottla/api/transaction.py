@@ -1,12 +1,12 @@
-"""Transactions of a producer as `with` blocks: what is sent in one counts all or not at all (KIP-98).
+"""Transactions of a producer as `with` blocks: records are committed together or not at all (KIP-98).
 
     with producer.transaction() as transaction:
         producer.send("out", value)
         transaction.send_offsets(consumer)
 
-A block that ends commits; one that raises aborts, and what it raised goes on. A transaction that can't be committed
-(an abort by the coordinator's timeout, a rebalance of the group whose offsets are in it, a record that failed) is
-aborted and raises TransactionAborted: the producer can begin another one. ProducerFenced is final.
+A block that ends normally commits; one that raises aborts, and the exception propagates. A transaction that cannot be
+committed (an abort by the coordinator's timeout, a rebalance of a group with offsets in it, a failed record) is aborted
+and raises TransactionAborted; the producer can begin another one. ProducerFenced is final.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from ottla.client.wire.model import Position
 from ottla.common.errors import ErrorCode, KafkaError
 
 ABORT_LIMIT_S = 5.0
-"""How long an abort may take; the coordinator aborts by itself what is left."""
+"""Longest wait for an abort; otherwise the coordinator aborts the transaction on timeout."""
 
 
 class GroupPositions(Protocol):
-    """A consumer, as a transaction needs to know it."""
+    """A consumer with offsets for a transaction."""
 
     @property
     def group_id(self) -> str: ...
 
     def positions(self) -> Mapping[Position, int]:
-        """Where it goes on in each of its partitions, behind all that it gave out."""
+        """The next offset of each partition, after all returned records."""
         ...
 
     def group_metadata(self) -> Any:
@@ -46,7 +46,7 @@ class State(Enum):
     IDLE = auto()
     OPEN = auto()
     LOST = auto()
-    """Nothing can be done with this producer any more."""
+    """This producer can no longer be used."""
 
 
 class Transactions(TransactionCalls):
@@ -62,22 +62,23 @@ class Transactions(TransactionCalls):
         self._limit_s = limit_s
         self._state = State.IDLE
         self._refused: KafkaError | None = None
-        """Why a record of the open transaction was not taken by the library, which would commit without it."""
+        """The error of a record that the library rejected in the open transaction; the library would commit without it.
+        """
 
     def initialize(self) -> None:
-        """Fence other producers of the id, and end what they had open."""
+        """Fence other producers of the id, and abort their open transactions."""
         self._until_done(self._producer.init_transactions, self._limit_s)
 
     def require_open(self) -> None:
-        """Raise KafkaError INVALID_TXN_STATE where no transaction is open."""
+        """Raise KafkaError INVALID_TXN_STATE if no transaction is open."""
         if self._state is not State.OPEN:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                "a producer with transactional.id sends within `with producer.transaction():` only",
+                "a producer with transactional.id must send in a `with producer.transaction():` block",
             )
 
     def begin(self) -> None:
-        """Open one."""
+        """Begin a transaction."""
         if self._state is not State.IDLE:
             what = "is open already" if self._state is State.OPEN else "can't begin: this producer is lost"
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"a transaction {what}")
@@ -89,11 +90,11 @@ class Transactions(TransactionCalls):
         self._refused = None
 
     def refuse(self, error: KafkaError) -> None:
-        """A record was not taken: the transaction can't be committed any more."""
+        """Record the failure of a record: the transaction can no longer be committed."""
         self._refused = self._refused or error
 
     def send_offsets(self, offsets: Mapping[Position, int], group_metadata: Any, group_id: str) -> None:
-        """Make offsets of a group part of it. Raises ProducerHung, after which the producer is lost."""
+        """Add offsets of a group to the transaction. Raises ProducerHung, after which the producer is lost."""
         self.require_open()
         if not offsets:
             return
@@ -105,12 +106,12 @@ class Transactions(TransactionCalls):
             raise
 
     def commit(self) -> None:
-        """Deliver and commit. Raises TransactionAborted."""
+        """Wait for deliveries and commit. Raises TransactionAborted."""
         if self._state is State.IDLE:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "there is no open transaction to commit")
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "commit without an open transaction")
         if self._refused is not None:
             self._give_up(self._refused)
-        self._state = State.LOST  # until its outcome is known; an interruption leaves it so
+        self._state = State.LOST  # until the outcome is known; an interruption leaves it in this state
         try:
             self._until_done(self._producer.commit_transaction, self._limit_s)
         except _MustAbort as error:
@@ -124,7 +125,7 @@ class Transactions(TransactionCalls):
         raise TransactionAborted(why.code, message) from why
 
     def abort(self) -> None:
-        """Give up what is open."""
+        """Abort the open transaction."""
         if self._state is not State.OPEN:
             return
         self._state = State.LOST
@@ -132,7 +133,7 @@ class Transactions(TransactionCalls):
         self._state = State.IDLE
 
     def failure(self, reason: Any) -> KafkaError:
-        """What a refusal of the library means."""
+        """The exception for an error of the library."""
         reason = self._revealed(reason)
         if reason.txn_requires_abort():
             return _MustAbort(library_error(reason))
@@ -144,7 +145,7 @@ class Transactions(TransactionCalls):
 
 
 class _MustAbort(KafkaError):
-    """The library asks for an abort."""
+    """The library requires an abort."""
 
     def __init__(self, failure: KafkaError) -> None:
         super().__init__(failure.code, failure.message)
@@ -158,7 +159,7 @@ class Transaction:
         self._transactions = transactions
 
     def __enter__(self) -> Transaction:
-        """Raises KafkaError INVALID_TXN_STATE where one is open, and ProducerFenced."""
+        """Raises KafkaError INVALID_TXN_STATE if a transaction is open, and ProducerFenced."""
         self._transactions.begin()
         return self
 
@@ -175,18 +176,18 @@ class Transaction:
             raise TransactionAborted(error.code, message) from error
 
     def abandon(self) -> None:
-        """Abort for a reason that says more than a failure of the abort; the coordinator's timeout aborts, too."""
+        """Abort without raising, because the original exception matters more; the timeout aborts as well."""
         with contextlib.suppress(KafkaError):
             self._transactions.abort()
 
     def send_offsets(self, consumer: GroupPositions) -> None:
-        """Commit with this transaction what the consumer gave out so far; it must not commit by itself.
+        """Commit the consumer's returned records with this transaction; the consumer must not commit by itself.
 
-        Members of the group are told apart (KIP-447): where a rebalance took partitions away meanwhile, the
-        transaction is aborted, and the block raises TransactionAborted. Raises ProducerFenced, KafkaError.
+        The group member is fenced (KIP-447): if a rebalance has revoked partitions, the transaction is aborted, and the
+        block raises TransactionAborted. Raises ProducerFenced, KafkaError.
         """
         self.send_positions(consumer.positions(), consumer.group_metadata(), consumer.group_id)
 
     def send_positions(self, positions: Mapping[Position, int], group_metadata: Any, group_id: str) -> None:
-        """The same, of a consumer that can't be asked from here."""
+        """The same for a consumer that cannot be called from here."""
         self._transactions.send_offsets(positions, group_metadata, group_id)

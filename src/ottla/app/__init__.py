@@ -1,1 +1,1 @@
-"""Process entry, config file, logging; the real clock, disk and network."""
+"""Process entry, configuration file, logging, and the real clock, disk and network."""

@@ -1,9 +1,9 @@
-"""A worker of the log cleaner in a process of its own, since its work is the CPU's and would hold the loop up.
+"""Log cleaner worker in a separate process: cleaning is CPU-bound and would block the event loop.
 
-The process is started for its first round and kept for the next ones. To stop a round is to kill it: a round changes no
-log, and the files it leaves are removed before the next one. It ends by itself when the broker is gone.
+The process is started for the first round and reused. To stop a round, the process is killed: a round does not change
+logs, and the files that it leaves are removed before the next one. The process exits when the broker is gone.
 
-Invariant: a round has ended, for whoever is told so, only when its process waits or is no more.
+Invariant: a round is reported as ended only when its process is idle or has exited.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.storage.compaction.cleaning import CleanedGroup
 from ottla.storage.compaction.worker import CleaningTask, RoundFailure, Told
 
 _KILLED = -9
-"""By `stop`, or by the kernel, which takes memory back."""
+"""Killed by `stop`, or by the kernel for lack of memory."""
 
 
 class _Loop(Protocol):
@@ -32,7 +32,7 @@ class _Loop(Protocol):
 class CleanerProcess:
     """Implements `ottla.storage.compaction.worker.Worker`."""
 
-    __slots__ = ("_connection", "_loop", "_pool", "_process", "_stopped", "_tell")
+    __slots__ = ("_connection", "_loop", "_pool", "_process", "_report", "_stopped")
 
     def __init__(self, loop: _Loop, pool: BlockingPool) -> None:
         """`pool` starts and ends the process."""
@@ -40,17 +40,17 @@ class CleanerProcess:
         self._pool = pool
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
-        self._tell: Callable[[Told], None] | None = None
+        self._report: Callable[[Told], None] | None = None
         self._stopped = False
 
     def begin(self, task: CleaningTask, tell: Callable[[Told], None]) -> None:
         """See `Worker`."""
-        self._tell = tell
+        self._report = tell
         self._stopped = False
         self._pool.submit(lambda: self._hand_over(task), self._handed_over)
 
     def _hand_over(self, task: CleaningTask) -> None:
-        """In the pool: a task may be larger than what the socket takes at once."""
+        """Send the task, in the pool: a task may be larger than the socket buffer."""
         if self._process is None:
             self._connection, theirs = Pipe()
             try:
@@ -64,25 +64,25 @@ class CleanerProcess:
 
     def _handed_over(self, _: object, error: BaseException | None) -> None:
         if error is not None or self._connection is None or self._stopped:
-            self._bury("its process could not be started" if error is None else str(error))
+            self._discard("its process could not be started" if error is None else str(error))
             return
         self._loop.add_reader(self._connection.fileno(), self._hear)
 
     def go_on(self) -> None:
         """See `Worker`."""
         if self._connection is not None:
-            with contextlib.suppress(OSError):  # its end is told by what is read
+            with contextlib.suppress(OSError):  # the reader reports its end
                 self._connection.send(None)
 
     def stop(self) -> None:
         """See `Worker`."""
         self._stopped = True
-        if self._process is not None and self._tell is not None:
+        if self._process is not None and self._report is not None:
             self._process.kill()
 
     def close(self) -> None:
-        """End the process; nothing is told any more."""
-        self._tell = None
+        """End the process; no more reports."""
+        self._report = None
         if self._connection is not None:
             self._loop.remove_reader(self._connection.fileno())
             self._connection.close()
@@ -95,17 +95,17 @@ class CleanerProcess:
         if connection is None:
             return
         try:
-            told: Told = connection.recv()
+            report: Told = connection.recv()
         except (EOFError, OSError):
             self._loop.remove_reader(connection.fileno())
-            self._bury("")
+            self._discard("")
             return
-        if not isinstance(told, CleanedGroup):
+        if not isinstance(report, CleanedGroup):
             self._loop.remove_reader(connection.fileno())
-        self._give(told)
+        self._give(report)
 
-    def _bury(self, reason: str) -> None:
-        """The process is of no use any more; what was asked of it has failed when it is gone."""
+    def _discard(self, reason: str) -> None:
+        """Discard a broken process; its task fails when it has exited."""
         process, self._process = self._process, None
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -124,9 +124,9 @@ class CleanerProcess:
 
         self._pool.submit(end, ended)
 
-    def _give(self, told: Told) -> None:
-        tell = self._tell
-        if not isinstance(told, CleanedGroup):
-            self._tell = None
-        if tell is not None:
-            tell(told)
+    def _give(self, report: Told) -> None:
+        notify = self._report
+        if not isinstance(report, CleanedGroup):
+            self._report = None
+        if notify is not None:
+            notify(report)

@@ -1,11 +1,11 @@
-"""The process in which rounds of the log cleaner run: `python -m ottla.app.cleaner_worker DESCRIPTOR`.
+"""Process that runs rounds of the log cleaner: `python -m ottla.app.cleaner_worker DESCRIPTOR`.
 
-The descriptor is one end of a socket pair; over it come tasks and leave, one by one, what `cleaner.worker.run_round`
-tells, each answered before the next is begun. The process ends when the other end is gone, at the next chunk that it
-reads: what it writes has names that a broker which starts meanwhile removes.
+The descriptor is one end of a socket pair. It receives tasks and sends the reports of `cleaner.worker.run_round`, each
+of which is answered before the work continues. The process ends at the next chunk after the other end is closed; the
+names of its files mark them for removal by a broker that starts in the meantime.
 
-It gets the CPU after the broker does: a round may take longer, a request must not. Signals are the broker's: a terminal
-or a service manager sends them to both.
+It runs at a lower CPU priority than the broker: a round may be slow, a request may not. It ignores signals, which a
+terminal or a service manager sends to both processes: the broker handles them.
 """
 
 from __future__ import annotations
@@ -23,49 +23,49 @@ from ottla.storage.compaction.cleaning import CleanedGroup
 from ottla.storage.compaction.worker import CleaningTask, run_round
 
 NICENESS = 10
-"""Added to that of the broker."""
+"""Nice value relative to the broker."""
 
 
 class Throttle:
-    """Holds bytes read and written to a rate, on average since it was made."""
+    """Limits the rate of bytes read and written, on average since its creation."""
 
     def __init__(self, bytes_per_second: float, wait: Callable[[float], object]) -> None:
-        """`wait` is called with seconds, 0 where none are due."""
+        """`wait` is called with seconds, 0 if no pause is due."""
         self._rate = bytes_per_second
         self._wait = wait
         self._began = time.monotonic()
         self._bytes = 0
 
     def took(self, size: int) -> None:
-        """Wait until so many bytes more are allowed."""
+        """Account for `size` bytes and wait for the rate limit."""
         self._bytes += size
         self._wait(max(self._bytes / self._rate - (time.monotonic() - self._began), 0.0))
 
 
 def serve(connection: Connection) -> None:
-    """Run rounds until the broker is gone; raises EOFError, or OSError, then."""
+    """Run rounds until the broker is gone. Raises EOFError or OSError then."""
     disk = RealDisk()
 
     def wait(seconds: float) -> None:
-        if connection.poll(seconds):  # nothing is due from a broker that waits for us
+        if connection.poll(seconds):  # the broker waits for us and sends nothing: it is closed
             raise EOFError
 
     while True:
         task: CleaningTask = connection.recv()
         throttle = Throttle(task.max_bytes_per_second, wait)
-        for told in run_round(task, disk, throttle.took):
-            connection.send(told)
-            if isinstance(told, CleanedGroup):
+        for report in run_round(task, disk, throttle.took):
+            connection.send(report)
+            if isinstance(report, CleanedGroup):
                 connection.recv()
-                throttle.took(told.output_bytes)
+                throttle.took(report.output_bytes)
 
 
 def main() -> None:
-    """See the module."""
+    """Entry point of the worker process."""
     os.nice(NICENESS)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # The broker is gone, or has killed the round.
+    # The broker has exited or killed the round.
     with contextlib.suppress(EOFError, ConnectionError):
         serve(Connection(int(sys.argv[1])))
 

@@ -1,7 +1,7 @@
-"""The machine's clock and randomness, as the arguments that the rest of the broker takes.
+"""System clock and randomness.
 
-`SystemClock` and `SystemRng` satisfy `ottla.common.platform.clock.Clock` and `Rng`. They keep no state. Timers are not
-here: an asyncio loop is a `Scheduler` as it is.
+`SystemClock` and `SystemRng` satisfy `ottla.common.platform.clock.Clock` and `Rng`. They have no state. Timers are not
+here: an asyncio loop is a `Scheduler`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 
 
 class SystemClock:
-    """Wall and monotonic time of this machine."""
+    """Wall and monotonic clock of this machine."""
 
     __slots__ = ()
 
@@ -39,7 +39,7 @@ class SystemRng:
         bits = (stop - 1).bit_length()
         byte_count = (bits + 7) // 8
         while True:
-            # Rejection keeps it uniform; less than half of the draws are thrown away.
+            # Rejection sampling for a uniform result; less than half of the draws are rejected.
             value = int.from_bytes(os.urandom(byte_count), "big") >> (byte_count * 8 - bits)
             if value < stop:
                 return value

@@ -1,13 +1,13 @@
 """The real file system behind `ottla.common.platform.disk.Disk`.
 
 Invariants:
-- A descriptor is opened with O_APPEND, so an append goes to the end even after a truncation by another descriptor;
-  only `append_from` takes it off for its time.
-- Short writes are finished here; short reads are only reported where the contract says so.
-- An OSError leaves as it came, with the path in it where the call was given a path.
+- A descriptor is opened with O_APPEND, so that an append goes to the end even after a truncation by another descriptor;
+  only `append_from` clears the flag temporarily.
+- Short writes are completed here; short reads are returned only where the contract permits them.
+- An OSError is not translated; it contains the path if the call has one.
 
-Left out: mmap (measured harmful for appends), O_DIRECT, and following what a file system claims about durability: an
-fdatasync that returned is believed.
+Left out: mmap (measured harmful for appends), O_DIRECT, and verification of the durability of a file system: an
+fdatasync that returned is trusted.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ from ottla.common.platform.disk import Buffer, File, FileLock
 _IOV_MAX = 1024
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _OVERWRITE_FLAGS = os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK
-"""Who opens a pipe in the place of a file does not wait for who is at its other end; to a file the last one means
-nothing."""
+"""Opening a pipe in place of a file must not block; O_NONBLOCK has no effect on files."""
 _WRITE_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 _FALLOC_FL_KEEP_SIZE = 1
 _UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 _CANNOT_COPY = _UNSUPPORTED | {errno.EXDEV}
 _RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 
-_SYS_CACHESTAT = 451  # of x86, ARM, POWER, RISC-V and s390 alike
+_SYS_CACHESTAT = 451  # the same on x86, ARM, POWER, RISC-V and s390
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 Cachestat = Callable[[int, int, int], int]
@@ -54,7 +53,7 @@ class RealFile:
 
     @property
     def path(self) -> str:
-        """The path at the time of opening; a rename doesn't change it."""
+        """The path at the time of opening; unchanged by a rename."""
         return self._path
 
     def fileno(self) -> int:
@@ -62,7 +61,7 @@ class RealFile:
         return self._fd
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """Write all buffers at the end; returns the bytes written. Raises OSError, possibly after a part of them."""
+        """Write all buffers at the end; returns the bytes written. Raises OSError, possibly after a partial write."""
         if len(buffers) == 1:
             data = buffers[0]
             written = os.write(self._fd, data)
@@ -86,13 +85,13 @@ class RealFile:
         return total
 
     def append_from(self, source: File, position: int, length: int) -> int:
-        """copy_file_range(2): within one file system the bytes don't come here, and some share the blocks."""
+        """Copy with copy_file_range(2): in one file system without user space copies, possibly with shared blocks."""
         if sys.platform != "linux" or not isinstance(source, RealFile):
             return 0
         end = self.size()
         copied = 0
         flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
-        fcntl.fcntl(self._fd, fcntl.F_SETFL, flags & ~os.O_APPEND)  # the call takes no descriptor that has it
+        fcntl.fcntl(self._fd, fcntl.F_SETFL, flags & ~os.O_APPEND)  # the call rejects descriptors with O_APPEND
         try:
             while copied < length:
                 count = os.copy_file_range(source.fileno(), self._fd, length - copied, position + copied, end + copied)
@@ -122,7 +121,7 @@ class RealFile:
         return b"".join(pieces)
 
     def read_into(self, view: memoryview, position: int) -> int:
-        """Fill `view` as far as the file goes; returns the bytes read."""
+        """Fill `view` up to the end of the file; returns the bytes read."""
         have = os.preadv(self._fd, [view], position)
         while 0 < have < len(view):
             more = os.preadv(self._fd, [view[have:]], position + have)
@@ -132,35 +131,35 @@ class RealFile:
         return have
 
     def try_read_into(self, view: memoryview, position: int) -> int:
-        """Read what the page cache holds; raises BlockingIOError when that is nothing or can't be told."""
+        """Read cached data; raises BlockingIOError if nothing is cached or the kernel does not report it."""
         if not self._can_read_nowait:
-            raise BlockingIOError(errno.EOPNOTSUPP, "reads of this file system can't be tried", self._path)
+            raise BlockingIOError(errno.EOPNOTSUPP, "this file system has no non-blocking reads", self._path)
         try:
             return os.preadv(self._fd, [view], position, _RWF_NOWAIT)
         except OSError as error:
             if error.errno not in _UNSUPPORTED:
                 raise
-            # tmpfs and some network file systems: the answer is the same for every later read of this file.
+            # tmpfs and some network file systems: the result is the same for all later reads of this file.
             self._can_read_nowait = False
-            raise BlockingIOError(errno.EOPNOTSUPP, "reads of this file system can't be tried", self._path) from None
+            raise BlockingIOError(errno.EOPNOTSUPP, "this file system has no non-blocking reads", self._path) from None
 
     def send(self, socket: int, position: int, length: int) -> int:
-        """One sendfile(2); raises BlockingIOError when the socket takes nothing or the file system has none."""
+        """One sendfile(2). Raises BlockingIOError if the socket buffer is full or the file system lacks support."""
         try:
             return os.sendfile(socket, self._fd, position, length)
         except OSError as error:
             if error.errno not in _UNSUPPORTED:
                 raise
             self.can_send = False
-            raise BlockingIOError(errno.EOPNOTSUPP, "files of this file system can't be sent", self._path) from None
+            raise BlockingIOError(errno.EOPNOTSUPP, "this file system does not support sendfile", self._path) from None
 
     def is_cached(self, position: int, length: int) -> bool:
-        """Ask cachestat(2), which brings nothing into memory; True without it (before Linux 6.5)."""
+        """Query cachestat(2), which does not load pages; True without it (before Linux 6.5)."""
         cached = self._disk.cached_pages(self._fd, position, length)
         return cached < 0 or cached > (position + length - 1) // _PAGE - position // _PAGE
 
     def size(self) -> int:
-        """Bytes, without what `preallocate` reserved."""
+        """Size in bytes, without preallocated blocks."""
         return os.fstat(self._fd).st_size
 
     def is_at(self, path: str) -> bool:
@@ -171,7 +170,7 @@ class RealFile:
             return False
 
     def truncate(self, size: int) -> None:
-        """Cut or extend to `size` bytes; to the present size it gives reserved blocks back."""
+        """Truncate or extend to `size` bytes; the current size releases preallocated blocks."""
         os.ftruncate(self._fd, size)
 
     def fsync(self) -> None:
@@ -200,7 +199,7 @@ class RealFileLock:
         self._fd = fd
 
     def release(self) -> None:
-        """Let go; the lock file stays, since removing it would race with the next holder. Idempotent."""
+        """Release the lock; the lock file stays, because removing it would race with the next owner. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -224,14 +223,14 @@ class RealDisk:
         return RealFile(self, path, os.open(path, flags, 0o644))
 
     def read_bytes(self, path: str) -> bytes:
-        """The whole file. Raises OSError, also for what is no regular file."""
+        """The contents of a file. Raises OSError, also for anything but a regular file."""
         with open(path, "rb", buffering=0, opener=lambda name, _: os.open(name, _READ_FLAGS)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "it is no regular file", path)
+                raise OSError(errno.EINVAL, "not a regular file", path)
             return file.read()
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace `path` as a whole and durably; after a failure the old content stands."""
+        """Replace `path` atomically and durably; after a failure the old content is unchanged."""
         temporary = path + ".tmp"
         fd = os.open(temporary, _OVERWRITE_FLAGS | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
@@ -249,7 +248,7 @@ class RealDisk:
         self.fsync_dir(os.path.dirname(path) or ".")
 
     def overwrite(self, path: str, data: bytes, position: int = 0) -> None:
-        """Write over a part of a file; only a file system that copies on write asks for room."""
+        """Overwrite a part of a file; only copy-on-write file systems need space for it."""
         fd = os.open(path, _OVERWRITE_FLAGS)
         try:
             view = memoryview(data)
@@ -264,11 +263,11 @@ class RealDisk:
         return sorted(os.listdir(path))
 
     def exists(self, path: str) -> bool:
-        """Whether anything has this name; a path that can't be looked at counts as absent."""
+        """True if the path exists; False also if it cannot be examined."""
         return os.path.exists(path)
 
     def is_dir(self, path: str) -> bool:
-        """Whether `path` is a directory."""
+        """True if `path` is a directory."""
         return os.path.isdir(path)
 
     def size(self, path: str) -> int:
@@ -280,11 +279,11 @@ class RealDisk:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
-        """Have a file pass for one that was last written then; not synced."""
+        """Set the modification time; not synced."""
         os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
 
     def makedirs(self, path: str) -> None:
-        """Make the directory and its parents; an existing one is fine."""
+        """Create the directory and its parents; an existing one is accepted."""
         os.makedirs(path, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
@@ -292,14 +291,14 @@ class RealDisk:
         os.rename(source, target)
 
     def unlink(self, path: str) -> None:
-        """Remove a file; a missing one is fine."""
+        """Remove a file; a missing one is ignored."""
         try:
             os.unlink(path)
         except FileNotFoundError:
             return
 
     def rmtree(self, path: str) -> None:
-        """Remove a directory with its contents, not following links; a missing one is fine."""
+        """Remove a directory tree without following links; a missing one is ignored."""
         for folder, folders, files in os.walk(path, topdown=False):
             for name in files:
                 self.unlink(os.path.join(folder, name))
@@ -323,7 +322,7 @@ class RealDisk:
             os.close(fd)
 
     def usage(self, path: str) -> tuple[int, int]:
-        """(total bytes, bytes free to this user) of the file system that holds `path`."""
+        """(total bytes, bytes available to this user) of the file system of `path`."""
         stat = os.statvfs(path)
         return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
 
@@ -336,7 +335,7 @@ class RealDisk:
             return ""
 
     def lock(self, path: str) -> FileLock:
-        """Take the lock file; raises BlockingIOError when another holder has it, in this process or another."""
+        """Take the lock file. Raises BlockingIOError if another process or file has it."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             _lock_descriptor(fd)
@@ -346,13 +345,13 @@ class RealDisk:
         return RealFileLock(fd)
 
     def cached_pages(self, fd: int, position: int, length: int) -> int:
-        """How many pages of that range are in the page cache; -1 where the system can't tell."""
+        """Number of cached pages in a range; -1 if the system does not report it."""
         if self._cachestat is None:
             self._cachestat = _load_cachestat()
         return self._cachestat(fd, position, length)
 
     def fallocate(self) -> Fallocate | None:
-        """The C library's fallocate(2), which Python doesn't offer with a mode; None where there is none."""
+        """The C library's fallocate(2), for which Python has no mode argument; None if it is missing."""
         if not self._fallocate_known:
             self._fallocate_known = True
             self._fallocate = _load_fallocate()
@@ -362,8 +361,8 @@ class RealDisk:
 def _lock_descriptor(fd: int) -> None:
     """Lock the whole file for this open file description.
 
-    An OFD lock (fcntl(2)) conflicts with the POSIX lock that an Apache Kafka broker takes on the same `.lock`, and,
-    unlike that, also within a process, and isn't lost when some other descriptor of the file is closed.
+    An OFD lock (fcntl(2)) conflicts with the POSIX lock that Apache Kafka takes on the same `.lock`. Unlike a POSIX
+    lock it also conflicts within a process, and is not lost when another descriptor of the file is closed.
     """
     command: int | None = getattr(fcntl, "F_OFD_SETLK", None)
     if command is None:  # not Linux
@@ -372,12 +371,12 @@ def _lock_descriptor(fd: int) -> None:
     request = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     try:
         fcntl.fcntl(fd, command, request)
-    except PermissionError as error:  # POSIX lets a system say EACCES for EAGAIN here
+    except PermissionError as error:  # POSIX permits EACCES instead of EAGAIN
         raise BlockingIOError(errno.EAGAIN, "the file is locked") from error
 
 
 def _load_fallocate() -> Fallocate | None:
-    import ctypes  # here, since it costs milliseconds and only the first active segment needs it
+    import ctypes  # imported here: costs milliseconds, and only the first active segment needs it
 
     try:
         function = ctypes.CDLL(None, use_errno=True).fallocate
@@ -390,20 +389,20 @@ def _load_fallocate() -> Fallocate | None:
 
 
 def _load_cachestat() -> Cachestat:
-    """cachestat(2), which neither Python nor the C library offers."""
-    import ctypes  # here, since it costs milliseconds and only large reads need it
+    """cachestat(2), for which Python and the C library have no function."""
+    import ctypes  # imported here: costs milliseconds, and only large reads need it
 
     if sys.platform != "linux":
         return lambda fd, position, length: -1
-    function = ctypes.PyDLL(None).syscall  # a microsecond, for which the interpreter's lock is better kept
+    function = ctypes.PyDLL(None).syscall  # takes a microsecond: releasing the GIL would cost more
     function.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
     function.restype = ctypes.c_long
-    asked = (ctypes.c_uint64 * 2)()
-    told = (ctypes.c_uint64 * 5)()
-    asked_at, told_at = ctypes.addressof(asked), ctypes.addressof(told)
+    request = (ctypes.c_uint64 * 2)()
+    result = (ctypes.c_uint64 * 5)()
+    request_at, result_at = ctypes.addressof(request), ctypes.addressof(result)
 
     def cached_pages(fd: int, position: int, length: int) -> int:
-        asked[0], asked[1] = position, length
-        return int(told[0]) if function(_SYS_CACHESTAT, fd, asked_at, told_at, 0) == 0 else -1
+        request[0], request[1] = position, length
+        return int(result[0]) if function(_SYS_CACHESTAT, fd, request_at, result_at, 0) == 0 else -1
 
     return cached_pages

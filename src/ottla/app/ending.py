@@ -1,10 +1,10 @@
-"""How every command ends: what it raises becomes one sentence on standard error and an exit code, never a traceback.
+"""End of every command: exceptions become one message on standard error and an exit code, without a traceback.
 
-The sentence is a line of JSON where the log of the command is that.
+The message is a line of JSON if the command logs JSON.
 
-Exit codes: 0 done (also when the reader of a pipe went away: it had enough), 1 it failed, 2 the usage or the
-environment is wrong (an unknown option, a broker that can't be reached, a full disk), 130 interrupted, 143 terminated.
-Errors that nobody raised on purpose are defects and do show their traceback.
+Exit codes: 0 success (also when the reader of a pipe has closed it), 1 failure, 2 wrong usage or environment (an
+unknown option, an unreachable broker, a full disk), 130 interrupted, 143 terminated.
+Unexpected exceptions are defects and do print a traceback.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from ottla.common.errors import OperatorError, OttlaError
 EXIT_FAILURE = 1
 EXIT_OPERATOR_ERROR = 2
 SIGNAL_EXIT_BASE = 128
-"""Exit codes of shells for a process that a signal ended: this and the number of the signal."""
+"""Shells' exit code of a process that was ended by a signal: this plus the signal number."""
 
 
 def stopping_signals() -> list[signal.Signals]:
-    """What asks a node to stop: also that its terminal is gone, unless whoever started it has it go on (nohup)."""
+    """Signals that stop a node; SIGHUP only if it is not ignored (nohup)."""
     hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
     return [signal.SIGTERM, signal.SIGINT, *hangup]
 
 
 @contextlib.contextmanager
 def ending() -> Iterator[None]:
-    """Turn what the block raises into a sentence and click's Exit."""
+    """Convert exceptions of the block into a message and click's Exit."""
     try:
         yield
         sys.stdout.flush()
@@ -76,7 +76,7 @@ def _end(sentence: str, exit_code: int) -> None:
 
 
 def _reader_left() -> bool:
-    """Whether nobody reads a standard stream any more; otherwise a pipe that broke led elsewhere, to a peer perhaps."""
+    """True if the reader of a standard stream is gone; otherwise the broken pipe was another one, such as a socket."""
     streams = select.poll()
     for descriptor in (1, 2):
         streams.register(descriptor, 0)
@@ -84,10 +84,10 @@ def _reader_left() -> bool:
 
 
 def _os_error_text(error: OSError) -> str:
-    """The words of the operating system, and what they are about."""
+    """The message of the operating system, with its subject."""
     if error.filename is None:
         if isinstance(error, FileNotFoundError) and not _has_working_directory():
-            return "the directory that this command runs in was removed: change into one that is there"
+            return "the current directory was removed: change to an existing one"
         return f"the operating system refused: {_words(error)}"
     if error.filename == STANDARD_OUTPUT:
         return f"cannot write to {STANDARD_OUTPUT}: {_words(error)}"
@@ -107,15 +107,15 @@ def _words(error: OSError) -> str:
 
 
 def _unicode_error_text(error: UnicodeError) -> str:
-    """Arguments and the environment come with bytes that are no UTF-8 as surrogates, which nothing can encode.
+    """The message for an argument or environment variable that is not valid UTF-8, in which Python has put surrogates.
 
-    In a locale that knows ASCII alone so do those of every other text.
+    In an ASCII locale this applies to all non-ASCII text.
     """
     if not isinstance(error, UnicodeEncodeError) or not any("\udc80" <= char <= "\udcff" for char in error.object):
-        return f"a text is not valid: {error}"
+        return f"invalid text: {error}"
     data = error.object.encode("utf-8", "surrogateescape")
     try:
         text = data.decode()
     except UnicodeDecodeError:
         return f"an argument is not valid UTF-8: {data!r}"
-    return f"an argument is more than ASCII, and this locale knows no more: {text!r}; set LC_ALL to one of UTF-8"
+    return f"an argument is not ASCII, but the locale is: {text!r}; set LC_ALL to a UTF-8 locale"

@@ -1,10 +1,10 @@
-"""`ottla cluster repair-epoch`: a leader epoch with others after it, for nodes that are stopped and have none left.
+"""`ottla cluster repair-epoch`: repair of an exhausted leader epoch, for stopped nodes.
 
-It stands here, and not with the other commands of `ottla cluster`, because it takes the broker's lock and changes
-files. The new epoch is far above every epoch in which something was decided and far below the last: the vote of a node
-may be forgotten, since nobody stands in the epoch in which it was given again.
+It is in `app` because it takes the broker's lock and changes files. The new epoch is far above every epoch with
+committed records and far below the last one. The vote of a node may be discarded: no candidate exists in the epoch of
+a repeated vote.
 
-Invariant: only `quorum-state` is changed, and only where its epoch is not within reach of the log's.
+Invariant: only `quorum-state` is changed, and only if its epoch is far above that of the log.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from ottla.storage.repair.reader import SegmentDamage, iter_segment
 
 
 class EpochRepair(NamedTuple):
-    """What a directory has and gets."""
+    """The epochs of a directory before and after the repair."""
 
     directory: str
     log_epoch: int
-    """Of the last batch of its metadata log, or of its newest snapshot."""
+    """Epoch of the last batch of the metadata log, or of its newest snapshot."""
     epoch: int
-    """In its `quorum-state`."""
+    """Epoch in `quorum-state`."""
     new_epoch: int
-    """The same where nothing needs to be repaired."""
+    """Equal to `epoch` if no repair is needed."""
 
 
 @cluster.command(
@@ -50,16 +50,17 @@ class EpochRepair(NamedTuple):
     )
 )
 @click.argument("directories", metavar="DIRECTORY...", nargs=-1, required=True, type=click.Path())
-@click.option("--execute", is_flag=True, help="Do it; without, only show what would be done.")
+@click.option("--execute", is_flag=True, help="Apply the change; the default is a dry run.")
 @json_option
 def repair_epoch(directories: tuple[str, ...], execute: bool, as_json: bool) -> None:
-    """Set back a leader epoch that was driven to its end.
+    """Reset an exhausted leader epoch.
 
-    For a cluster whose nodes end at their start with "no leader epoch left", since something made the epoch in the file
-    quorum-state as large as it can be. DIRECTORY is the data directory (log.dirs) of a stopped node. Stop all nodes of
-    the cluster, brokers too, and do this on every one before the first is started: one that is left out brings the
-    others back to where they were. The file is replaced, with an epoch a million above that of the metadata log and
-    without the vote of the node; topics, records and everything else stay as they are.
+    For a cluster with nodes that fail at startup with "no leader epoch left", because the epoch in quorum-state has
+    reached the maximum. DIRECTORY is the data directory (log.dirs) of a stopped node.
+
+    Stop all nodes of the cluster, brokers too, and run this command on each before you start the first: a node without
+    the repair would spread the old epoch again. The new epoch is a million above that of the metadata log, and the vote
+    of the node is removed. Topics, records and all other data are unchanged.
     """
     disk = RealDisk()
     repairs = repair_all(disk, [os.path.abspath(directory) for directory in directories], execute=execute)
@@ -70,21 +71,21 @@ def repair_epoch(directories: tuple[str, ...], execute: bool, as_json: bool) -> 
         numbers = ("log epoch", "epoch", "new epoch")
         print_table(("directory", *numbers, ""), rows, right=numbers)
     if not execute:
-        click.echo("This was a dry run; give --execute to do it.", err=True)
+        click.echo("Dry run: use --execute to apply the change.", err=True)
 
 
 def repair_all(disk: Disk, directories: Sequence[str], *, execute: bool) -> list[EpochRepair]:
-    """Look at all, and repair them only if all can be. Raises OperatorError."""
+    """Check all directories, and repair them only if all can be repaired. Raises OperatorError."""
     locks = []
     try:
         for directory in directories:
             if not disk.exists(f"{directory}/{META_PROPERTIES}"):
-                raise OperatorError(f"{directory} is no data directory: it has no {META_PROPERTIES}")
+                raise OperatorError(f"{directory} is not a data directory: it has no {META_PROPERTIES}")
             try:
                 locks.append(disk.lock(f"{directory}/{LOCK_FILE}"))
             except BlockingIOError as error:
                 raise OperatorError(
-                    f"{directory} is in use by a node that runs, or named twice: stop all nodes first"
+                    f"{directory} is in use by a running node or given twice: stop all nodes first"
                 ) from error
             except OSError as error:
                 raise disk_refusal(error, directory) from error
@@ -104,7 +105,9 @@ def _look(disk: Disk, directory: str) -> EpochRepair:
         log_epoch = _log_epoch(disk, log_directory)
         epoch = decode_election_state(disk.read_bytes(f"{log_directory}/{QUORUM_STATE}")).leader_epoch
     except FileNotFoundError as error:
-        raise OperatorError(f"{log_directory} has no {QUORUM_STATE}: this node took part in no election yet") from error
+        raise OperatorError(
+            f"{log_directory} has no {QUORUM_STATE}: this node has not taken part in an election"
+        ) from error
     except OSError as error:
         raise disk_refusal(error, log_directory) from error
     except ValueError as error:
@@ -113,13 +116,13 @@ def _look(disk: Disk, directory: str) -> EpochRepair:
     if limit > MAX_LEADER_EPOCH:
         raise OperatorError(
             f"the metadata log in {log_directory} itself is in leader epoch {log_epoch}, so quorum-state can't be set "
-            "back; restore the directory from a copy"
+            "back: restore the directory from a copy"
         )
     return EpochRepair(directory, log_epoch, epoch, min(epoch, limit))
 
 
 def _log_epoch(disk: Disk, directory: str) -> int:
-    """Of the last batch, which has the largest; what is torn behind it a start will cut."""
+    """The largest epoch of the log, which is that of its last batch; a torn end will be truncated at startup."""
     largest = max((snapshot.epoch for snapshot in list_snapshots(disk, directory)), default=0)
     for name in reversed([name for name in disk.listdir(directory) if parse_offset(name, LOG_SUFFIX) is not None]):
         found = -1
@@ -128,14 +131,14 @@ def _log_epoch(disk: Disk, directory: str) -> int:
                 for stored in iter_segment(segment):
                     found = max(found, stored.batch.partition_leader_epoch)
             except SegmentDamage:
-                pass  # what follows was never answered
+                pass  # later data was never acknowledged
         if found >= 0:
             return max(found, largest)
     return largest
 
 
 def _execute(disk: Disk, repair: EpochRepair) -> None:
-    """Replace the file, with the fields of the version that it has."""
+    """Replace the file, in its current version."""
     if repair.new_epoch == repair.epoch:
         return
     path = f"{repair.directory}/{DIRECTORY}/{QUORUM_STATE}"

@@ -1,8 +1,8 @@
-"""`ottla format`: make the data directory of a node of a cluster, as `kafka-storage format` does.
+"""`ottla format`: creates the data directories of a cluster node, like `kafka-storage format`.
 
-Also those of a cluster on one machine. Invariant: a directory that was lost never comes back under its old id, since
-a voter that forgot its votes and its log could elect a leader without what is committed, and the old one may be found
-again; and only when the operator says that it is lost (`--replace-node`).
+Also formats the directories of a local cluster. Invariant: a lost directory never gets its old id again. A voter that
+lost its votes and log could otherwise elect a leader without committed records, and the old directory may reappear. A
+directory is replaced only when the operator declares it lost (`--replace-node`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ID_NAMES = {"cluster_id": "cluster.id", "node_id": "node.id", "directory_id": "
 
 
 class FormatOptions(NamedTuple):
-    """The command line of `ottla format`."""
+    """Command line of `ottla format`."""
 
     config: str | None
     settings: Mapping[str, str]
@@ -59,12 +59,12 @@ class FormatOptions(NamedTuple):
 
 
 def run_format(options: FormatOptions) -> dict[str, MetaProperties]:
-    """Format the directories that the config names; their `meta.properties`, by path. Raises OperatorError."""
+    """Format the configured directories; returns `meta.properties` by path. Raises OperatorError."""
     settings = read_settings(options.config, options.settings, options.data_dir)
     config, _ = BrokerConfig.parse(settings)
     if config.on_zookeeper:
         raise OperatorError(
-            "zookeeper.connect says that ZooKeeper keeps the cluster, whose brokers format nothing: start this one, or "
+            "zookeeper.connect is set, and brokers of a ZooKeeper cluster are not formatted: start this broker, or "
             "set process.roles"
         )
     disk, rng = RealDisk(), SystemRng()
@@ -81,7 +81,7 @@ def run_format(options: FormatOptions) -> dict[str, MetaProperties]:
     elif options.initial_controllers is not None:
         voters = parse_initial_controllers(options.initial_controllers, config.controller_listener.name)
     refuse_formatted(disk, paths)
-    # That of the metadata log first: a start makes those that are still missing, and not this one.
+    # The directory of the metadata log first: a start creates the others if they are missing, but not this one.
     formatted = {
         config.metadata_log_dir: format_directory(
             disk,
@@ -101,7 +101,7 @@ def run_format(options: FormatOptions) -> dict[str, MetaProperties]:
 
 
 def _format_other(disk: Disk, rng: Rng, path: str, node_id: int, cluster_id: str) -> MetaProperties:
-    """A directory beside that of the metadata log."""
+    """Format a directory that does not contain the metadata log."""
     try:
         make_durably(disk, path)
     except OSError as error:
@@ -110,28 +110,28 @@ def _format_other(disk: Disk, rng: Rng, path: str, node_id: int, cluster_id: str
 
 
 def _check_first_voters(options: FormatOptions, config: BrokerConfig) -> None:
-    """The options, the configuration, or another node: one of them says who votes at first."""
+    """Require exactly one source of the initial voters: options, configuration, or an existing cluster."""
     chosen = sum((options.standalone, options.initial_controllers is not None, options.no_initial_controllers))
     if chosen and config.configured_voters:
         raise OperatorError(
-            "controller.quorum.voters says who votes: leave --standalone, --initial-controllers and "
-            "--no-initial-controllers away, or remove that setting"
+            "controller.quorum.voters specifies the voters: omit --standalone, --initial-controllers and "
+            "--no-initial-controllers , or remove that setting"
         )
     if chosen > 1 or (not chosen and config.is_controller and not config.configured_voters):
         raise OperatorError(
-            "say who votes at first with one of --standalone (this node alone), --initial-controllers, and "
-            "--no-initial-controllers (the cluster is there already), or by controller.quorum.voters"
+            "specify the initial voters with one of --standalone (this node only), --initial-controllers, and "
+            "--no-initial-controllers (an existing cluster), or with controller.quorum.voters"
         )
 
 
 def _first_records(options: FormatOptions, config: BrokerConfig, rng: Rng) -> list[ApiMessageAndVersion]:
-    """Features and users that the options choose; none where they choose nothing, and the controller does."""
+    """Bootstrap records of features and users from the options; empty if the controller chooses the defaults."""
     if options.release_version is None and not options.features and not options.add_scram:
         return []
     if options.no_initial_controllers or not config.is_controller:
         raise OperatorError(
-            "--release-version, --feature and --add-scram are for the controllers of a new cluster: leave them away, "
-            "this node takes what its cluster has"
+            "--release-version, --feature and --add-scram are for the controllers of a new cluster: omit them, "
+            "this node uses those of its cluster"
         )
     levels = first_levels(options.release_version, options.features)
     users = [scram_record(argument, rng) for argument in options.add_scram]
@@ -147,19 +147,19 @@ def _cluster_id(options: FormatOptions, rng: SystemRng) -> str:
     if options.cluster_id is None:
         if options.standalone:
             return random_id(rng)
-        raise OperatorError("name the cluster with --cluster-id: all its nodes need the same")
+        raise OperatorError("--cluster-id is missing: all nodes of a cluster need the same id")
     try:
         uuid_from_string(options.cluster_id)
     except ValueError as error:
-        raise OperatorError(f"--cluster-id {options.cluster_id!r} is no id of 22 URL-safe characters") from error
+        raise OperatorError(f"--cluster-id {options.cluster_id!r} is not an id of 22 URL-safe characters") from error
     return options.cluster_id
 
 
 def _standalone(config: BrokerConfig, directory_id: str) -> Voter:
-    """This node as the only voter, where its controller's listener is reached."""
+    """This node as the only voter, at its controller endpoint."""
     if not config.controller_listeners:
         raise OperatorError(
-            "--standalone needs a listener of the controller: set controller.listener.names, and add it to listeners"
+            "--standalone needs a controller listener: set controller.listener.names, and add it to listeners"
         )
     key = ReplicaKey(config.node_id, uuid_from_string(directory_id))
     return Voter.at(key, config.advertise(config.controller_listeners, "localhost"))
@@ -168,13 +168,13 @@ def _standalone(config: BrokerConfig, directory_id: str) -> Voter:
 def format_cluster(
     disk: Disk, clock: Clock, rng: Rng, plan: LocalCluster, replaced: Collection[int] = ()
 ) -> LocalCluster:
-    """Format the directories of a cluster on this machine at its first start, and check them at each; the plan then.
+    """Format the directories of a local cluster at its first start, and check them at later starts; returns the plan.
 
-    Those of the node ids in `replaced` are lost: their nodes get new directory ids and come back as observers. Raises
-    OperatorError where a directory that was formatted is not there, or is another one, and OSError.
+    The nodes in `replaced` get new directory ids and restart as observers. Raises OperatorError if a formatted
+    directory is missing or belongs to another node, and OSError.
     """
     missing = [broker for broker in plan.brokers if not _is_formatted(disk, plan, broker)]
-    # A node that took part in an election was started by somebody: its cluster's voters are not made a second time.
+    # A node that took part in an election has run: the voters of its cluster must not be created again.
     begun = any(disk.exists(f"{plan.directory(broker)}/{DIRECTORY}/{QUORUM_STATE}") for broker in plan.brokers)
     plan = plan._replace(formatted=plan.formatted or begun)
     if replaced:
@@ -199,23 +199,23 @@ def format_cluster(
 
 
 def _lost(disk: Disk, plan: LocalCluster, lost: Sequence[LocalBroker]) -> OperatorError:
-    """The sentence about brokers whose directories are not there."""
+    """The error for brokers with missing directories."""
     paths = [plan.directory(broker) for broker in lost]
-    what = f"the data of {_names(lost)} of the cluster in {plan.data_dir} is not there ({shown(paths)})"
+    problem = f"the data of {_names(lost)} of the cluster in {plan.data_dir} is missing ({shown(paths)})"
     strays = {parse_stray_dir(name) for name in disk.listdir(plan.data_dir)}
     if strays & {os.path.basename(path) for path in paths}:
         return OperatorError(
-            f"{what}, but stands beside it under names that end with {STRAY_DIR_SUFFIX}: bring it back with "
+            f"{problem}, but directories with the suffix {STRAY_DIR_SUFFIX} exist: restore them with "
             f"`ottla log restore {shlex.quote(plan.data_dir)} --execute`"
         )
     options = " ".join(f"--replace-node {broker.node_id}" for broker in lost)
     return OperatorError(
-        f"{what}: mount or restore it, or, if the disk is lost, add {options} to begin anew with what the others have"
+        f"{problem}: mount or restore it, or, if the disk is lost, add {options} to rebuild it from the other brokers"
     )
 
 
 def _is_formatted(disk: Disk, plan: LocalCluster, broker: LocalBroker) -> bool:
-    """Whether the directory of the plan is there; raises OperatorError where it is that of another node."""
+    """True if the directory of the broker is formatted; raises OperatorError if it belongs to another node."""
     directory = plan.directory(broker)
     meta = read_meta_properties(disk, directory)
     if meta is None:
@@ -224,8 +224,8 @@ def _is_formatted(disk: Disk, plan: LocalCluster, broker: LocalBroker) -> bool:
     if meta != planned:
         name = next(field for field in _ID_NAMES if getattr(meta, field) != getattr(planned, field))
         raise OperatorError(
-            f"{directory}/{META_PROPERTIES} has {_ID_NAMES[name]} {getattr(meta, name)}, and {PLAN_FILE} says "
-            f"{getattr(planned, name)}: put the directory back that belongs there, or restore {PLAN_FILE} from a copy"
+            f"{directory}/{META_PROPERTIES} has {_ID_NAMES[name]} {getattr(meta, name)}, but {PLAN_FILE} has "
+            f"{getattr(planned, name)}: restore the directory of this broker, or {PLAN_FILE} from a copy"
         )
     return True
 
@@ -233,29 +233,30 @@ def _is_formatted(disk: Disk, plan: LocalCluster, broker: LocalBroker) -> bool:
 def _replace(
     disk: Disk, rng: Rng, plan: LocalCluster, missing: Collection[LocalBroker], replaced: Collection[int]
 ) -> LocalCluster:
-    """The plan with new directory ids for the nodes in `replaced`, on disk before any directory has one."""
+    """The plan with new directory ids for the nodes in `replaced`, written before any directory gets its id."""
     known = {broker.node_id for broker in plan.brokers}
     for node_id in replaced:
         if node_id not in known:
             raise OperatorError(
-                f"--replace-node {node_id} is no broker of the cluster in {plan.data_dir}: it has "
+                f"--replace-node {node_id} is not a broker of the cluster in {plan.data_dir}, which has "
                 f"{', '.join(map(str, sorted(known)))}"
             )
     there = [broker for broker in plan.brokers if broker.node_id in replaced and broker not in missing]
     if there:
         raise OperatorError(
-            f"{_names(there)} of --replace-node has its data in {shown([plan.directory(broker) for broker in there])}: "
-            "leave that option away, or move the directory elsewhere first"
+            f"{_names(there)} of --replace-node still has data in "
+            f"{shown([plan.directory(broker) for broker in there])}: "
+            "omit the option, or move the directory elsewhere first"
         )
     if not plan.formatted:
         raise OperatorError(
-            f"--replace-node is for a cluster that ran, and the one in {plan.data_dir} did not: leave it away"
+            f"--replace-node requires a cluster that has run, and the one in {plan.data_dir} has not: omit the option"
         )
     left = [voter for voter in plan.voters if voter not in missing]
     if 2 * len(left) <= len(plan.voters):
         raise OperatorError(
-            f"--replace-node needs most of the voters of the cluster in {plan.data_dir}, which know what it holds, and "
-            f"{len(left)} of {len(plan.voters)} are there: mount or restore the directories of the others"
+            f"--replace-node needs a majority of the voters of the cluster in {plan.data_dir}, and only "
+            f"{len(left)} of {len(plan.voters)} are available: mount or restore the directories of the others"
         )
     for broker in missing:
         require_unused(disk, plan.directory(broker))
@@ -269,6 +270,6 @@ def _replace(
 
 
 def _names(brokers: Sequence[LocalBroker]) -> str:
-    """`broker 1`, `brokers 1 and 2` and so on."""
+    """The brokers as text: `broker 1`, `brokers 1 and 2`."""
     ids = [str(broker.node_id) for broker in brokers]
     return f"broker {ids[0]}" if len(ids) == 1 else f"brokers {', '.join(ids[:-1])} and {ids[-1]}"

@@ -1,9 +1,9 @@
-"""Tickets of Kerberos by which a node says to others who it is, taken anew before they end.
+"""Kerberos tickets with which a node authenticates to other nodes, renewed before they expire.
 
-The loop waits for nobody, and nothing else waits for a KDC: threads of its own ask, for one ticket of a host at a time.
-A ticket counts until it ends, also where the KDC gave a newer first one, and while that for a host is asked for.
+The event loop never waits for a KDC: dedicated threads request tickets, one host at a time. A ticket is used until it
+expires, also after the KDC issued a newer ticket-granting ticket, and while a request for the host is pending.
 
-Left out: to say how long a KDC is waited for, which is krb5.conf's (`kdc_timeout` and its like, half a minute or so).
+Left out: timeouts of KDC requests, which krb5.conf defines (`kdc_timeout` and others, about half a minute).
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from ottla.security.sasl.kerberos_tickets import Initiator, Tickets
 from ottla.security.sasl.refresh import RefreshWindow
 
 START_S = 60.0
-"""How long a start waits for the first ticket."""
+"""Longest wait of a start for the first ticket, in seconds."""
 FIRST_BACKOFF_MS = 1000
 
 
 class NodeTickets:
-    """Belongs to the loop."""
+    """Ticket cache of a node. All methods must be called on the loop."""
 
     def __init__(self, login: KerberosLogin, initiator: Initiator, window: RefreshWindow, machine: NodeRuntime) -> None:
-        """`initiator` takes the tickets of `login`, in threads of the machine's pool, which may wait.
+        """`initiator` obtains the tickets of `login`, in threads of the machine's pool, which may block.
 
-        Waits for the first one. Raises OperatorError.
+        Waits for the first ticket. Raises OperatorError.
         """
         self._machine = machine
         self._window = window
-        self._whose = login.principal or login.source
+        self._principal = login.principal or login.source
         self._known: dict[str, Tickets] = {}
-        """What has a ticket for a host."""
+        """Initiator with a valid ticket for each host."""
         self._asking: dict[str, list[Begun]] = {}
-        """Who waits for one, by host."""
-        late = f"{login.setting}: the KDC gave no ticket of {login.source} within {START_S:.0f} s; check krb5.conf"
+        """Callbacks that wait for a ticket, by host."""
+        late = f"{login.setting}: the KDC issued no ticket for {login.source} within {START_S:.0f} s: check krb5.conf"
         backoff = Backoff(FIRST_BACKOFF_MS, max(FIRST_BACKOFF_MS, int(1000 * window.min_period_s)))
         renewal = Renewal("the ticket of this node", initiator.take, self._use, backoff, machine)
         renewal.begin_in(self._use(within(START_S, initiator.take, late)))
 
     def begin(self, host: str, begun: Begun) -> None:
-        """For `ottla.net.peer.Login`."""
+        """Implements `ottla.net.peer.Login`."""
         known = self._known.get(host)
         if known is not None and known.last(host):
             if known is not self._tickets:
                 self._fetch(host)
             begun(GssapiClient(known.context(host)), None)
         elif self._now_s() >= self._tickets.ends_s:
-            begun(None, ConnectionError(f"the ticket of {self._whose} is over, and the KDC gave no other"))
+            begun(None, ConnectionError(f"the ticket of {self._principal} has expired, and the KDC issued no new one"))
         else:
             self._fetch(host, begun)
 

@@ -1,16 +1,16 @@
-"""The plan of a cluster on one machine: which brokers there are, where they listen, and the file that remembers it.
+"""Plan of a local cluster: its brokers, their ports and directories, and the file that stores them.
 
-`ottla start --brokers N` lays it out in the data directory: `cluster.json` with the cluster's id and, for each broker,
-node id, ports and directory id; beside it one folder and one `server.properties` a broker, so that each can also be
-started alone. The plan is made once: a later start with the same directory takes it from the file, since voters know
-each other by directory id and port.
+`ottla start --brokers N` creates it in the data directory: `cluster.json` with the cluster id and, for each broker,
+node id, ports and directory id. Beside it are a directory and a `server.properties` file per broker, so that each can
+also be started alone. The plan is created once. Later starts read it from the file, since voters are identified by
+directory id and port.
 
-Invariants: the file says that the directories are formatted only once all of them are, so that a first start that was
-cut short goes on, and one that is missing later is missed. Nobody else starts in the directory of the plan, nor makes
-up one of a broker of the plan that is missing.
+Invariants: the file states that the directories are formatted only after all of them are. An interrupted first start
+is therefore resumed, and a directory that is missing later is reported. No other node may start in the directory of the
+plan or create a missing broker directory.
 
-Left out: formatting (`app.format`), starting anything (`app.supervisor`), several machines (there each host has a
-config of its own).
+Left out: formatting (`app.format`), process management (`app.supervisor`), several machines (each host has its own
+configuration there).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PLAN_VERSION = 1
 MAX_VOTERS = 3
 DIRECTORY_PREFIX = "broker-"
 CONTROLLER_PORT_DISTANCE = 1000
-"""The controller listener of a broker on port P is on P + 1000, so that the ports of the brokers stay in a row."""
+"""Distance of the controller port of a broker from its port, so that broker ports are consecutive."""
 
 OWNED_SETTINGS = (
     "node.id",
@@ -48,7 +48,7 @@ OWNED_SETTINGS = (
     "controller.quorum.bootstrap.servers",
     "metadata.log.dir",
 )
-"""What the plan sets for each broker and so can't be set for all of them."""
+"""Settings that the plan sets per broker, so they cannot be set for all brokers."""
 
 
 class LocalBroker(NamedTuple):
@@ -61,22 +61,22 @@ class LocalBroker(NamedTuple):
 
     @property
     def address(self) -> str:
-        """Where clients reach it."""
+        """Address for clients."""
         return f"{HOST}:{self.port}"
 
 
 class LocalCluster(NamedTuple):
-    """The whole plan."""
+    """The plan of a local cluster."""
 
     data_dir: str
     cluster_id: str
     brokers: tuple[LocalBroker, ...]
     formatted: bool
-    """Whether all directories were formatted once, so that one which is not has been lost."""
+    """True once all directories were formatted: then a directory that is not formatted has been lost."""
 
     @property
     def voters(self) -> tuple[LocalBroker, ...]:
-        """Who votes in the metadata quorum: the first three, or the first alone where there are only two."""
+        """Voters of the metadata quorum: the first three brokers, or the first one of a cluster with two."""
         return self.brokers[: MAX_VOTERS if len(self.brokers) >= MAX_VOTERS else 1]
 
     @property
@@ -89,21 +89,21 @@ class LocalCluster(NamedTuple):
         return os.path.join(self.data_dir, f"{DIRECTORY_PREFIX}{broker.node_id}")
 
     def properties_path(self, broker: LocalBroker) -> str:
-        """Where the settings of one broker are written to."""
+        """Path of the settings file of a broker."""
         return os.path.join(self.data_dir, f"{DIRECTORY_PREFIX}{broker.node_id}.properties")
 
     def initial_controllers(self) -> str:
-        """The voters as `ottla format --initial-controllers` takes them."""
+        """The voters in the format of `ottla format --initial-controllers`."""
         return ",".join(
             f"{broker.node_id}@{HOST}:{broker.controller_port}:{broker.directory_id}" for broker in self.voters
         )
 
     def settings(self, broker: LocalBroker, base: Mapping[str, str]) -> dict[str, str]:
-        """The settings of one broker: `base` for all of them, and what the plan says.
+        """The settings of one broker: `base` with the settings of the plan.
 
-        The rack is the machine, so that in a larger cluster replicas are kept apart by host; `broker.rack` in `base`
-        wins. All listeners, those of the controllers too, speak as `security.inter.broker.protocol` says, unless `base`
-        maps them itself.
+        The rack is the machine, so that replicas are spread over hosts in a larger cluster; `broker.rack` in `base`
+        takes precedence. All listeners, including those of the controllers, use the protocol of
+        `security.inter.broker.protocol`, unless `base` maps them itself.
         """
         voter = broker in self.voters
         protocol = base.get("security.inter.broker.protocol", "").strip().upper() or "PLAINTEXT"
@@ -125,19 +125,19 @@ class LocalCluster(NamedTuple):
 
 
 def check_base_settings(settings: Mapping[str, str]) -> None:
-    """Raises OperatorError for a setting that each broker must have for itself."""
+    """Raises OperatorError for a setting that each broker needs for itself."""
     for name in OWNED_SETTINGS:
         if name in settings:
             raise OperatorError(
-                f"{name} is set, and --brokers gives each broker its own: remove it, or start the brokers one by one "
-                "with a config each"
+                f"{name} is set, but --brokers sets it per broker: remove it, or start the brokers one by one "
+                "with their own configuration"
             )
 
 
 def plan_cluster(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | None) -> LocalCluster:
-    """The plan in `data_dir`, made now if there is none; `port` is the first broker's, 0 for free ports.
+    """The plan in `data_dir`, created if it is missing; `port` is that of the first broker, 0 for free ports.
 
-    Raises OperatorError when the directory holds something else or another number of brokers.
+    Raises OperatorError if the directory contains other data or a plan with another number of brokers.
     """
     path = os.path.join(data_dir, PLAN_FILE)
     try:
@@ -149,8 +149,8 @@ def plan_cluster(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | No
     unnamed = [name for name in _broker_directories(disk, data_dir) if name not in named]
     if unnamed:
         raise OperatorError(
-            f"{path} names no broker for {shown(unnamed)}: restore that file from a copy, or move what it does not "
-            "name elsewhere"
+            f"{path} contains no broker for {shown(unnamed)}: restore that file from a copy, or move these "
+            "directories elsewhere"
         )
     if len(plan.brokers) != count:
         raise OperatorError(
@@ -159,7 +159,7 @@ def plan_cluster(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | No
         )
     if port not in (None, 0, plan.brokers[0].port):
         raise OperatorError(
-            f"the cluster in {data_dir} begins at port {plan.brokers[0].port}: leave --port away, or choose another "
+            f"the cluster in {data_dir} starts at port {plan.brokers[0].port}: omit --port, or choose another "
             "directory with --data-dir"
         )
     return plan
@@ -177,7 +177,8 @@ def write_plan(disk: Disk, plan: LocalCluster) -> None:
 
 
 def refuse_directory_of_plan(disk: Disk, directory: str) -> None:
-    """Raise OperatorError where one node alone must not begin: beside a plan, or in the lost directory of its broker.
+    """Raise OperatorError for a single node in the directory of a plan, or in a missing directory of one of its
+    brokers.
 
     Raises OSError.
     """
@@ -185,14 +186,14 @@ def refuse_directory_of_plan(disk: Disk, directory: str) -> None:
     if disk.exists(path):
         plan = _parsed(directory, path, disk.read_bytes(path))
         raise OperatorError(
-            f"{directory} holds a cluster ({PLAN_FILE}), and not the data of one broker: start it with --brokers "
+            f"{directory} contains a cluster ({PLAN_FILE}), not the data of one broker: start it with --brokers "
             f"{len(plan.brokers)}, or set log.dirs (--data-dir) to another directory"
         )
     holder, name = os.path.split(directory)
     planned = disk.exists(os.path.join(holder, PLAN_FILE)) and name.startswith(DIRECTORY_PREFIX)
     if planned and not disk.exists(os.path.join(directory, META_PROPERTIES)):
         raise OperatorError(
-            f"{directory} is not formatted, and belongs to the cluster of {os.path.join(holder, PLAN_FILE)}: mount or "
+            f"{directory} is not formatted and belongs to the cluster of {os.path.join(holder, PLAN_FILE)}: mount or "
             "restore it, or, if its disk is lost, start the cluster with --brokers and --replace-node "
             f"{name.removeprefix(DIRECTORY_PREFIX)}"
         )
@@ -201,14 +202,15 @@ def refuse_directory_of_plan(disk: Disk, directory: str) -> None:
 def _new_plan(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | None) -> LocalCluster:
     if disk.exists(os.path.join(data_dir, META_PROPERTIES)):
         raise OperatorError(
-            f"{data_dir} is the data directory of a single broker, which --brokers can't take over: choose another one "
+            f"{data_dir} is the data directory of a single broker, which --brokers can't use: choose another one "
             "with --data-dir"
         )
     present = _broker_directories(disk, data_dir)
     found = [name for name in present if disk.listdir(os.path.join(data_dir, name))]
     if found:
         raise OperatorError(
-            f"{data_dir} holds the data of brokers ({shown(found)}) and no {PLAN_FILE}: restore that file from a copy, "
+            f"{data_dir} contains broker directories ({shown(found)}) but no {PLAN_FILE}: restore that file from a "
+            "copy, "
             "start each broker with its own .properties file, or choose another directory with --data-dir"
         )
     require_unused(disk, data_dir, besides=present)
@@ -223,7 +225,7 @@ def _new_plan(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | None)
 
 
 def _broker_directories(disk: Disk, data_dir: str) -> list[str]:
-    """The names of directories in `data_dir` that a plan would give to brokers."""
+    """Names of directories in `data_dir` that match those of a plan."""
     if not disk.exists(data_dir):
         return []
     return [name for name in partition_directories(disk, data_dir) if name.startswith(DIRECTORY_PREFIX)]
@@ -234,8 +236,8 @@ def _ports_in_a_row(first: int, count: int) -> list[int]:
     ports += [port + CONTROLLER_PORT_DISTANCE for port in ports]
     if ports[-1] > 65535:
         raise OperatorError(
-            f"--port {first} leaves no room for {count} brokers and their controller ports, which lie "
-            f"{CONTROLLER_PORT_DISTANCE} above: choose a lower --port"
+            f"--port {first} leaves no room for {count} brokers and their controller ports, "
+            f"{CONTROLLER_PORT_DISTANCE} higher: choose a lower --port"
         )
     return ports
 
@@ -252,18 +254,18 @@ def _parsed(data_dir: str, path: str, data: bytes) -> LocalCluster:
         version = content.get("version", PLAN_VERSION)
         if version != PLAN_VERSION:
             raise OperatorError(
-                f"{path} has version {version}, and this release reads version {PLAN_VERSION}: start the release that "
+                f"{path} has version {version}, but this release reads version {PLAN_VERSION}: start the release that "
                 "wrote it, or choose another directory with --data-dir"
             )
         for text in (str(content["cluster_id"]), *(broker.directory_id for broker in brokers)):
             uuid_from_string(text)
         if not brokers:
-            raise ValueError("it names no broker")
+            raise ValueError("it contains no broker")
         if len({broker.node_id for broker in brokers}) < len(brokers):
             raise ValueError("two brokers have the same node_id")
         if len({broker.directory_id for broker in brokers}) < len(brokers):
             raise ValueError("two brokers have the same directory_id")
-        # Files from before this mark was made were written first of all, and most of their clusters have run.
+        # Files without this flag are from older releases; most of their clusters have run.
         return LocalCluster(
             data_dir, str(content["cluster_id"]), brokers, formatted=content.get("formatted") is not False
         )

@@ -1,11 +1,11 @@
-"""`ottla log cleaner`: how far the compacted logs of a data directory are cleaned, when that was, and what comes next.
+"""`ottla log cleaner`: progress of the log cleaner in a data directory, its last passes and the next ones.
 
-Told by files alone: segments, the cleaner's checkpoint, and what its broker told last
-(`storage.directory.cleaner_report`), which is seconds old while that runs. Dirty and clean bytes are counted by whole
-segments, as the cleaner counts them, which begins behind deleted records; the active segment is neither.
+The command reads files only: segments, the cleaner's checkpoint, and the last report of the broker
+(`storage.directory.cleaner_report`), which is seconds old while the broker runs. Dirty and clean bytes are counted by
+segment, like the cleaner does, without deleted records at the start; the active segment counts as neither.
 
-Left out: compacted logs that were never cleaned of a directory that no broker with a cleaner has served, since only the
-metadata log says that they are compacted.
+Left out: compacted logs that were never cleaned in a directory without a cleaner report, since only the metadata log
+has their cleanup policy.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class CleanedLog(NamedTuple):
     topic: str
     partition: int
     cleaned_to: int | None
-    """None where it was never cleaned."""
+    """None if it was never cleaned."""
     clean_bytes: int
     dirty_bytes: int
     active_bytes: int
     report: LogReport | None
-    """What its broker told; None where that told nothing of it."""
+    """The broker's last report of the partition; None if there is none."""
 
     @property
     def dirty_ratio(self) -> float:
-        """Share of the bytes before the active segment that the cleaner has not seen, 0 to 1."""
+        """Share of dirty bytes before the active segment, 0 to 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
@@ -62,20 +62,21 @@ class CleanedLog(NamedTuple):
 @click.argument("directory", metavar="DIRECTORY", type=click.Path(exists=True, file_okay=False))
 @json_option
 def cleaner(directory: str, as_json: bool) -> None:
-    """Show how far the log cleaner came with each compacted partition, its last pass and what it waits for.
+    """Show the progress of the log cleaner.
 
-    The dirtiest come first. DIRECTORY is what --data-dir or log.dirs names; its broker may run, and tells every
-    log.cleaner.backoff.ms what becomes of each partition. A log is due when its dirty ratio exceeds
-    min.cleanable.dirty.ratio, or a record waits longer than max.compaction.lag.ms.
+    For each compacted partition: its last pass and the reason why it waits; the highest dirty ratio comes first.
+    DIRECTORY is one of --data-dir or log.dirs. The broker may be running; it reports every log.cleaner.backoff.ms. A
+    log is due when its dirty ratio exceeds min.cleanable.dirty.ratio, or a record has waited longer than
+    max.compaction.lag.ms.
     """
     disk, path = RealDisk(), os.path.abspath(directory)
     try:
         found = cleaned_logs(disk, path)
         if not found and not _holds_logs(disk, path):
-            raise OperatorError(f"{directory} is no data directory: name what --data-dir or log.dirs names")
+            raise OperatorError(f"{directory} is not a data directory: give one of --data-dir or log.dirs")
     except CheckpointCorruption as error:
         raise OperatorError(
-            f"{error}: a broker makes it anew, and cleans a log whose progress is lost from its start"
+            f"{error}: a broker recreates it and cleans logs without progress from their start"
         ) from error
     except OSError as error:
         raise disk_refusal(error, directory) from error
@@ -131,22 +132,21 @@ def _next(each: CleanedLog) -> str:
     if report is None:
         return reason
     if report.state == UNCLEANABLE:
-        return f"{report.state}, tried again at {format_time(report.retry_ms)}: {reason}"
+        return f"{report.state}, retry at {format_time(report.retry_ms)}: {reason}"
     return f"{report.state}: {reason}" if reason else report.state
 
 
 def _reason(each: CleanedLog) -> str:
-    return "its broker has told nothing of it" if each.report is None else each.report.reason
+    return "no report from its broker" if each.report is None else each.report.reason
 
 
 def mb_per_second(done: PassReport) -> float:
-    """What a pass read, in millions of bytes each second."""
+    """Read rate of a pass in MB/s."""
     return done.read_bytes / 1e6 / max(done.seconds, 1e-3)
 
 
 def cleaned_logs(disk: Disk, directory: str) -> list[CleanedLog]:
-    """What checkpoint or report name and the directory holds, the dirtiest first. Raises CheckpointCorruption,
-    OSError."""
+    """Existing logs in the checkpoint or the report, sorted by dirty ratio. Raises CheckpointCorruption, OSError."""
     cleaned_to = read_offsets(disk, os.path.join(directory, CLEANER_OFFSET_CHECKPOINT))
     starts = read_offsets(disk, os.path.join(directory, LOG_START_OFFSET_CHECKPOINT))
     reports = {(report.topic, report.partition): report for report in _reports(disk, directory)}
@@ -161,7 +161,7 @@ def cleaned_logs(disk: Disk, directory: str) -> list[CleanedLog]:
 
 
 def _holds_logs(disk: Disk, directory: str) -> bool:
-    """Whether a broker has, or had, its data there."""
+    """True if the directory is a data directory of a broker."""
     return disk.exists(os.path.join(directory, META_PROPERTIES)) or bool(partition_directories(disk, directory))
 
 
@@ -175,11 +175,11 @@ def _reports(disk: Disk, directory: str) -> Sequence[LogReport]:
 
 
 def _sizes(disk: Disk, folder: str, dirty_offset: int) -> tuple[int, int, int]:
-    """The bytes of the segments before that of `dirty_offset`, from there on, and of the active one. Raises OSError."""
+    """Bytes of the segments below `dirty_offset`, from `dirty_offset`, and of the active one. Raises OSError."""
     names = {name: parse_offset(name, LOG_SUFFIX) for name in disk.listdir(folder)}
     segments = sorted((offset, name) for name, offset in names.items() if offset is not None)
     sizes = [_size(disk, os.path.join(folder, name)) for _, name in segments]
-    ends = [offset for offset, _ in segments[1:]]  # of all but the active one
+    ends = [offset for offset, _ in segments[1:]]  # without the active segment
     clean = sum(size for size, end in zip(sizes, ends, strict=False) if end <= dirty_offset)
     active = sizes[-1] if sizes else 0
     return clean, sum(sizes) - active - clean, active
@@ -188,5 +188,5 @@ def _sizes(disk: Disk, folder: str, dirty_offset: int) -> tuple[int, int, int]:
 def _size(disk: Disk, path: str) -> int:
     try:
         return disk.size(path)
-    except FileNotFoundError:  # a running broker has removed it meanwhile
+    except FileNotFoundError:  # removed by a running broker
         return 0

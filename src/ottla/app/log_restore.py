@@ -1,9 +1,9 @@
-"""`ottla log restore`: take back what a start renamed to `-stray`, in the directory of a stopped broker.
+"""`ottla log restore`: renames quarantined `-stray` directories of a stopped broker back to their original names.
 
-It stands here, and not with the other commands of `ottla log`, because it takes the broker's lock and changes files.
-Invariants: nothing is removed, and no name that exists is taken; without `--execute` nothing changes at all.
+It is in `app` because it takes the broker's lock and changes files. Invariants: nothing is removed or overwritten;
+without `--execute` nothing changes.
 
-Left out: making a topic known again that the metadata log has forgotten (docs/operations/runbooks/stray-partitions.md).
+Left out: recreating a topic that the metadata log no longer contains (see docs/operations/runbooks/stray-partitions.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import click
 
 from ottla.app.disk import RealDisk
 from ottla.cli.command import json_option, print_json, print_table
-from ottla.cli.log import log as log  # the group, for who adds to it
+from ottla.cli.log import log as log  # reexported for modules that add commands
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.platform.disk import Disk
 from ottla.common.platform.disk_refusal import disk_refusal
@@ -26,14 +26,14 @@ from ottla.storage.files.names import LOCK_FILE, STRAY_DIR_SUFFIX, is_cut_short,
 
 
 class Stray(NamedTuple):
-    """A directory that was set aside."""
+    """A quarantined directory."""
 
     directory: str
-    """Its name now."""
+    """Its current name."""
     name: str
-    """The name that it had, and gets again."""
+    """Its original name, to be restored."""
     obstacle: str
-    """Why it can't get it; empty where it can."""
+    """The reason why it cannot be restored; empty if it can."""
 
 
 @log.command(
@@ -45,59 +45,64 @@ class Stray(NamedTuple):
 )
 @click.argument("directory", metavar="DIRECTORY", type=click.Path(exists=True, file_okay=False))
 @click.argument("strays", metavar="[STRAY...]", nargs=-1)
-@click.option("--execute", is_flag=True, help="Do it; without, only show what would be done.")
+@click.option("--execute", is_flag=True, help="Apply the change; the default is a dry run.")
 @json_option
 def restore(directory: str, strays: tuple[str, ...], execute: bool, as_json: bool) -> None:
-    """Give directories whose names end with -stray the names that they had.
+    """Restore quarantined log directories.
 
-    DIRECTORY is what --data-dir or log.dirs named at the start that renamed them; its broker must be stopped. Without
-    STRAY all of them are taken. A start renames again what its cluster does not have: a partition comes back to stay
-    where its topic, with the same id, has a replica on this node. The exit code is 1 when one had to stay as it is.
+    Renames directories with the suffix -stray to their original names. DIRECTORY is one of --data-dir or log.dirs; its
+    broker must be stopped. Without STRAY, all of them are restored. A restored partition stays only if the metadata
+    assigns a replica of its topic, with the same id, to this node: otherwise the next start renames it again. The exit
+    code is 1 if a directory could not be restored.
     """
     disk = RealDisk()
     directory = os.path.abspath(directory)
     try:
         found = _restore(disk, directory, strays, execute) if find_strays(disk, directory, strays) else []
     except BlockingIOError as error:
-        raise OperatorError(f"{directory} is in use by a broker that runs: stop that one first") from error
+        raise OperatorError(f"{directory} is in use by a running broker: stop the broker first") from error
     except OSError as error:
         raise disk_refusal(error, directory) from error
     _report(directory, found, execute, as_json)
     kept = [stray.directory for stray in found if stray.obstacle]
     if kept:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{len(kept)} of {len(found)} stay as they are ({shown(kept)})")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"{len(kept)} of {len(found)} directories not restored ({shown(kept)})"
+        )
 
 
 def find_strays(disk: Disk, directory: str, wanted: Collection[str] = ()) -> list[Stray]:
-    """What was set aside in a data directory, by name; only what is `wanted`, if anything is.
+    """Quarantined directories in a data directory, sorted by name; with `wanted`, only those.
 
-    Raises OperatorError for a wish that is no such directory, and OSError.
+    Raises OperatorError for a wanted name that is not a quarantined directory, and OSError.
     """
     present = set(disk.listdir(directory))
     names = {os.path.basename(name.rstrip("/")) for name in wanted} or present
     strays = {name: parse_stray_dir(name) for name in sorted(names & present)}
-    strays = {name: was for name, was in strays.items() if was and disk.is_dir(os.path.join(directory, name))}
+    strays = {
+        name: original for name, original in strays.items() if original and disk.is_dir(os.path.join(directory, name))
+    }
     if wanted and names - strays.keys():
         raise OperatorError(
-            f"{directory} holds no {shown(sorted(names - strays.keys()))} that was set aside: name directories there "
-            f"that end with {STRAY_DIR_SUFFIX}, or none for all of them"
+            f"{directory} has no quarantined {shown(sorted(names - strays.keys()))}: give directories there "
+            f"with the suffix {STRAY_DIR_SUFFIX}, or none for all of them"
         )
     claims = Counter(strays.values())
     found = []
-    for name, was in strays.items():
+    for name, original in strays.items():
         obstacle = ""
         if is_cut_short(name):
-            obstacle = "the end of its topic's name did not fit: rename it by hand"
-        elif was in present:
-            obstacle = f"{was} is there: move that one elsewhere first"
-        elif claims[was] > 1:
-            obstacle = f"{claims[was]} have that name: say which one"
-        found.append(Stray(name, was or "", obstacle))
+            obstacle = "the name is truncated: rename the directory by hand"
+        elif original in present:
+            obstacle = f"{original} exists: move it elsewhere first"
+        elif claims[original] > 1:
+            obstacle = f"{claims[original]} directories have this original name: select one"
+        found.append(Stray(name, original or "", obstacle))
     return found
 
 
 def _restore(disk: Disk, directory: str, wanted: Collection[str], execute: bool) -> list[Stray]:
-    """Rename, under the broker's lock, what can be; what was found. Raises BlockingIOError, OSError, OperatorError."""
+    """Rename the directories under the broker's lock; returns all. Raises BlockingIOError, OSError, OperatorError."""
     lock = disk.lock(os.path.join(directory, LOCK_FILE))
     try:
         found = find_strays(disk, directory, wanted)
@@ -124,4 +129,4 @@ def _report(directory: str, found: Sequence[Stray], execute: bool, as_json: bool
     elif rows:
         print_table(("directory", "name", "state"), rows)
     else:
-        click.echo(f"Nothing was set aside in {directory}.")
+        click.echo(f"No quarantined directories in {directory}.")

@@ -1,7 +1,7 @@
-"""Logging to standard error: text or JSON lines, with a limit on what clients can cause.
+"""Logging to standard error in text or JSON lines, with a rate limit on records that clients can cause.
 
-A record with `extra=RATE_LIMITED` (`ottla.common.logs`) is shown at most `BURST` times in `WINDOW_S` seconds for each
-place in the code; the next one that is shown says how many were not.
+A record with `extra=RATE_LIMITED` (`ottla.common.logs`) is logged at most `BURST` times in `WINDOW_S` seconds for each
+place in the code; the next one that is logged contains the number of suppressed ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WINDOW_S = 10.0
 
 
 class RateLimiter(logging.Filter):
-    """Lets a few of the marked records through. The number of places is the number of log calls in the code."""
+    """Limits the marked records of each log call. Its state is bounded by the number of log calls in the code."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -32,14 +32,14 @@ class RateLimiter(logging.Filter):
         self._windows: dict[tuple[str, int], _Window] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to show `record`; adds the number of those not shown before it."""
+        """True if `record` is to be logged; adds the number of suppressed records before it."""
         if not getattr(record, "rate_limited", False):
             return True
         window = self._windows.setdefault((record.name, record.lineno), _Window())
         now = self._monotonic()
         if now - window.started >= WINDOW_S:
             if window.suppressed:
-                record.msg = f"{record.msg} ({window.suppressed} more like this were not shown)"
+                record.msg = f"{record.msg} ({window.suppressed} similar messages suppressed)"
             window.started = now
             window.shown = window.suppressed = 0
         if window.shown < BURST:
@@ -63,7 +63,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line for `record`."""
-        import json  # here, since text is the usual format and each import delays the start
+        import json  # imported here: text is the default, and imports delay the start
 
         entry = {
             "time": f"{self.formatTime(record, '%Y-%m-%dT%H:%M:%S')}.{int(record.msecs):03d}Z",
@@ -79,30 +79,28 @@ class JsonFormatter(logging.Formatter):
 
 
 class _QuietHandler(logging.StreamHandler[TextIO]):
-    """Standard error may be a closed pipe: then there is nobody to tell."""
+    """Standard error may be a closed pipe: then errors are ignored."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Ignore it."""
 
 
 def write_audit_log(path: str, log_format: str) -> None:
-    """Append what the authorizer tells to a file, all of it and there alone. Raises OperatorError.
+    """Append all records of the authorizer to a file, and only there. Raises OperatorError.
 
-    A file that is moved away, as by logrotate, is opened anew.
+    The file is reopened after it was moved, for example by logrotate.
     """
-    from logging.handlers import WatchedFileHandler  # here, since most starts have none
+    from logging.handlers import WatchedFileHandler  # imported here: most starts have no audit log
 
     try:
-        opened = os.open(
-            path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, 0o666
-        )  # a pipe without a reader is an error so
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, 0o666)  # fail for a pipe without a reader
         try:
             handler = WatchedFileHandler(path, encoding="utf-8")
         finally:
             os.close(opened)
     except OSError as error:
         raise OperatorError(
-            f"the audit log {path} can't be opened: {error.strerror}; choose another place with --audit-log"
+            f"the audit log {path} can't be opened: {error.strerror}: choose another path with --audit-log"
         ) from error
     handler.setFormatter(_formatter(log_format))
     audit = logging.getLogger(AUDIT_LOGGER)
@@ -118,7 +116,7 @@ def _formatter(log_format: str) -> logging.Formatter:
 
 
 def configure_logging(level: str, log_format: str, stream: TextIO | None = None) -> None:
-    """Send everything from `level` on to `stream` (standard error). Only the process entry calls this."""
+    """Log records from `level` to `stream` (standard error). Only the process entry calls this."""
     handler = _QuietHandler(stream or sys.stderr)
     handler.setFormatter(_formatter(log_format))
     handler.addFilter(RateLimiter())

@@ -1,7 +1,7 @@
-"""The command `ottla`: `start`, and the command groups of the tools.
+"""The `ottla` command: `start`, `format`, and the mounted command groups.
 
-Groups are imported when they are called, so that `ottla start` loads no client library and a tool loads no broker, and
-the short texts of `ottla --help` stand here for the same reason.
+Groups are imported on first use, so that `ottla start` does not load client libraries and tools do not load the broker.
+Their summaries in `ottla --help` are here for the same reason.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ottla.common.suggestion import did_you_mean
 
 
 class Mounted(NamedTuple):
-    """A command that lives elsewhere."""
+    """A command in another module, imported on use."""
 
     module: str
     attribute: str
@@ -29,33 +29,31 @@ class Mounted(NamedTuple):
 
 
 MOUNTED = {
-    "acl": Mounted("ottla.cli.acl", "acl", "Allow and deny principals what they do."),
-    "adopt": Mounted("ottla.app.adoption.command", "adopt", "Check whether a directory of Apache Kafka can be served."),
-    "cluster": Mounted(
-        "ottla.app.epoch_repair", "cluster", "Describe the cluster, set features, elect leaders, move replicas."
-    ),
-    "completion": Mounted("ottla.cli.completion", "completion", "Print the completion script for a shell."),
-    "config": Mounted("ottla.cli.config", "config", "Describe and alter settings of topics and brokers."),
-    "consume": Mounted("ottla.cli.consume", "consume", "Print the records of a topic."),
-    "group": Mounted("ottla.cli.group", "group", "List, describe, reset and delete consumer groups."),
-    "log": Mounted("ottla.app.log_cleaner", "log", "Look into segment files and data directories."),
-    "mirror": Mounted("ottla.mirror.command", "mirror", "Copy topics to another cluster, exactly once."),
-    "pipeline": Mounted("ottla.pipeline.cli", "pipeline", "Load topics into lake tables with PySpark, and query them."),
-    "produce": Mounted("ottla.cli.produce", "produce", "Send lines as records to a topic."),
-    "quota": Mounted("ottla.cli.quota", "quota", "Set, describe and remove quotas of users, clients and addresses."),
-    "security": Mounted("ottla.cli.security", "security", "Make keys, certificates and settings of TLS."),
-    "topic": Mounted("ottla.cli.topic", "topic", "Create, list, describe, alter, trim and delete topics."),
-    "txn": Mounted("ottla.cli.txn", "txn", "List, describe and abort transactions, and find those that hang."),
-    "token": Mounted("ottla.cli.token", "token", "Create, renew, expire and list delegation tokens."),
-    "user": Mounted("ottla.cli.user", "user", "Add, list and remove users with passwords for SCRAM."),
+    "acl": Mounted("ottla.cli.acl", "acl", "Manage access control lists (ACLs)."),
+    "adopt": Mounted("ottla.app.adoption.command", "adopt", "Check a Kafka data directory for adoption."),
+    "cluster": Mounted("ottla.app.epoch_repair", "cluster", "Manage brokers, quorum and replicas."),
+    "completion": Mounted("ottla.cli.completion", "completion", "Print a shell completion script."),
+    "config": Mounted("ottla.cli.config", "config", "Manage topic, broker and group configs."),
+    "consume": Mounted("ottla.cli.consume", "consume", "Print the records of topics."),
+    "group": Mounted("ottla.cli.group", "group", "Manage consumer groups."),
+    "log": Mounted("ottla.app.log_cleaner", "log", "Inspect, verify and move partition logs."),
+    "mirror": Mounted("ottla.mirror.command", "mirror", "Copy topics to another cluster."),
+    "pipeline": Mounted("ottla.pipeline.cli", "pipeline", "Load topics into lake tables and query them."),
+    "produce": Mounted("ottla.cli.produce", "produce", "Produce lines as records."),
+    "quota": Mounted("ottla.cli.quota", "quota", "Manage client quotas."),
+    "security": Mounted("ottla.cli.security", "security", "Create TLS keys, certificates and settings."),
+    "topic": Mounted("ottla.cli.topic", "topic", "Manage topics."),
+    "txn": Mounted("ottla.cli.txn", "txn", "Manage transactions."),
+    "token": Mounted("ottla.cli.token", "token", "Manage delegation tokens."),
+    "user": Mounted("ottla.cli.user", "user", "Manage SCRAM users."),
 }
 
 
 class RootGroup(click.Group):
-    """A group whose mounted commands are imported on use, and all of whose commands end as `ottla.app.ending` says."""
+    """Root group: imports mounted commands on use; `ottla.app.ending` handles the exceptions of all commands."""
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        """Parse the options before the command; the help is printed here."""
+        """Parse the root options; also prints the help."""
         with ending():
             return super().make_context(*args, **extra)
 
@@ -69,7 +67,7 @@ class RootGroup(click.Group):
         return sorted([*self.commands, *MOUNTED])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, imported now if it is mounted."""
+        """The command; a mounted one is imported now."""
         mounted = MOUNTED.get(cmd_name)
         if mounted is None:
             return super().get_command(ctx, cmd_name)
@@ -79,14 +77,14 @@ class RootGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As of any group; the name that was meant may be a mounted one, too."""
+        """Resolve as in any group, with suggestions from all names, including the mounted ones."""
         names = self.list_commands(ctx)
         if args[0] not in names and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(f"No such command {args[0]!r}{did_you_mean(args[0], names) or '.'}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list for the help without importing what is mounted."""
+        """Write the command list of the help without importing the mounted commands."""
         rows = [(name, command.get_short_help_str(limit=80)) for name, command in self.commands.items()]
         rows += [(name, mounted.short_help) for name, mounted in MOUNTED.items()]
         with formatter.section("Commands"):
@@ -104,14 +102,16 @@ def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) 
 CONTEXT_SETTINGS = {
     "help_option_names": ["-h", "--help"],
     "max_content_width": 100,
-    "color": True,  # or click cuts escape sequences out of names on their way to a pipe; Ottla colours nothing by it
+    "color": True,  # otherwise click strips escape sequences from names in a pipe; Ottla prints no colours
 }
 
 
 @click.group(cls=RootGroup, context_settings=CONTEXT_SETTINGS)
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it.")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
+)
 def cli() -> None:
-    """A commit log that speaks the Kafka wire protocol, with a data pipeline on PySpark."""
+    """Kafka-compatible broker and data pipeline."""
 
 
 def _parse_settings(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -125,7 +125,7 @@ def _parse_settings(ctx: click.Context, parameter: click.Parameter, values: tupl
 
 
 class GivenPath(click.Path):
-    """A path that is not empty, as by a shell's variable that is not set."""
+    """A path that must not be empty, as from an unset shell variable."""
 
     def convert(self, value: Any, parameter: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See `click.ParamType`."""
@@ -136,7 +136,7 @@ class GivenPath(click.Path):
 
 PORT = click.IntRange(0, 65535)
 PATH = GivenPath(readable=False)
-"""Whether it can be read is for the broker to find out, whose words name the way out."""
+"""Without a check that the file is readable: the broker reports that with a remedy."""
 START_EPILOG = """\b
 Examples:
   ottla start
@@ -150,35 +150,39 @@ Examples:
 
 
 @cli.command(epilog=START_EPILOG)
-@click.option("--config", type=PATH, metavar="FILE", help="A server.properties file.")
+@click.option("--config", type=PATH, metavar="FILE", help="Broker configuration, a server.properties file.")
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
     callback=_parse_settings,
-    help="A broker setting; wins over the file; may be repeated.",
+    help="Broker setting, overrides the file; may be repeated.",
 )
-@click.option("--data-dir", type=PATH, metavar="DIR", help="Where the data is kept  [default: ./ottla-data]")
-@click.option("--port", type=PORT, help="Port of the plaintext listener; 0 takes a free one  [default: 9092]")
-@click.option("--ready-file", type=PATH, metavar="FILE", help="Write addresses as JSON there once ready.")
-@click.option("--metrics-port", type=PORT, help="Serve Prometheus metrics on this port; 0 takes a free one.")
-@click.option("--metrics-token-file", type=PATH, metavar="FILE", help="Who asks for metrics has to show what it holds.")
-@click.option("--brokers", type=click.IntRange(1, 64), metavar="N", help="Run a cluster of N brokers on this machine.")
+@click.option("--data-dir", type=PATH, metavar="DIR", help="Data directory  [default: ./ottla-data]")
+@click.option("--port", type=PORT, help="Port of the plaintext listener; 0 for a free one  [default: 9092]")
+@click.option(
+    "--ready-file", type=PATH, metavar="FILE", help="File for the listener addresses as JSON, written when ready."
+)
+@click.option("--metrics-port", type=PORT, help="Port for Prometheus metrics; 0 for a free one.")
+@click.option(
+    "--metrics-token-file", type=PATH, metavar="FILE", help="File with the bearer token required to scrape metrics."
+)
+@click.option("--brokers", type=click.IntRange(1, 64), metavar="N", help="Number of brokers of a local cluster.")
 @click.option(
     "--replace-node",
     type=int,
     multiple=True,
     metavar="ID",
-    help="With --brokers: the disk of this one is lost; it begins anew, as an observer, and fetches from the others.",
+    help="With --brokers: id of a broker with a lost disk, to be rebuilt from the others; may be repeated.",
 )
-@click.option("--stop-with-pipe", type=int, hidden=True, help="Stop at the end of file of this descriptor.")
-@click.option("--audit-log", type=PATH, metavar="FILE", help="Append what the authorizer refuses, and changes, there.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Least level shown.")
-@click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True, help="Form of the log.")
+@click.option("--stop-with-pipe", type=int, hidden=True, help="File descriptor; stop at its end of file.")
+@click.option("--audit-log", type=PATH, metavar="FILE", help="Audit log file of denied requests and changes.")
+@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Minimum log level.")
+@click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True, help="Log format.")
 def start(**options: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C."""
-    gc.disable()  # what is imported stays, and looking through it again and again would take 9 of 157 ms
+    gc.disable()  # imported objects stay alive; collections at startup would take 9 of 157 ms
     from ottla.app.start import StartOptions, run
 
     sys.exit(run(StartOptions(**options)))
@@ -197,39 +201,42 @@ Examples:
 
 
 @cli.command("format", epilog=FORMAT_EPILOG)
-@click.option("--config", type=PATH, metavar="FILE", help="A server.properties file.")
+@click.option("--config", type=PATH, metavar="FILE", help="Broker configuration, a server.properties file.")
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
     callback=_parse_settings,
-    help="A broker setting; wins over the file; may be repeated.",
+    help="Broker setting, overrides the file; may be repeated.",
 )
-@click.option("--data-dir", type=PATH, metavar="DIR", help="The directory to format  [default: ./ottla-data]")
-@click.option("--cluster-id", metavar="ID", help="The cluster's id, the same for all its nodes.")
-@click.option("--standalone", is_flag=True, help="A new cluster, of which this node is the only voter at first.")
+@click.option("--data-dir", type=PATH, metavar="DIR", help="Data directory to format  [default: ./ottla-data]")
+@click.option("--cluster-id", metavar="ID", help="Cluster id, the same for all nodes.")
+@click.option("--standalone", is_flag=True, help="Create a new cluster with this node as the only initial voter.")
+@click.option("--initial-controllers", metavar="ID@HOST:PORT:DIRECTORYID,...", help="Initial voters of a new cluster.")
+@click.option("--no-initial-controllers", is_flag=True, help="Join an existing cluster, or format a broker-only node.")
 @click.option(
-    "--initial-controllers", metavar="ID@HOST:PORT:DIRECTORYID,...", help="The first voters of a new cluster."
+    "--release-version", metavar="VERSION", help="Kafka version of the default feature levels, such as 4.0-IV3."
 )
-@click.option("--no-initial-controllers", is_flag=True, help="The cluster is there already, or this is a broker only.")
-@click.option("--release-version", metavar="VERSION", help="Features as in new clusters of this version, as 4.0-IV3.")
 @click.option(
     "--feature",
     "features",
     multiple=True,
     metavar="NAME=LEVEL",
     callback=_parse_settings,
-    help="The level of a feature of a new cluster; wins over the version; may be repeated.",
+    help="Feature level of a new cluster, overrides the version; may be repeated.",
 )
 @click.option(
     "--add-scram",
     multiple=True,
     metavar="MECHANISM=[name=NAME,password=PASSWORD]",
-    help="A user of a new cluster, as SCRAM-SHA-512=[name=admin,password=secret]; may be repeated.",
+    help="SCRAM user of a new cluster, such as SCRAM-SHA-512=[name=admin,password=secret]; may be repeated.",
 )
 def format_command(**options: Any) -> None:
-    """Make the data directories of a node of a cluster; a single node needs no formatting."""
+    """Format the data directories of a node.
+
+    A single node formats its directories at the first start.
+    """
     from ottla.app.format import FormatOptions, run_format
 
     formatted = run_format(FormatOptions(**options))
@@ -240,6 +247,6 @@ def format_command(**options: Any) -> None:
 
 
 def main() -> None:
-    """Run the command of this process; `ottla.__main__` calls it."""
+    """Entry point of `ottla.__main__`."""
     prepare_streams()
     cli(prog_name="ottla")

@@ -1,11 +1,11 @@
-"""A small pool of threads for system calls that block: fsync, cold reads.
+"""A small thread pool for blocking system calls: fsync, cold reads.
 
-Invariants: work runs no broker logic and touches no state of the loop; `done` always runs on the loop, in its own
-callback, in the order in which work finished. What waits is bounded by the callers: each connection and each log has at
-most one piece of work here, and both are bounded by configuration, so the queue needs no bound of its own.
+Invariants: work does not run broker logic and does not touch state of the loop. `done` always runs on the loop, in its
+own callback, in the order in which work is completed. Callers bound the queue: each connection and each log has at most
+one piece of work here, and both are bounded by configuration.
 
-Left out: `concurrent.futures` (its Future, lock and condition for each call, and the import), and cancelling: a piece
-of work that was started runs to its end.
+Left out: `concurrent.futures` (its Future, lock and condition per call, and its import), and cancellation: work that
+was started is completed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 
 MAX_THREADS = 8
-"""Enough to keep a disk's queue filled; more threads only wait for the same device."""
+"""Enough to keep a disk's queue full; more threads would only wait for the same device."""
 
 _Work = tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]
 
@@ -52,7 +52,7 @@ class ThreadPool:
             thread.start()
 
     def close(self) -> None:
-        """Finish what was submitted and end the threads; blocks for as long as that takes."""
+        """Complete the submitted work and end the threads; blocks until then."""
         self._closed = True
         for _ in self._threads:
             self._queue.put(None)
@@ -68,12 +68,12 @@ class ThreadPool:
             work, done = item
             try:
                 result, error = work(), None
-            except BaseException as caught:  # the submitter decides what an error means, also an exit
+            except BaseException as caught:  # the submitter handles all errors, including SystemExit
                 result, error = None, caught
             self._idle.release()
             try:
                 self._loop.call_soon_threadsafe(done, result, error)
             except RuntimeError:
-                return  # the loop is closed: nobody is left to hear the result
-            # A thread that waits must not keep the last result and its file alive.
+                return  # the loop is closed: the result is discarded
+            # An idle thread must not keep the last result and its file alive.
             del item, work, done, result, error

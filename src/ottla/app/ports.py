@@ -1,4 +1,4 @@
-"""Ports for brokers that are to come back under the same ones."""
+"""Free ports for brokers that restart on the same port."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from contextlib import ExitStack
 
 HOST = "127.0.0.1"
 FIRST_PORT, END_PORT = 20_000, 32_000
-"""Below those that Linux gives to clients (from 32768 on), which could take the port of a broker while it is down."""
+"""Below Linux's ephemeral range (from 32768), where a client could take the port of a stopped broker."""
 
 
 def free_ports(count: int) -> list[int]:
-    """So many different TCP ports of the loopback address on which nobody listens now.
+    """`count` different TCP ports of the loopback address that are free now.
 
-    All are held until the last is found. Raises OSError when there are not enough.
+    All are bound until the last one is found. Raises OSError if there are not enough.
     """
-    import random  # here, since a start does without it
+    import random  # imported here: not needed by a start
 
     with ExitStack() as held:
         found: list[int] = []
@@ -28,5 +28,5 @@ def free_ports(count: int) -> list[int]:
                 continue
             found.append(port)
         if len(found) < count:
-            raise OSError(f"{count} free ports between {FIRST_PORT} and {END_PORT} are not to be had")
+            raise OSError(f"{count} free ports are not available between {FIRST_PORT} and {END_PORT}")
         return found

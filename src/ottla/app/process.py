@@ -1,11 +1,13 @@
-"""Everything real around one `Broker`: sockets, signals, the ready file, and the order of start and end.
+"""Process around one `Broker`: sockets, signals, the ready file, and the order of startup and shutdown.
 
-Listeners are bound first, so that a port in use is told at once and port 0 becomes a real port that can be advertised;
-clients that connect already wait in the kernel. The broker loads its data; only then is anything accepted, and the
-ready file written. In a cluster the controller's listener accepts as soon as the metadata log is open, since the others
-need this node's vote, and clients wait until the broker has joined. At the end: let other brokers lead (unless the
-whole cluster stops), stop accepting, serve no new request, let the broker answer what is parked and write its
-clean-shutdown marker, then close the connections. A broken invariant ends the process without the marker.
+Startup: listeners are bound first, so that a port in use is reported immediately and port 0 becomes a real port that
+can be advertised; early clients wait in the kernel's backlog. The broker loads its data. Only then are connections
+accepted and the ready file is written. In a cluster the controller listener accepts as soon as the metadata log is
+open, since other voters need this node's vote; clients wait until the broker has joined.
+
+Shutdown: move leaderships away (unless the whole cluster stops), stop accepting, reject new requests, complete parked
+requests, write the clean-shutdown marker, then close the connections. A violated invariant ends the process without the
+marker.
 """
 
 from __future__ import annotations
@@ -62,17 +64,17 @@ logger = logging.getLogger(__name__)
 EXIT_BROKEN = 1
 EXIT_INTERRUPTED = 130
 RESERVED_DESCRIPTORS = 64
-"""What neither segments nor connections may take: the loop's own, checkpoints being written, the metadata log."""
+"""Descriptors reserved for the loop, checkpoints that are being written, and the metadata log."""
 OUTGOING_SHARE = 8
-"""Of the descriptors of a node of a cluster one in so many is kept for its connections to other nodes."""
+"""One in so many descriptors of a cluster node is reserved for its connections to other nodes."""
 CONTROLLER_SHARE = 4
-"""Of the connections that a node takes in, one in so many may be to its controller."""
+"""One in so many incoming connections may be to the controller."""
 LEAST_CONNECTIONS = 8
-"""To a listener, however low the limit: a node that takes in nobody is none."""
+"""Minimum per listener, however low the limit: a node needs some connections."""
 CLOSE_TIMEOUT_S = 5.0
-"""How long clients may take at the end to read what was answered."""
+"""Time for clients to read pending responses at shutdown."""
 WAITERS = 4
-"""Threads that may wait for others than the disk, as for a KDC."""
+"""Threads that may wait for other services than the disk, such as a KDC."""
 
 
 class Bound(NamedTuple):
@@ -81,14 +83,14 @@ class Bound(NamedTuple):
     listening: socket.socket
     endpoint: Endpoint
     pacing: bytes | None = None
-    """What connections from elsewhere get back, when the socket begins them without it."""
+    """Congestion control for remote connections, if the socket starts them without it."""
 
 
 class DescriptorBudget(NamedTuple):
-    """How the limit on open files is divided, so that no part of a node can take what another one needs."""
+    """Division of the open files limit, so that no part of a node can starve another one."""
 
     files: int
-    """Of segments and indexes."""
+    """Files of segments and indexes."""
     clients: int
     """Connections to the listeners of the broker."""
     controllers: int
@@ -96,7 +98,7 @@ class DescriptorBudget(NamedTuple):
 
     @classmethod
     def of(cls, config: BrokerConfig, limit: int) -> DescriptorBudget:
-        """`limit` is how many this process may have open."""
+        """`limit` is the number of files that this process may have open."""
         files = min(DEFAULT_OPEN_FILES, limit // 4)
         outgoing = limit // OUTGOING_SHARE if config.clustered or config.on_zookeeper else 0
         incoming = limit - files - outgoing - RESERVED_DESCRIPTORS
@@ -119,10 +121,10 @@ class BrokerProcess:
         stop_pipe: int | None = None,
         metrics_token: str | None = None,
     ) -> None:
-        """`ready_file` is absolute; `descriptor_limit` is how many files and sockets this process may have open.
+        """`ready_file` is absolute; `descriptor_limit` is the open files limit of this process.
 
-        `stop_pipe` is a descriptor whose end of file means that the whole cluster stops (`app.supervisor`), or that
-        nobody needs this broker any more (`ottla.testing`). `metrics_token` is what who asks for metrics has to show.
+        `stop_pipe` is a descriptor; its end of file means that the whole cluster stops (`app.supervisor`), or that
+        this broker is no longer needed (`ottla.testing`). `metrics_token` is the token that scrapes must present.
         """
         self._config = config
         self._loop_name = loop_name
@@ -141,7 +143,7 @@ class BrokerProcess:
         self._hands_over = False
 
     async def run(self) -> NoReturn:
-        """Start, serve until a signal or a broken invariant, stop, and end the process. Raises OperatorError."""
+        """Start, serve until a signal or a violated invariant, stop, and end the process. Raises OperatorError."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
         pool = ThreadPool(loop)
@@ -187,7 +189,7 @@ class BrokerProcess:
             raise disk_refusal(error, self._config.metadata_log_dir) from error
         connections = self._of_clients(broker, pool, budget.clients)
         endpoint = None if metrics is None else await self._serve_metrics(metrics, broker, connections)
-        gc.freeze()  # what was loaded stays: the collector need not look at it again and again
+        gc.freeze()  # loaded data stays alive: exclude it from garbage collection
         own = self._of_controller(bound)
         listeners = self._accept([each for each in bound if each not in own], connections)
         self._announce(broker, bound, metrics)
@@ -207,14 +209,14 @@ class BrokerProcess:
             endpoint.close()
         pool.close()
         logger.info("stopped")
-        # Nothing is left to do, and Python would free what fifty thousand partitions hold one by one, for seconds.
+        # Skip the interpreter's cleanup, which would free the objects of fifty thousand partitions for seconds.
         _exit_at_once(0)
 
     def _peers(self, loop: asyncio.AbstractEventLoop) -> Peers | None:
         config, sasl = self._config, self._sasl
         if not (config.clustered or config.on_zookeeper):
             return None
-        from ottla.net.peer import SocketPeerNetwork  # here, since a single node needs none and starts faster
+        from ottla.net.peer import SocketPeerNetwork  # imported here: a single node needs none and starts faster
 
         own = [each.listener for each in config.listeners if each.listener_name == config.inter_broker_listener]
         controller = (config.controller_listener, "controller")
@@ -224,9 +226,9 @@ class BrokerProcess:
                 loop,
                 f"broker-{config.node_id}",
                 self._tls.get(listener.name),
-                None if sasl is None else sasl.login(listener, f"sasl.mechanism.{whom}.protocol"),
+                None if sasl is None else sasl.login(listener, f"sasl.mechanism.{role}.protocol"),
             )
-            for listener, whom in (broker, controller if config.clustered or config.migrating_broker else broker)
+            for listener, role in (broker, controller if config.clustered or config.migrating_broker else broker)
         )
         return Peers(brokers, controllers)
 
@@ -234,7 +236,7 @@ class BrokerProcess:
         if not (self._config.on_zookeeper or self._config.leads_migration):
             return None
         from ottla.client.zookeeper.zookeeper_access import (
-            zookeeper_access,  # here, since a node with a quorum needs none
+            zookeeper_access,  # imported here: a node with a quorum needs none
         )
         from ottla.client.zookeeper.zookeeper_session import KazooSession
 
@@ -246,7 +248,7 @@ class BrokerProcess:
     def _make_sasl(self, machine: NodeRuntime) -> SaslOfListeners | None:
         if not any(listener.authenticates for listener in self._config.spoken_listeners):
             return None
-        from ottla.app.sasl import SaslOfListeners  # here, since most brokers ask nobody who he is
+        from ottla.app.sasl import SaslOfListeners  # imported here: most brokers do not authenticate
 
         def find(user: str, mechanism: ScramMechanism) -> ScramCredential | None:
             return None if self._broker is None else self._broker.image.scram_credential(user, mechanism)
@@ -256,7 +258,7 @@ class BrokerProcess:
 
         def salt_key() -> Uuid:
             if self._broker is None:
-                raise InvariantError("a client came before there is a broker")
+                raise InvariantError("a client connected before the broker exists")
             return self._broker.salt_key
 
         return SaslOfListeners(
@@ -264,14 +266,14 @@ class BrokerProcess:
         )
 
     async def _join(self, broker: Broker) -> None:
-        """Start a broker that may wait for others, or for ZooKeeper; a signal ends that at once."""
+        """Start a broker that may wait for other nodes or ZooKeeper; a signal interrupts the wait."""
         self._watch_for_the_end()
         start = asyncio.ensure_future(broker.start())
         stop = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
         if not start.done():
-            # As safe as a crash: nothing was served yet.
+            # As safe as a crash: no request was served yet.
             _exit_at_once(EXIT_BROKEN if self._failure is not None else 0)
         await start
 
@@ -283,7 +285,7 @@ class BrokerProcess:
             loop.add_reader(self._stop_pipe, self._on_stop_pipe, self._stop_pipe)
 
     def _of_clients(self, broker: Broker, pool: ThreadPool, most: int) -> ConnectionSet:
-        """The connections of clients, which with the certificates follow the settings as they change."""
+        """The connections of clients, with limits and certificates that follow configuration changes."""
         limits = connection_limits(self._config, most)
         loop = asyncio.get_running_loop()
         connections = ConnectionSet(loop, broker.dispatcher, limits, pool, self._registry, self.halt)
@@ -306,10 +308,10 @@ class BrokerProcess:
         return listeners
 
     def halt(self, error: BaseException) -> None:
-        """A broken invariant: stop without writing anything more, since what is in memory can't be trusted."""
+        """Handle a violated invariant: stop without further writes, since the state in memory is not trustworthy."""
         if self._failure is None:
             self._failure = error
-            logger.critical("the broker stops, its state contradicts itself: %s", error, exc_info=error)
+            logger.critical("stopping the broker: inconsistent state: %s", error, exc_info=error)
             self._stop.set()
 
     def _bind_metrics(self) -> Bound | None:
@@ -322,7 +324,7 @@ class BrokerProcess:
         return Bound(listening, Endpoint(info.name, info.security_protocol, host if "%" in host else address, port))
 
     async def _serve_metrics(self, bound: Bound, broker: Broker, connections: ConnectionSet) -> MetricsEndpoint:
-        from ottla.server.requests.http_access import HttpAccess  # here, since most brokers serve none
+        from ottla.server.requests.http_access import HttpAccess  # imported here: most brokers serve no HTTP
 
         access = HttpAccess(broker.authorizer, self._metrics_token)
         encrypt = None
@@ -360,11 +362,11 @@ class BrokerProcess:
         )
 
     def _wires(self, endpoint: Endpoint, connections: ConnectionSet) -> Callable[[socket.socket], Wire] | None:
-        """What makes wires of the connections to a listener that speaks TLS."""
+        """A factory of wires for connections to a TLS listener."""
         tls = self._tls.get(endpoint.listener_name)
         if tls is None:
             return None
-        from ottla.net.tls import TlsWire  # here, since most brokers have none
+        from ottla.net.tls import TlsWire  # imported here: most brokers have no TLS listener
 
         return partial(TlsWire, tls=tls, room=self._tls_room(connections))
 
@@ -401,26 +403,26 @@ class BrokerProcess:
             "data_dir": self._config.metadata_log_dir,
             "record_module": IMPLEMENTATION,
         }
-        import json  # here, since most brokers write no ready file and each import delays the start
+        import json  # imported here: most brokers write no ready file, and imports delay the start
 
         try:
             self._disk.write_atomic(self._ready_file, json.dumps(content, indent=2).encode() + b"\n")
         except OSError as error:
-            logger.error("the ready file %s can't be written: %s", self._ready_file, error.strerror)
+            logger.error("writing the ready file %s failed: %s", self._ready_file, error.strerror)
 
     def _on_signal(self, number: int) -> None:
         if self._stop.is_set():
-            # The second time the person means it. As safe as a crash: the next start recovers the logs.
-            logger.warning("stopping at once")
+            # A second signal forces the stop. As safe as a crash: the next start recovers the logs.
+            logger.warning("second signal: stopping immediately")
             _exit_at_once(EXIT_INTERRUPTED)
         logger.info("%s: stopping", signal.Signals(number).name)
         self._hands_over = True
         self._stop.set()
 
     def _on_stop_pipe(self, descriptor: int) -> None:
-        """Who started this broker stops all of its cluster, or is gone."""
+        """Handle the end of the pipe: the process that started this broker stops its cluster or has exited."""
         asyncio.get_running_loop().remove_reader(descriptor)
-        logger.info("stopping, since the process that started this one stops or is gone")
+        logger.info("stopping: the parent process stops or has exited")
         self._stop.set()
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -432,7 +434,7 @@ class BrokerProcess:
 
 
 def bind_listeners(config: BrokerConfig, backlog: int) -> list[Bound]:
-    """Bind every listener of the config. Raises OperatorError, with none left bound."""
+    """Bind all configured listeners. Raises OperatorError, after closing those already bound."""
     bound: list[Bound] = []
     endpoints = [*config.listeners, *(config.controller_listeners if config.clustered else ())]
     try:
@@ -453,25 +455,25 @@ def _bind(host: str, port: int, backlog: int, setting: str) -> socket.socket:
     except OSError as error:
         place = f"port {port} on {host or 'all addresses'}"
         if error.errno == errno.EADDRINUSE:
-            reason = "is in use by another program, perhaps another broker: stop that one or choose another port"
+            reason = "is in use by another process, perhaps another broker: stop it or choose another port"
         elif error.errno == errno.EACCES:
-            reason = "may not be opened by this user: choose a port above 1023"
+            reason = "is privileged: choose a port above 1023"
         else:
             reason = f"can't be opened ({error.strerror or error}): choose an address of this machine"
         raise OperatorError(f"{place} {reason} with {setting}") from error
 
 
 def advertised_hostname(config: BrokerConfig) -> str:
-    """What others are told for a listener on all addresses: this machine's name, if it can be resolved."""
+    """The hostname advertised for a listener on all addresses: that of this machine, if it can be resolved."""
     endpoints = (*config.listeners, *(config.controller_listeners if config.clustered else ()))
-    if all(told.host for told in config.advertise(endpoints, hostname="")):
+    if all(advertised.host for advertised in config.advertise(endpoints, hostname="")):
         return "localhost"
     name = socket.gethostname()
     try:
         socket.getaddrinfo(name, None)
     except OSError:
         logger.warning(
-            "%s, the name of this machine, can't be resolved, so clients are told localhost: set advertised.listeners",
+            "the hostname %s can't be resolved, so localhost is advertised: set advertised.listeners",
             name,
         )
         return "localhost"
@@ -479,7 +481,7 @@ def advertised_hostname(config: BrokerConfig) -> str:
 
 
 def connection_limits(config: BrokerConfig, max_sockets: int) -> ConnectionLimits:
-    """The limits of one set of connections from the broker's settings, `max_sockets` at most."""
+    """Limits of a set of connections from the broker's settings, with at most `max_sockets` sockets."""
     return ConnectionLimits(
         socket_request_max_bytes=config.get_int("socket.request.max.bytes"),
         max_connections=min(config.get_int("max.connections"), max_sockets),
@@ -490,15 +492,13 @@ def connection_limits(config: BrokerConfig, max_sockets: int) -> ConnectionLimit
 
 
 def _limits_of_addresses(text: str) -> dict[str, int]:
-    """`max.connections.per.ip.overrides` by the addresses that connections come from; names are looked up now."""
+    """`max.connections.per.ip.overrides` by client address; hostnames are resolved now."""
     limits = {}
     for host, count in parse_ip_overrides(text).items():
         try:
             found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except OSError:
-            logger.warning(
-                "max.connections.per.ip.overrides names %s, which can't be resolved, and does not count", host
-            )
+            logger.warning("max.connections.per.ip.overrides contains %s, which can't be resolved: entry ignored", host)
             continue
         for *_, address in found:
             limits[peer_host(str(address[0]))] = count
@@ -506,25 +506,24 @@ def _limits_of_addresses(text: str) -> dict[str, int]:
 
 
 def _cleaner_process(loop: asyncio.AbstractEventLoop, pool: ThreadPool) -> Worker:
-    from ottla.app.cleaner_process import CleanerProcess  # here, since most starts find nothing to clean for a while
+    from ottla.app.cleaner_process import CleanerProcess  # imported here: most starts have nothing to clean for a while
 
     return CleanerProcess(loop, pool)
 
 
 def _end_of_node(error: BaseException) -> None:
-    """A node of a cluster that can't follow the metadata, or take records in, ends: others take over meanwhile."""
+    """End a cluster node that cannot follow the metadata or append records: other nodes take over."""
     if isinstance(error, OperatorError):
-        logger.critical("this node ends: %s", error)
+        logger.critical("stopping the node: %s", error)
     elif isinstance(error, InvariantError):
-        logger.critical("this node ends, since its state contradicts itself: %s", error)
+        logger.critical("stopping the node: inconsistent state: %s", error)
     else:
-        logger.critical(
-            "this node ends, since the disk of log.dirs failed: %s; mend it and start the node again", error
-        )
+        logger.critical("stopping the node: the disk of log.dirs failed: %s; repair it and start the node again", error)
     _exit_at_once(EXIT_BROKEN)
 
 
 def _exit_at_once(code: int) -> NoReturn:
-    """End without any more clean-up; before a stop is complete: no clean marker, so the next start walks the logs."""
+    """Exit without further cleanup; before a shutdown is complete the clean marker is missing, so the next start
+    recovers."""
     logging.shutdown()
     os._exit(code)

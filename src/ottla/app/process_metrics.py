@@ -1,6 +1,6 @@
-"""The process's own numbers under the names that Prometheus dashboards expect, read from /proc at each scrape.
+"""Process metrics under the names that Prometheus dashboards expect, read from /proc at each scrape.
 
-Where there is no /proc they are absent.
+They are absent on systems without /proc.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a node asks others for again and again: the keys that sign tokens, its own token.
+"""Periodic requests of a node for credentials: the keys that verify tokens, its own token.
 
-Invariant: the loop waits for nobody: the pool asks. Where that fails, what there is goes on.
+Invariant: the event loop never blocks: requests run in the pool. After a failure the current value stays in use.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ T = TypeVar("T")
 
 HASTE_S = 60.0
 MIN_PAUSE_S = 1.0
-"""Between two tokens, however short they live."""
+"""Least seconds between two tokens, however short their lifetime."""
 
 
 class Backoff(NamedTuple):
-    """How long to wait after a failure: `first_ms`, and double that after each further one, at most `max_ms`."""
+    """Delay after a failure: `first_ms`, doubled after each further one, at most `max_ms`."""
 
     first_ms: int
     max_ms: int
 
 
 class Renewal(Generic[T]):
-    """Asks for something as long as the node lives."""
+    """Requests a value periodically for the lifetime of the node."""
 
     def __init__(
         self, what: str, ask: Callable[[], T], use: Callable[[T], float], backoff: Backoff, machine: NodeRuntime
     ) -> None:
-        """`what` names it in the log; `ask` blocks; `use` takes what came and returns in how many seconds to ask again.
+        """`what` is the name for the log. `ask` blocks; `use` takes the result and returns the seconds until the next
+        request.
 
         Both raise OperatorError.
         """
@@ -51,11 +52,11 @@ class Renewal(Generic[T]):
         self._timer: TimerHandle | None = None
 
     def begin_in(self, delay_s: float) -> None:
-        """Ask then, and so on."""
+        """Schedule the next request, which schedules the following ones."""
         self._timer = self._machine.scheduler.call_later(delay_s, self._again)
 
     def hasten(self) -> None:
-        """Ask now, since what there is seems to be old; at most once in `HASTE_S`, whoever causes it."""
+        """Request now, because the current value seems outdated; at most once in `HASTE_S`."""
         if self._timer is not None and self._machine.clock.monotonic() - self._asked_s >= HASTE_S:
             self._timer.cancel()
             self._again()
@@ -73,19 +74,19 @@ class Renewal(Generic[T]):
                 error = problem
             else:
                 return self.begin_in(delay_s)
-        logger.warning("%s stays as it was: %s", self._what, error, extra=RATE_LIMITED)
+        logger.warning("renewal of %s failed, keeping the current value: %s", self._what, error, extra=RATE_LIMITED)
         delay_ms = min(self._backoff.first_ms << min(self._failures, 32), self._backoff.max_ms)
         self._failures += 1
         return self.begin_in(delay_ms / 1000)
 
 
 class IssuedToken:
-    """The token by which this node says to others who it is, asked for again before it ends."""
+    """The token with which this node authenticates to other nodes, renewed before it expires."""
 
     def __init__(
         self, what: str, ask: Callable[[], str], window: RefreshWindow, backoff: Backoff, machine: NodeRuntime
     ) -> None:
-        """`ask` is called at once. Raises OperatorError."""
+        """`ask` is called immediately. Raises OperatorError."""
         self._clock: Clock = machine.clock
         self._rng = machine.rng
         self._window = window
@@ -95,15 +96,15 @@ class IssuedToken:
         Renewal(what, ask, self._use, backoff, machine).begin_in(self._use(ask()))
 
     def get(self) -> str:
-        """Raises ConnectionError where it is over, since its issuer did not give another."""
+        """The token. Raises ConnectionError if it has expired because the issuer did not return a new one."""
         if self._clock.time_ms() >= self._ends_s * 1000:
-            raise ConnectionError(f"the token by {self._what} is over, and its issuer gave no other")
+            raise ConnectionError(f"the token of {self._what} has expired, and its issuer returned no new one")
         return self._token
 
     def _use(self, token: str) -> float:
         now_s = self._clock.time_ms() / 1000
         ends_s = ends_of(token, now_s)
         if ends_s <= now_s:
-            raise OperatorError(f"{self._what} gives a token that is over; compare the clocks of both machines")
+            raise OperatorError(f"{self._what} returned an expired token: compare the clocks of both machines")
         self._token, self._ends_s = token, ends_s
         return max(self._window.wait_s(ends_s - now_s, self._rng), MIN_PAUSE_S)

@@ -1,8 +1,8 @@
-"""SASL of a node's listeners from its settings: who may come in by them, and as whom this node speaks to others.
+"""SASL settings of a node's listeners: authentication of clients, and the node's own login to other nodes.
 
-A mechanism that is enabled has what it needs, or the start is refused: PLAIN users in its login module, OAUTHBEARER
-keys, issuer and audience, GSSAPI a keytab. SCRAM's users stand in the metadata log. Keys of tokens are read again from
-time to time; where that fails the old ones go on.
+Every enabled mechanism must be configured, or the start fails: PLAIN needs users in its login module, OAUTHBEARER keys,
+issuer and audience, GSSAPI a keytab. SCRAM users are in the metadata log. Token keys are refreshed periodically; after
+a failure the old ones stay in use.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FindCredential = Callable[[str, ScramMechanism], ScramCredential | None]
 
 
 class SaslOfListeners:
-    """Made once, before anything listens. Raises OperatorError."""
+    """SASL of all listeners, created before anything listens. Raises OperatorError."""
 
     def __init__(
         self,
@@ -58,17 +58,17 @@ class SaslOfListeners:
         salt_key: Callable[[], bytes],
         make_waiters: Callable[[], BlockingPool],
     ) -> None:
-        """`find` gives what is known of a user's password, `find_token` the delegation token of an id.
+        """`find` returns the SCRAM credential of a user, `find_token` the delegation token of an id.
 
-        `salt_key` gives the key of the salts of unknown users (`MetadataImage.salt_key`).
-        `make_waiters` gives threads for what may wait for long, and must not keep others from their disk.
+        `salt_key` returns the key for salts of unknown users (`MetadataImage.salt_key`).
+        `make_waiters` creates threads for slow work, which must not delay disk work.
         """
         self._config = config
         self._machine = machine
         self._find = find
         self._make_waiters = make_waiters
         self._salt_key = salt_key
-        # Whoever says who they are may fill a part of the pool, but not keep others from their disk.
+        # Clients that authenticate may occupy a part of the pool, but must not delay disk work.
         self._pool = PoolShare(machine.pool)
         self._tokens = TokenLogins(token_secret(config.get_str), find_token, salt_key)
         opened = (*config.listeners, *(config.controller_listeners if config.clustered else ()))
@@ -79,7 +79,7 @@ class SaslOfListeners:
     def authentication(
         self, listener: ListenerInfo, dispatcher: Dispatcher, registry: MetricsRegistry
     ) -> ListenerAuthentication | None:
-        """What stands before `dispatcher` on a listener; None where nobody is asked."""
+        """The authentication of a listener, in front of `dispatcher`; None for a listener without SASL."""
         offers = self._offers.get(listener.name)
         if offers is None:
             return None
@@ -95,13 +95,13 @@ class SaslOfListeners:
         )
 
     def login(self, listener: ListenerInfo, mechanism_setting: str) -> Login | None:
-        """How this node speaks to others on their listener; None where nobody asks. Raises OperatorError."""
+        """The login of this node on a listener of other nodes; None without SASL. Raises OperatorError."""
         if not listener.authenticates:
             return None
         mechanism = self._config.get_str(mechanism_setting) or ""
         if mechanism not in MECHANISMS:
             raise OperatorError(
-                f"{mechanism_setting} is {mechanism}, by which nodes can't say to each other who they are: set it to "
+                f"{mechanism_setting} is {mechanism}, which nodes can't use to authenticate to each other: set it to "
                 f"one of {', '.join(MECHANISMS)}"
             )
         if mechanism == OAUTHBEARER:
@@ -112,8 +112,8 @@ class SaslOfListeners:
         name, password = module.options.get("username"), module.options.get("password")
         if not name or not password:
             raise OperatorError(
-                f"{of_listener(listener.name, _JAAS, mechanism)} has no username and password, by which this node says "
-                "to others who it is"
+                f"{of_listener(listener.name, _JAAS, mechanism)} has no username and password, with which this node "
+                "authenticates to other nodes"
             )
         rng = self._machine.rng
 
@@ -125,8 +125,8 @@ class SaslOfListeners:
         return Login(at_once(begin), self._machine.pool)
 
     def _kerberos_login(self, listener: ListenerInfo, mechanism_setting: str) -> Callable[[str, Begun], None]:
-        """By a ticket that this node takes. Waits for the KDC."""
-        from ottla.app.kerberos import NodeTickets  # these here, since few ask for Kerberos
+        """Login with a Kerberos ticket of this node. Waits for the KDC."""
+        from ottla.app.kerberos import NodeTickets  # imported here: few nodes use Kerberos
         from ottla.security.sasl.kerberos_login import SERVICE_NAME, login_of
         from ottla.security.sasl.kerberos_tickets import Initiator
 
@@ -143,7 +143,7 @@ class SaslOfListeners:
         return NodeTickets(login, initiator, window, self._machine._replace(pool=self._make_waiters())).begin
 
     def _token_login(self, listener: ListenerInfo) -> Login:
-        """By the token in a file, which whoever renews it replaces, or by one that an issuer gives. Blocks."""
+        """Login with a token from a file, which is replaced when it is renewed, or from an issuer. Blocks."""
         from ottla.security.sasl.oauthbearer import OAuthBearerClient
         from ottla.security.sasl.token_source import URL, path_of, token_in_file
 
@@ -160,7 +160,7 @@ class SaslOfListeners:
             backoff = self._backoff(listener, "sasl.login.retry.backoff")
             issued = IssuedToken(what, self._issuer(listener, url, what), window, backoff, self._machine)
             return Login(at_once(lambda: OAuthBearerClient(issued.get())), self._machine.pool)
-        token_in_file(path, URL, read_file)  # there when the node starts, or it is told at once
+        token_in_file(path, URL, read_file)  # a missing file is reported at startup
 
         def begin() -> ClientMechanism:
             try:
@@ -171,7 +171,7 @@ class SaslOfListeners:
         return Login(at_once(begin), self._machine.pool)
 
     def _issuer(self, listener: ListenerInfo, url: str, what: str) -> Callable[[], str]:
-        """What asks an issuer for a token, and blocks."""
+        """A function that requests a token from an issuer, and blocks."""
         from urllib.request import HTTPSHandler
 
         from ottla.common.platform.https import fetch, is_private
@@ -185,8 +185,9 @@ class SaslOfListeners:
 
         if not is_private(url):
             raise OperatorError(
-                f"{what} has to be a file: URL of the token by which this node says to others who it is, or the https: "
-                "URL of an issuer that gives it"
+                f"{what} must be a file: URL of the token with which this node authenticates to other nodes, or the "
+                "https: "
+                "URL of its issuer"
             )
         options, place = self._token_options(listener)
         request = grant_request(credentials(lambda setting: self._text(listener, setting), options, what))
@@ -194,23 +195,23 @@ class SaslOfListeners:
         return lambda: granted_token(fetch(url, what, MAX_ANSWER_BYTES, tls, *request), what)
 
     def _token_options(self, listener: ListenerInfo) -> tuple[Mapping[str, str], str]:
-        """What the login module of OAUTHBEARER says, where there is one, and the setting that has it."""
+        """Options of the OAUTHBEARER login module, if there is one, and the name of their setting."""
         setting = of_listener(listener.name, _JAAS, OAUTHBEARER)
         text = self._text(listener, _JAAS)
         if not text:
             return {}, setting
         module = parse_jaas(setting, text)
-        # That of another mechanism may stand in the setting of all of them.
+        # The setting for all mechanisms may contain the module of another one.
         return (module.options if module.name == OAUTH_MODULE else {}), setting
 
     def _text(self, listener: ListenerInfo, setting: str) -> str:
-        """What a setting of OAUTHBEARER says for a listener; empty where it says nothing."""
+        """An OAUTHBEARER setting of a listener; empty if it is not set."""
         return str(self._config.of_listener(listener.name, setting, OAUTHBEARER) or "")
 
     def _number(self, listener: ListenerInfo, setting: str, mechanism: str) -> float:
         value = self._config.of_listener(listener.name, setting, mechanism)
         if not isinstance(value, (int, float)):
-            raise TypeError(f"{setting} is {value!r}, which is no number")
+            raise TypeError(f"{setting} is {value!r}, which is not a number")
         return value
 
     def _backoff(self, listener: ListenerInfo, setting: str) -> Backoff:
@@ -238,12 +239,12 @@ class SaslOfListeners:
         }
 
     def _server(self, listener: ListenerInfo, name: str) -> Callable[[], ServerMechanism]:
-        """What begins an exchange of one mechanism."""
+        """A factory of server-side exchanges of a mechanism."""
         if name == PLAIN:
             users = self._module(listener, name).users()
             if not users:
                 raise OperatorError(
-                    f'{of_listener(listener.name, _JAAS, name)} has no users: name them as user_<name>="<password>"'
+                    f'{of_listener(listener.name, _JAAS, name)} has no users: add them as user_<name>="<password>"'
                 )
             return lambda: PlainServer(users)
         if name == OAUTHBEARER:
@@ -261,25 +262,23 @@ class SaslOfListeners:
         )
 
     def _module(self, listener: ListenerInfo, mechanism: str, asking: str = "") -> LoginModule:
-        """The login module of a mechanism, which `asking` names, else `sasl.enabled.mechanisms`."""
+        """The login module of a mechanism, which the setting `asking` enables, by default `sasl.enabled.mechanisms`."""
         setting = of_listener(listener.name, _JAAS, mechanism)
         text = self._config.of_listener(listener.name, _JAAS, mechanism)
         wanted = {PLAIN: PLAIN_MODULE, GSSAPI: KERBEROS_MODULE}.get(mechanism, SCRAM_MODULE)
         otherwise = ""
-        if mechanism == GSSAPI:  # which nobody may have asked for, since it is the default
+        if mechanism == GSSAPI:  # which may be enabled by default only
             asking = asking or f"sasl.enabled.mechanisms of listener {listener.name}"
             otherwise = f" (or {asking}, where GSSAPI is the default, to some of {', '.join(MECHANISMS[:-1])})"
         if not isinstance(text, str) or not text.strip():
             raise OperatorError(f"{mechanism} needs {setting}: set it to {wanted} required ...;{otherwise}")
         module = parse_jaas(setting, text)
         if module.name != wanted:
-            raise OperatorError(
-                f"{setting} has another login module than {mechanism} needs: set it to {wanted}{otherwise}"
-            )
+            raise OperatorError(f"{setting} has the wrong login module for {mechanism}: set it to {wanted}{otherwise}")
         return module
 
     def _gssapi(self, listener: ListenerInfo) -> Callable[[], ServerMechanism]:
-        from ottla.security.sasl.kerberos import GssapiServer  # these here, since few ask for Kerberos
+        from ottla.security.sasl.kerberos import GssapiServer  # imported here: few nodes use Kerberos
         from ottla.security.sasl.kerberos_login import SERVICE_NAME, keys_of_service
         from ottla.security.sasl.kerberos_names import SETTING, PrincipalRules
         from ottla.security.sasl.kerberos_tickets import Acceptor
@@ -297,7 +296,9 @@ class SaslOfListeners:
             from ottla.security.sasl.oauthbearer import OAuthBearerServer, TokenRules, TokenValidator
             from ottla.security.sasl.token_source import issuer_tls
         except ImportError as error:
-            raise OperatorError("OAUTHBEARER needs a library that is not there: pip install 'ottla[oauth]'") from error
+            raise OperatorError(
+                "OAUTHBEARER needs a library that is not installed: pip install 'ottla[oauth]'"
+            ) from error
 
         def get(setting: str) -> object:
             return self._config.of_listener(listener.name, setting, OAUTHBEARER)
@@ -305,7 +306,7 @@ class SaslOfListeners:
         url = self._text(listener, _KEYS_URL)
         if not url:
             raise OperatorError(
-                f"OAUTHBEARER needs the keys that sign tokens: set {_KEYS_URL} to a file: or https: URL"
+                f"OAUTHBEARER needs the keys that verify tokens: set {_KEYS_URL} to a file: or https: URL"
             )
         audience = get("sasl.oauthbearer.expected.audience")
         rules = TokenRules(
@@ -330,7 +331,7 @@ class SaslOfListeners:
 
 
 def read_key_set(url: str, tls: SSLContext | None = None) -> bytes:
-    """What is behind the URL, by whom `tls` trusts, or the system; blocks. Raises OperatorError."""
+    """The content of a URL; `tls` or the system's authorities verify the server. Blocks. Raises OperatorError."""
     from urllib.request import HTTPSHandler
 
     from ottla.common.platform.https import fetch
@@ -338,8 +339,8 @@ def read_key_set(url: str, tls: SSLContext | None = None) -> bytes:
 
     path = path_of(url)
     if path is None:
-        if not url.lower().startswith("https:"):  # who can change what comes by http: could sign tokens
-            raise OperatorError(f"{_KEYS_URL} has to begin with file: or https:")
+        if not url.lower().startswith("https:"):  # a manipulated http: response could contain keys of an attacker
+            raise OperatorError(f"{_KEYS_URL} must start with file: or https:")
         return fetch(url, _KEYS_URL, MAX_KEY_SET_BYTES, HTTPSHandler(context=tls))
     try:
         return read_file(path, MAX_KEY_SET_BYTES)
@@ -349,5 +350,5 @@ def read_key_set(url: str, tls: SSLContext | None = None) -> bytes:
 
 def _whole(value: object) -> int:
     if not isinstance(value, int):
-        raise TypeError(f"{value!r} is no whole number")
+        raise TypeError(f"{value!r} is not an integer")
     return value

@@ -1,6 +1,6 @@
-"""`ottla start`: from the command line and a config file to a `BrokerProcess` on a loop.
+"""`ottla start`: from the command line and a config file to a `BrokerProcess` on an event loop.
 
-Every mistake of the operator ends as OperatorError: one sentence, exit code 2, before anything was served.
+Operator mistakes raise OperatorError before anything is served: one message, exit code 2.
 """
 
 from __future__ import annotations
@@ -31,18 +31,20 @@ from ottla.storage.files.names import LOCK_FILE
 logger = logging.getLogger(__name__)
 
 LEAST_DESCRIPTORS = 64
-"""Loop, threads and files of a new node, and a few clients."""
+"""Descriptors for loop, threads and files of a new node, and a few clients."""
 MAX_DESCRIPTORS = 1 << 20
 MIN_TOKEN_BYTES = 16
-"""Of a token that nobody guesses."""
+"""Least length of a token that is hard to guess."""
 MAX_TOKEN_BYTES = 4096
 COLLECT_AFTER = 50_000
-"""More new objects than a request of 10,000 partitions makes: all go by their reference counts when it is answered, and
-looking for cycles among them, 700 at a time by default, finds none and takes more than half of such a request."""
+"""Allocations before a garbage collection; a request of 10,000 partitions allocates fewer. Its objects are freed by
+reference counting after the response. Collections, every 700 allocations by default, would take more than half the time
+of such a request and find no cycles.
+"""
 
 
 class StartOptions(NamedTuple):
-    """The command line of `ottla start`."""
+    """Command line of `ottla start`."""
 
     config: str | None
     settings: Mapping[str, str]
@@ -60,7 +62,7 @@ class StartOptions(NamedTuple):
 
 
 def run(options: StartOptions) -> int:
-    """Run until a signal asks for the end; returns the exit code. Raises OperatorError."""
+    """Run until a signal; returns the exit code. Raises OperatorError."""
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
     gc.enable()
@@ -70,17 +72,19 @@ def run(options: StartOptions) -> int:
     if options.brokers is not None:
         return run_cluster(options, options.brokers)
     if options.replace_node:
-        raise OperatorError("--replace-node names a broker of a cluster on this machine: give --brokers too")
+        raise OperatorError("--replace-node requires --brokers")
     return run_broker(options)
 
 
 def run_cluster(options: StartOptions, count: int) -> int:
-    """Several brokers, each a process of its own."""
+    """Run several brokers, each in its own process."""
     from ottla.app.format import format_cluster
     from ottla.app.supervisor import Supervisor, write_properties
 
     if options.metrics_port not in (None, 0):
-        raise OperatorError("--metrics-port is one port and --brokers are several: set it to 0 for free ports")
+        raise OperatorError(
+            "--metrics-port is a single port, but --brokers starts several brokers: use 0 for free ports"
+        )
     read_token(options)
     base = load_properties(options.config) if options.config is not None else {}
     base.update(options.settings)
@@ -94,10 +98,10 @@ def run_cluster(options: StartOptions, count: int) -> int:
         formatted = format_cluster(disk, SystemClock(), rng, plan, options.replace_node)
         write_properties(formatted, base)
         if not plan.formatted:
-            write_plan(disk, formatted)  # last of all: it marks that everything is there
+            write_plan(disk, formatted)  # last: it marks all directories as formatted
     except BlockingIOError as error:
         raise OperatorError(
-            f"the data directory {data_dir} is in use by a cluster that runs, or by another broker: stop that one, or "
+            f"the data directory {data_dir} is in use by a running cluster or another broker: stop it, or "
             "choose another directory with --data-dir"
         ) from error
     except OSError as error:
@@ -113,14 +117,14 @@ def run_cluster(options: StartOptions, count: int) -> int:
     try:
         with _interrupts_heard():
             return asyncio.run(supervisor.run())
-    except KeyboardInterrupt:  # before the supervisor has its own handler
+    except KeyboardInterrupt:  # before the supervisor installs its handler
         return EXIT_INTERRUPTED
     finally:
         lock.release()
 
 
 def run_broker(options: StartOptions) -> int:
-    """One broker in this process."""
+    """Run one broker in this process."""
     settings = read_settings(options.config, options.settings, options.data_dir, options.port)
     config, warnings = BrokerConfig.parse(settings)
     for warning in warnings:
@@ -135,8 +139,8 @@ def run_broker(options: StartOptions) -> int:
     descriptor_limit = raise_descriptor_limit()
     if descriptor_limit < LEAST_DESCRIPTORS:
         raise OperatorError(
-            f"this process may open {descriptor_limit} files at once, and a broker needs {LEAST_DESCRIPTORS} at least, "
-            "and as many more as it has connections: raise the hard limit, as by ulimit -n or LimitNOFILE of systemd"
+            f"the limit of open files is {descriptor_limit}, but a broker needs at least {LEAST_DESCRIPTORS}, "
+            "and one more per connection: raise the hard limit with ulimit -n or systemd's LimitNOFILE"
         )
     loop_factory, loop_name = choose_loop()
     process = BrokerProcess(
@@ -151,18 +155,18 @@ def run_broker(options: StartOptions) -> int:
     try:
         with _interrupts_heard(), asyncio.Runner(loop_factory=loop_factory) as runner:
             return runner.run(process.run())
-    except KeyboardInterrupt:  # before the broker has its own handler
+    except KeyboardInterrupt:  # before the broker installs its handler
         return EXIT_INTERRUPTED
 
 
 def without_ignored(config: BrokerConfig) -> BrokerConfig:
-    """The settings without the dynamic ones that `ottla config recover` excluded. Raises OperatorError."""
+    """The config without the dynamic settings that `ottla config recover` excluded. Raises OperatorError."""
     ignored = read_ignored((config.metadata_log_dir, *config.log_dirs))
     if not ignored:
         return config
     logger.warning(
-        "RECOVERY: this node ignores the dynamic settings %s: correct what is stored, then run "
-        "`ottla config recover --end` and start again",
+        "RECOVERY: ignoring the dynamic settings %s: correct the stored values, then run "
+        "`ottla config recover --end` and restart",
         ", ".join(sorted(ignored)),
     )
     return config.ignoring(ignored)
@@ -170,7 +174,7 @@ def without_ignored(config: BrokerConfig) -> BrokerConfig:
 
 @contextlib.contextmanager
 def _interrupts_heard() -> Iterator[None]:
-    """Ctrl-C as KeyboardInterrupt, on which the loop cancels what it runs; before and behind it ends the process."""
+    """Raise KeyboardInterrupt for Ctrl-C inside the block, where the loop cancels its tasks."""
     plain = signal.getsignal(signal.SIGINT) is signal.SIG_DFL
     if plain:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -182,7 +186,7 @@ def _interrupts_heard() -> Iterator[None]:
 
 
 def choose_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:
-    """uvloop where it is installed, asyncio's own loop otherwise; and its name."""
+    """uvloop if it is installed, otherwise asyncio's loop; with its name."""
     try:
         import uvloop
     except ImportError:
@@ -191,7 +195,7 @@ def choose_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:
 
 
 def raise_descriptor_limit() -> int:
-    """Allow as many open files as the system lets this process have: sockets and segments both need them.
+    """Raise the soft limit of open files to the hard limit: sockets and segments need descriptors.
 
     Returns the limit in force.
     """
@@ -206,47 +210,47 @@ def raise_descriptor_limit() -> int:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (OSError, ValueError) as error:
-        logger.info("the limit on open files stays at %d: %s", soft, error)
+        logger.info("raising the open files limit failed, it stays at %d: %s", soft, error)
         return soft
     return wanted
 
 
 def read_token(options: StartOptions) -> str | None:
-    """What `--metrics-token-file` holds, without white space around it. Raises OperatorError."""
+    """The content of `--metrics-token-file` without surrounding white space. Raises OperatorError."""
     path = options.metrics_token_file
     if path is None:
         return None
     if options.metrics_port is None:
-        raise OperatorError("--metrics-token-file is for the endpoint of metrics: give --metrics-port too")
+        raise OperatorError("--metrics-token-file requires --metrics-port")
     try:
         data = read_file(path, 2 * MAX_TOKEN_BYTES).strip()
     except OSError as error:
         raise OperatorError(
-            f"{path} can't be read: {error.strerror}; name another file with --metrics-token-file"
+            f"{path} can't be read: {error.strerror}: choose another file with --metrics-token-file"
         ) from error
     token = data.decode("latin-1")
     if not MIN_TOKEN_BYTES <= len(data) <= MAX_TOKEN_BYTES or not (token.isascii() and token.isprintable()):
         raise OperatorError(
-            f"{path} of --metrics-token-file has to hold {MIN_TOKEN_BYTES} to {MAX_TOKEN_BYTES} printable characters: "
-            f"make it with `openssl rand -hex 32 > {path}`"
+            f"{path} of --metrics-token-file must contain {MIN_TOKEN_BYTES} to {MAX_TOKEN_BYTES} printable characters: "
+            f"create it with `openssl rand -hex 32 > {path}`"
         )
     return token
 
 
 def prepare_ready_file(path: str | None) -> str | None:
-    """The absolute path; a file of an earlier run is removed, since it would lie. Raises OperatorError."""
+    """The absolute path; the file of an earlier run is removed, since it is outdated. Raises OperatorError."""
     if path is None:
         return None
     path = os.path.abspath(path)
     folder = os.path.dirname(path)
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise OperatorError(f"no file can be made in {folder}; choose another place for --ready-file")
+        raise OperatorError(f"no file can be created in {folder}: choose another path for --ready-file")
     try:
         os.unlink(path)
     except FileNotFoundError:
         return path
     except OSError as error:
         raise OperatorError(
-            f"the ready file {path} can't be replaced: {error.strerror}; choose another one with --ready-file"
+            f"the ready file {path} can't be replaced: {error.strerror}: choose another path with --ready-file"
         ) from error
     return path

@@ -1,9 +1,9 @@
-"""The three standard streams, made safe before a command runs.
+"""Preparation of the three standard streams before a command runs.
 
-Afterwards descriptors 0 to 2 are open, so that no file or socket is taken for one of them; any text can be written,
-what the encoding lacks as an escape, and bytes of an argument that are no UTF-8 as those bytes; and text for a terminal
-does not steer it. What means to (rich) writes to
-`sys.__stdout__` or `sys.__stderr__`; bytes go through `sys.stdout.buffer` as they are.
+Descriptors 0 to 2 are open afterwards, so that no other file or socket gets one of them. Any text can be written:
+characters outside the encoding are escaped, and arguments with invalid UTF-8 are written as their bytes. Text for a
+terminal contains no control sequences. Libraries that need them (rich) write to `sys.__stdout__` or `sys.__stderr__`;
+bytes are written unchanged through `sys.stdout.buffer`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ottla.common.control_chars import escape_control_chars
 STANDARD_OUTPUT = "standard output"
 ESCAPES = "ottla.escapes"
 SURROGATE_OF_BYTE_0 = 0xDC00
-"""Bytes from 0x80 on that are no UTF-8 come behind it (PEP 383)."""
+"""Surrogates above it represent invalid UTF-8 bytes from 0x80 (PEP 383)."""
 
 
 class SafeTerminal(io.TextIOWrapper):
-    """A terminal that gets control characters only as escapes."""
+    """A terminal stream that escapes control characters."""
 
     def write(self, text: str) -> int:
         """Write `text`; see `escape_control_chars`."""
@@ -31,10 +31,10 @@ class SafeTerminal(io.TextIOWrapper):
 
 
 class RawOutput(io.FileIO):
-    """Descriptor 1, whose failures name it: a full disk there is no fault of a file that is read meanwhile."""
+    """Descriptor 1. Its errors contain its name: otherwise a full disk would be attributed to an input file."""
 
-    def write(self, data: Any) -> int | None:  # type: ignore[override]  # typeshed leaves the None out
-        """Write what the system takes of `data`. Raises OSError with `filename` STANDARD_OUTPUT."""
+    def write(self, data: Any) -> int | None:  # type: ignore[override]  # typeshed omits None
+        """Write a part of `data`; returns its size. Raises OSError with `filename` STANDARD_OUTPUT."""
         try:
             return super().write(data)
         except OSError as error:
@@ -43,7 +43,7 @@ class RawOutput(io.FileIO):
 
 
 def prepare_streams() -> None:
-    """Do what the module says. Only the process entry calls this."""
+    """Prepare the standard streams. Only the process entry calls this."""
     codecs.register_error(ESCAPES, escaped)
     for descriptor in (0, 1, 2):
         _reopen_if_closed(descriptor)
@@ -54,7 +54,7 @@ def prepare_streams() -> None:
 
 
 def _reopen_if_closed(descriptor: int) -> None:
-    """What is said there is lost; but who prints a result learns that nobody gets it."""
+    """Open a closed descriptor. Messages are discarded; writing a result raises an error."""
     try:
         os.fstat(descriptor)
     except OSError:
@@ -63,17 +63,17 @@ def _reopen_if_closed(descriptor: int) -> None:
 
 
 def _safe(buffer: io.BufferedWriter, stream: TextIO | None, line_buffering: bool = False) -> TextIO:
-    """A text stream on `buffer` in the encoding of `stream`, which is None where Python found the descriptor closed."""
+    """A text stream on `buffer` in the encoding of `stream`, which is None if Python found the descriptor closed."""
     encoding = stream.encoding if stream is not None else "utf-8"
     if not buffer.isatty():
         return io.TextIOWrapper(buffer, encoding, ESCAPES, line_buffering=line_buffering)
-    if codecs.lookup(encoding).name == "ascii":  # click would make a stream of its own
+    if codecs.lookup(encoding).name == "ascii":  # click would create its own stream
         encoding = "utf-8"
     return SafeTerminal(buffer, encoding, ESCAPES, line_buffering=True)
 
 
 def escaped(error: UnicodeError) -> tuple[str, int]:
-    """The handler ESCAPES of what can't be encoded: `\\xff` for the byte of an argument, else as backslashreplace."""
+    """Codec error handler ESCAPES: `\\xff` for an argument byte, otherwise as backslashreplace."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return "".join(map(_escape, error.object[error.start : error.end])), error.end
@@ -85,10 +85,10 @@ def _escape(char: str) -> str:
 
 
 def forget(stream: TextIO) -> None:
-    """Point a stream that can't be written to nowhere, or the interpreter complains when it flushes at exit."""
+    """Redirect a broken stream to the null device, or the interpreter reports an error when it flushes at exit."""
     try:
         descriptor = stream.fileno()
-    except (OSError, ValueError):  # it is no file: a test runner's buffer
+    except (OSError, ValueError):  # not a file but a test runner's buffer
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)

@@ -1,13 +1,13 @@
-"""`ottla start --brokers N`: N broker processes on one machine, started, watched, restarted and stopped together.
+"""`ottla start --brokers N`: N broker processes on one machine, started, monitored, restarted and stopped together.
 
-Each broker is an ordinary `ottla start --config` of its own, with one end of a pipe: when the supervisor closes its
-end, or dies in whatever way, the broker stops. Closing means that the whole cluster stops, so no broker hands its
-leaderships over first; SIGTERM to one broker alone does. A broker that ends by itself is started again, after a short
-pause when it had served, and one that doubles while it fails to start; one that fails before it was ready for the first
-time ends everything, with its words.
+Each broker runs `ottla start --config` with one end of a pipe. It stops when the supervisor closes its end or exits for
+any reason. The closed pipe means that the whole cluster stops, so brokers do not move their leaderships; SIGTERM to a
+single broker does. A broker that exits is restarted: after a short pause if it had served, otherwise with a doubled
+pause for each failed start. A broker that exits before it was ready for the first time stops the whole cluster with its
+error message.
 
-Invariants: no broker outlives its supervisor; the lines of a broker's log leave whole, marked with its id.
-Left out: what a broker does (`app.process`), the plan (`app.local_cluster`).
+Invariants: no broker outlives its supervisor; log lines of brokers are forwarded whole, marked with the broker id.
+Left out: the broker itself (`app.process`), the plan (`app.local_cluster`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_LINE_BYTES = 1 << 20
 
 
 class Supervisor:
-    """The owner of the broker processes of one `LocalCluster`."""
+    """Supervises the broker processes of one `LocalCluster`."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Supervisor:
     ) -> None:
         """`arguments` are appended to each broker's command line; `ready_file` is absolute.
 
-        The end of file of `stop_pipe` means that nobody needs the cluster any more (`ottla.testing`).
+        The end of file of `stop_pipe` means that the cluster is no longer needed (`ottla.testing`).
         """
         self._plan = plan
         self._arguments = tuple(arguments)
@@ -63,7 +63,7 @@ class Supervisor:
         self._run_dir = tempfile.TemporaryDirectory(prefix="ottla-cluster-")
 
     async def run(self) -> int:
-        """Start all, serve until a signal, stop all; returns the exit code. Raises OperatorError."""
+        """Start all brokers, serve until a signal, stop all; returns the exit code. Raises OperatorError."""
         loop = asyncio.get_running_loop()
         for number in stopping_signals():
             loop.add_signal_handler(number, self._on_signal, number)
@@ -95,7 +95,7 @@ class Supervisor:
 
     def _on_stop_pipe(self, descriptor: int) -> None:
         asyncio.get_running_loop().remove_reader(descriptor)
-        logger.info("stopping %d brokers, since the process that started them is gone", len(self._plan.brokers))
+        logger.info("stopping %d brokers: the parent process has exited", len(self._plan.brokers))
         self._stopping.set()
 
     def _fail(self, reason: str) -> None:
@@ -108,7 +108,7 @@ class Supervisor:
         return os.path.join(self._run_dir.name, f"{broker.node_id}.json")
 
     async def _wait_until_ready(self) -> bool:
-        """Whether every broker wrote its ready file, before a stop was asked for."""
+        """True once every broker has written its ready file; False after a request to stop."""
         until = self._clock.monotonic() + READY_TIMEOUT_S
         while not self._stopping.is_set():
             missing = [broker for broker in self._plan.brokers if not os.path.exists(self._ready_path(broker))]
@@ -143,20 +143,20 @@ class Supervisor:
         try:
             self._disk.write_atomic(self._ready_file, json.dumps(content, indent=2).encode() + b"\n")
         except OSError as error:
-            logger.error("the ready file %s can't be written: %s", self._ready_file, error.strerror)
+            logger.error("writing the ready file %s failed: %s", self._ready_file, error.strerror)
 
     # -- one broker ------------------------------------------------------------------------------------------------
 
     async def _watch(self, broker: LocalBroker, read_end: int) -> None:
-        """Keep one broker running until the cluster stops.
+        """Restart one broker until the cluster stops.
 
-        One that served was up to its work: the others lack it, and a pause would not make its next life longer.
+        A broker that had served is restarted quickly: the cluster needs it, and a pause would not help.
         """
         pause_s = FIRST_PAUSE_S
         was_ready = False
         while not self._stopping.is_set():
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._ready_path(broker))  # of its last life
+                os.unlink(self._ready_path(broker))  # of its previous run
             code = await self._run_once(broker, read_end)
             if self._stopping.is_set():
                 return
@@ -168,15 +168,13 @@ class Supervisor:
                     f"broker {broker.node_id} ended with exit code {code} before it was ready: see its log above"
                 )
                 return
-            logger.warning(
-                "broker %d ended (%s) and is started again in %.1f s", broker.node_id, _exit_text(code), pause_s
-            )
+            logger.warning("broker %d exited (%s), restarting in %.1f s", broker.node_id, _exit_text(code), pause_s)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def _run_once(self, broker: LocalBroker, read_end: int) -> int:
-        """One life of one broker; its exit code."""
+        """Run a broker process once; returns its exit code."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "ottla", "start", "--config", self._plan.properties_path(broker)),
             *("--ready-file", self._ready_path(broker), "--stop-with-pipe", str(read_end)),
@@ -185,7 +183,7 @@ class Supervisor:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             pass_fds=(read_end,),
-            start_new_session=True,  # Ctrl-C in the terminal is for the supervisor
+            start_new_session=True,  # Ctrl-C in the terminal only goes to the supervisor
             limit=MAX_LINE_BYTES,
         )
         output = asyncio.create_task(_pass_on(broker.node_id, process.stdout))
@@ -195,7 +193,7 @@ class Supervisor:
         try:
             code = await asyncio.wait_for(ended, STOP_TIMEOUT_S)
         except TimeoutError:
-            logger.error("broker %d did not stop in %.0f s and is killed", broker.node_id, STOP_TIMEOUT_S)
+            logger.error("broker %d did not stop within %.0f s, killing it", broker.node_id, STOP_TIMEOUT_S)
             process.kill()
             code = await process.wait()
         asked.cancel()
@@ -204,13 +202,13 @@ class Supervisor:
 
 
 async def _pass_on(node_id: int, stream: asyncio.StreamReader | None) -> None:
-    """A broker's log, line by line, to standard error."""
+    """Forward the log of a broker to standard error, line by line."""
     if stream is None:
         return
     while True:
         try:
             line = await stream.readline()
-        except ValueError:  # a line beyond the limit: the stream goes on behind it
+        except ValueError:  # the line exceeds the limit: continue after it
             continue
         if not line:
             return
@@ -223,7 +221,7 @@ def _exit_text(code: int) -> str:
 
 
 def write_properties(plan: LocalCluster, base: Mapping[str, str]) -> None:
-    """Write the settings file of every broker, so that what was given for all of them holds now."""
+    """Write the settings file of each broker, so that changed common settings take effect."""
     disk = RealDisk()
     for broker in plan.brokers:
         text = (

@@ -1,4 +1,4 @@
-"""TLS of the listeners that a node opens or connects to, with keystores from real files."""
+"""TLS of the listeners and connections of a node, with keystores from files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def tls_of_listeners(config: BrokerConfig, *, serves_metrics: bool = False) -> Mapping[str, ListenerTls]:
-    """By the name of each listener that encrypts, be it that of the metrics; nothing is loaded where none does.
+    """TLS settings by name of each encrypting listener, including metrics; nothing is loaded if there is none.
 
     Raises OperatorError.
     """
@@ -23,7 +23,7 @@ def tls_of_listeners(config: BrokerConfig, *, serves_metrics: bool = False) -> M
     listeners = [each for each in (*config.spoken_listeners, *[metrics] * serves_metrics) if each.encrypts]
     if not listeners:
         return {}
-    from ottla.security.listener_tls import ListenerTls  # here, since most brokers have none, and start faster
+    from ottla.security.listener_tls import ListenerTls  # imported here: most brokers have none and start faster
 
     opened = {metrics.name, *(each.listener_name for each in (*config.listeners, *config.controller_listeners))}
     return {
@@ -33,7 +33,7 @@ def tls_of_listeners(config: BrokerConfig, *, serves_metrics: bool = False) -> M
 
 
 def read_regular(path: str, limit: int) -> bytes:
-    """`read_file` of one that keeps nobody waiting: who changes settings may name a pipe. Raises OSError."""
+    """Read a regular file; a setting that names a pipe must not block. Raises OSError."""
     if os.path.exists(path) and not os.path.isfile(path):
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "not a regular file")
     return read_file(path, limit)

@@ -1,1 +1,1 @@
-"""Command groups that reach a cluster over the wire."""
+"""Command groups of administration and client tools, which connect to a cluster by the Kafka protocol."""

@@ -1,6 +1,6 @@
-"""`ottla acl`: who may do what with topics, groups, transactional ids and the cluster, in Kafka's notions (KIP-140).
+"""`ottla acl`: access control lists (KIP-140).
 
-Options are those of `kafka-acls`. `--producer` and `--consumer` stand for the operations that such a client needs.
+The options are those of `kafka-acls`. `--producer` and `--consumer` are shorthands for the operations of such a client.
 """
 
 from __future__ import annotations
@@ -48,11 +48,14 @@ CONSUMER: Mapping[ResourceType, Sequence[AclOperation]] = {
 
 @click.group(cls=Group)
 def acl() -> None:
-    """Allow and deny principals what they do; brokers need authorizer.class.name for it."""
+    """Manage access control lists (ACLs).
+
+    ACLs take effect on brokers that set authorizer.class.name.
+    """
 
 
 def _resource_options(patterns: Iterable[str], default: str) -> Callable[[F], F]:
-    """Which resources are meant, and how their names are."""
+    """Options that select resources by type, name and pattern type."""
     options = (
         click.option(
             "--topic",
@@ -60,7 +63,7 @@ def _resource_options(patterns: Iterable[str], default: str) -> Callable[[F], F]
             multiple=True,
             metavar="NAME",
             shell_complete=complete_topic,
-            help="A topic; * for all.",
+            help="Topic name; * for all topics.",
         ),
         click.option(
             "--group",
@@ -68,41 +71,47 @@ def _resource_options(patterns: Iterable[str], default: str) -> Callable[[F], F]
             multiple=True,
             metavar="NAME",
             shell_complete=complete_group,
-            help="A group; * for all.",
+            help="Group id; * for all groups.",
         ),
-        click.option("--transactional-id", "transactional_ids", multiple=True, metavar="NAME", help="One; * for all."),
-        click.option("--cluster", is_flag=True, help="The cluster itself."),
+        click.option("--transactional-id", "transactional_ids", multiple=True, metavar="NAME", help="Id; * for all."),
+        click.option("--cluster", is_flag=True, help="The cluster resource."),
         click.option(
             "--resource-pattern-type",
             "pattern",
             type=click.Choice(list(patterns), case_sensitive=False),
             default=default,
             show_default=True,
-            help="How the names are meant.",
+            help="Pattern type of the resource names.",
         ),
     )
     return _all_of(options)
 
 
 def _entry_options(function: F) -> F:
-    """Who may or may not do what, from where."""
+    """Options for the principals, hosts and operations of ACLs."""
     return _all_of(
         (
             click.option(
-                "--allow-principal", multiple=True, metavar="User:NAME", help="Whom to allow; User:* for all."
+                "--allow-principal", multiple=True, metavar="User:NAME", help="Principal to allow; User:* for all."
             ),
-            click.option("--deny-principal", multiple=True, metavar="User:NAME", help="Whom to deny."),
-            click.option("--allow-host", multiple=True, metavar="ADDRESS", help="From where  [default: from anywhere]"),
-            click.option("--deny-host", multiple=True, metavar="ADDRESS", help="The same of whom is denied."),
+            click.option("--deny-principal", multiple=True, metavar="User:NAME", help="Principal to deny."),
+            click.option(
+                "--allow-host", multiple=True, metavar="ADDRESS", help="Client address to allow  [default: all]"
+            ),
+            click.option(
+                "--deny-host", multiple=True, metavar="ADDRESS", help="Client address to deny  [default: all]"
+            ),
             click.option(
                 "--operation",
                 "operations",
                 multiple=True,
                 type=click.Choice(OPERATIONS, case_sensitive=False),
-                help="What; may be repeated  [default: All]",
+                help="Operation; may be repeated  [default: All]",
             ),
-            click.option("--producer", is_flag=True, help="What a producer needs of --topic and --transactional-id."),
-            click.option("--consumer", is_flag=True, help="What a consumer needs of --topic and --group."),
+            click.option(
+                "--producer", is_flag=True, help="Operations of a producer on --topic and --transactional-id."
+            ),
+            click.option("--consumer", is_flag=True, help="Operations of a consumer on --topic and --group."),
         )
     )(function)
 
@@ -130,7 +139,10 @@ def _all_of(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
 @json_option
 @connection_options
 def add(as_json: bool, bootstrap_server: str, **options: Any) -> None:
-    """Add ACLs; those that are there already stay."""
+    """Add ACLs.
+
+    ACLs that already exist are left unchanged.
+    """
     acls = list(_acls(**options))
     with open_cluster(bootstrap_server) as cluster:
         cluster.create_acls(acls)
@@ -148,12 +160,16 @@ def add(as_json: bool, bootstrap_server: str, **options: Any) -> None:
         "ottla acl list --principal User:alice --json",
     ),
 )
-@click.option("--principal", "principals", multiple=True, metavar="User:NAME", help="Only those of this one.")
+@click.option("--principal", "principals", multiple=True, metavar="User:NAME", help="Only ACLs of this principal.")
 @_resource_options(_PATTERNS, "any")
 @json_option
 @connection_options
 def list_(principals: tuple[str, ...], pattern: str, as_json: bool, bootstrap_server: str, **resources: Any) -> None:
-    """List ACLs: all of them, or those of some resources (match: all that hold for a name) and principals."""
+    """List ACLs.
+
+    Optionally filtered by resource and principal. With --resource-pattern-type match: every ACL that applies to the
+    resource name.
+    """
     named: Sequence[tuple[int, str | None]] = _resources(**resources) or [(ResourceType.ANY, None)]
     found: set[Acl] = set()
     with open_cluster(bootstrap_server) as cluster:
@@ -172,11 +188,14 @@ def list_(principals: tuple[str, ...], pattern: str, as_json: bool, bootstrap_se
 )
 @_entry_options
 @_resource_options(_PATTERNS, "literal")
-@click.option("--yes", "-y", is_flag=True, help="Don't ask on a terminal.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @connection_options
 def remove(yes: bool, as_json: bool, bootstrap_server: str, **options: Any) -> None:
-    """Remove ACLs: those named as for add, or without a principal all of the resources."""
+    """Remove ACLs.
+
+    With --allow-principal or --deny-principal, select ACLs as for add; without them, remove all ACLs of the resources.
+    """
     if options["allow_principal"] or options["deny_principal"]:
         filters = [AclFilter(*each) for each in _acls(**options)]
     else:
@@ -198,10 +217,10 @@ def remove(yes: bool, as_json: bool, bootstrap_server: str, **options: Any) -> N
 
 
 def _refuse_without_principal(**options: Any) -> None:
-    """What is said of entries means nothing where all entries are meant."""
+    """Raises UsageError for entry options without a principal, where all entries of the resources are selected."""
     given = [name for name in ("allow_host", "deny_host", "operations", "producer", "consumer") if options[name]]
     if given:
-        raise click.UsageError("no principal: give --allow-principal or --deny-principal, or name resources alone")
+        raise click.UsageError("no principal: give --allow-principal or --deny-principal, or only resources")
 
 
 def _resources(
@@ -225,7 +244,7 @@ def _acls(
     pattern: str,
     **resources: Any,
 ) -> Iterable[Acl]:
-    """The ACLs that the options of add name: every one of them with every other."""
+    """The ACLs that the options of add select: every combination of principal, host, operation and resource."""
     if not allow_principal and not deny_principal:
         raise click.UsageError("no principal: give --allow-principal or --deny-principal")
     for hosts, principals, side in ((allow_host, allow_principal, "allow"), (deny_host, deny_principal, "deny")):
@@ -233,7 +252,7 @@ def _acls(
             raise click.UsageError(f"--{side}-host needs --{side}-principal")
     if (producer or consumer) and (operations or deny_principal):
         raise click.UsageError(
-            "--producer and --consumer name the operations, and allow: give no --operation, no --deny-principal"
+            "--producer and --consumer imply the operations and allow them: omit --operation and --deny-principal"
         )
     rights = _rights(_resources(**resources), operations, producer=producer, consumer=consumer)
     entries = [
@@ -242,7 +261,7 @@ def _acls(
     entries += [(principal, host, Permission.DENY) for principal in deny_principal for host in deny_host or (WILDCARD,)]
     acls = []
     for (kind, name), operation in rights:
-        # The cluster has one name.
+        # The cluster resource has a fixed name.
         meant = PatternType.LITERAL if kind is ResourceType.CLUSTER else _PATTERNS[pattern.lower()]
         acls += [Acl(kind, name, meant, principal, host, operation, side) for principal, host, side in entries]
     return acls
@@ -251,7 +270,7 @@ def _acls(
 def _rights(
     resources: Sequence[Resource], operations: Sequence[str], *, producer: bool, consumer: bool
 ) -> list[tuple[Resource, AclOperation]]:
-    """What is to be done with what, each once."""
+    """The distinct pairs of resource and operation."""
     if not resources:
         raise click.UsageError("no resource: give --topic, --group, --transactional-id or --cluster")
     if not producer and not consumer:
@@ -268,7 +287,7 @@ def _rights(
             rights.update(dict.fromkeys((resource, operation) for operation in role.get(resource[0], ())))
     unused = [name for kind, name in resources if not any(kind is each[0] for each, _ in rights)]
     if unused:
-        raise click.UsageError(f"{unused[0]!r} is nothing that --producer or --consumer needs")
+        raise click.UsageError(f"{unused[0]!r} is not used by --producer or --consumer")
     return list(rights)
 
 

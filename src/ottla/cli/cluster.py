@@ -1,8 +1,8 @@
-"""`ottla cluster`: brokers and quorum, leader elections, moves of replicas; `ottla.cli.features` has its features, and
-`ottla.cli.voters` who votes.
+"""`ottla cluster`: brokers, metadata quorum, leader elections and partition reassignments.
 
-What changes data's place is a dry run unless `--execute` is given. A move is followed to its end with its progress;
-when that is interrupted the move itself goes on, and `ottla cluster reassign --status` shows it.
+The subcommands of `features` and `voters` are in modules of these names. A command that moves replicas is a dry run
+unless `--execute` is given. It waits for the end of the reassignment and shows progress. The reassignment continues if
+the wait is interrupted; `ottla cluster reassign --status` shows it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from ottla.common.platform.files import read_file, within
 
 POLL_S = 0.5
 MAX_CAUSES = 20
-"""Partitions without a leader that `describe` names, but for --json."""
+"""Most partitions without a leader that `describe` lists; --json lists all."""
 MAX_PLAN_BYTES = 64 << 20
 RATE_CONFIGS = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 REPLICA_CONFIGS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
@@ -56,7 +56,7 @@ REPLICA_CONFIGS = ("leader.replication.throttled.replicas", "follower.replicatio
 
 @click.group(cls=Group)
 def cluster() -> None:
-    """Brokers, quorum, features, leaders and the places of replicas."""
+    """Manage brokers, quorum and replicas."""
 
 
 cluster.add_command(features)
@@ -67,7 +67,7 @@ cluster.add_command(voters)
 @json_option
 @connection_options
 def describe(as_json: bool, bootstrap_server: str) -> None:
-    """Show how the cluster is as a whole."""
+    """Show the state of the cluster."""
     with open_cluster(bootstrap_server) as client:
         info = client.describe()
         brokers = client.brokers()
@@ -108,7 +108,7 @@ def describe(as_json: bool, bootstrap_server: str) -> None:
 
 
 def _cause_without_leader(topic: str, partition: PartitionInfo, live: set[int]) -> str:
-    """Why clients find no leader for the partition, and what the operator can do."""
+    """The reason why a partition has no leader, with a remedy for the operator."""
     if partition.leader >= 0:
         return f"the data directory of its leader, broker {partition.leader}, is offline: restore it"
     usable = [broker_id for broker_id in partition.replicas if broker_id in live]
@@ -117,13 +117,13 @@ def _cause_without_leader(topic: str, partition: PartitionInfo, live: set[int]) 
         return f"no replica is live: start broker {_ids(missing)}"
     remedy = f"start broker {_ids(missing)}, or " if missing else ""
     return (
-        f"no live replica is known to have every committed record: {remedy}run 'ottla cluster elect "
+        f"no live replica is known to contain all committed records: {remedy}run 'ottla cluster elect "
         f"{topic}:{partition.index} --unclean', which loses the records that the elected replica lacks"
     )
 
 
 def _ids(ids: Sequence[int]) -> str:
-    """Broker ids in a sentence."""
+    """Broker ids as text."""
     return ", ".join(map(str, ids))
 
 
@@ -131,7 +131,10 @@ def _ids(ids: Sequence[int]) -> str:
 @json_option
 @connection_options
 def brokers(as_json: bool, bootstrap_server: str) -> None:
-    """List the registered brokers with what they lead and hold."""
+    """List the registered brokers.
+
+    For each broker: state, rack, and the number of partitions that it leads and replicates.
+    """
     with open_cluster(bootstrap_server) as client:
         registered = client.brokers()
         partitions = [partition for topic in client.topics().values() for partition in topic.partitions]
@@ -158,7 +161,10 @@ def brokers(as_json: bool, bootstrap_server: str) -> None:
 @json_option
 @connection_options
 def quorum(as_json: bool, bootstrap_server: str) -> None:
-    """Show leader, voters and observers of the metadata log, and how far each is behind."""
+    """Show the metadata quorum.
+
+    Leader, voters and observers of the metadata log, with the lag of each.
+    """
     with open_cluster(bootstrap_server) as client:
         info = client.quorum()
     rows = [_quorum_row(info, replica, "voter") for replica in info.voters]
@@ -193,17 +199,20 @@ def _quorum_row(info: QuorumInfo, replica: QuorumReplicaInfo, role: str) -> dict
     examples=(
         "ottla cluster elect                     # every partition to its preferred leader",
         "ottla cluster elect clicks users:3,5",
-        "ottla cluster elect users:3 --unclean   # accepts that records are lost",
+        "ottla cluster elect users:3 --unclean   # may lose committed records",
     )
 )
 @click.argument("targets", metavar=f"[{METAVAR}]...", nargs=-1, callback=parse_selection, shell_complete=complete_topic)
-@click.option("--unclean", is_flag=True, help="Any live replica may lead, also one that lacks records.")
+@click.option("--unclean", is_flag=True, help="Allow a leader outside the ISR; may lose records.")
 @json_option
 @connection_options
 def elect(targets: Selection, unclean: bool, as_json: bool, bootstrap_server: str) -> None:
-    """Elect the preferred leaders, or with --unclean any leader for a partition that has none."""
+    """Elect partition leaders.
+
+    Elects preferred leaders; with --unclean, any live replica for partitions that have no leader.
+    """
     if unclean and not targets:
-        raise OperatorError("an unclean election may lose records: name the topics or partitions it is for")
+        raise OperatorError("an unclean election may lose records: name the topics or partitions to elect")
     with open_cluster(bootstrap_server) as client:
         positions = find_positions(client, targets) if targets else None
         elected = sorted(client.elect_leaders(positions, unclean=unclean))
@@ -225,22 +234,25 @@ def elect(targets: Selection, unclean: bool, as_json: bool, bootstrap_server: st
     )
 )
 @click.option(
-    "--topic", "names", multiple=True, metavar="TOPIC", shell_complete=complete_topic, help="A topic to change."
+    "--topic", "names", multiple=True, metavar="TOPIC", shell_complete=complete_topic, help="Topic to change."
 )
-@click.option("--replication-factor", type=click.IntRange(min=1), help="How many replicas its partitions shall have.")
+@click.option("--replication-factor", type=click.IntRange(min=1), help="New number of replicas of each partition.")
 @click.option(
     "--plan",
     type=click.Path(readable=False, allow_dash=True),
     metavar="FILE",
-    help="Moves as JSON, as kafka-reassign-partitions reads them; - is standard input.",
+    help="JSON file in the format of kafka-reassign-partitions; - is standard input.",
 )
 @click.option(
-    "--throttle", type=click.IntRange(1, MAX_LONG), metavar="BYTES", help="At most so many bytes a second a broker."
+    "--throttle",
+    type=click.IntRange(1, MAX_LONG),
+    metavar="BYTES",
+    help="Replication throttle in bytes/s for each broker.",
 )
-@click.option("--status", is_flag=True, help="Only show the moves that are under way.")
-@click.option("--cancel", is_flag=True, help="Cancel the moves that are under way.")
-@click.option("--execute", is_flag=True, help="Do it; without, only show what would be done.")
-@click.option("--no-wait", is_flag=True, help="Don't wait for the end.")
+@click.option("--status", is_flag=True, help="Show ongoing reassignments only.")
+@click.option("--cancel", is_flag=True, help="Cancel ongoing reassignments.")
+@click.option("--execute", is_flag=True, help="Apply the change; the default is a dry run.")
+@click.option("--no-wait", is_flag=True, help="Do not wait for completion.")
 @json_option
 @connection_options
 def reassign(
@@ -255,15 +267,18 @@ def reassign(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Move replicas, or change how many there are."""
+    """Reassign partition replicas.
+
+    Moves replicas as a plan file says, or changes the replication factor of topics.
+    """
     with open_cluster(bootstrap_server) as client:
         if status or cancel:
             _show_or_cancel(client, cancel and execute, as_json)
             if cancel and not execute:
-                _tell_dry_run()
+                _print_dry_run()
             return
         if (plan is None) == (replication_factor is None):
-            raise OperatorError("say what to do with either --plan or --topic and --replication-factor")
+            raise OperatorError("give either --plan, or --topic and --replication-factor")
         if plan is not None:
             targets = read_plan(plan)
         elif names and replication_factor is not None:
@@ -277,53 +292,61 @@ def reassign(
 
 @cluster.command(
     examples=(
-        "ottla cluster decommission 4             # shows what would move",
+        "ottla cluster decommission 4             # dry run",
         "ottla cluster decommission 4 --execute   # then stop broker 4",
         "ottla cluster decommission 4 --unregister",
     )
 )
 @click.argument("broker_id", metavar="BROKER", type=BROKER_ID)
 @click.option(
-    "--throttle", type=click.IntRange(1, MAX_LONG), metavar="BYTES", help="At most so many bytes a second a broker."
+    "--throttle",
+    type=click.IntRange(1, MAX_LONG),
+    metavar="BYTES",
+    help="Replication throttle in bytes/s for each broker.",
 )
-@click.option("--execute", is_flag=True, help="Do it; without, only show what would be done.")
-@click.option("--unregister", is_flag=True, help="Forget the broker, which was stopped and holds no replica any more.")
+@click.option("--execute", is_flag=True, help="Apply the change; the default is a dry run.")
+@click.option("--unregister", is_flag=True, help="Remove the registration of a stopped broker without replicas.")
 @json_option
 @connection_options
 def decommission(
     broker_id: int, throttle: int | None, execute: bool, unregister: bool, as_json: bool, bootstrap_server: str
 ) -> None:
-    """Move every replica away from a broker, so that it can be stopped for good."""
+    """Move all replicas off a broker.
+
+    The broker can then be stopped and removed from the cluster with --unregister.
+    """
     with open_cluster(bootstrap_server) as client:
         known = {broker.node_id: broker for broker in client.brokers()}
         if broker_id not in known:
-            raise OperatorError(f"broker {broker_id} is not registered; registered are {', '.join(map(str, known))}")
+            raise OperatorError(
+                f"broker {broker_id} is not registered; registered brokers: {', '.join(map(str, known))}"
+            )
         targets = evacuation(client.describe().brokers, client.topics(), broker_id)
         if unregister:
             _unregister(client, broker_id, targets, live=not known[broker_id].fenced, as_json=as_json)
             return
         _move(client, targets, throttle, execute=execute, wait=True, as_json=as_json)
         if execute and not as_json:
-            click.echo(f"Broker {broker_id} holds no replica: stop it, then run this with --unregister.")
+            click.echo(f"Broker {broker_id} has no replicas: stop it, then run this command with --unregister.")
 
 
 def _unregister(client: Cluster, broker_id: int, left: Plan, *, live: bool, as_json: bool) -> None:
     if left:
-        raise OperatorError(f"broker {broker_id} still holds {len(left)} replicas: run this with --execute first")
+        raise OperatorError(f"broker {broker_id} still has {len(left)} replicas: run this command with --execute first")
     if live:
         raise OperatorError(f"broker {broker_id} is still running and would register again: stop it first")
     client.unregister_broker(broker_id)
     if as_json:
         print_json({"unregistered": broker_id})
         return
-    click.echo(f"Broker {broker_id} is forgotten.")
-    with suppress(KafkaError):  # where ZooKeeper has the metadata nobody votes
+    click.echo(f"Broker {broker_id} is unregistered.")
+    with suppress(KafkaError):  # a cluster with ZooKeeper metadata has no quorum
         if any(each.node_id == broker_id for each in client.quorum().voters):
-            click.echo(f"It still counts as a voter: `ottla cluster voters remove {broker_id}` ends that.")
+            click.echo(f"It is still a voter: remove it with `ottla cluster voters remove {broker_id}`.")
 
 
 def read_plan(path: str) -> Plan:
-    """See `parse_plan`; `-` is standard input. Raises OperatorError."""
+    """Read a plan file, see `parse_plan`; `-` is standard input. Raises OperatorError."""
     try:
         if path == "-":
             data = within(sys.stdin.buffer.read(MAX_PLAN_BYTES + 1), MAX_PLAN_BYTES)
@@ -335,7 +358,7 @@ def read_plan(path: str) -> Plan:
 
 
 def parse_plan(text: str | bytes) -> Plan:
-    """The moves in a file of `kafka-reassign-partitions`. Raises OperatorError."""
+    """The target replicas in a plan of `kafka-reassign-partitions`. Raises OperatorError."""
     try:
         content = json.loads(text)
         return {
@@ -361,15 +384,15 @@ def _show_or_cancel(client: Cluster, cancel: bool, as_json: bool) -> None:
     if as_json:
         print_json({"cancelled": cancel, "moves": [dict(zip(columns, row, strict=True)) for row in rows]})
     elif not rows:
-        click.echo("No replica is being moved.")
+        click.echo("No reassignment is in progress.")
     else:
         print_table(columns, rows, right=("partition",))
         if cancel:
-            click.echo(f"Cancelled {len(rows)} moves.")
+            click.echo(f"Cancelled {counted(len(rows), 'reassignment')}.")
 
 
 def _move(client: Cluster, targets: Plan, throttle: int | None, *, execute: bool, wait: bool, as_json: bool) -> None:
-    """Show the plan, and with `execute` carry it out."""
+    """Show the plan; with `execute`, apply it."""
     topics = client.topics()
     rows = []
     for name, index in targets:
@@ -382,9 +405,9 @@ def _move(client: Cluster, targets: Plan, throttle: int | None, *, execute: bool
     elif rows:
         print_table(columns, rows, right=("partition",))
     else:
-        click.echo("Nothing needs to move.")
+        click.echo("Nothing to move.")
     if not execute:
-        _tell_dry_run()
+        _print_dry_run()
         return
     if not targets:
         return
@@ -394,15 +417,15 @@ def _move(client: Cluster, targets: Plan, throttle: int | None, *, execute: bool
             _wait(client, set(targets))
 
 
-def _tell_dry_run() -> None:
-    click.echo("This was a dry run; give --execute to do it.", err=True)
+def _print_dry_run() -> None:
+    click.echo("Dry run: use --execute to apply the change.", err=True)
 
 
 @contextmanager
 def _throttled(
     client: Cluster, replicas: Mapping[str, tuple[str, str]], rate: int | None, *, keep: bool
 ) -> Iterator[None]:
-    """Limit replication while the moves run; taken away at the end, also when the wait is interrupted."""
+    """Throttle replication during the reassignment; removed at the end, also after an interrupted wait."""
     if rate is None or not replicas:
         yield
         return
@@ -418,7 +441,7 @@ def _throttled(
         yield
     finally:
         if keep:
-            click.echo("The throttle stays until it is removed with ottla config.", err=True)
+            click.echo("The throttle stays set: remove it with ottla config.", err=True)
         else:
             for name in replicas:
                 client.alter_configs(
@@ -431,7 +454,7 @@ def _throttled(
 
 
 def _wait(client: Cluster, moving: set[Position]) -> None:
-    """Until none of these partitions is being moved any more."""
+    """Wait until none of these partitions is being reassigned."""
     total = len(moving)
     with _progress(total) as show:
         while True:
@@ -445,7 +468,7 @@ def _wait(client: Cluster, moving: set[Position]) -> None:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, nothing elsewhere."""
+    """A progress bar on a terminal, otherwise nothing."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return

@@ -1,6 +1,6 @@
-"""What every command shares: signals, examples in the help, common options, tables and JSON.
+"""Shared parts of commands: signal handling, examples in help, common options, tables and JSON output.
 
-How a command ends is `ottla.app.ending`'s: commands raise.
+Commands raise exceptions; `ottla.app.ending` maps them to messages and exit codes.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ CLIENT_ID = "ottla-cli"
 COMPLETION_TIMEOUT_S = 1.0
 PROFILE = "--profile"
 BROKER_ID = click.IntRange(MIN_NODE_ID, MAX_INT)
-"""What `node.id` may be."""
+"""Valid values of `node.id`."""
 _PROPERTIES = "client properties"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Command(click.Command):
-    """A command with an "Examples" section, which signals interrupt while it runs."""
+    """A command with an "Examples" section in its help; signals interrupt it cleanly."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples as they stand: wrapping would break what one wants to copy."""
+        """Write the examples verbatim: wrapped lines could not be copied."""
         if self.examples:
             with formatter.section("Examples"):
                 for line in self.examples:
@@ -62,7 +62,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group whose commands are of `Command`."""
+    """A group with subcommands of `Command`."""
 
     command_class = Command
 
@@ -72,8 +72,9 @@ ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let each signal that would end the process raise KeyboardInterrupt, so that what is open is closed: a group is
-    left, a queue flushed, Spark stopped. A second one ends it at once. One that is ignored stays so (nohup).
+    """Convert the first terminating signal into KeyboardInterrupt, so that open resources are closed: a consumer leaves
+    its group, a producer flushes its queue, Spark stops. A second signal ends the process immediately. An ignored
+    signal stays ignored (nohup).
     """
     plain: list[signal.Signals] = []
     if threading.current_thread() is threading.main_thread():
@@ -97,14 +98,14 @@ def interruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Put a signal off until the block is done, which would leave something running if it were left half-way.
+    """Defer a signal until the end of the block, which would leave a running process behind if it were interrupted.
 
-    A second one ends the process at once, as with `interruptible`: what the block does may hang. One that a terminal
-    sends goes to what the block starts as well, so that an error of the block may be no more than the signal.
+    A second signal ends the process immediately, as with `interruptible`, because the block may hang. A terminal sends
+    the signal to child processes too, so an error of the block may be a consequence of the signal.
     """
     heard: list[int] = []
 
-    def hear(number: int, _: object) -> None:
+    def on_signal(number: int, _: object) -> None:
         if heard:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
@@ -114,22 +115,23 @@ def uninterrupted() -> Iterator[None]:
     if threading.current_thread() is threading.main_thread():
         for number in ENDING_SIGNALS:
             if callable(signal.getsignal(number)):
-                before[number] = signal.signal(number, hear)
+                before[number] = signal.signal(number, on_signal)
     try:
         yield
     finally:
         for number, handler in before.items():
-            if signal.getsignal(number) is hear:  # PySpark's own handler of Ctrl-C stays
+            if signal.getsignal(number) is on_signal:  # do not replace PySpark's own Ctrl-C handler
                 signal.signal(number, handler)
         if heard:
             signal.raise_signal(heard[0])
 
 
 def connection_options(function: F) -> F:
-    """`--bootstrap-server`, `--command-config` and `--profile`; what they say `open_cluster` and `security` use.
+    """`--bootstrap-server`, `--command-config` and `--profile`, which `open_cluster` and `security` read.
 
-    Each goes over those behind it, property by property, and what is typed over what the environment says. The profile
-    `default` is for a command that names none of them: its secrets are for its own servers.
+    Precedence: each of these options overrides the next ones, property by property; the command line overrides the
+    environment. The profile `default` applies only to commands that use none of them: its secrets are for its own
+    servers.
     """
     profile = click.option(
         PROFILE,
@@ -140,7 +142,7 @@ def connection_options(function: F) -> F:
         is_eager=True,
         callback=_remember,
         shell_complete=_complete_profile,
-        help="Servers and client properties of ~/.config/ottla/NAME.properties; without any option those of default.",
+        help="Client profile in ~/.config/ottla/NAME.properties; by default, the profile named default.",
     )
     command_config = click.option(
         OPTION,
@@ -151,7 +153,7 @@ def connection_options(function: F) -> F:
         expose_value=False,
         is_eager=True,
         callback=_remember,
-        help="Client properties as Apache Kafka's tools take them: security.protocol, ssl.*, sasl.*.",
+        help="File with client properties of Kafka's tools: security.protocol, ssl.*, sasl.*.",
     )
     bootstrap_server = click.option(
         "--bootstrap-server",
@@ -162,25 +164,25 @@ def connection_options(function: F) -> F:
         show_envvar=True,
         metavar="HOST:PORT,...",
         callback=_choose_servers,
-        help="One or more brokers of the cluster.",
+        help="One or more brokers, separated by commas.",
     )
     return profile(command_config(bootstrap_server(function)))
 
 
 class _Option(NamedTuple):
-    """A file or profile that was named."""
+    """A properties file or a profile."""
 
     value: str
     is_typed: bool
-    """On the command line, and not by the environment."""
+    """True for the command line, false for the environment."""
 
 
 class _Properties(NamedTuple):
-    """Client properties of a command."""
+    """The client properties of a command."""
 
     values: Mapping[str, str]
     place: str
-    """Where they are, for messages."""
+    """The sources, for messages."""
     is_typed: bool
 
 
@@ -190,7 +192,7 @@ def _remember(ctx: click.Context, parameter: click.Parameter, value: str | None)
 
 
 def _choose_servers(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Those of the command line, else of what was typed, of the environment, of the other properties. Raises
+    """Bootstrap servers by precedence: the option, typed files or profiles, the environment, other properties. Raises
     OperatorError."""
     source = ctx.get_parameter_source("bootstrap_server")
     if source is ParameterSource.COMMANDLINE:
@@ -201,7 +203,7 @@ def _choose_servers(ctx: click.Context, parameter: click.Parameter, value: str) 
 
 
 def _properties(ctx: click.Context) -> _Properties:
-    """Read once. Raises OperatorError."""
+    """The client properties of this command, read once. Raises OperatorError."""
     found = ctx.meta.get(_PROPERTIES)
     if found is None:
         found = ctx.meta[_PROPERTIES] = _read_properties(ctx)
@@ -232,7 +234,7 @@ def _complete_profile(ctx: click.Context, parameter: click.Parameter, incomplete
 
 
 def security(ctx: click.Context | None = None) -> ClientSecurity:
-    """What the options of the command that runs say, by `ctx` of another one. Raises OperatorError."""
+    """Security settings from the options of the running command, or of `ctx`. Raises OperatorError."""
     ctx = ctx or click.get_current_context(silent=True)
     if ctx is None:
         return PLAINTEXT
@@ -246,7 +248,7 @@ def json_option(function: F) -> F:
 
 
 def settings_option(*names: str, help_text: str) -> Callable[[F], F]:
-    """An option of the form NAME=VALUE that may be given several times; the function gets a dict."""
+    """A repeatable option of the form NAME=VALUE; the function receives a dict."""
     return click.option(*names, multiple=True, metavar="NAME=VALUE", callback=_parse_settings, help=help_text)
 
 
@@ -266,14 +268,14 @@ def counted(count: int, noun: str) -> str:
 
 
 def size_text(size_bytes: int) -> str:
-    """Bytes in the decimal unit that leaves something before the point: `5 bytes`, `1.5 kB`, `12.0 MB`."""
+    """A size in the largest decimal unit below it: `5 bytes`, `1.5 kB`, `12.0 MB`."""
     if size_bytes < 1000:
         return counted(size_bytes, "byte")
     return f"{size_bytes / 1e3:,.1f} kB" if size_bytes < 1e6 else f"{size_bytes / 1e6:,.1f} MB"
 
 
 def program() -> str:
-    """This command as one can type it here: by its name where the shell finds it, else by the path that was typed."""
+    """The command name to type in this shell: `ottla` if it is on PATH, otherwise the path that was typed."""
     typed = sys.argv[0]
     if os.path.basename(typed) != "ottla":
         return f"{shlex.quote(sys.executable)} -m ottla"
@@ -281,30 +283,30 @@ def program() -> str:
     return "ottla" if found is not None and os.path.samefile(found, typed) else shlex.quote(typed)
 
 
-def tell(text: str) -> None:
-    """A sentence on standard error about what goes on meanwhile."""
+def notify(text: str) -> None:
+    """Print a progress message to standard error."""
     click.echo(f"ottla: {text}", err=True)
 
 
 def open_cluster(bootstrap_server: str) -> Cluster:
-    """A client of the cluster, for a `with` statement."""
+    """A cluster client, for a `with` statement."""
     return Cluster(bootstrap_server, client_id=CLIENT_ID, security=security())
 
 
 def complete_topic(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Topic names for the shell; nothing when no broker answers at once."""
+    """Topic names for shell completion; empty when no broker answers in time."""
     return complete_from(ctx, incomplete, Cluster.topics)
 
 
 def complete_group(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Group ids for the shell; nothing when no broker answers at once."""
+    """Group ids for shell completion; empty when no broker answers in time."""
     return complete_from(ctx, incomplete, lambda cluster: [listing.group_id for listing in cluster.groups()])
 
 
 def complete_from(
     ctx: click.Context, incomplete: str, names_of: Callable[[Cluster], Iterable[str]]
 ) -> list[CompletionItem]:
-    """What a cluster knows of some kind. A shell prints it as it is: names with control characters are left out."""
+    """Names of one kind in a cluster. Names with control characters are omitted: a shell prints them unescaped."""
     bootstrap_server = ctx.params.get("bootstrap_server") or os.environ.get(
         "OTTLA_BOOTSTRAP_SERVER", DEFAULT_BOOTSTRAP_SERVER
     )
@@ -320,12 +322,14 @@ def complete_from(
 
 
 def print_json(value: object, indent: int | None = 2) -> None:
-    """Indented, or in one line without an indent, with every character as itself."""
+    """Print JSON with an indent, or on one line without; non-ASCII characters are not escaped."""
     click.echo(json.dumps(value, ensure_ascii=False, indent=indent))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
-    """A table on a terminal; plain aligned columns, never cut off, for a pipe. `right` names columns to align right."""
+    """Print a rich table on a terminal, and plain aligned columns without truncation to a pipe. `right` names the
+    columns to align right.
+    """
     cells = [[_cell(value) for value in row] for row in rows]
     if sys.stdout.isatty():
         _print_rich_table(columns, cells, right)

@@ -1,4 +1,4 @@
-"""`ottla completion`: the script that teaches a shell to complete commands, options and topic names."""
+"""`ottla completion`: scripts for shell completion of commands, options and topic names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMPLETE_VARIABLE = "_OTTLA_COMPLETE"
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the completion script for a shell."""
+    """Print a shell completion script."""
     completion_class = get_completion_class(shell)
     if completion_class is None:
         raise click.UsageError(f"no completion for {shell}", ctx)

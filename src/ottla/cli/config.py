@@ -1,4 +1,4 @@
-"""`ottla config`: describe and alter the configs of topics, groups and brokers."""
+"""`ottla config`: topic, broker and group configs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ottla.common.suggestion import did_you_mean
 RESOURCE = click.Choice(["topic", "broker", "group"])
 WIDTH = 100
 CLUSTER_DEFAULT = "default"
-"""The name that stands for the defaults of all brokers."""
+"""Name of the cluster-wide broker defaults."""
 
 
 @click.group(cls=Group)
 def config() -> None:
-    """Describe and alter the configs of topics, groups and brokers."""
+    """Manage topic, broker and group configs."""
 
 
 @config.command(
@@ -42,15 +42,18 @@ def config() -> None:
 )
 @click.argument("resource", type=RESOURCE)
 @click.argument("name")
-@click.option("--changed", is_flag=True, help="Only configs that somebody set.")
-@click.option("--key", "keys", multiple=True, metavar="NAME", help="Only this config; may be repeated.")
-@click.option("--doc", is_flag=True, help="Say what each config does.")
+@click.option("--changed", is_flag=True, help="Only configs that are not defaults.")
+@click.option("--key", "keys", multiple=True, metavar="NAME", help="Config name; may be repeated  [default: all]")
+@click.option("--doc", is_flag=True, help="Show the documentation of each config.")
 @json_option
 @connection_options
 def describe(
     resource: str, name: str, changed: bool, keys: tuple[str, ...], doc: bool, as_json: bool, bootstrap_server: str
 ) -> None:
-    """Show the configs of a topic, a group, a broker (by its id), or the defaults of all brokers (broker default)."""
+    """Show configs.
+
+    NAME is a topic, a group, a broker id, or default for the cluster-wide broker defaults.
+    """
     resource_type, resource_name = _resource(resource, name)
     with open_cluster(bootstrap_server) as cluster:
         if resource_type is ResourceType.TOPIC:
@@ -97,11 +100,11 @@ def describe(
 )
 @click.argument("resource", type=RESOURCE)
 @click.argument("name")
-@settings_option("--set", "set_", help_text="Set a config; may be repeated.")
-@click.option("--delete", multiple=True, metavar="NAME", help="Back to the default; may be repeated.")
-@settings_option("--append", help_text="Add to a config that is a list.")
-@settings_option("--subtract", help_text="Take from a config that is a list.")
-@click.option("--dry-run", is_flag=True, help="Let the broker check the change without making it.")
+@settings_option("--set", "set_", help_text="Config to set; may be repeated.")
+@click.option("--delete", multiple=True, metavar="NAME", help="Config to reset to its default; may be repeated.")
+@settings_option("--append", help_text="Values to add to a list config.")
+@settings_option("--subtract", help_text="Values to remove from a list config.")
+@click.option("--dry-run", is_flag=True, help="Validate the change without applying it.")
 @json_option
 @connection_options
 def alter(
@@ -115,7 +118,10 @@ def alter(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Set and delete configs of a topic, a group, a broker, or all brokers; what isn't named stays as it is."""
+    """Set and delete configs.
+
+    NAME is a topic, a group, a broker id, or default for all brokers. Other configs are left unchanged.
+    """
     changes: list[tuple[str, ConfigOperation, str | None]] = []
     changes += [(key, ConfigOperation.SET, value) for key, value in set_.items()]
     changes += [(key, ConfigOperation.DELETE, None) for key in delete]
@@ -145,16 +151,18 @@ def alter(
         "ottla config recover --data-dir /var/lib/ottla --end",
     )
 )
-@click.option("--data-dir", required=True, metavar="DIR", help="A data directory of the node (one of log.dirs).")
-@click.option("--ignore", multiple=True, metavar="NAME", help="A dynamic setting, or quotas, or all; may be repeated.")
-@click.option("--end", is_flag=True, help="Ignore nothing from the next start on.")
+@click.option("--data-dir", required=True, metavar="DIR", help="Data directory of the node, one of log.dirs.")
+@click.option(
+    "--ignore", multiple=True, metavar="NAME", help="Dynamic config name, or quotas, or all; may be repeated."
+)
+@click.option("--end", is_flag=True, help="Stop ignoring settings at the next start.")
 @json_option
 def recover(data_dir: str, ignore: tuple[str, ...], end: bool, as_json: bool) -> None:
-    """Let a node start without dynamic settings or quotas that lock everybody out.
+    """Ignore dynamic settings at startup.
 
-    No broker is asked and no metadata is changed: run it on the host, start the node again, correct the settings with
-    `ottla config alter` or `ottla quota remove`, then use --end and start the node once more. Without --ignore and
-    --end it shows what is ignored.
+    Use it when dynamic configs or quotas lock out all clients. The command runs offline on the host of the node, and
+    does not change metadata. Start the node, correct the settings with `ottla config alter` or `ottla quota remove`,
+    then run this command with --end and restart the node. Without --ignore and --end it shows the ignored settings.
     """
     if ignore and end:
         raise click.UsageError("give --ignore or --end, not both")
@@ -162,9 +170,9 @@ def recover(data_dir: str, ignore: tuple[str, ...], end: bool, as_json: bool) ->
     if as_json:
         print_json({"data_dir": data_dir, "ignored": sorted(ignored)})
         return
-    click.echo(f"Ignored from the next start on: {', '.join(sorted(ignored)) or 'nothing'}.")
+    click.echo(f"Ignored from the next start: {', '.join(sorted(ignored)) or 'nothing'}.")
     if ignore:
-        click.echo("Start the node, correct the settings, then use --end and start it again.")
+        click.echo("Start the node, correct the settings, then run this command with --end and restart the node.")
 
 
 def _resource(resource: str, name: str) -> tuple[ResourceType, str]:

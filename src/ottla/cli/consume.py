@@ -1,4 +1,4 @@
-"""`ottla consume`: records of topics on standard output."""
+"""`ottla consume`: print the records of topics to standard output."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ottla.cli.command import (
     complete_group,
     complete_topic,
     connection_options,
+    notify,
     open_cluster,
     security,
     settings_option,
-    tell,
 )
 from ottla.cli.record_format import FIELDS, make_formatter
 from ottla.cli.times import Seconds, parse_timestamp
@@ -51,27 +51,38 @@ def _milliseconds(ctx: click.Context, parameter: click.Parameter, value: str | N
 )
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1, shell_complete=complete_topic)
 @click.option(
-    "--include", metavar="REGEX", help="Topics whose whole name matches, of those that exist now; no internal ones."
+    "--include", metavar="REGEX", help="Existing topics to read, by a pattern of the full name; no internal topics."
 )
 @click.option(
-    "--group", "-g", "group_id", shell_complete=complete_group, help="Read as a member of this group and commit."
+    "--group", "-g", "group_id", shell_complete=complete_group, help="Consumer group to join; offsets are committed."
 )
-@click.option("--from-beginning", is_flag=True, help="Start at the first record.")
-@click.option("--offset", "-o", type=int, help="Start at this offset; negative: so many before the end.")
+@click.option("--from-beginning", is_flag=True, help="Start at the earliest record.")
+@click.option("--offset", "-o", type=int, help="Start offset; negative: relative to the end.")
 @click.option(
-    "--timestamp", "-t", metavar="MS|ISO", callback=_milliseconds, help="Start at the first record as young as this."
+    "--timestamp",
+    "-t",
+    metavar="MS|ISO",
+    callback=_milliseconds,
+    help="Start at the first record at or after this time.",
 )
-@click.option("--end-offset", type=click.IntRange(min=0), help="Stop before this offset.")
+@click.option("--end-offset", type=click.IntRange(min=0), help="End offset, exclusive.")
 @click.option(
     "--end-timestamp",
     metavar="MS|ISO",
     callback=_milliseconds,
-    help="Stop before the first record as young as this, or at what is the end now where there is none.",
+    help="Stop before the first record at or after this time; if there is none, at the current end.",
 )
-@click.option("--partition", "-p", "partitions", type=click.IntRange(min=0), multiple=True, help="May be repeated.")
-@click.option("--max", "-n", "max_records", type=click.IntRange(min=1), help="Stop after so many records.")
-@click.option("--stop-at-end", "-e", is_flag=True, help="Stop at what is the end now.")
-@click.option("--timeout", type=Seconds(), help="Stop when nothing came for so many seconds.")
+@click.option(
+    "--partition",
+    "-p",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Partition; may be repeated  [default: all]",
+)
+@click.option("--max", "-n", "max_records", type=click.IntRange(min=1), help="Maximum number of records to print.")
+@click.option("--stop-at-end", "-e", is_flag=True, help="Stop at the current end of the partitions.")
+@click.option("--timeout", type=Seconds(), help="Stop after this many seconds without a record.")
 @click.option(
     "--format",
     "-f",
@@ -79,19 +90,19 @@ def _milliseconds(ctx: click.Context, parameter: click.Parameter, value: str | N
     default="text",
     show_default=True,
     metavar="text|json|TEMPLATE",
-    help=f"How to print a record. Fields of a template: {', '.join(FIELDS)}. A header whose value is null is its name "
+    help=f"Output format. Fields of a template: {', '.join(FIELDS)}. A header with a null value is printed as its name "
     "without an equals sign.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
-@click.option("--null", metavar="TEXT", default="null", show_default=True, help="How null is printed as text.")
+@click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
+@click.option("--null", metavar="TEXT", default="null", show_default=True, help="Text for null keys and values.")
 @click.option(
     "--isolation",
     type=click.Choice(["read_committed", "read_uncommitted"]),
     default="read_uncommitted",
     show_default=True,
-    help="With read_committed nothing of a transaction that was aborted or is open, and nothing behind an open one.",
+    help="read_committed skips aborted transactions and stops before open ones.",
 )
-@settings_option("--property", "-X", "properties", help_text="A property of librdkafka, for --group.")
+@settings_option("--property", "-X", "properties", help_text="librdkafka property, for --group.")
 @connection_options
 def consume(
     topics: tuple[str, ...],
@@ -108,11 +119,13 @@ def consume(
     bootstrap_server: str,
     **limits: Any,
 ) -> None:
-    """Print records of topics, from now on unless a start is given, until Ctrl-C.
+    """Print the records of topics.
 
-    With --group the partitions are shared with the other members, the start is where the group stands
-    (--from-beginning: the first record where it does not stand anywhere), and what was printed is committed.
-    Otherwise no group takes part and nothing is committed.
+    Starts at the end of the partitions by default, and runs until Ctrl-C.
+
+    With --group, partitions are shared with the other members of the group, and the offsets of printed records are
+    committed. The command starts at the committed offsets of the group; partitions without one start at the end, or
+    with --from-beginning at the earliest record. Without --group no offsets are committed.
     """
     span = Span(**limits)
     _check(topics, include, group_id, partitions, properties, span)
@@ -121,7 +134,7 @@ def consume(
         names = list(dict.fromkeys(topics)) if include is None else _matching(cluster, include)
         keys = [key for name in names for key in _positions(cluster, name, partitions)]
         starts, ends = _offset_range(cluster, keys, span, isolation, in_group=group_id is not None)
-    settings: dict[str, Any] = {"ends": ends, "client_id": CLIENT_ID, "isolation": isolation, "tell": tell}
+    settings: dict[str, Any] = {"ends": ends, "client_id": CLIENT_ID, "isolation": isolation, "notify": notify}
     consumer: RecordConsumer | GroupConsumer
     if group_id is None:
         consumer = RecordConsumer(bootstrap_server, starts, security=security(), **settings)
@@ -143,7 +156,7 @@ def consume(
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which records of each partition: where they begin and end, as the options say it; times in milliseconds."""
+    """The selected range of each partition, from the options; times in milliseconds."""
 
     from_beginning: bool
     offset: int | None
@@ -161,37 +174,38 @@ def _check(
     properties: Mapping[str, str],
     span: Span,
 ) -> None:
-    """Raises UsageError for options that don't go together."""
+    """Raises UsageError for options that exclude each other."""
     if bool(topics) == (include is not None):
-        raise click.UsageError("name one topic or several, or give --include with a regular expression")
+        raise click.UsageError("give topics, or --include with a regular expression")
     if sum((span.from_beginning, span.offset is not None, span.timestamp is not None)) > 1:
         raise click.UsageError("give only one of --from-beginning, --offset and --timestamp")
     if group_id == "":
-        raise click.UsageError("the id of a group can't be empty: give --group a name, or leave it away")
+        raise click.UsageError("the group id is empty: give --group a name, or omit it")
     if group_id is not None and (partitions or span.offset is not None or span.timestamp is not None):
         raise click.UsageError(
-            "a group shares out its partitions and remembers where it stands: "
-            "--group goes without --partition, --offset and --timestamp; see `ottla group reset-offsets`"
+            "--group assigns partitions and starts at committed offsets: "
+            "omit --partition, --offset and --timestamp; see `ottla group reset-offsets`"
         )
     if properties and group_id is None:
-        raise click.UsageError("--property goes with --group: without one no librdkafka takes part")
+        raise click.UsageError("--property requires --group: only group consumers use librdkafka")
 
 
 def _matching(cluster: Cluster, pattern: str) -> list[str]:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise click.BadParameter(f"{pattern!r} is no regular expression: {error}", param_hint="--include") from None
+        raise click.BadParameter(f"{pattern!r} is not a regular expression: {error}", param_hint="--include") from None
     names = [name for name, info in cluster.topics().items() if not info.is_internal and compiled.fullmatch(name)]
     if not names:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic has a name that matches {pattern!r}")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic name matches {pattern!r}")
     return names
 
 
 def _offset_range(
     cluster: Cluster, keys: list[Position], span: Span, isolation: str, *, in_group: bool
 ) -> tuple[Mapping[Position, int], Mapping[Position, int] | None]:
-    """Where each partition begins, and where it ends unless it is followed. A group knows its beginning itself."""
+    """Start and end offsets of each partition; no end without an end option. A group uses its committed offsets
+    instead."""
     now = _offsets(cluster, keys, LATEST_TIMESTAMP, isolation)
     starts = now
     if span.timestamp is not None:
@@ -211,7 +225,7 @@ def _offset_range(
 def _from_time(
     cluster: Cluster, keys: list[Position], now: Mapping[Position, int], timestamp_ms: int, isolation: str
 ) -> dict[Position, int]:
-    """The first offset as young as that; the end where there is none yet."""
+    """The first offset with a timestamp at or after `timestamp_ms`; the log end where there is none."""
     found = _offsets(cluster, keys, timestamp_ms, isolation)
     return {key: now[key] if found[key] == NO_OFFSET else found[key] for key in keys}
 
@@ -235,7 +249,9 @@ def _offsets(cluster: Cluster, keys: list[Position], timestamp: int, isolation: 
 def _starts_from_offset(
     cluster: Cluster, keys: list[Position], ends: Mapping[Position, int], offset: int, isolation: str
 ) -> dict[Position, int]:
-    """An offset of each partition; one that a partition does not have is an error, unless counted from the end."""
+    """Start offset of each partition. Raises KafkaError for an offset outside of a partition's log, unless it is
+    relative to the end.
+    """
     firsts = _offsets(cluster, keys, EARLIEST_TIMESTAMP, isolation)
     if offset < 0:
         return {key: max(firsts[key], ends[key] + offset) for key in keys}
@@ -249,7 +265,7 @@ def _starts_from_offset(
 
 
 def _held(first: int, end: int) -> str:
-    """The offsets of a partition in words; `end` is the one that the next record will have."""
+    """The offset range of a partition as text; `end` is the next offset to be written."""
     if first == end:
-        return f"is empty, its next offset is {end}"
-    return f"has the offsets {first} to {end - 1} and goes on with {end}"
+        return f"is empty, and its next offset is {end}"
+    return f"has offsets {first} to {end - 1}, and its next offset is {end}"

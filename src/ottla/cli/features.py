@@ -1,6 +1,6 @@
-"""`ottla cluster features`: the levels of the cluster's features, raised and lowered (KIP-584, KIP-1022).
+"""`ottla cluster features`: describe, upgrade and downgrade feature levels (KIP-584, KIP-1022).
 
-What a level is called is known here; what may be raised or lowered is for the controller to say.
+This module knows the names of levels; the controller decides which changes are permitted.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group(cls=Group)
 def features() -> None:
-    """Levels of features: what all nodes write and do."""
+    """Manage feature levels."""
 
 
 def _level_options(function: F) -> F:
-    """What says which features shall be at which levels."""
+    """Options that select features and levels."""
     for option in (
-        click.option("--dry-run", is_flag=True, help="Only ask whether the cluster would do it."),
-        settings_option("--feature", help_text="A feature and its level, as group.version=1; may be repeated."),
-        click.option("--metadata", metavar="VERSION", help="The version of the metadata, as 4.0-IV3."),
-        click.option("--release-version", metavar="VERSION", help="All features as new clusters of this version have."),
+        click.option("--dry-run", is_flag=True, help="Validate the change without applying it."),
+        settings_option("--feature", help_text="Feature and level, such as group.version=1; may be repeated."),
+        click.option("--metadata", metavar="VERSION", help="Metadata version, such as 4.0-IV3."),
+        click.option("--release-version", metavar="VERSION", help="Default feature levels of this Kafka version."),
     ):
         function = option(function)
     return function
@@ -49,7 +49,10 @@ def _level_options(function: F) -> F:
 @json_option
 @connection_options
 def describe(as_json: bool, bootstrap_server: str) -> None:
-    """Show the levels of all features, and what the broker that answers supports."""
+    """Show feature levels.
+
+    For each feature: the finalized level of the cluster and the range that the connected broker supports.
+    """
     with open_cluster(bootstrap_server) as client:
         found = client.features()
     rows = [
@@ -88,7 +91,10 @@ def upgrade(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Raise levels, once the last node was upgraded."""
+    """Raise feature levels.
+
+    Run it after every node was upgraded.
+    """
     wanted = _wanted(release_version, metadata, feature)
     only = operator.gt if release_version is not None else None
     _update(bootstrap_server, wanted, only, UpgradeType.UPGRADE, dry_run=dry_run, as_json=as_json)
@@ -98,11 +104,11 @@ def upgrade(
     examples=(
         "ottla cluster features downgrade --feature transaction.version=1",
         "ottla cluster features downgrade --metadata 4.0-IV1 --dry-run",
-        "ottla cluster features downgrade --feature group.version=0   # turns it off",
+        "ottla cluster features downgrade --feature group.version=0   # disables it",
     )
 )
 @_level_options
-@click.option("--unsafe", is_flag=True, help="Also where metadata would be lost, if the cluster knows how.")
+@click.option("--unsafe", is_flag=True, help="Allow a downgrade that loses metadata, where supported.")
 @json_option
 @connection_options
 def downgrade(
@@ -114,7 +120,10 @@ def downgrade(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Lower levels; refused where a lower one can't hold what was written."""
+    """Lower feature levels.
+
+    The controller rejects a level that cannot represent the existing metadata.
+    """
     wanted = _wanted(release_version, metadata, feature)
     only = operator.lt if release_version is not None else None
     how = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
@@ -122,21 +131,19 @@ def downgrade(
 
 
 def _wanted(release_version: str | None, metadata: str | None, feature: Mapping[str, str]) -> dict[str, int]:
-    """The levels that the options name. Raises OperatorError."""
+    """The levels that the options select. Raises OperatorError."""
     if release_version is not None:
         if metadata is not None or feature:
-            raise OperatorError(
-                "--release-version names the levels of all features: leave --metadata and --feature away"
-            )
+            raise OperatorError("--release-version sets the levels of all features: omit --metadata and --feature")
         level = metadata_level_named("--release-version", release_version)
         return {**dict.fromkeys(FEATURE_LEVELS, 0), **release_features(level)}
     wanted = parse_levels("--feature", feature)
     if metadata is not None:
         if METADATA_VERSION in wanted:
-            raise OperatorError(f"--metadata and --feature {METADATA_VERSION} name the same: leave one of them away")
+            raise OperatorError(f"--metadata and --feature {METADATA_VERSION} set the same level: omit one of them")
         wanted[METADATA_VERSION] = metadata_level_named("--metadata", metadata)
     if not wanted:
-        raise OperatorError("say what to change with --feature NAME=LEVEL, --metadata or --release-version")
+        raise OperatorError("nothing to change: give --feature NAME=LEVEL, --metadata or --release-version")
     return wanted
 
 
@@ -149,7 +156,7 @@ def _update(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Ask for it, and show what changed, or would; `only` is how a wanted level is to compare with that of now."""
+    """Request the change and print it; `only` compares a requested level with the current one."""
     with open_cluster(bootstrap_server) as client:
         now = {name: info.level for name, info in client.features().items()}
         if only is not None:
@@ -169,12 +176,12 @@ def _update(
     if rows:
         print_table(columns, rows, right=("from", "to"))
     else:
-        click.echo("Nothing needs to change.")
+        click.echo("Nothing to change.")
     if dry_run:
-        click.echo("This was a dry run; leave --dry-run away to do it.", err=True)
+        click.echo("Dry run: omit --dry-run to apply the change.", err=True)
 
 
 def _version(name: str, level: int) -> str | None:
-    """What a level of metadata.version is called; others have numbers only."""
+    """The name of a metadata.version level; other features have numeric levels only."""
     known = METADATA_LEVELS.get(level) if name == METADATA_VERSION else None
     return known.name if known is not None else None

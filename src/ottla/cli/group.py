@@ -1,4 +1,4 @@
-"""`ottla group`: list, describe, reset and delete consumer groups."""
+"""`ottla group`: consumer groups and their committed offsets."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ WITHOUT_MEMBERS = ("Empty", "Dead")
 
 @click.group(cls=Group)
 def group() -> None:
-    """List, describe, reset and delete consumer groups."""
+    """Manage consumer groups."""
 
 
 def topics_option(help_text: str) -> Callable[[F], F]:
-    """`--topic TOPIC[:PARTITION,...]`, several times."""
+    """A repeatable option `--topic TOPIC[:PARTITION,...]`."""
     return click.option(
         "--topic",
         "-t",
@@ -61,14 +61,26 @@ def topics_option(help_text: str) -> Callable[[F], F]:
 
 
 @group.command("list", examples=("ottla group list", "ottla group list --state Stable --type consumer --json"))
-@click.option("--state", "states", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="Only these.")
-@click.option("--type", "types", type=click.Choice(TYPES, case_sensitive=False), multiple=True, help="Only these.")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(STATES, case_sensitive=False),
+    multiple=True,
+    help="Group state; may be repeated.",
+)
+@click.option(
+    "--type",
+    "types",
+    type=click.Choice(TYPES, case_sensitive=False),
+    multiple=True,
+    help="Group type; may be repeated.",
+)
 @json_option
 @connection_options
 def list_groups(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
-    """List the groups of the cluster, of any protocol, and how far each is behind.
+    """List groups and their lag.
 
-    The lag is the sum over the partitions that the group has committed.
+    Includes groups of every type. The lag is the sum over the partitions with a committed offset.
     """
     with open_cluster(bootstrap_server) as cluster:
         listings = cluster.groups(states, types)
@@ -98,7 +110,7 @@ def list_groups(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, 
 
 
 def _lags(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, int]:
-    """Of those groups that have committed something that still exists."""
+    """Total lag of each group that has committed offsets of existing partitions."""
     committed = {group_id: cluster.group_offsets(group_id) for group_id in group_ids}
     ends = _ends(cluster, {key for offsets in committed.values() for key in offsets})
     lags: dict[str, int] = {}
@@ -121,16 +133,17 @@ def _lag(offset: int | None, end: int | None) -> int | None:
     )
 )
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, shell_complete=complete_group)
-@click.option("--all", "all_groups", is_flag=True, help="Every group of the cluster.")
+@click.option("--all", "all_groups", is_flag=True, help="All groups of the cluster.")
 @json_option
 @connection_options
 def describe(group_ids: tuple[str, ...], all_groups: bool, as_json: bool, bootstrap_server: str) -> None:
-    """Show for each partition what is committed, where the log ends, the lag between, and who owns it.
+    """Show committed offsets and lag.
 
-    The end is the high watermark. A partition that nobody committed has neither an offset nor a lag.
+    For each partition: committed offset, end (high watermark), lag, and the owner. A partition without a committed
+    offset has neither offset nor lag.
     """
     if bool(group_ids) == all_groups:
-        raise click.UsageError("give group ids, or --all")
+        raise click.UsageError("give group ids or --all")
     with open_cluster(bootstrap_server) as cluster:
         wanted = [each.group_id for each in cluster.groups()] if all_groups else list(dict.fromkeys(group_ids))
         described = [_describe(cluster, group_id) for group_id in wanted]
@@ -183,7 +196,7 @@ def _partition_row(
 
 
 def _ends(cluster: Cluster, positions: Iterable[Position]) -> dict[Position, int]:
-    """High watermarks; a topic or partition that was deleted since has none."""
+    """High watermarks; omits deleted topics and partitions."""
     existing = cluster.topics()
     known = [
         (topic, partition)
@@ -201,9 +214,9 @@ def _ends(cluster: Cluster, positions: Iterable[Position]) -> dict[Position, int
 @json_option
 @connection_options
 def members(group_id: str, as_json: bool, bootstrap_server: str) -> None:
-    """Show the members of a group and what each of them owns.
+    """Show the members of a group.
 
-    Under the consumer protocol also what it shall own: the target, where that differs.
+    For each member: its assignment, and under the consumer protocol its target assignment where that differs.
     """
     with open_cluster(bootstrap_server) as cluster:
         found = cluster.describe_group(group_id)
@@ -258,7 +271,10 @@ def _target_text(member: GroupMember) -> str:
 @json_option
 @connection_options
 def state(group_id: str, as_json: bool, bootstrap_server: str) -> None:
-    """Show state, protocol, assignor and coordinator of a group."""
+    """Show the state of a group.
+
+    State, protocol, assignor, epochs and coordinator.
+    """
     with open_cluster(bootstrap_server) as cluster:
         found = cluster.describe_group(group_id)
     values = _state_json(found)
@@ -294,16 +310,18 @@ def _state_json(found: GroupDescription) -> dict[str, Any]:
     ),
 )
 @click.argument("group_id", metavar="GROUP", shell_complete=complete_group)
-@topics_option("A topic, or some of its partitions; may be repeated.")
-@click.option("--all-topics", is_flag=True, help="Every partition that the group has committed.")
-@click.option("--to-earliest", is_flag=True, help="To the first record.")
-@click.option("--to-latest", is_flag=True, help="To the end.")
-@click.option("--to-current", is_flag=True, help="Where it is; the end where nothing is committed.")
-@click.option("--to-offset", type=click.IntRange(min=0), help="To this offset.")
-@click.option("--to-datetime", metavar="MS|ISO", help="To the first record as young as this.")
-@click.option("--by-duration", metavar="DURATION", help="To the first record so young: 90s, 1d12h, PT30M.")
-@click.option("--shift-by", type=int, help="So many records on, or back when negative.")
-@click.option("--execute", is_flag=True, help="Do it; without, only show what would be done.")
+@topics_option("Topic, or some of its partitions; may be repeated.")
+@click.option("--all-topics", is_flag=True, help="All partitions with a committed offset.")
+@click.option("--to-earliest", is_flag=True, help="Reset to the log start offset.")
+@click.option("--to-latest", is_flag=True, help="Reset to the log end.")
+@click.option("--to-current", is_flag=True, help="Keep committed offsets; the log end where there is none.")
+@click.option("--to-offset", type=click.IntRange(min=0), help="Reset to this offset.")
+@click.option("--to-datetime", metavar="MS|ISO", help="Reset to the first record at or after this time.")
+@click.option(
+    "--by-duration", metavar="DURATION", help="Reset to the first record of this age or younger: 90s, 1d12h, PT30M."
+)
+@click.option("--shift-by", type=int, help="Number of offsets to move forward, or back if negative.")
+@click.option("--execute", is_flag=True, help="Apply the change; the default is a dry run.")
 @json_option
 @connection_options
 def reset_offsets(
@@ -315,13 +333,14 @@ def reset_offsets(
     bootstrap_server: str,
     **targets: Any,
 ) -> None:
-    """Set where a group without members goes on; a dry run unless --execute is given.
+    """Reset the committed offsets of a group.
 
-    What lies outside of a partition's log becomes its nearest end. A group that doesn't exist comes into being.
+    The group must have no members. The default is a dry run; --execute applies the change. Offsets outside the log are
+    clamped to its start or end. A missing group is created.
     """
     target = _parse_target(targets)
     if bool(topics) == all_topics:
-        raise click.UsageError("give --topic, or --all-topics")
+        raise click.UsageError("give --topic or --all-topics")
     with open_cluster(bootstrap_server) as cluster:
         _require_no_members(cluster, group_id)
         committed = {key: each.offset for key, each in cluster.group_offsets(group_id).items()}
@@ -341,7 +360,7 @@ def reset_offsets(
         return
     print_table(("topic", "partition", "from", "to"), rows, right=("partition", "from", "to"))
     if not execute:
-        click.echo("This was a dry run; give --execute to do it.", err=True)
+        click.echo("Dry run: use --execute to apply the change.", err=True)
 
 
 def _parse_target(targets: Mapping[str, Any]) -> Target:
@@ -368,7 +387,7 @@ def _require_no_members(cluster: Cluster, group_id: str) -> None:
         raise KafkaError(
             ErrorCode.NON_EMPTY_GROUP,
             f"group {group_id!r} is {found.state} with {counted(len(found.members), 'member')}; "
-            "offsets can only be set while it has none",
+            "offsets can be set only while it has no members",
         )
 
 
@@ -380,11 +399,14 @@ def _require_no_members(cluster: Cluster, group_id: str) -> None:
     ),
 )
 @click.argument("group_id", metavar="GROUP", shell_complete=complete_group)
-@topics_option("A topic, or some of its partitions; may be repeated.")
+@topics_option("Topic, or some of its partitions; may be repeated.")
 @json_option
 @connection_options
 def delete_offsets(group_id: str, topics: Selection, as_json: bool, bootstrap_server: str) -> None:
-    """Forget what a group has committed in topics that no member of it reads."""
+    """Delete committed offsets.
+
+    No member of the group may be subscribed to the topics.
+    """
     if not topics:
         raise click.UsageError("give --topic")
     with open_cluster(bootstrap_server) as cluster:
@@ -406,7 +428,7 @@ def delete_offsets(group_id: str, topics: Selection, as_json: bool, bootstrap_se
 @group.command(examples=("ottla group delete billing", "ottla group delete a b c --yes --if-exists"))
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_group)
 @click.option("--if-exists", is_flag=True, help="Succeed when a group does not exist.")
-@click.option("--yes", "-y", is_flag=True, help="Don't ask on a terminal.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @connection_options
 def delete(
@@ -416,7 +438,10 @@ def delete(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Delete groups without members, with their committed offsets. A terminal asks first."""
+    """Delete consumer groups.
+
+    The groups must have no members; their committed offsets are deleted too. Asks for confirmation on a terminal.
+    """
     wanted = list(dict.fromkeys(group_ids))
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete {', '.join(wanted)} with all committed offsets?", abort=True)

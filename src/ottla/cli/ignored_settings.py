@@ -1,4 +1,4 @@
-"""Writes the file of `ottla config recover`, which `common.config.ignored_settings` reads."""
+"""Writer of the file of `ottla config recover`, which `common.config.ignored_settings` reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.common.platform.disk_refusal import disk_refusal
 
 
 def write_ignored(directory: str, names: Iterable[str]) -> frozenset[str]:
-    """Replace the file in a data directory; without names it is removed. Raises OperatorError."""
+    """Replace the file in a data directory, or remove it if `names` is empty. Raises OperatorError."""
     path = os.path.join(directory, IGNORED_FILE)
     if not os.path.exists(os.path.join(directory, "meta.properties")):
         raise OperatorError(f"{directory} is not a data directory of a node: name one of log.dirs with --data-dir")

@@ -1,4 +1,4 @@
-"""Lines of standard input or of a file, read so that something else can be done while nobody types."""
+"""Line reader for standard input or a file, with a callback while it waits for input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ IDLE_INTERVAL_S = 0.2
 
 
 class LineReader:
-    r"""An iterator over lines without their ends, which are `\n` or `\r\n`; calls `idle` while it waits."""
+    r"""Iterator over lines without their terminators `\n` or `\r\n`; calls `idle` while it waits for input."""
 
     def __init__(self, stream: BufferedReader, idle: Callable[[], None]) -> None:
         self._stream = stream
@@ -35,7 +35,7 @@ class LineReader:
     def _chunks(self) -> Iterator[bytes]:
         try:
             descriptor = self._stream.fileno()
-        except (OSError, ValueError):  # no file but a buffer, which never waits
+        except (OSError, ValueError):  # an in-memory buffer, which never blocks
             descriptor = None
         while True:
             while descriptor is not None and not select.select([descriptor], [], [], IDLE_INTERVAL_S)[0]:

@@ -1,8 +1,7 @@
-"""`ottla log`: what the files of a partition hold and whether they agree; where the brokers keep them.
+"""`ottla log`: files and data directories of partition logs.
 
-`dump` reads files and asks no broker. A broker may run meanwhile: index entries that it has only in memory are no
-problem, since the index files then only end earlier; the last batch of a segment that is just being written may be
-shown as cut short.
+`dump` reads files and does not contact a broker. It may run beside a broker: the last batch of the active segment may
+then appear truncated, and index entries that the broker has only in memory are missing, which is not an error.
 """
 
 from __future__ import annotations
@@ -59,20 +58,23 @@ TEXT_FILES = frozenset(
 )
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 SHOWN_BYTES = 200
-"""How much of a key or value the text form shows; JSON shows all."""
+"""Longest key or value in text output, in bytes; JSON output is not truncated."""
 
 
 @click.group(cls=Group)
 def log() -> None:
-    """Look into segment files and data directories."""
+    """Inspect, verify and move partition logs."""
 
 
 @log.command(examples=("ottla log dirs", "ottla log dirs --replicas", "ottla log dirs --json"))
-@click.option("--replicas", is_flag=True, help="Show every replica with its bytes.")
+@click.option("--replicas", is_flag=True, help="Show the size of each replica in bytes.")
 @json_option
 @connection_options
 def dirs(replicas: bool, as_json: bool, bootstrap_server: str) -> None:
-    """Show the data directories of the live brokers: replicas, their bytes, and what is free beside them."""
+    """Show the data directories of brokers.
+
+    For each directory of a live broker: replicas, size, usable and total bytes, and errors.
+    """
     with open_cluster(bootstrap_server) as cluster:
         found = cluster.log_directories()
     if as_json:
@@ -133,16 +135,17 @@ def dirs(replicas: bool, as_json: bool, bootstrap_server: str) -> None:
 @click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )
-@click.option("--records", is_flag=True, help="Show each record of each batch.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option("--records", is_flag=True, help="Show the records of each batch.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def dump(files: tuple[Path, ...], records: bool, as_json: bool) -> None:
-    """Show the batches of segment files (.log, .checkpoint), or the entries of an .index, .timeindex, .txnindex or
-    .snapshot.
+    """Print batches and index entries.
 
-    partition.metadata and the checkpoints, which are text, are shown as they are.
-    CRCs are checked, and the indexes beside a .log are compared with it. With --records so are the records of
-    __consumer_offsets and __transaction_state, in folders of their names: those that a coordinator skips are named
-    with the reason. The exit code is 1 when anything is wrong.
+    Reads segments (.log, .checkpoint), .index, .timeindex, .txnindex and .snapshot files. partition.metadata and the
+    text checkpoints are printed verbatim.
+
+    CRCs are verified, and the indexes of a .log are compared with it. With --records, records in folders of
+    __consumer_offsets and __transaction_state are decoded too; records that a coordinator skips are reported with the
+    reason. The exit code is 1 if any problem is found.
     """
     problem_count = 0
     for path in files:
@@ -160,18 +163,18 @@ def dump(files: tuple[Path, ...], records: bool, as_json: bool) -> None:
             _require_segment(path)
             problem_count += _SegmentDump(path, records, as_json).run()
     if problem_count:
-        what = "problem was" if problem_count == 1 else "problems were"
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{problem_count} {what} found")
+        noun = "problem was" if problem_count == 1 else "problems were"
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{problem_count} {noun} found")
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """The file, opened for reading; what the operating system has against it becomes a sentence."""
+    """The file, opened for reading. Raises OperatorError with the reason if the operating system refuses."""
     try:
         with open_regular(str(path)) as stream:
             yield stream
     except OSError as error:
-        if error.filename not in (None, str(path)):  # it is about what is printed meanwhile
+        if error.filename not in (None, str(path)):  # an error of the output, not of this file
             raise
         raise OperatorError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
 
@@ -184,16 +187,17 @@ def _read(path: Path) -> bytes:
 def _base_offset(path: Path) -> int:
     offset = base_offset_of(path.name)
     if offset is None:
-        raise OperatorError(f"{path} is not named by an offset of 20 digits, so its entries mean nothing")
+        raise OperatorError(f"{path} has no base offset of 20 digits in its name, so its entries cannot be decoded")
     return offset
 
 
 def _require_segment(path: Path) -> None:
-    """A segment that was set aside keeps its name with a mark behind it."""
+    """Raises OperatorError for a file that is not a segment; a quarantined segment has an additional suffix."""
     name = path.with_suffix("") if path.suffix in SET_ASIDE_SUFFIXES else path
     if name.suffix not in (LOG_SUFFIX, METADATA_SNAPSHOT_SUFFIX):
         raise OperatorError(
-            f"{path} is none of the files that log dump shows: .log, .checkpoint, .index, .timeindex, .txnindex, "
+            f"{path} is not a file that log dump can read; supported: .log, .checkpoint, .index, .timeindex, "
+            ".txnindex, "
             f".snapshot, {', '.join(sorted(TEXT_FILES))}"
         )
 
@@ -254,7 +258,7 @@ def _dump_producers(path: Path, as_json: bool) -> None:
 
 @dataclass
 class _SegmentDump:
-    """One pass over one segment and its indexes."""
+    """A dump of one segment and its indexes."""
 
     path: Path
     show_records: bool
@@ -265,7 +269,7 @@ class _SegmentDump:
     problem_count: int = field(default=0, init=False)
 
     def run(self) -> int:
-        """Print everything; returns how many problems there were."""
+        """Print everything; returns the number of problems."""
         offset_index, time_index = self._indexes()
         with _opened(self.path) as stream:
             shown = self._show_batches(stream)
@@ -279,7 +283,7 @@ class _SegmentDump:
         return self.problem_count
 
     def _indexes(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """The entries of both indexes beside the segment; none where there is no file."""
+        """Entries of the offset and time index of the segment; empty for a missing file."""
         base_offset = base_offset_of(self.path.name)
         if base_offset is None or self.path.suffix != LOG_SUFFIX:
             return [], []
@@ -290,7 +294,7 @@ class _SegmentDump:
         )
 
     def _show_batches(self, stream: BinaryIO) -> Iterator[StoredBatch]:
-        """Show each batch and pass it on, up to the first byte that is no batch."""
+        """Print and yield each batch, up to the first byte that does not belong to a batch."""
         next_offset = 0
         try:
             for stored in iter_segment(stream):
@@ -309,9 +313,9 @@ class _SegmentDump:
         click.echo(json.dumps(_batch_document(stored, crc_valid)) if self.as_json else _batch_text(stored, crc_valid))
         if not crc_valid:
             computed = batch.compute_crc()
-            self._problems(position, [f"the CRC is {computed}, the batch says {batch.crc}"])
+            self._problems(position, [f"computed CRC {computed} differs from the stored CRC {batch.crc}"])
         if batch.base_offset < next_offset:
-            self._problems(position, [f"offset {batch.base_offset} comes after offset {next_offset - 1}"])
+            self._problems(position, [f"offset {batch.base_offset} follows offset {next_offset - 1}"])
         if self.show_records:
             self._show_records(position, batch)
 
@@ -322,9 +326,9 @@ class _SegmentDump:
                 self._show_record(record, batch)
                 reason = None if check is None else check(record)
                 if reason is not None:
-                    self._problems(position, [f"the record at offset {record.offset} can't be read: {reason}"])
+                    self._problems(position, [f"the record at offset {record.offset} can't be decoded: {reason}"])
         except KafkaError as error:
-            self._problems(position, [f"the records can't be read: {error.message}"])
+            self._problems(position, [f"the records can't be decoded: {error.message}"])
 
     def _show_record(self, record: Record, batch: BatchView) -> None:
         control = control_record_type(record).name if batch.is_control else None
@@ -384,10 +388,10 @@ class _SegmentDump:
 
 
 def _coordinator_check(path: Path) -> Callable[[Record], str | None] | None:
-    """For a log of a coordinator, what says why a record can't be read there, None where it can."""
+    """For a coordinator's log: a function that returns why a record can't be decoded, or None if it can."""
     decode: Callable[[bytes, bytes | None], object]
     topic = path.absolute().parent.name.rpartition("-")[0]
-    if topic == GROUP_METADATA_TOPIC:  # imported here, since few dumps need it
+    if topic == GROUP_METADATA_TOPIC:  # imported here: few dumps need it
         from ottla.coordinator.group.records import decode_record as decode
     elif topic == TRANSACTION_STATE_TOPIC:
         from ottla.coordinator.transaction.records import decode_record as decode

@@ -1,8 +1,7 @@
-"""`ottla log move`: replicas of one broker move to another of its data directories (AlterReplicaLogDirs, KIP-113).
+"""`ottla log move`: replica moves between the data directories of a broker (AlterReplicaLogDirs, KIP-113).
 
-The broker copies while it serves, and swaps at the end; a wait that is interrupted leaves the move to go on.
-
-Left out: moves to other brokers (`ottla cluster reassign`).
+The broker copies while the replica is online, and switches to the copy at the end. The move continues if the wait is
+interrupted. Moves to other brokers: `ottla cluster reassign`.
 """
 
 from __future__ import annotations
@@ -38,24 +37,27 @@ POLL_S = 0.5
     type=BROKER_ID,
     required=True,
     metavar="ID",
-    help="Whose replicas these are.",
+    help="Broker id of the replicas.",
 )
-@click.option("--to", "path", required=True, metavar="DIR", help="A directory in log.dirs of that broker.")
-@click.option("--execute", is_flag=True, help="Do it; without, only show what would be done.")
-@click.option("--no-wait", is_flag=True, help="Don't wait for the end.")
+@click.option("--to", "path", required=True, metavar="DIR", help="Target directory, one of log.dirs of the broker.")
+@click.option("--execute", is_flag=True, help="Apply the change; the default is a dry run.")
+@click.option("--no-wait", is_flag=True, help="Do not wait for completion.")
 @json_option
 @connection_options
 def move(
     targets: Selection, node_id: int, path: str, execute: bool, no_wait: bool, as_json: bool, bootstrap_server: str
 ) -> None:
-    """Move replicas between the data directories of one broker, which go on being served meanwhile."""
+    """Move replicas between data directories.
+
+    The directories belong to one broker. The replicas stay online during the move.
+    """
     with open_cluster(bootstrap_server) as client:
         positions = find_positions(client, targets)
         places = _places(client, node_id, path)
         for name, index in positions:
             if (name, index) not in places:
                 raise OperatorError(
-                    f"broker {node_id} has no replica of {name}-{index}: `ottla log dirs --replicas` shows what it has"
+                    f"broker {node_id} has no replica of {name}-{index}: `ottla log dirs --replicas` lists its replicas"
                 )
         moving = [position for position in positions if places[position] != path]
         moves = [(*position, places[position], path) for position in moving]
@@ -66,9 +68,9 @@ def move(
         elif moves:
             print_table(columns, moves, right=("partition",))
         else:
-            click.echo("Nothing needs to move.")
+            click.echo("Nothing to move.")
         if not execute:
-            click.echo("This was a dry run; give --execute to do it.", err=True)
+            click.echo("Dry run: use --execute to apply the change.", err=True)
         elif moves:
             client.move_to_directory(node_id, path, moving)
             if not no_wait:
@@ -76,7 +78,7 @@ def move(
 
 
 def _places(client: Cluster, node_id: int, path: str) -> dict[Position, str]:
-    """The directory of each replica of a broker. Raises OperatorError where it lacks the broker or the directory."""
+    """The directory of each replica of a broker. Raises OperatorError if the broker or the directory is unknown."""
     directories = _directories(client, node_id)
     if path not in [each.path for each in directories]:
         known = ", ".join(each.path for each in directories)
@@ -87,16 +89,18 @@ def _places(client: Cluster, node_id: int, path: str) -> dict[Position, str]:
 def _directories(client: Cluster, node_id: int) -> list[LogDirectory]:
     directories = [each for each in client.log_directories() if each.node_id == node_id]
     if not directories:
-        raise OperatorError(f"broker {node_id} is not there: `ottla cluster brokers` lists those that are")
+        raise OperatorError(f"broker {node_id} is not registered: `ottla cluster brokers` lists the brokers")
     return directories
 
 
 def _wait(client: Cluster, node_id: int, path: str, moving: list[Position]) -> None:
-    """Until all of them are there. Raises OperatorError where the directory fails meanwhile."""
+    """Wait until all replicas are in `path`. Raises OperatorError if the directory fails."""
     while True:
         (there,) = [each for each in _directories(client, node_id) if each.path == path]
         if there.error is not None:
-            raise OperatorError(f"{path} of broker {node_id} failed ({there.error}): mend its disk, then move again")
+            raise OperatorError(
+                f"{path} of broker {node_id} failed ({there.error}): repair its disk, then move the replicas again"
+            )
         if there.sizes.keys() >= set(moving):
             break
         time.sleep(POLL_S)

@@ -1,8 +1,7 @@
-"""`ottla log scrub`: reads every file of partitions and says what can't be right, alone and against each other.
+"""`ottla log scrub`: verification of all files of partitions, alone and against each other.
 
-The rule is the broker's own (`storage.repair.segment_scrub`). Nothing is changed, and no broker is asked.
-
-Left out: mending.
+The checks are those of the broker (`storage.repair.segment_scrub`). The command is offline and changes nothing; it does
+not repair damage.
 """
 
 from __future__ import annotations
@@ -39,16 +38,17 @@ _PARTITION = re.compile(r".+-\d+")
 _READ_BYTES = 1024 * 1024
 _READ_SUFFIXES = frozenset({".log", ".snapshot", ".txnindex"})
 _UNKNOWN_START = 2**63 - 1
-"""Nothing is missed where all of a log may be deleted."""
+"""The value where the whole log may be deleted, so that a gap is not an error."""
 
 
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def scrub(directories: tuple[Path, ...], as_json: bool) -> None:
-    """Read all files of data directories, or of single partitions, and name what is damaged.
+    """Verify partition logs on disk.
 
-    CRCs, offsets, leader epochs, indexes and snapshots of producers are checked; nothing is changed. Of a broker that
-    runs, what is just being written may seem cut short. The exit code is 1 when anything is wrong.
+    Reads all files of data directories, or of single partition directories. CRCs, offsets, leader epochs, indexes and
+    producer snapshots are checked; nothing is changed. Beside a running broker, the data being written may appear
+    truncated. The exit code is 1 if any problem is found.
     """
     partitions = [partition for directory in directories for partition in _partitions(directory)]
     total = Findings(as_json)
@@ -60,12 +60,12 @@ def scrub(directories: tuple[Path, ...], as_json: bool) -> None:
             raise OperatorError(f"cannot read {where}: {(error.strerror or str(error)).lower()}") from error
     total.show_summary(len(partitions))
     if total.problems:
-        what = "problem was" if total.problems == 1 else "problems were"
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{total.problems} {what} found")
+        noun = "problem was" if total.problems == 1 else "problems were"
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{total.problems} {noun} found")
 
 
 def _partitions(directory: Path) -> list[Path]:
-    """The directory itself when it holds segments, else those in it that are named as partitions."""
+    """The directory if it contains segments, otherwise the partition directories in it."""
     try:
         entries = sorted(directory.iterdir())
     except OSError as error:
@@ -74,20 +74,20 @@ def _partitions(directory: Path) -> list[Path]:
         return [directory]
     found = [entry for entry in entries if _PARTITION.fullmatch(entry.name) and entry.is_dir()]
     if not found:
-        raise OperatorError(f"{directory} is neither a data directory with partitions in it nor a partition")
+        raise OperatorError(f"{directory} is neither a partition directory nor a data directory with partitions")
     return found
 
 
 @dataclass
 class Findings:
-    """What was read, and what was wrong with it, told as it is found."""
+    """Statistics of the files that were read; problems are printed as they are found."""
 
     as_json: bool
     segments: int = field(default=0, init=False)
     bytes_read: int = field(default=0, init=False)
     problems: int = field(default=0, init=False)
 
-    def tell(self, path: Path, problem: str, position: int | None = None) -> None:
+    def report(self, path: Path, problem: str, position: int | None = None) -> None:
         self.problems += 1
         if self.as_json:
             document = {"type": "problem", "file": str(path), "position": position, "problem": problem}
@@ -114,14 +114,14 @@ class Findings:
 
 
 def _scrub_partition(directory: Path, findings: Findings) -> None:
-    """Raises OSError."""
+    """Check one partition directory. Raises OSError."""
     epochs: list[tuple[int, int]] = []
     segments: list[tuple[int, Path]] = []
     for path in sorted(directory.iterdir()):
         try:
             is_read = path.suffix in _READ_SUFFIXES and base_offset_of(path.name) is not None
             if (is_read or path.name == LEADER_EPOCHS) and not path.is_file():
-                findings.tell(path, "it is no file")  # a pipe would be waited for
+                findings.report(path, "not a regular file")  # reading a pipe would block
             elif path.name == LEADER_EPOCHS:
                 epochs = read_leader_epochs(path.read_bytes(), str(path))
             elif (base_offset := base_offset_of(path.name)) is None:
@@ -133,7 +133,7 @@ def _scrub_partition(directory: Path, findings: Findings) -> None:
             elif path.suffix == ".txnindex" and not path.with_suffix(".log").exists():
                 read_transaction_index(path.read_bytes())
         except SegmentDamage as damage:
-            findings.tell(path, damage.reason)
+            findings.report(path, damage.reason)
     missing = _may_be_missing(directory)
     seen: Mapping[int, int] = {}
     for number, (base_offset, path) in enumerate(segments):
@@ -142,16 +142,16 @@ def _scrub_partition(directory: Path, findings: Findings) -> None:
 
 
 class _Missing(NamedTuple):
-    """What a partition rightly lacks, as far as the checkpoints above it tell."""
+    """The data that may be missing from a partition, according to the checkpoints in its data directory."""
 
     was_cleaned: bool
-    """Batches may be missing anywhere."""
+    """The log was compacted, so batches may be missing anywhere."""
     log_start_offset: int
-    """What is below is deleted, and may lie there still."""
+    """Data below this offset is deleted, but its files may still exist."""
 
 
 def _may_be_missing(directory: Path) -> _Missing:
-    """Of the partition in `directory`. Raises OSError."""
+    """The permitted gaps of the partition in `directory`. Raises OSError."""
     above, name = directory.absolute().parent, directory.absolute().name
     cleaned, starts = above / CLEANER_OFFSETS, above / LOG_STARTS
     try:
@@ -165,7 +165,7 @@ def _may_be_missing(directory: Path) -> _Missing:
 
 
 class _Source:
-    """Where a scrub reads."""
+    """Segment file that a scrub reads."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -178,9 +178,9 @@ class _Source:
 def _aborted_check(
     source: _Source, path: Path, base_offset: int, seen_before: Mapping[int, int], missing: _Missing
 ) -> AbortedCheck:
-    """`seen_before` are the open transactions of the segment before.
+    """The transaction index check of a segment; `seen_before` are the open transactions of the previous segment.
 
-    Raises OSError, and SegmentDamage for an index that can't be one.
+    Raises OSError, and SegmentDamage for a malformed index.
     """
     entries = read_transaction_index(_content(path.with_suffix(".txnindex")))
     known = None if missing.was_cleaned else open_before(base_offset, _content(path.with_suffix(".snapshot")))
@@ -204,10 +204,10 @@ def _scrub_segment(
     findings: Findings,
     missing: _Missing,
 ) -> Mapping[int, int]:
-    """One segment and its indexes; `end_offset` is where the next one begins, None for the last.
+    """Check one segment and its indexes; `end_offset` is the base offset of the next one, None for the last.
 
-    `seen_before` are the transactions that are open there and have records before, by producer id; returns those that
-    are so behind it. Raises OSError.
+    `seen_before` are the transactions that are open at its start with earlier records, by producer id. Returns those
+    that are open at its end. Raises OSError.
     """
     index_problems: list[str] = []
     check = IndexCheck(
@@ -220,8 +220,8 @@ def _scrub_segment(
     with path.open("rb") as stream:
         facts = SegmentFacts(base_offset, end, stream.seek(0, 2), epochs, epochs_are_complete=False)
 
-        def tell(position: int, problem: str) -> None:
-            findings.tell(path, problem, position)
+        def report(position: int, problem: str) -> None:
+            findings.report(path, problem, position)
 
         source = _Source(stream)
         aborted: AbortedCheck | None = None
@@ -229,17 +229,17 @@ def _scrub_segment(
             aborted = _aborted_check(source, path, base_offset, seen_before, missing)
         except SegmentDamage as damage:
             index_problems.append(f".txnindex: {damage.reason}")
-        scrub = SegmentScrub(source, facts, check, tell, aborted)
+        scrub = SegmentScrub(source, facts, check, report, aborted)
         while not scrub.is_done:
             scrub.run(_READ_BYTES)
     if aborted is not None and aborted.problem:
         index_problems.append(f".txnindex: {aborted.problem}")
     findings.segments += 1
     findings.bytes_read += scrub.position
-    if findings.problems != before:  # it is the segment that is wrong
+    if findings.problems != before:  # the segment is damaged, not its index
         return {}
     for problem in index_problems:
-        findings.tell(path, problem)
+        findings.report(path, problem)
     return {} if aborted is None else aborted.seen
 
 

@@ -1,4 +1,4 @@
-"""Where `ottla group reset-offsets` puts a group: offsets planned from a target, within what the logs hold."""
+"""Offset planning of `ottla group reset-offsets`: a target is converted into offsets within the logs."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ottla.common.errors import ErrorCode, KafkaError
 
 
 class Target(NamedTuple):
-    """What the offsets shall become: the name of the option without dashes, and its number (1 for a flag)."""
+    """The target of a reset: the option name without dashes, and its number (1 for a flag)."""
 
     kind: str
     value: int
 
 
 class OffsetReset:
-    """Plans offsets; `committed` is where the group stands."""
+    """Plans offsets; `committed` are the committed offsets of the group."""
 
     def __init__(self, cluster: Cluster, committed: Mapping[Position, int]) -> None:
         self._cluster = cluster
         self._committed = committed
 
     def plan(self, positions: Sequence[Position], target: Target) -> dict[Position, int]:
-        """The offset for each position, within its log. Raises KafkaError for a shift where nothing is committed."""
+        """The new offset of each position, within its log. Raises KafkaError for a shift without a committed offset."""
         firsts = self._offsets(positions, EARLIEST_TIMESTAMP)
         ends = self._offsets(positions, LATEST_TIMESTAMP)
         aims = self._aims(positions, target, firsts, ends)
@@ -64,7 +64,7 @@ class OffsetReset:
     def _current(self, key: Position) -> int:
         if key not in self._committed:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"nothing is committed in {key[0]}-{key[1]} that could be shifted"
+                ErrorCode.INVALID_REQUEST, f"--shift-by needs a committed offset, and {key[0]}-{key[1]} has none"
             )
         return self._committed[key]
 

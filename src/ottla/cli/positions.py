@@ -1,4 +1,4 @@
-"""Topics and some of their partitions as one names them on a command line: `clicks`, `clicks:0,3`."""
+"""Topics and partitions in command line arguments: `clicks`, `clicks:0,3`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ottla.client.wire.model import Position
 
 METAVAR = "TOPIC[:PARTITION,...]"
 MAX_INDEX_DIGITS = 10
-"""Those of the greatest number of 32 bits."""
+"""Digits of the largest 32-bit integer."""
 
 Selection = Mapping[str, tuple[int, ...] | None]
-"""Partitions by topic; None stands for all of them."""
+"""Partitions by topic; None selects all partitions."""
 
 
 def parse_selection(ctx: click.Context, parameter: click.Parameter, values: Iterable[str]) -> Selection:
-    """A click callback; a topic that is named again adds to what was named of it. Raises click.BadParameter."""
+    """A click callback; the partitions of a repeated topic are merged. Raises click.BadParameter."""
     topics: dict[str, tuple[int, ...] | None] = {}
     for value in values:
         name, separator, text = value.partition(":")
@@ -39,7 +39,7 @@ def _is_index(text: str) -> bool:
 
 
 def find_positions(cluster: Cluster, topics: Selection) -> list[Position]:
-    """Every partition that is named, in order. Raises TopicNotFound."""
+    """The selected partitions, sorted. Raises TopicNotFound."""
     positions: list[Position] = []
     for name, partitions in topics.items():
         count = len(cluster.topic(name).partitions)

@@ -1,4 +1,4 @@
-"""`ottla produce`: lines of standard input or of a file as records of a topic."""
+"""`ottla produce`: lines of standard input or a file, sent as records to a topic."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ottla.cli.command import (
     complete_topic,
     connection_options,
     counted,
+    notify,
     open_cluster,
     security,
     settings_option,
     size_text,
-    tell,
 )
 from ottla.cli.lines import LineReader
 from ottla.cli.record_format import unescape
@@ -35,19 +35,19 @@ from ottla.common.errors import ErrorCode, KafkaError
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 PROGRESS_INTERVAL_RECORDS = 1000
 MIN_RATED_RECORDS = 1000
-"""Fewer say nothing about the speed: they took as long as the connection, or the typing."""
+"""Least records for a rate in the summary: below, the time is dominated by the connection or by typing."""
 INTERRUPTED_FLUSH_S = 5.0
-"""How long what was read before Ctrl-C may still take."""
+"""Longest wait after Ctrl-C for records that were already read."""
 
 
 class Progress(Protocol):
-    """What the loop tells while it sends."""
+    """Callback for the number of bytes read so far."""
 
     def __call__(self, read_bytes: int) -> None: ...
 
 
 def _parse_headers(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, bytes]]:
-    """In their order, with repetitions. Raises UnicodeEncodeError for what was not valid UTF-8."""
+    """Headers in order, with repetitions. Raises UnicodeEncodeError for invalid UTF-8."""
     headers = []
     for value in values:
         name, separator, text = value.partition("=")
@@ -63,11 +63,11 @@ def _parse_headers(ctx: click.Context, parameter: click.Parameter, values: tuple
 @click.command(
     cls=Command,
     examples=(
-        "ottla produce clicks                                    # type records, one a line; end with Ctrl-D",
+        "ottla produce clicks                                    # type one record per line; end with Ctrl-D",
         "ottla produce clicks --file access.log --compression zstd",
         "ottla produce users --key-separator : --null NULL       # user1:NULL deletes user1 in a compacted topic",
         "ottla produce clicks --header source=web --partition 0 < lines.txt",
-        "ottla produce clicks --transactional-id loader --file access.log             # all of it or nothing",
+        "ottla produce clicks --transactional-id loader --file access.log             # all or nothing",
         "ottla produce clicks --transactional-id loader --batch 1000 --file access.log",
     ),
 )
@@ -77,9 +77,11 @@ def _parse_headers(ctx: click.Context, parameter: click.Parameter, values: tuple
     "-f",
     "path",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Read this file instead of standard input.",
+    help="Input file  [default: standard input]",
 )
-@click.option("--key-separator", "-k", metavar="TEXT", help=r"What ends the key in each line (\t for a tab).")
+@click.option(
+    "--key-separator", "-k", metavar="TEXT", help=r"Separator between key and value of a line (\t for a tab)."
+)
 @click.option(
     "--header",
     "-H",
@@ -87,17 +89,25 @@ def _parse_headers(ctx: click.Context, parameter: click.Parameter, values: tuple
     multiple=True,
     metavar="NAME=VALUE",
     callback=_parse_headers,
-    help="A header of every record; may be repeated, also with the same name.",
+    help="Header of every record; may be repeated, also with the same name.",
 )
-@click.option("--null", metavar="TEXT", help="A key or value that reads like this is null.")
-@click.option("--compression", "-z", type=click.Choice(CODECS), default="none", show_default=True)
-@click.option("--partition", "-p", type=click.IntRange(min=0), help="This partition instead of one by key.")
-@click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
-@click.option("--timeout", type=Seconds(), default=30.0, show_default=True, help="Seconds to deliver a record.")
-@click.option("--transactional-id", metavar="ID", help="Send the input as one transaction of this id: all or nothing.")
-@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="A transaction for each N records instead.")
-@settings_option("--property", "-X", "properties", help_text="A property of librdkafka, such as linger.ms=50.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress bar and no summary.")
+@click.option("--null", metavar="TEXT", help="Text of keys and values that are null.")
+@click.option(
+    "--compression", "-z", type=click.Choice(CODECS), default="none", show_default=True, help="Compression codec."
+)
+@click.option("--partition", "-p", type=click.IntRange(min=0), help="Partition of all records  [default: by key]")
+@click.option(
+    "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True, help="Required acknowledgements."
+)
+@click.option(
+    "--timeout", type=Seconds(), default=30.0, show_default=True, help="Delivery timeout of a record in seconds."
+)
+@click.option("--transactional-id", metavar="ID", help="Transactional id; the input is one transaction.")
+@click.option(
+    "--batch", type=click.IntRange(min=1), metavar="N", help="Number of records per transaction  [default: all]"
+)
+@settings_option("--property", "-X", "properties", help_text="librdkafka property, such as linger.ms=50.")
+@click.option("--quiet", "-q", is_flag=True, help="Disable the progress bar and the summary.")
 @connection_options
 def produce(
     topic: str,
@@ -115,14 +125,15 @@ def produce(
     quiet: bool,
     bootstrap_server: str,
 ) -> None:
-    r"""Produce each line as one record, without its line end (\n or \r\n).
+    r"""Produce lines as records.
 
-    A summary goes to standard error. With acks=all (the default) the producer is idempotent: nothing is lost or doubled
-    by a retry.
+    Each line is one record, without its terminator (\n or \r\n). A summary is printed to standard error. With acks=all
+    (the default) the producer is idempotent: retries neither lose nor duplicate records.
 
-    With --transactional-id readers of committed records see the whole input at its end, or none of it: an error or
-    Ctrl-C aborts. With --batch what was committed before stays, and is told. A transaction may be open for 60 s
-    (-X transaction.timeout.ms=). Whoever used the id before is fenced.
+    With --transactional-id, read_committed consumers see all of the input at its end, or nothing: an error or Ctrl-C
+    aborts the transaction. With --batch, earlier transactions stay committed, and their number of records is reported.
+    A transaction may be open for 60 s (-X transaction.timeout.ms=). Another producer with the same transactional id is
+    fenced.
     """
     _check_transaction(transactional_id, batch, acks)
     separator = None if key_separator is None else unescape(key_separator).encode()
@@ -134,7 +145,7 @@ def produce(
         "compression": compression,
         "delivery_timeout_s": timeout,
         "properties": {**security().library, **properties},
-        "tell": tell,
+        "notify": notify,
     }
     producer: RecordProducer
     ending: AbstractContextManager[None]
@@ -167,7 +178,7 @@ def produce(
 
 
 def _require_partition(bootstrap_server: str, topic: str, partition: int | None) -> None:
-    """See that a broker answers, and that the partition exists if one is named; else brokers may make the topic."""
+    """Check that a broker answers and that `partition` exists. Brokers may auto-create a missing topic."""
     with open_cluster(bootstrap_server) as cluster:
         cluster.describe()
         if partition is None:
@@ -175,9 +186,9 @@ def _require_partition(bootstrap_server: str, topic: str, partition: int | None)
                 cluster.topic(topic)
             except TopicNotFound as error:
                 if error.hint:
-                    tell(error.message)
+                    notify(error.message)
             except KafkaError:
-                pass  # the producer tells it
+                pass  # the producer reports it
         else:
             count = len(cluster.topic(topic).partitions)
             if partition >= count:
@@ -188,21 +199,21 @@ def _require_partition(bootstrap_server: str, topic: str, partition: int | None)
 
 
 def _check_transaction(transactional_id: str | None, batch: int | None, acks: str) -> None:
-    """Raises UsageError for options that don't go together."""
+    """Raises UsageError for options that exclude or require each other."""
     if transactional_id is None:
         if batch is not None:
-            raise click.UsageError("--batch goes with --transactional-id")
+            raise click.UsageError("--batch requires --transactional-id")
     elif not transactional_id:
-        raise click.UsageError("the transactional id can't be empty")
+        raise click.UsageError("the transactional id is empty")
     elif acks != "all":
-        raise click.UsageError("a transaction needs --acks all")
+        raise click.UsageError("--transactional-id requires --acks all")
 
 
 @contextmanager
 def _delivered(producer: RecordProducer) -> Iterator[None]:
-    """Wait for what was sent in the block. Raises KafkaError when a record was not delivered.
+    """Flush the producer after the block. Raises KafkaError if a record was not delivered.
 
-    Failed records are counted after the wait: those that are queued may fail too.
+    Failures are counted after the flush, because queued records may fail too.
     """
     try:
         yield
@@ -215,13 +226,13 @@ def _delivered(producer: RecordProducer) -> Iterator[None]:
         if producer.first_failure is None:
             raise
         if error is not producer.first_failure:
-            tell(error.message)
+            notify(error.message)
     producer.raise_first_failure()
 
 
 @contextmanager
 def _committed(producer: TransactionalProducer) -> Iterator[None]:
-    """Commit what was sent in the block and is not committed yet; when it fails abort that, and tell what stands."""
+    """Commit the open transaction after the block; on failure, abort it and report how many records are committed."""
     try:
         yield
         producer.commit()
@@ -230,30 +241,30 @@ def _committed(producer: TransactionalProducer) -> Iterator[None]:
         raise KafkaError(error.code, f"{error.message}; {_standing(producer)}") from error
     except BaseException:
         producer.end(INTERRUPTED_FLUSH_S)
-        tell(_standing(producer))
+        notify(_standing(producer))
         raise
 
 
 def _standing(producer: TransactionalProducer) -> str:
-    """What became of the records, after the end."""
+    """Committed and uncommitted records after the end, as text."""
     rest = ""
     if producer.open_count:
-        doubt = "it is not known whether " if producer.committing else ""
-        rest = f", {doubt}the last {producer.open_count:,} are{'' if doubt else ' not'}"
+        if producer.committing:
+            rest = f", the outcome of the last {producer.open_count:,} is unknown"
+        else:
+            rest = f", the last {producer.open_count:,} are not"
     count = producer.committed_count
     return f"{counted(count, 'record')} {'is' if count == 1 else 'are'} committed{rest}"
 
 
 def _split(line: bytes, separator: bytes | None, null: bytes | None, number: int) -> tuple[bytes | None, bytes | None]:
-    """Key and value of one line. Raises KafkaError INVALID_RECORD, with the line's number, when the key is missing."""
+    """Key and value of one line. Raises KafkaError INVALID_RECORD with the line number if the key is missing."""
     key: bytes | None = None
     value: bytes | None = line
     if separator is not None:
         key, found, value = line.partition(separator)
         if not found:
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD, f"line {number} has no key: {separator.decode()!r} does not occur in it"
-            )
+            raise KafkaError(ErrorCode.INVALID_RECORD, f"line {number} has no key: {separator.decode()!r} not found")
     return (None if key == null else key), (None if value == null else value)
 
 
@@ -269,7 +280,7 @@ def _send(producer: RecordProducer, number: int, *record: Any, **details: Any) -
 
 @contextmanager
 def _progress(path: Path | None, quiet: bool) -> Iterator[Progress]:
-    """A bar on a terminal, of known length for a file; nothing where somebody types or nobody looks."""
+    """A progress bar on a terminal; nothing for interactive input, or if standard error is not a terminal."""
     if quiet or not sys.stderr.isatty() or (path is None and sys.stdin.isatty()):
         yield lambda read_bytes: None
         return

@@ -1,4 +1,4 @@
-"""`ottla quota`: limits of users, client ids and addresses (KIP-546)."""
+"""`ottla quota`: client quotas of users, client ids and IP addresses (KIP-546)."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from ottla.client.wire.model import ClientQuota
 
 KINDS = ("user", "client-id", "ip")
 LIMITS = {
-    "producer-byte-rate": "Bytes a second that it may produce, to each broker.",
-    "consumer-byte-rate": "Bytes a second that it may fetch, from each broker.",
-    "request-percentage": "Percent of the time of each broker that its requests may take.",
-    "controller-mutation-rate": "Partitions a second that it may make and delete.",
-    "connection-creation-rate": "Connections a second from an address, to each broker.",
+    "producer-byte-rate": "Produce rate limit in bytes/s per broker.",
+    "consumer-byte-rate": "Fetch rate limit in bytes/s per broker.",
+    "request-percentage": "Request time limit in percent of one broker.",
+    "controller-mutation-rate": "Limit of created and deleted partitions per second.",
+    "connection-creation-rate": "Limit of new connections per second, per IP address and broker.",
 }
 DEFAULT_WORD = "(default)"
 
 
 @click.group(cls=Group)
 def quota() -> None:
-    """Set, describe and remove limits of users, client ids and addresses."""
+    """Manage client quotas."""
 
 
 def _entity_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Who is meant. The function gets `entity`: kinds and names, None for a default."""
+    """Options that select a quota entity. The function receives `entity`: names by kind, None for a default."""
 
     @functools.wraps(function)
-    def told(
+    def with_entity(
         *, user: str | None, client_id: str | None, ip: str | None, defaults: tuple[str, ...], **others: Any
     ) -> None:
         function(entity=_entity(user, client_id, ip, defaults), **others)
@@ -42,14 +42,14 @@ def _entity_options(function: Callable[..., None]) -> Callable[..., None]:
             "defaults",
             type=click.Choice(KINDS),
             multiple=True,
-            help="All of this kind that have no limit of their own; may be repeated.",
+            help="Default for all of this kind without a quota of their own; may be repeated.",
         ),
-        click.option("--ip", metavar="ADDRESS", help="Who connects from this address."),
-        click.option("--client-id", metavar="NAME", help="Clients that call themselves so."),
-        click.option("--user", metavar="NAME", help="Who is authenticated so; ANONYMOUS is everybody else."),
+        click.option("--ip", metavar="ADDRESS", help="Client IP address."),
+        click.option("--client-id", metavar="NAME", help="Client id."),
+        click.option("--user", metavar="NAME", help="Authenticated user; ANONYMOUS for unauthenticated clients."),
     ):
-        option(told)
-    return told
+        option(with_entity)
+    return with_entity
 
 
 def _entity(
@@ -60,14 +60,14 @@ def _entity(
     }
     for kind in defaults:
         if kind in entity:
-            raise click.UsageError(f"--{kind} and --default {kind} name two limits: give one of them")
+            raise click.UsageError(f"--{kind} and --default {kind} exclude each other: give one of them")
         entity[kind] = None
     return entity
 
 
 def _check_named(entity: dict[str, str | None]) -> None:
     if not entity:
-        raise click.UsageError("nobody is named: give --user, --client-id, --ip or --default")
+        raise click.UsageError("no quota entity: give --user, --client-id, --ip or --default")
 
 
 @quota.command(
@@ -92,7 +92,10 @@ def set(
     bootstrap_server: str,
     **limits: float | None,
 ) -> None:
-    """Set limits; those that aren't named stay. The most specific one holds, and a client is held to it at once."""
+    """Set quotas.
+
+    Other quotas are left unchanged. The most specific quota applies to a client, with immediate effect.
+    """
     _check_named(entity)
     changes: dict[str, float | None] = {key: value for key, value in limits.items() if value is not None}
     if not changes:
@@ -114,7 +117,10 @@ def describe(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Show the limits that are set, all or those that name what is given."""
+    """Show quotas.
+
+    Without an option, all of them; otherwise those of the given entity.
+    """
     with open_cluster(bootstrap_server) as cluster:
         found = [each for each in cluster.client_quotas() if entity.items() <= each.entity.items()]
     if as_json:
@@ -130,11 +136,11 @@ def describe(
     )
 )
 @_entity_options
-@click.option("--producer-byte-rate", is_flag=True, help="Only this limit; so the others.")
-@click.option("--consumer-byte-rate", is_flag=True)
-@click.option("--request-percentage", is_flag=True)
-@click.option("--controller-mutation-rate", is_flag=True)
-@click.option("--connection-creation-rate", is_flag=True)
+@click.option("--producer-byte-rate", is_flag=True, help="Remove the produce rate limit.")
+@click.option("--consumer-byte-rate", is_flag=True, help="Remove the fetch rate limit.")
+@click.option("--request-percentage", is_flag=True, help="Remove the request time limit.")
+@click.option("--controller-mutation-rate", is_flag=True, help="Remove the partition mutation rate limit.")
+@click.option("--connection-creation-rate", is_flag=True, help="Remove the connection rate limit.")
 @json_option
 @connection_options
 def remove(
@@ -143,7 +149,10 @@ def remove(
     bootstrap_server: str,
     **limits: bool,
 ) -> None:
-    """Remove limits, all of them or those that are named."""
+    """Remove quotas.
+
+    Removes the given limits of an entity, or all of them if none is given.
+    """
     _check_named(entity)
     with open_cluster(bootstrap_server) as cluster:
         set_now = next((each.limits for each in cluster.client_quotas() if each.entity == entity), {})

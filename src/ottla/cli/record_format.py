@@ -1,9 +1,8 @@
-"""How `ottla consume` prints a record: as text by a template, or as one line of JSON.
+"""Record output of `ottla consume`: text from a template, or one line of JSON.
 
-A template is text with fields in braces and backslash escapes, such as `{partition}:{offset}\\t{key}\\t{value}`;
-doubled braces stand for themselves. Keys and values are written as the bytes that they are, headers as `name=value`,
-and a header without a value (null) as `name`. JSON has text where the bytes are UTF-8; elsewhere the name of the field
-ends with `_base64`.
+A template is text with fields in braces and backslash escapes, such as `{partition}:{offset}\\t{key}\\t{value}`; double
+braces are literal. Keys and values are printed as raw bytes, headers as `name=value`, and a header with a null value as
+`name`. JSON contains text for valid UTF-8; the field of other bytes has the suffix `_base64`.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ FIELDS: dict[str, Callable[[ConsumedRecord], bytes | None]] = {
 
 
 def make_formatter(template: str, null: str, *, for_terminal: bool = False) -> Formatter:
-    """`json`, `text` or a template; raises OperatorError for a field that doesn't exist. `null` stands for no bytes.
+    """A formatter for `json`, `text` or a template; `null` is the text of null. Raises OperatorError for an unknown
+    field.
 
-    With `for_terminal` control characters of records, and bytes that are no UTF-8, are escapes; those of the template
-    stay as they are.
+    With `for_terminal`, control characters and invalid UTF-8 in records are escaped; the template itself is not.
     """
     if template == "json":
         return (lambda record: _for_terminal(format_json(record))) if for_terminal else format_json
@@ -65,7 +64,7 @@ def _template_formatter(template: str, null: bytes, for_terminal: bool) -> Forma
         if field is None:
             continue
         if field not in FIELDS:
-            raise OperatorError(f"the format has no field {field!r}; it has {', '.join(FIELDS)}")
+            raise OperatorError(f"unknown field {field!r} in the format; fields: {', '.join(FIELDS)}")
         pieces.append(FIELDS[field])
     pieces.append(b"\n")
 
@@ -84,7 +83,7 @@ def _template_formatter(template: str, null: bytes, for_terminal: bool) -> Forma
 
 
 def format_json(record: ConsumedRecord) -> bytes:
-    """One line; headers keep their order and repetitions."""
+    """A record as one line of JSON; headers keep their order and repetitions."""
     document: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -109,20 +108,20 @@ def json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
 
 
 def unescape(text: str) -> str:
-    """Backslash escapes of an argument (`\\t`, `\\n`, `\\x01`) as characters; raises OperatorError for a broken one."""
+    """Decode the backslash escapes of an argument (`\\t`, `\\n`, `\\x01`). Raises OperatorError for an invalid one."""
     if "\\" not in text:
         return text
     try:
         return codecs.decode(text.encode("latin-1", "backslashreplace"), "unicode_escape")
     except UnicodeDecodeError as error:
-        raise OperatorError(f"{text!r} has a broken backslash escape") from error
+        raise OperatorError(f"{text!r} contains an invalid backslash escape") from error
 
 
 def format_time(timestamp_ms: int) -> str:
-    """ISO 8601 in UTC, or the number where the calendar does not reach."""
+    """A time in ISO 8601 (UTC), or the number if datetime cannot represent it."""
     try:
         return (
             datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         )
-    except (OverflowError, ValueError, OSError):  # beyond the calendar: the number says more than an error
+    except (OverflowError, ValueError, OSError):  # outside the range of datetime
         return str(timestamp_ms)

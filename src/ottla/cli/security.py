@@ -1,4 +1,4 @@
-"""`ottla security`: keys and settings for a cluster that lets in only whom it knows."""
+"""`ottla security`: TLS keys, certificates and settings of a cluster with mutual authentication."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ottla.common.platform.endpoint import format_address
 from ottla.security.authority import Authority, key_pem
 
 ADMIN = "admin"
-"""Who may do everything."""
+"""The superuser."""
 _TAKEN = frozenset({"server", "cluster", "ca", "ca-key", ADMIN})
 AUTHORITY_NAME = "ottla authority"
 MAPPING_RULES = "RULE:^CN=([^,]+).*$/$1/,DEFAULT"
-"""Users are called by the common name of their certificate."""
+"""The user name is the common name of the client certificate."""
 
 
 @click.group("security", cls=Group)
 def security() -> None:
-    """Make keys, certificates and settings of TLS."""
+    """Create TLS keys, certificates and settings."""
 
 
 @security.command(
@@ -47,28 +47,29 @@ def security() -> None:
     multiple=True,
     default=("localhost", "127.0.0.1"),
     show_default=True,
-    help="Name or address of the server, the first is what clients are told; may be repeated.",
+    help="Host name or address of the server; may be repeated, the first one is advertised.",
 )
-@click.option("--port", type=click.IntRange(1, 65535), default=9093, show_default=True, help="Port of the server.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), default=9093, show_default=True, help="Port of the TLS listener."
+)
 @click.option(
     "--client",
     "clients",
     multiple=True,
     default=("client",),
     show_default=True,
-    help="Name of a user to make a certificate for; may be repeated.",
+    help="User name of a client certificate; may be repeated.",
 )
 def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, ...]) -> None:
-    """Make an authority, certificates of a server, an admin and clients, and the settings that use them.
+    """Create a CA, certificates and settings.
 
-    The admin may do everything, and clients what ACLs allow.
+    Creates a certificate authority, certificates of a server, an admin and clients, and the properties files that use
+    them. The admin is a superuser; clients need ACLs.
     """
     folder = Path(directory).resolve()
     for name in clients:
         if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name.startswith("."):
-            raise click.BadParameter(
-                f"{name!r} has other characters than letters, digits, - _ .", param_hint="--client"
-            )
+            raise click.BadParameter(f"{name!r} may contain only letters, digits, - _ .", param_hint="--client")
     authority, now = Authority.make(AUTHORITY_NAME, datetime.now(UTC)), datetime.now(UTC)
     everywhere = not {"localhost", "127.0.0.1"}.intersection(hosts)
     cluster = {
@@ -101,12 +102,13 @@ def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, 
         files[f"{name}.properties"] = format_properties(properties).encode()
     if _TAKEN.intersection(clients) or len(set(clients)) < len(clients):
         raise click.BadParameter(
-            f"{', '.join(sorted(_TAKEN))} are taken, and each name counts once", param_hint="--client"
+            f"{', '.join(sorted(_TAKEN))} are reserved, and names must be unique", param_hint="--client"
         )
     _write(folder, files)
     click.echo(
-        f"{folder} has an authority (ca.pem), server.properties (cluster.properties with --brokers), and "
-        f"{', '.join(f'{name}.properties' for name in (ADMIN, *clients))}; begin with:"
+        f"{folder} contains a certificate authority (ca.pem), server.properties (cluster.properties with --brokers), "
+        "and "
+        f"{', '.join(f'{name}.properties' for name in (ADMIN, *clients))}; start with:"
     )
     click.echo(f"{program()} start --config {shlex.quote(str(folder / 'server.properties'))}")
     admin = shlex.quote(str(folder / f"{ADMIN}.properties"))
@@ -123,15 +125,15 @@ def _stores(folder: Path, name: str) -> dict[str, str]:
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Files that only their owner reads, into a directory that has none of them."""
+    """Create files that only their owner can read, in a directory that contains none of them. Raises OperatorError."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         there = [name for name in files if (folder / name).exists()]
         if there:
-            raise OperatorError(f"{folder} has {there[0]} already; name another directory, or remove it")
+            raise OperatorError(f"{folder} already contains {there[0]}: name another directory or remove the file")
         for name, content in files.items():
             descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
     except OSError as error:
-        raise OperatorError(f"{folder} can't be written: {error.strerror}; name another directory") from error
+        raise OperatorError(f"{folder} can't be written: {error.strerror}: name another directory") from error

@@ -1,4 +1,4 @@
-"""Settings as one writes them on a command line: what a misspelled name was meant to be."""
+"""Known config names, and suggestions for misspelled ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.common.suggestion import did_you_mean
 
 
 def known_settings(resource_type: ResourceType) -> Iterable[str]:
-    """Every name that this version knows for such a resource."""
+    """All config names of a resource type."""
     if resource_type is ResourceType.TOPIC:
         from ottla.common.config.topic_configs import TOPIC_CONFIGS
 
@@ -27,7 +27,7 @@ def known_settings(resource_type: ResourceType) -> Iterable[str]:
 
 @contextmanager
 def names_explained(resource_type: ResourceType, names: Iterable[str]) -> Iterator[None]:
-    """A refusal of the broker inside is raised again with what an unknown one of `names` may have been meant to be."""
+    """Reraise a rejection by the broker with a suggestion for each unknown name in `names`."""
     try:
         yield
     except KafkaError as error:

@@ -1,4 +1,4 @@
-"""Moments and spans of time as one writes them on a command line, in milliseconds."""
+"""Times and durations in command line arguments, in milliseconds."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ottla.common.config.config_def import MAX_LONG
 _SHORT = re.compile(
     r"(?:(?P<weeks>\d+)w)?(?:(?P<days>\d+)d)?(?:(?P<hours>\d+)h)?(?:(?P<minutes>\d+)m)?(?:(?P<seconds>\d+)s)?", re.ASCII
 )
-"""In small letters only: `1M` could be a month."""
+"""Lower case only: `1M` could be a month."""
 _ISO = re.compile(
     r"P(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
     r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+)(?:[.,](?P<fraction>\d{1,9}))?S)?)?",
     re.ASCII | re.IGNORECASE,
 )
 _CALENDAR = re.compile(r"P?[^T]*\d(?:Y|M)[^T]*(?:T.*)?", re.ASCII | re.IGNORECASE)
-"""ISO 8601 durations with years or months, whose length the calendar decides."""
+"""ISO 8601 durations with years or months, which have no fixed length."""
 _UNIT_MS = {"weeks": 604_800_000, "days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 MAX_DURATION_CHARS = 40
 _WITH_UNIT = re.compile(r"(\d{1,18})(ms|s)", re.ASCII)
-"""So many digits fit into 64 bits."""
+"""Numbers of 18 digits fit in 64 bits."""
 _MILLISECONDS = re.compile(r"0|\d{13}", re.ASCII)
-"""Without a unit: from 2001 to 2286. Other numbers could be a year, a date, seconds or microseconds."""
+"""Milliseconds without a unit, from 2001 to 2286. Other numbers could be a year, a date, seconds or microseconds."""
 TIME_FORMS = (
     "an ISO 8601 time (2026-11-28, 2026-11-28T10:00:00Z), milliseconds since 1970 of 13 digits, or a number with its "
     "unit (1795860000s, 1795860000000ms)"
@@ -36,7 +36,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds, `least_s` or more; not NaN, which ends no wait, and not infinite."""
+    """A click type: finite seconds, at least `least_s`; NaN is rejected, because a wait for it would never end."""
 
     name = "seconds"
 
@@ -52,10 +52,10 @@ class Seconds(click.FloatRange):
 
 
 def parse_timestamp(text: str, option: str = "--timestamp") -> int:
-    """Milliseconds since the epoch, from one of `TIME_FORMS` (UTC unless it says otherwise).
+    """Milliseconds since the epoch, from one of `TIME_FORMS` (in UTC unless the text has a zone).
 
-    Raises click.BadParameter for other text, for a number without a unit that need not be milliseconds, and for a time
-    before 1970: in requests, negative times mean something else.
+    Raises click.BadParameter for other text, for an ambiguous number without a unit, and for a time before 1970,
+    because negative times are special values in requests.
     """
     if _MILLISECONDS.fullmatch(text):
         return int(text)
@@ -73,20 +73,21 @@ def parse_timestamp(text: str, option: str = "--timestamp") -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     if moment < _EPOCH:
-        raise click.BadParameter(f"{text!r} lies before 1970, where the times of records begin", param_hint=option)
+        raise click.BadParameter(f"{text!r} is before 1970, and record timestamps start there", param_hint=option)
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def parse_duration(text: str, option: str = "--by-duration") -> int:
-    """Milliseconds of `90s`, `1d12h` or an ISO 8601 duration such as `PT30M`.
+    """Milliseconds of `90s`, `1d12h`, or an ISO 8601 duration such as `PT30M`.
 
-    Raises click.BadParameter, also for years and months, as Java's Duration.parse: their length is not fixed.
+    Raises click.BadParameter for other text, also for years and months, which have no fixed length (like Java's
+    Duration.parse).
     """
     match = (_SHORT.fullmatch(text) or _ISO.fullmatch(text)) if len(text) <= MAX_DURATION_CHARS else None
     parts = {unit: number for unit, number in match.groupdict().items() if number} if match else {}
     if not parts:
         problem = (
-            "names years or months, whose length is not fixed" if _CALENDAR.fullmatch(text) else "is not a duration"
+            "has years or months, which have no fixed length" if _CALENDAR.fullmatch(text) else "is not a duration"
         )
         raise click.BadParameter(f"{text!r} {problem}: give one such as 90s, 1d12h or PT30M", param_hint=option)
     fraction = parts.pop("fraction", "")
@@ -97,7 +98,7 @@ def parse_duration(text: str, option: str = "--by-duration") -> int:
 
 
 def duration_text(duration_ms: int) -> str:
-    """A span as `parse_duration` reads it, in its two largest units: `1d2h`, `15m3s`, `0s`."""
+    """A duration in the format of `parse_duration`, in its two largest units: `1d2h`, `15m3s`, `0s`."""
     left, parts = max(0, duration_ms) // 1000, []
     for letter, seconds in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
         count, left = divmod(left, seconds)

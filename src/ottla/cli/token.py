@@ -1,7 +1,7 @@
-"""`ottla token`: create, renew, expire and list delegation tokens, by which programs come in as a user for a while.
+"""`ottla token`: delegation tokens, with which programs authenticate as a user for a limited time.
 
-A token's HMAC is its password: it is shown once, where the token is made, and no command takes it as an argument, which
-everybody on the machine can read.
+The HMAC of a token is its password: only `create` prints it, and no command takes it as an argument, because every
+user of the machine can read command lines.
 """
 
 from __future__ import annotations
@@ -43,13 +43,15 @@ def _find(cluster: Cluster, token_id: str) -> Token:
         (token for token in cluster.read(lambda each: describe_tokens(each, None)) if token.token_id == token_id), None
     )
     if found is None:
-        raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, f"there is no token {token_id!r} that this user may see")
+        raise KafkaError(
+            ErrorCode.DELEGATION_TOKEN_NOT_FOUND, f"token {token_id!r} does not exist or is not visible to this user"
+        )
     return found
 
 
 @click.group(cls=Group)
 def token() -> None:
-    """Create, renew, expire and list delegation tokens."""
+    """Manage delegation tokens."""
 
 
 @token.command(
@@ -58,61 +60,78 @@ def token() -> None:
         "ottla token create --owner ann --renewer scheduler --max-lifetime 7d",
     )
 )
-@click.option("--owner", metavar="USER", help="Whose token it is.  [default: who asks]")
+@click.option("--owner", metavar="USER", help="Owner of the token  [default: the authenticated user]")
 @click.option(
-    "--renewer", "renewers", metavar="USER", multiple=True, callback=_principals, help="Who else may renew it."
+    "--renewer",
+    "renewers",
+    metavar="USER",
+    multiple=True,
+    callback=_principals,
+    help="Other user that may renew the token; may be repeated.",
 )
-@click.option("--max-lifetime", metavar="TIME", help="How long it lasts at most, like 7d.  [default: the broker's]")
+@click.option("--max-lifetime", metavar="TIME", help="Maximum lifetime, such as 7d  [default: the broker's]")
 @json_option
 @connection_options
 def create(
     owner: str | None, renewers: list[str], max_lifetime: str | None, as_json: bool, bootstrap_server: str
 ) -> None:
-    """Make a token, and show its HMAC, the password that goes with its id."""
+    """Create a delegation token.
+
+    Prints the token id and its HMAC, which is the password for the id.
+    """
     lifetime_ms = LEFT_TO_BROKER if max_lifetime is None else parse_duration(max_lifetime, "--max-lifetime")
     with open_cluster(bootstrap_server) as cluster:
-        whose = None if owner is None else _principal(owner)
-        made = cluster.change(lambda connection: create_token(connection, whose, renewers, lifetime_ms))
+        owner_principal = None if owner is None else _principal(owner)
+        created = cluster.change(lambda connection: create_token(connection, owner_principal, renewers, lifetime_ms))
     if as_json:
-        print_json(made._asdict())
+        print_json(created._asdict())
         return
-    click.echo(f"Token {made.token_id} of {made.owner} lasts till {_moment(made.expiry_ms)}. Its HMAC is shown once:")
-    click.echo(made.hmac)
+    click.echo(
+        f"Token {created.token_id} of {created.owner} expires at {_moment(created.expiry_ms)}. Its HMAC is shown only "
+        "once:"
+    )
+    click.echo(created.hmac)
 
 
 @token.command(examples=("ottla token renew TOKEN_ID", "ottla token renew TOKEN_ID --period 12h"))
 @click.argument("token_id")
-@click.option("--period", metavar="TIME", help="How long it lasts from now on, like 12h.  [default: the broker's]")
+@click.option("--period", metavar="TIME", help="New lifetime from now, such as 12h  [default: the broker's]")
 @json_option
 @connection_options
 def renew(token_id: str, period: str | None, as_json: bool, bootstrap_server: str) -> None:
-    """Let a token end later, though never after its last time."""
+    """Renew a delegation token.
+
+    The new expiry time never exceeds the maximum lifetime.
+    """
     period_ms = LEFT_TO_BROKER if period is None else parse_duration(period, "--period")
     with open_cluster(bootstrap_server) as cluster:
         found = _find(cluster, token_id)
         expiry_ms = cluster.change(lambda connection: renew_token(connection, found, period_ms))
-    _tell(token_id, expiry_ms, as_json=as_json)
+    _print_expiry(token_id, expiry_ms, as_json=as_json)
 
 
 @token.command(examples=("ottla token expire TOKEN_ID", "ottla token expire TOKEN_ID --after 1h"))
 @click.argument("token_id")
-@click.option("--after", metavar="TIME", help="End it so long from now, like 1h.  [default: at once]")
+@click.option("--after", metavar="TIME", help="Time until expiry, such as 1h  [default: immediately]")
 @json_option
 @connection_options
 def expire(token_id: str, after: str | None, as_json: bool, bootstrap_server: str) -> None:
-    """End a token; connections that came in by it stay until they have to authenticate again."""
+    """Expire a delegation token.
+
+    Open connections stay until their next re-authentication.
+    """
     period_ms = NOW if after is None else parse_duration(after, "--after")
     with open_cluster(bootstrap_server) as cluster:
         found = _find(cluster, token_id)
         expiry_ms = cluster.change(lambda connection: expire_token(connection, found, period_ms))
-    _tell(token_id, expiry_ms, as_json=as_json)
+    _print_expiry(token_id, expiry_ms, as_json=as_json)
 
 
-def _tell(token_id: str, expiry_ms: int, *, as_json: bool) -> None:
+def _print_expiry(token_id: str, expiry_ms: int, *, as_json: bool) -> None:
     if as_json:
         print_json({"token_id": token_id, "expiry_ms": expiry_ms})
     else:
-        click.echo(f"Token {token_id} lasts till {_moment(expiry_ms)}.")
+        click.echo(f"Token {token_id} expires at {_moment(expiry_ms)}.")
 
 
 @token.command("list", examples=("ottla token list", "ottla token list --owner ann --json"))
@@ -122,12 +141,15 @@ def _tell(token_id: str, expiry_ms: int, *, as_json: bool) -> None:
     metavar="USER",
     multiple=True,
     callback=_principals,
-    help="Only tokens that this user has, or may renew.  [default: all]",
+    help="Owner or renewer of the tokens; may be repeated  [default: all]",
 )
 @json_option
 @connection_options
 def list_(owners: list[str], as_json: bool, bootstrap_server: str) -> None:
-    """Show tokens that this user has, or may see; not their HMACs."""
+    """List delegation tokens.
+
+    Shows the tokens that are visible to this user, without their HMACs.
+    """
     with open_cluster(bootstrap_server) as cluster:
         found = cluster.read(lambda connection: describe_tokens(connection, owners or None))
     if as_json:

@@ -1,4 +1,4 @@
-"""`ottla topic`: create, list, describe, alter, trim and delete topics, and look offsets up."""
+"""`ottla topic`: topics, their configs and offsets."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SPECIAL_TIMES = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "ma
 
 @click.group(cls=Group)
 def topic() -> None:
-    """Create, list, describe, alter, trim and delete topics, and look offsets up."""
+    """Manage topics."""
 
 
 @topic.command(
@@ -64,10 +64,10 @@ def topic() -> None:
     "-r",
     type=click.IntRange(1, MAX_SHORT),
     default=None,
-    help="Replicas of each partition  [default: default.replication.factor]",
+    help="Replicas per partition  [default: default.replication.factor]",
 )
-@settings_option("--config", "-c", help_text="A topic config, such as retention.ms=86400000; may be repeated.")
-@click.option("--if-not-exists", is_flag=True, help="Succeed without a change when the topic exists.")
+@settings_option("--config", "-c", help_text="Topic config, such as retention.ms=86400000; may be repeated.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed if the topic already exists.")
 @json_option
 @connection_options
 def create(
@@ -79,7 +79,11 @@ def create(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Create one topic or several of the same shape; one that can't be made leaves out no other."""
+    """Create topics.
+
+    All topics get the same partitions, replication factor and configs. Topics are created independently: a failure does
+    not affect the others.
+    """
     results: list[dict[str, Any]] = []
     failures: list[KafkaError] = []
     with open_cluster(bootstrap_server) as cluster:
@@ -93,7 +97,7 @@ def create(
                 info = cluster.topic(name)
                 results.append({**_identity(info), "created": created})
             else:
-                click.echo(f"Created topic {name}." if created else f"Topic {name} exists already.")
+                click.echo(f"Created topic {name}." if created else f"Topic {name} already exists.")
     if as_json:
         print_json(results)
     raise_all(failures)
@@ -107,7 +111,7 @@ def _create(
     config: Mapping[str, str],
     if_not_exists: bool,
 ) -> bool:
-    """False when it exists and may."""
+    """Create a topic. Returns False if it already exists and `if_not_exists` is set. Raises KafkaError."""
     try:
         with names_explained(ResourceType.TOPIC, config):
             cluster.create_topic(name, partitions or -1, replication_factor or -1, config)
@@ -128,11 +132,11 @@ def _identity(info: TopicInfo) -> dict[str, Any]:
 
 
 @topic.command("list", examples=("ottla topic list", "ottla topic list --json | jq -r '.[].name'"))
-@click.option("--internal", is_flag=True, help="Show internal topics too.")
+@click.option("--internal", is_flag=True, help="Include internal topics.")
 @json_option
 @connection_options
 def list_topics(internal: bool, as_json: bool, bootstrap_server: str) -> None:
-    """List the topics of the cluster."""
+    """List topics."""
     with open_cluster(bootstrap_server) as cluster:
         topics = [info for info in cluster.topics().values() if internal or not info.is_internal]
     if as_json:
@@ -153,9 +157,10 @@ def list_topics(internal: bool, as_json: bool, bootstrap_server: str) -> None:
 @json_option
 @connection_options
 def describe(name: str, as_json: bool, bootstrap_server: str) -> None:
-    """Show partitions, leaders, offsets, sizes and the configs that differ from the broker's.
+    """Show the partitions and configs of a topic.
 
-    The end is the high watermark: the offset that the next visible record will have.
+    Leaders, replicas, offsets and sizes of the partitions, and the configs that differ from the broker's. The end is
+    the high watermark: the next offset visible to consumers.
     """
     with open_cluster(bootstrap_server) as cluster:
         info = cluster.topic(name)
@@ -199,10 +204,12 @@ def describe(name: str, as_json: bool, bootstrap_server: str) -> None:
 )
 @click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
 @click.option(
-    "--partitions", "-p", type=PARTITION_COUNT, default=None, help="The new total; partitions are never taken away."
+    "--partitions", "-p", type=PARTITION_COUNT, default=None, help="New total number of partitions; it cannot decrease."
 )
-@settings_option("--config", "-c", help_text="Set a config; may be repeated.")
-@click.option("--delete-config", multiple=True, metavar="NAME", help="Back to the broker's value; may be repeated.")
+@settings_option("--config", "-c", help_text="Config to set; may be repeated.")
+@click.option(
+    "--delete-config", multiple=True, metavar="NAME", help="Config to reset to the broker's value; may be repeated."
+)
 @json_option
 @connection_options
 def alter(
@@ -213,9 +220,9 @@ def alter(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Add partitions to a topic, set or delete its configs.
+    """Add partitions or change topic configs.
 
-    Keys that were hashed over the old number of partitions may go to other ones afterwards.
+    Adding partitions changes the partition of keys that are assigned by hash.
     """
     if partitions is None and not config and not delete_config:
         raise click.UsageError("nothing to alter: give --partitions, --config or --delete-config")
@@ -256,14 +263,15 @@ def alter(
 @click.option(
     "--time",
     metavar="|".join(("MS", "ISO", *SPECIAL_TIMES)),
-    help="The first record as young as this, instead of start and end.",
+    help="Look up the first record at or after this time, instead of start and end.",
 )
 @json_option
 @connection_options
 def offsets(topics: Selection, time: str | None, as_json: bool, bootstrap_server: str) -> None:
-    """Show where the log of each partition begins and ends, or the offset that belongs to a time.
+    """Look up partition offsets.
 
-    The end is the high watermark: the offset that the next visible record will have.
+    Shows the log start offset and the end of each partition, or with --time the offset of a time. The end is the high
+    watermark: the next offset visible to consumers.
     """
     columns: tuple[str, ...]
     rows: list[tuple[str, int, int | None, int | None]]
@@ -304,10 +312,12 @@ def _known(value: int) -> int | None:
     callback=parse_selection,
     shell_complete=complete_topic,
 )
-@click.option("--before-offset", type=click.IntRange(0, MAX_LONG), metavar="OFFSET", help="Records below this offset.")
-@click.option("--before-time", metavar="MS|ISO", help="Records before the first one that is as young as this.")
-@click.option("--all", "everything", is_flag=True, help="All records that there are now.")
-@click.option("--yes", "-y", is_flag=True, help="Don't ask on a terminal.")
+@click.option(
+    "--before-offset", type=click.IntRange(0, MAX_LONG), metavar="OFFSET", help="Delete records below this offset."
+)
+@click.option("--before-time", metavar="MS|ISO", help="Delete records before the first one at or after this time.")
+@click.option("--all", "everything", is_flag=True, help="Delete all current records.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @connection_options
 def trim(
@@ -319,7 +329,10 @@ def trim(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Remove the oldest records of topics for good; what follows keeps its offsets. A terminal asks first."""
+    """Delete the oldest records of topics.
+
+    The records are deleted permanently; later records keep their offsets. Asks for confirmation on a terminal.
+    """
     if [before_offset is not None, before_time is not None, everything].count(True) != 1:
         raise click.UsageError("give exactly one of --before-offset, --before-time, --all")
     with open_cluster(bootstrap_server) as cluster:
@@ -334,7 +347,7 @@ def trim(
         wanted = {key: offset for key, offset in wanted.items() if offset > starts[key].offset}
         count = sum(offset - starts[key].offset for key, offset in wanted.items())
         if wanted and not yes and sys.stdin.isatty():
-            click.confirm(f"Remove {count:,} offsets of {len(wanted)} partitions for good?", abort=True)
+            click.confirm(f"Permanently delete {count:,} offsets of {len(wanted)} partitions?", abort=True)
         begins = {key: each.offset for key, each in starts.items()} | (cluster.delete_records(wanted) if wanted else {})
     columns = ("topic", "partition", "was", "start", "end")
     rows = [(*key, starts[key].offset, begins[key], ends[key].offset) for key in positions]
@@ -346,15 +359,18 @@ def trim(
 
 @topic.command(examples=("ottla topic delete clicks", "ottla topic delete a b c --yes --if-exists"))
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic)
-@click.option("--if-exists", is_flag=True, help="Succeed when a topic does not exist.")
-@click.option("--internal", is_flag=True, help="Allow internal topics, such as that of committed offsets.")
-@click.option("--yes", "-y", is_flag=True, help="Don't ask on a terminal.")
+@click.option("--if-exists", is_flag=True, help="Succeed if a topic does not exist.")
+@click.option("--internal", is_flag=True, help="Permit internal topics, such as __consumer_offsets.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @connection_options
 def delete(
     names: tuple[str, ...], if_exists: bool, internal: bool, yes: bool, as_json: bool, bootstrap_server: str
 ) -> None:
-    """Delete topics with all their records. A terminal asks first."""
+    """Delete topics.
+
+    Deletes the topics with all their records. Asks for confirmation on a terminal.
+    """
     with open_cluster(bootstrap_server) as cluster:
         existing = cluster.topics()
         doomed = [name for name in dict.fromkeys(names) if name in existing]
@@ -362,7 +378,7 @@ def delete(
             if name not in existing and not if_exists:
                 raise TopicNotFound(name, known=existing)
             if name in existing and existing[name].is_internal and not internal:
-                raise OperatorError(f"{name} is an internal topic of the cluster; give --internal to delete it anyway")
+                raise OperatorError(f"{name} is an internal topic: use --internal to delete it")
         if doomed and not yes and sys.stdin.isatty():
             click.confirm(f"Delete {', '.join(doomed)} with all records?", abort=True)
         if doomed:
@@ -381,7 +397,7 @@ def _replication_factor(info: TopicInfo) -> int:
 def _offset_ranges(
     cluster: Cluster, info: TopicInfo
 ) -> tuple[dict[tuple[str, int], OffsetInfo], dict[tuple[str, int], OffsetInfo]]:
-    """Start and end of each partition that has a leader with its data."""
+    """Start and end of each partition that has an online leader."""
     keys = [(info.name, partition.index) for partition in info.partitions if partition.is_led]
     starts = cluster.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
     ends = cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP))
@@ -389,7 +405,7 @@ def _offset_ranges(
 
 
 def _sizes(cluster: Cluster, name: str) -> dict[int, int]:
-    """Sizes are a courtesy: a broker or a role that does not tell them takes nothing else away."""
+    """Size of each partition in bytes; partitions are omitted if a broker cannot report sizes or denies it."""
     try:
         return cluster.partition_sizes(name)
     except KafkaError:

@@ -1,8 +1,8 @@
-"""`ottla txn`: list, describe, find and end transactions, as KIP-664 has it.
+"""`ottla txn`: list, describe, find and terminate transactions (KIP-664).
 
-A transaction hangs in a partition when its coordinator will never end it there: nobody has the transactional id any
-more, or its open transaction does not know of the partition. Until it is aborted, readers of committed records stop
-before it. Commands that change something ask first on a terminal.
+A transaction hangs in a partition if its coordinator will never complete it there: the transactional id has expired, or
+its open transaction does not include the partition. A hanging transaction blocks read_committed consumers until it is
+aborted. Commands that change something ask for confirmation on a terminal.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ottla.cli.command import (
     connection_options,
     counted,
     json_option,
+    notify,
     open_cluster,
     print_json,
     print_table,
-    tell,
 )
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.record_format import format_time
@@ -44,18 +44,18 @@ from ottla.common.kafka.topic_partition import by_topic
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence")
 DEFAULT_MAX_TIMEOUT = "15m"
-"""The default of the brokers' `transaction.max.timeout.ms`, and of Apache Kafka's tool."""
+"""Default of `transaction.max.timeout.ms`, and of Kafka's tool."""
 FIRST_COORDINATOR_EPOCH = 0
-"""Of a marker in a partition that has not seen one of the producer yet."""
+"""Coordinator epoch for a partition without an earlier marker of the producer."""
 
 
 @click.group(cls=Group)
 def txn() -> None:
-    """List, describe and abort transactions, and find those that hang."""
+    """Manage transactions."""
 
 
 def complete_transactional_id(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Transactional ids for the shell; nothing when no broker answers at once."""
+    """Transactional ids for shell completion; empty when no broker answers in time."""
     return complete_from(
         ctx, incomplete, lambda cluster: [listing.transactional_id for listing in cluster.transactions()]
     )
@@ -73,20 +73,35 @@ def _milliseconds(ctx: click.Context, parameter: click.Parameter, value: str | N
         "ottla txn list --id-pattern 'billing-.*' --json",
     ),
 )
-@click.option("--state", "states", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="Only these.")
-@click.option("--producer-id", "producer_ids", type=click.IntRange(0, MAX_LONG), multiple=True, help="Only these.")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(STATES, case_sensitive=False),
+    multiple=True,
+    help="State of the transaction; may be repeated.",
+)
+@click.option(
+    "--producer-id",
+    "producer_ids",
+    type=click.IntRange(0, MAX_LONG),
+    multiple=True,
+    help="Producer id; may be repeated.",
+)
 @click.option(
     "--duration",
     "min_duration_ms",
     metavar="DURATION",
     callback=_milliseconds,
-    help="Only transactions that have been open for longer: 90s, 1d12h, PT30M.",
+    help="Minimum age of an open transaction: 90s, 1d12h, PT30M.",
 )
-@click.option("--id-pattern", metavar="REGEX", help="Only transactional ids that match as a whole.")
+@click.option("--id-pattern", metavar="REGEX", help="Regular expression that matches full transactional ids.")
 @json_option
 @connection_options
 def list_transactions(as_json: bool, bootstrap_server: str, **filters: Any) -> None:
-    """List the transactional ids of the cluster, with their state and the broker that coordinates each."""
+    """List transactional ids.
+
+    For each id: producer id, state and coordinator.
+    """
     with open_cluster(bootstrap_server) as cluster:
         try:
             listings = cluster.transactions(TransactionFilters(**filters))
@@ -94,7 +109,7 @@ def list_transactions(as_json: bool, bootstrap_server: str, **filters: Any) -> N
             if error.code != ErrorCode.INVALID_REGULAR_EXPRESSION:
                 raise
             raise click.BadParameter(
-                f"{filters['id_pattern']!r} is no regular expression", param_hint="--id-pattern"
+                f"{filters['id_pattern']!r} is not a regular expression", param_hint="--id-pattern"
             ) from None
     columns = ("transactional_id", "coordinator", "producer_id", "state")
     rows = [(each.transactional_id, each.coordinator_id, each.producer_id, each.state) for each in listings]
@@ -112,7 +127,10 @@ def list_transactions(as_json: bool, bootstrap_server: str, **filters: Any) -> N
 @json_option
 @connection_options
 def describe(transactional_ids: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
-    """Show state, producer, timeout and age of transactional ids, and the partitions of their open transactions."""
+    """Show transactions.
+
+    For each transactional id: state, producer, timeout and age, and the partitions of its open transaction.
+    """
     with open_cluster(bootstrap_server) as cluster:
         found = [cluster.describe_transaction(each) for each in dict.fromkeys(transactional_ids)]
     now_ms = _now_ms()
@@ -141,7 +159,7 @@ def _description_json(found: TransactionDescription, now_ms: int) -> dict[str, A
 
 
 def _text(name: str, value: Any) -> object:
-    """A value of the JSON as a person reads it."""
+    """A JSON value as text for tables."""
     if value is None:
         return None
     if name.endswith("time_ms"):
@@ -159,13 +177,15 @@ def _text(name: str, value: Any) -> object:
 @click.argument(
     "topics", metavar=f"{METAVAR}...", nargs=-1, required=True, shell_complete=complete_topic, callback=parse_selection
 )
-@click.option("--broker", "-B", "broker_id", type=BROKER_ID, help="What this replica knows; not the leader.")
+@click.option(
+    "--broker", "-B", "broker_id", type=BROKER_ID, help="Broker id of the replica to query  [default: the leader]"
+)
 @json_option
 @connection_options
 def producers(topics: Selection, broker_id: int | None, as_json: bool, bootstrap_server: str) -> None:
-    """Show the producers that partitions know: idempotent and transactional ones that wrote lately.
+    """Show the active producers of partitions.
 
-    One with a start offset has a transaction open there.
+    Idempotent and transactional producers with recent writes. A producer with a start offset has an open transaction.
     """
     with open_cluster(bootstrap_server) as cluster:
         found = cluster.producers(find_positions(cluster, topics), broker_id)
@@ -196,7 +216,7 @@ def producers(topics: Selection, broker_id: int | None, as_json: bool, bootstrap
 
 
 class Hanging(NamedTuple):
-    """An open transaction in one partition that nobody will end."""
+    """A transaction that is open in a partition and that no coordinator will complete."""
 
     topic: str
     partition: int
@@ -215,7 +235,9 @@ class Hanging(NamedTuple):
         "ottla txn hanging --broker 2 --json",
     )
 )
-@click.option("--broker", "-B", "broker_id", type=BROKER_ID, help="Only partitions with a replica there.")
+@click.option(
+    "--broker", "-B", "broker_id", type=BROKER_ID, help="Search only partitions with a replica on this broker."
+)
 @click.option(
     "--topic",
     "-t",
@@ -224,7 +246,7 @@ class Hanging(NamedTuple):
     metavar=METAVAR,
     shell_complete=complete_topic,
     callback=parse_selection,
-    help="Only this topic, or some of its partitions; may be repeated.",
+    help="Search only this topic, or some of its partitions; may be repeated.",
 )
 @click.option(
     "--max-transaction-timeout",
@@ -233,16 +255,17 @@ class Hanging(NamedTuple):
     default=DEFAULT_MAX_TIMEOUT,
     show_default=True,
     callback=_milliseconds,
-    help="The brokers' transaction.max.timeout.ms: what wrote later than that may still end by itself.",
+    help="transaction.max.timeout.ms of the brokers: transactions with later writes are not listed.",
 )
 @json_option
 @connection_options
 def hanging(
     broker_id: int | None, topics: Selection, max_timeout_ms: int, as_json: bool, bootstrap_server: str
 ) -> None:
-    """Find transactions that hang: open in a partition, for too long, and no coordinator is going to end them there.
+    """List hanging transactions.
 
-    Each holds back the readers of committed records in its partition until `ottla txn abort` ends it.
+    Transactions that are open past the timeout with no coordinator left to complete them. Each one blocks
+    read_committed consumers of its partition until `ottla txn abort` ends it.
     """
     with open_cluster(bootstrap_server) as cluster:
         positions = _searched(cluster, topics, broker_id)
@@ -251,16 +274,16 @@ def hanging(
     _print_rows(Hanging._fields, found, as_json, right=Hanging._fields[1:])
     if found and not as_json:
         first = found[0]
-        tell(f"to end one: ottla txn abort {first.topic}:{first.partition} --start-offset {first.start_offset}")
+        notify(f"to abort one: ottla txn abort {first.topic}:{first.partition} --start-offset {first.start_offset}")
 
 
 def _searched(cluster: Cluster, topics: Selection, broker_id: int | None) -> list[Position]:
-    """The partitions that are asked for; those without a leader have nobody to ask.
+    """The partitions to search; those without a leader are omitted.
 
-    Raises OperatorError for a broker that is not there: nothing that hangs on it would be a good answer.
+    Raises OperatorError for an unknown broker: an empty result would be misleading.
     """
     if broker_id is not None and broker_id not in (each.node_id for each in cluster.describe().brokers):
-        raise OperatorError(f"broker {broker_id} is not there: `ottla cluster brokers` lists those that are")
+        raise OperatorError(f"broker {broker_id} is not registered: `ottla cluster brokers` lists the brokers")
     infos = cluster.topics()
     wanted = set(find_positions(cluster, topics)) if topics else None
     return [
@@ -275,7 +298,7 @@ def _searched(cluster: Cluster, topics: Selection, broker_id: int | None) -> lis
 def _open_for_long(
     found: Mapping[Position, Sequence[ProducerState]], max_timeout_ms: int, now_ms: int
 ) -> list[Hanging]:
-    """Transactions whose producer has not written for longer than any transaction may take."""
+    """Transactions with a producer that last wrote before the maximum transaction timeout."""
     return [
         Hanging(
             *position,
@@ -293,7 +316,7 @@ def _open_for_long(
 
 
 def _unknown_to_coordinators(cluster: Cluster, candidates: Sequence[Hanging]) -> list[Hanging]:
-    """Those whose producer id no transactional id has, or that the transaction of its transactional id leaves out."""
+    """Candidates with an unknown producer id, or in a partition that the transaction of their id does not include."""
     if not candidates:
         return []
     producer_ids = tuple(sorted({each.producer_id for each in candidates}))
@@ -304,7 +327,7 @@ def _unknown_to_coordinators(cluster: Cluster, candidates: Sequence[Hanging]) ->
         except KafkaError as error:
             if error.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 raise
-            continue  # it expired meanwhile
+            continue  # the id expired in the meantime
         known.setdefault(listing.producer_id, set()).update(described.partitions)
     return [each for each in candidates if (each.topic, each.partition) not in known.get(each.producer_id, ())]
 
@@ -323,11 +346,15 @@ def _one_position(ctx: click.Context, parameter: click.Parameter, value: str) ->
     )
 )
 @click.argument("position", metavar="TOPIC:PARTITION", shell_complete=complete_topic, callback=_one_position)
-@click.option("--start-offset", type=click.IntRange(0, MAX_LONG), help="Where the transaction begins in the partition.")
-@click.option("--producer-id", type=click.IntRange(0, MAX_LONG), help="Instead of a start offset, with both epochs.")
-@click.option("--producer-epoch", type=click.IntRange(0, MAX_SHORT))
-@click.option("--coordinator-epoch", type=click.IntRange(0, MAX_INT))
-@click.option("--yes", "-y", is_flag=True, help="Don't ask on a terminal.")
+@click.option(
+    "--start-offset", type=click.IntRange(0, MAX_LONG), help="Start offset of the transaction in the partition."
+)
+@click.option(
+    "--producer-id", type=click.IntRange(0, MAX_LONG), help="Producer id, instead of --start-offset; needs both epochs."
+)
+@click.option("--producer-epoch", type=click.IntRange(0, MAX_SHORT), help="Epoch of the producer.")
+@click.option("--coordinator-epoch", type=click.IntRange(0, MAX_INT), help="Epoch of the transaction coordinator.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @connection_options
 def abort(
@@ -338,9 +365,10 @@ def abort(
     bootstrap_server: str,
     **ids: int | None,
 ) -> None:
-    """Abort a transaction that hangs in one partition, by a marker that goes past its coordinator.
+    """Abort a hanging transaction.
 
-    Only for what `ottla txn hanging` finds: an abort of a transaction that lives would tear it apart.
+    Writes an abort marker to one partition, bypassing the coordinator. Use it only for transactions that
+    `ottla txn hanging` lists: aborting an active transaction this way breaks its atomicity.
     """
     given = [value for value in ids.values() if value is not None]
     if (start_offset is None) == (not given) or (given and len(given) < len(ids)):
@@ -360,7 +388,7 @@ def abort(
 
 
 def _marker_of(cluster: Cluster, position: Position, start_offset: int) -> dict[str, int]:
-    """Ids and epochs of the abort marker for the transaction that begins there."""
+    """Ids and epochs of the abort marker for the transaction that starts at `start_offset`. Raises OperatorError."""
     for each in cluster.producers([position])[position]:
         if each.transaction_start_offset == start_offset:
             epoch = FIRST_COORDINATOR_EPOCH if each.coordinator_epoch is None else each.coordinator_epoch
@@ -370,7 +398,7 @@ def _marker_of(cluster: Cluster, position: Position, start_offset: int) -> dict[
                 "coordinator_epoch": epoch,
             }
     raise OperatorError(
-        f"no transaction that is open in {position[0]}-{position[1]} begins at offset {start_offset}; "
+        f"no open transaction of {position[0]}-{position[1]} starts at offset {start_offset}; "
         f"see `ottla txn producers {position[0]}:{position[1]}`"
     )
 
@@ -383,20 +411,23 @@ def _marker_of(cluster: Cluster, position: Position, start_offset: int) -> dict[
     required=True,
     shell_complete=complete_transactional_id,
 )
-@click.option("--yes", "-y", is_flag=True, help="Don't ask on a terminal.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @connection_options
 def terminate(transactional_ids: tuple[str, ...], yes: bool, as_json: bool, bootstrap_server: str) -> None:
-    """Abort what transactional ids have open, by their coordinator, and fence the producers that use them.
+    """Terminate transactions and fence producers.
 
-    A producer that lives ends with an error at its next call.
+    The coordinator aborts the open transaction of each transactional id and fences its producers. An active producer
+    fails at its next request.
     """
     wanted = list(dict.fromkeys(transactional_ids))
     if not yes and sys.stdin.isatty():
         click.confirm(f"Fence every producer of {', '.join(wanted)}?", abort=True)
     rows = []
     with open_cluster(bootstrap_server) as cluster:
-        described = [cluster.describe_transaction(each) for each in wanted]  # or a wrong name would come into being
+        described = [
+            cluster.describe_transaction(each) for each in wanted
+        ]  # first: terminating an unknown id would create it
         for before in described:
             cluster.terminate_transaction(before.transactional_id, before.timeout_ms)
             rows.append({"transactional_id": before.transactional_id, "state_before": before.state})
@@ -416,7 +447,7 @@ def _heading(name: str) -> str:
 
 
 def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], as_json: bool, *, right: Sequence[str]) -> None:
-    """Rows as JSON by the columns' names, or as a table with times and spans as a person reads them."""
+    """Print rows as JSON with the column names, or as a table with readable times and durations."""
     if as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
         return

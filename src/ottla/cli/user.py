@@ -1,6 +1,6 @@
-"""`ottla user`: add, list and remove users with passwords for SCRAM.
+"""`ottla user`: users with SCRAM credentials.
 
-A password comes from a prompt or a file, never from the command line, which everybody on the machine can read.
+Passwords are read from a prompt or a file, never from the command line, which every user of the machine can read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MECHANISM = click.Choice(MECHANISMS, case_sensitive=False)
 
 @click.group(cls=Group)
 def user() -> None:
-    """Add, list and remove users with passwords for SCRAM."""
+    """Manage SCRAM users."""
 
 
 @user.command(
@@ -37,20 +37,22 @@ def user() -> None:
     multiple=True,
     default=("SCRAM-SHA-512",),
     show_default=True,
-    help="How the user may authenticate; may be repeated.",
+    help="SCRAM mechanism of the password; may be repeated.",
 )
-@click.option("--password-file", metavar="FILE", help="Take the password from its first line; - is standard input.")
-@click.option("--iterations", type=click.IntRange(*ITERATIONS), default=ITERATIONS[0], show_default=True)
+@click.option("--password-file", metavar="FILE", help="File with the password in its first line; - is standard input.")
+@click.option(
+    "--iterations", type=click.IntRange(*ITERATIONS), default=ITERATIONS[0], show_default=True, help="SCRAM iterations."
+)
 @connection_options
 def add(
     name: str, mechanisms: tuple[str, ...], password_file: str | None, iterations: int, bootstrap_server: str
 ) -> None:
-    """Add a user, or give one another password."""
+    """Add a SCRAM user or change a password."""
     password = _password(name, password_file)
     with open_cluster(bootstrap_server) as cluster:
         for mechanism in dict.fromkeys(mechanisms):
             cluster.put_user(name, mechanism, password, iterations)
-    click.echo(f"User {name} has a password for {', '.join(dict.fromkeys(mechanisms))}.")
+    click.echo(f"User {name} now has a password for {', '.join(dict.fromkeys(mechanisms))}.")
 
 
 def _password(name: str, path: str | None) -> str:
@@ -64,9 +66,9 @@ def _password(name: str, path: str | None) -> str:
     except OSError as error:
         raise OperatorError(f"--password-file {path} can't be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise OperatorError(f"--password-file {path} is no UTF-8") from error
+        raise OperatorError(f"--password-file {path} is not valid UTF-8") from error
     if not password:
-        raise OperatorError(f"--password-file {path} has no password in its first line")
+        raise OperatorError(f"--password-file {path} has an empty first line: write the password there")
     return password
 
 
@@ -74,7 +76,10 @@ def _password(name: str, path: str | None) -> str:
 @json_option
 @connection_options
 def list_(as_json: bool, bootstrap_server: str) -> None:
-    """Show who has a password, and for which mechanism; passwords can't be shown."""
+    """List SCRAM users.
+
+    Shows the mechanisms and iterations of each user; passwords cannot be shown.
+    """
     with open_cluster(bootstrap_server) as cluster:
         found = cluster.scram_users()
     if as_json:
@@ -85,10 +90,13 @@ def list_(as_json: bool, bootstrap_server: str) -> None:
 
 @user.command(examples=("ottla user remove alice", "ottla user remove alice --mechanism SCRAM-SHA-256"))
 @click.argument("name")
-@click.option("--mechanism", type=MECHANISM, help="Only the password for this one.  [default: all]")
+@click.option("--mechanism", type=MECHANISM, help="Mechanism of the password to remove  [default: all]")
 @connection_options
 def remove(name: str, mechanism: str | None, bootstrap_server: str) -> None:
-    """Take passwords of a user away; connections that are open stay until they have to authenticate again."""
+    """Remove SCRAM credentials.
+
+    Open connections stay until their next re-authentication.
+    """
     with open_cluster(bootstrap_server) as cluster:
         had = [
             each.mechanism
@@ -96,8 +104,8 @@ def remove(name: str, mechanism: str | None, bootstrap_server: str) -> None:
             if each.name == name and mechanism in (None, each.mechanism)
         ]
         if not had:
-            what = "" if mechanism is None else f" for {mechanism}"
-            raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"user {name!r} has no password{what}")
+            suffix = "" if mechanism is None else f" for {mechanism}"
+            raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"user {name!r} has no password{suffix}")
         for each in had:
             cluster.remove_user(name, each)
     click.echo(f"Removed {counted(len(had), 'password')} of user {name}.")

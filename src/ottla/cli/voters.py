@@ -1,6 +1,7 @@
-"""`ottla cluster voters`: who votes in the quorum of the metadata log (KIP-853); `ottla cluster quorum` shows them.
+"""`ottla cluster voters`: changes of the voters of the metadata quorum (KIP-853).
 
-A node with the role controller and a formatted directory follows the log as an observer until it is added.
+A node with the role controller and a formatted directory replicates the metadata log as an observer until it is added.
+`ottla cluster quorum` lists voters and observers.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from ottla.common.kafka.ids import uuid_to_string
 
 TIMEOUT_MS = 30_000
 _directory_option = click.option(
-    "--directory-id", metavar="ID", help="Which one is meant, where the node is there with several directories."
+    "--directory-id", metavar="ID", help="Directory id, needed if the node has several in the quorum."
 )
 
 
 @click.group(cls=Group)
 def voters() -> None:
-    """Who votes in the quorum of the metadata log."""
+    """Manage voters of the metadata quorum."""
 
 
 @voters.command(examples=("ottla cluster voters add 4 --listener CONTROLLER://host4:9093",))
@@ -35,7 +36,7 @@ def voters() -> None:
     metavar="NAME://HOST:PORT",
     multiple=True,
     required=True,
-    help="Where the other controllers reach it; may be repeated.",
+    help="Controller endpoint of the node; may be repeated.",
 )
 @_directory_option
 @json_option
@@ -43,13 +44,16 @@ def voters() -> None:
 def add(
     node_id: int, listeners: tuple[str, ...], directory_id: str | None, as_json: bool, bootstrap_server: str
 ) -> None:
-    """Make an observer a voter, once it has what the leader has."""
+    """Add a voter to the metadata quorum.
+
+    The node must be an observer that has caught up with the leader.
+    """
     names = {text.strip().partition("://")[0].upper(): "" for text in listeners}
     endpoints = parse_endpoints("--listener", listeners, names)
     with open_cluster(bootstrap_server) as client:
         found = _one(client.quorum().observers, node_id, directory_id, "observer")
         client.change(lambda connection: add_voter(connection, node_id, found.directory_id, endpoints, TIMEOUT_MS))
-    _tell("added", found, "votes in the quorum now", as_json=as_json)
+    _print_result("added", found, "is now a voter", as_json=as_json)
 
 
 @voters.command(
@@ -63,27 +67,30 @@ def add(
 @json_option
 @connection_options
 def remove(node_id: int, directory_id: str | None, as_json: bool, bootstrap_server: str) -> None:
-    """Take a voter out for good, whether it runs or is lost: fewer voters make a majority then."""
+    """Remove a voter from the metadata quorum.
+
+    The node may be running or lost. The majority is then counted over the remaining voters.
+    """
     with open_cluster(bootstrap_server) as client:
         found = _one(client.quorum().voters, node_id, directory_id, "voter")
         client.change(lambda connection: remove_voter(connection, node_id, found.directory_id))
-    _tell("removed", found, "votes no more", as_json=as_json)
+    _print_result("removed", found, "is no longer a voter", as_json=as_json)
 
 
 def _one(replicas: Iterable[QuorumReplicaInfo], node_id: int, directory_id: str | None, role: str) -> QuorumReplicaInfo:
-    """The replica that is meant. Raises OperatorError."""
+    """The selected replica. Raises OperatorError."""
     there = {uuid_to_string(each.directory_id): each for each in replicas if each.node_id == node_id}
     if not there:
-        raise OperatorError(f"node {node_id} is no {role}: `ottla cluster quorum` lists those that are")
+        raise OperatorError(f"node {node_id} is not a quorum {role}: see `ottla cluster quorum`")
     if directory_id is None and len(there) == 1:
         return next(iter(there.values()))
     if directory_id in there:
         return there[directory_id]
-    what = "has several directories" if directory_id is None else f"has no directory {directory_id!r} there"
-    raise OperatorError(f"node {node_id} {what}: name one by --directory-id: {', '.join(there)}")
+    problem = "has several directories" if directory_id is None else f"has no directory {directory_id!r}"
+    raise OperatorError(f"node {node_id} {problem}: give --directory-id with one of {', '.join(there)}")
 
 
-def _tell(done: str, replica: QuorumReplicaInfo, now: str, *, as_json: bool) -> None:
+def _print_result(done: str, replica: QuorumReplicaInfo, now: str, *, as_json: bool) -> None:
     directory_id = uuid_to_string(replica.directory_id)
     if as_json:
         print_json({done: replica.node_id, "directory_id": directory_id})

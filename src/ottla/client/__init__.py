@@ -1,1 +1,1 @@
-"""A small blocking client for the CLI and for Spark workers; no broker code."""
+"""A small blocking client for the CLI and for Spark workers; without broker code."""

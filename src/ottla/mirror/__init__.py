@@ -1,5 +1,5 @@
-"""`ottla mirror`: topics copied from one cluster to another, exactly once, over the wire protocol.
+"""`ottla mirror`: exactly-once replication of topics to another cluster over the Kafka protocol.
 
-`copying` decides what of a fetch is written, `progress` what was committed, `routes` what is copied whereto,
-`translation` where a group goes on: pure. `driver` fetches, writes and commits, `command` is what an operator types.
+Pure modules: `copying` selects fetched records to copy, `progress` tracks committed progress, `routes` maps topics to
+their targets, `translation` translates group offsets. `driver` fetches, writes and commits; `command` is the CLI.
 """

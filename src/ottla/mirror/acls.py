@@ -1,8 +1,8 @@
-"""ACLs of the topics that are copied, as Apache Kafka's MirrorMaker 2 takes them along: who may read there may read
-here, and nobody gets to write beside the mirror.
+"""ACLs of mirrored topics, like Apache Kafka's MirrorMaker 2: principals with read access in the source get it in the
+target, and only the mirror may write.
 
-Only those that name one topic literally go along; of them what allows WRITE does not, and what allows everything allows
-READ. Nothing is ever taken away in the target.
+Only ACLs with a literal topic name are copied. Permissions for WRITE are omitted, and permissions for all operations
+are copied as READ. ACLs of the target are never removed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from ottla.client.admin.acls import AclFilter
 from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.outage import Tell
+from ottla.client.wire.outage import Notify
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission, ResourceType
 
@@ -20,7 +20,7 @@ NOT_ALLOWED = frozenset({ErrorCode.SECURITY_DISABLED, ErrorCode.CLUSTER_AUTHORIZ
 
 
 def copied_acls(acls: Iterable[Acl], names: Mapping[str, str]) -> set[Acl]:
-    """What the target's topics get; `names` are those that topics of the source have there."""
+    """The ACLs for topics of the target; `names` are the target names by source name."""
     found: set[Acl] = set()
     for acl in acls:
         is_of_topic = acl.resource_type == ResourceType.TOPIC and acl.pattern_type == PatternType.LITERAL
@@ -32,14 +32,14 @@ def copied_acls(acls: Iterable[Acl], names: Mapping[str, str]) -> set[Acl]:
 
 
 class AclMirror:
-    """Remembers only what it told already."""
+    """Copies ACLs. Its only state is the last message."""
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
-        self._told: set[ErrorCode] = set()
+    def __init__(self, notify: Notify) -> None:
+        self._notify = notify
+        self._reported: set[ErrorCode] = set()
 
     def copy(self, source: Cluster, target: Cluster, names: Mapping[str, str]) -> None:
-        """Add what the target lacks; where one of both has no ACLs or lets nobody see them, a sentence says so, once.
+        """Add ACLs that the target lacks; reports once if a cluster has no authorizer or denies reading ACLs.
 
         Raises KafkaError, BrokerUnreachable.
         """
@@ -50,6 +50,6 @@ class AclMirror:
         except KafkaError as error:
             if error.code not in NOT_ALLOWED:
                 raise
-            if error.code not in self._told:
-                self._told.add(error.code)
-                self._tell(f"ACLs are not copied: {error.message}")
+            if error.code not in self._reported:
+                self._reported.add(error.code)
+                self._notify(f"ACLs are not copied: {error.message}")

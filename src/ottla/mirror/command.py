@@ -1,4 +1,4 @@
-"""`ottla mirror`: copy topics to another cluster."""
+"""`ottla mirror`: replication of topics to another cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ottla.cli.command import Command, json_option, print_json, tell
+from ottla.cli.command import Command, json_option, notify, print_json
 from ottla.cli.times import Seconds
 from ottla.client.wire.security import PLAINTEXT, ClientSecurity, read_security
 from ottla.mirror.driver import Mirror, Settings, Totals
@@ -23,18 +23,18 @@ def _pattern(ctx: click.Context, parameter: click.Parameter, value: str | None) 
     try:
         return None if value is None else re.compile(value)
     except re.error as error:
-        raise click.BadParameter(f"{value!r} is no regular expression: {error}", ctx, parameter) from None
+        raise click.BadParameter(f"{value!r} is not a regular expression: {error}", ctx, parameter) from None
 
 
 def _template(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     if PLACE not in value:
-        raise click.BadParameter(f"{value!r} lacks {PLACE}, for the name that a topic has", ctx, parameter)
+        raise click.BadParameter(f"{value!r} lacks the topic name placeholder {PLACE}", ctx, parameter)
     return value
 
 
 def _group(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     if value == "":
-        raise click.BadParameter("the id of a group can't be empty", ctx, parameter)
+        raise click.BadParameter("the group id is empty", ctx, parameter)
     return value
 
 
@@ -57,15 +57,17 @@ _FILE = click.Path(readable=False)
         "ottla mirror --from a:9093 --from-config a.properties --to b:9092 --topics 'pay.*' --json",
     ),
 )
-@click.option("--from", "source", required=True, metavar="HOST:PORT,...", help="The cluster to copy from.")
-@click.option("--to", "target", required=True, metavar="HOST:PORT,...", help="The cluster to copy to.")
+@click.option(
+    "--from", "source", required=True, metavar="HOST:PORT,...", help="Bootstrap servers of the source cluster."
+)
+@click.option("--to", "target", required=True, metavar="HOST:PORT,...", help="Bootstrap servers of the target cluster.")
 @click.option(
     "--topics",
     "pattern",
     required=True,
     metavar="REGEX",
     callback=_pattern,
-    help="Topics whose whole name matches, also those that come; no internal ones.",
+    help="Pattern of full topic names, also of future topics; no internal topics.",
 )
 @click.option(
     "--rename",
@@ -74,40 +76,40 @@ _FILE = click.Path(readable=False)
     show_default=True,
     metavar="TEMPLATE",
     callback=_template,
-    help="The name of a topic in the target.",
+    help="Template of the topic name in the target.",
 )
 @click.option(
     "--groups",
     metavar="REGEX",
     callback=_pattern,
-    help="Carry over the offsets of groups whose whole id matches, for as long as they have no members in the target.",
+    help="Pattern of full group ids, to copy offsets of groups without members in the target.",
 )
 @click.option(
-    "--append", is_flag=True, help="Copy also into topics that hold records of which no mirror knows, behind these."
+    "--append", is_flag=True, help="Append to target topics that already contain records from other producers."
 )
-@click.option("--acls", is_flag=True, help="Copy ACLs that name a topic, but for leave to write there.")
+@click.option("--acls", is_flag=True, help="Copy topic ACLs except WRITE.")
 @click.option(
     "--share",
     metavar="GROUP",
     callback=_group,
-    help="Share the work with all mirrors that name this consumer group of the source.",
+    help="Consumer group in the source that distributes the partitions over several mirrors.",
 )
 @click.option(
     "--on-refused",
     type=click.Choice([STOP, SKIP]),
     default=STOP,
     show_default=True,
-    help="For a record that the target refuses (size, timestamp, missing key): end with its offset and the setting to "
-    "change, or log it, count it and copy the rest.",
+    help="Action for a record that the target rejects (size, timestamp, missing key): stop and report its offset and "
+    "the setting to change, or skip, log and count it.",
 )
-@click.option("--once", is_flag=True, help="Stop at what is the end now.")
+@click.option("--once", is_flag=True, help="Stop at the current end of the topics.")
 @click.option(
     "--interval",
     "interval_s",
     type=Seconds(0.1),
     default=10.0,
     show_default=True,
-    help="Seconds between two reports.",
+    help="Seconds between reports.",
 )
 @click.option(
     "--from-config",
@@ -115,10 +117,15 @@ _FILE = click.Path(readable=False)
     type=_FILE,
     metavar="FILE",
     callback=_security,
-    help="Client properties for --from as Apache Kafka's tools take them: security.protocol, ssl.*, sasl.*.",
+    help="File with client properties for --from: security.protocol, ssl.*, sasl.*.",
 )
 @click.option(
-    "--to-config", "target_security", type=_FILE, metavar="FILE", callback=_security, help="The same for --to."
+    "--to-config",
+    "target_security",
+    type=_FILE,
+    metavar="FILE",
+    callback=_security,
+    help="File with client properties for --to.",
 )
 @json_option
 def mirror(
@@ -129,20 +136,23 @@ def mirror(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Copy topics to another cluster, each record exactly once, until Ctrl-C.
+    """Copy topics to another cluster.
 
-    How far it came is kept in the target, so that it goes on there after any end. Where a topic has as many partitions
-    on both sides, batches pass as they are; else records go by the hash of their key.
+    Copies each record exactly once, until Ctrl-C. Progress is stored in the target cluster; a restarted mirror resumes
+    from it. If a topic has the same number of partitions on both sides, batches are copied unchanged to the same
+    partition; otherwise the partition is chosen by the hash of the key.
     """
     wanted = Settings(**settings)
     if wanted.once and wanted.share is not None:
-        raise click.UsageError("--share is for mirrors that stay: who stops --once leaves work to the others; omit one")
+        raise click.UsageError(
+            "--share and --once exclude each other: a mirror that stops leaves its partitions to the others"
+        )
     report = _Report(as_json=as_json)
-    Mirror(Endpoint(source, source_security), Endpoint(target, target_security), wanted, tell, report).run()
+    Mirror(Endpoint(source, source_security), Endpoint(target, target_security), wanted, notify, report).run()
 
 
 class _Report:
-    """Lines on standard output, with the rates since the one before."""
+    """Prints progress lines to standard output, with the rates since the previous line."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json

@@ -1,8 +1,9 @@
-"""What of a fetch is written to the target: the state of one source partition, without input or output.
+"""Selection of fetched records to write to the target: the state of one source partition, without I/O.
 
-Batches go as they are where both topics have as many partitions, and where brokers take them from a client; else their
-records are built anew. What readers of read_committed don't see is left out: aborted transactions and control batches.
-Every batch's CRC is checked, since it is made anew for the target and damage would be sealed by it.
+Batches are copied unchanged if both topics have the same number of partitions and brokers accept the batches from a
+client; otherwise their records are put into new batches. Records that are invisible to read_committed consumers are
+omitted: aborted transactions and control batches. The CRC of every batch is verified, since a new one is computed for
+the target, which would hide damage.
 
 Memory: the records of one batch at a time, and CHUNK_BYTES for each partition of the target.
 """
@@ -25,16 +26,16 @@ from ottla.record.stamp import is_sendable
 from ottla.record.transactions import TransactionFilter
 
 CHUNK_BYTES = 512 * 1024
-"""Of keys, values and headers in a batch that is built; a larger record is alone in one."""
+"""Bytes of keys, values and headers in a new batch; a larger record gets its own batch."""
 RECORD_OVERHEAD = 24
 SUBSTITUTE_CODEC = "gzip"
-"""For codecs that brokers of the target do not know; every version knows this one."""
+"""Replaces codecs that the target does not support; every version supports this one."""
 MAX_RUNS = 2_000
-"""Of one transaction; where there are more, only the first of each partition is told, and groups read some again."""
+"""Runs per transaction; beyond the limit only the first run of each partition is stored, and groups reread records."""
 
 
 class Span(NamedTuple):
-    """Where source offsets lie in a batch: so many `records` from its record `delta` on; see `progress.Run`."""
+    """Source offsets in a batch: `records` records starting with record `delta`; see `progress.Run`."""
 
     source_first: int
     source_end: int
@@ -43,30 +44,30 @@ class Span(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A batch for a partition of the target, without a producer yet."""
+    """A batch for a partition of the target, not yet assigned to a producer."""
 
     partition: int
     batch: BatchView
     spans: tuple[Span, ...]
     offsets: Sequence[int]
-    """The source offset of each record."""
+    """Source offset of each record."""
 
 
 class Step(NamedTuple):
-    """What one transaction writes, in its order; `next_offset` is how far the source is copied then."""
+    """The writes of one transaction, in order; `next_offset` is the source position after it."""
 
     first_offset: int
     next_offset: int
     writes: tuple[Write, ...]
 
     def runs(self, base_offsets: Iterable[int]) -> tuple[Run, ...]:
-        """Where the records are, once brokers gave the writes these offsets; neighbours that go on are joined."""
+        """The runs of the records, given the base offsets of the writes; contiguous neighbours are merged."""
         found: dict[int, list[Run]] = {}
         for write, base in zip(self.writes, base_offsets, strict=True):
             runs = found.setdefault(write.partition, [])
             for span in write.spans:
                 run = Run(write.partition, span.source_first, span.source_end, base + span.delta, span.records)
-                if runs and _goes_on(runs[-1], run):
+                if runs and _is_contiguous(runs[-1], run):
                     before = runs.pop()
                     run = before._replace(source_end=run.source_end, records=before.records + run.records)
                 runs.append(run)
@@ -79,14 +80,14 @@ class Step(NamedTuple):
         return tuple(run for partition in sorted(found) for run in found[partition])
 
 
-def _goes_on(before: Run, run: Run) -> bool:
-    """Whether both are exact, and the second begins where the first ends, on both sides."""
+def _is_contiguous(before: Run, run: Run) -> bool:
+    """True if both runs are exact and contiguous, in the source and in the target."""
     exact = all(each.source_end - each.source_first == each.records for each in (before, run))
     return exact and before.source_end == run.source_first and before.target_first + before.records == run.target_first
 
 
 class PartitionCopy:
-    """A source partition that is copied from `position` on, into as many partitions as the target topic has."""
+    """A source partition that is copied from `position`, into all partitions of the target topic."""
 
     def __init__(self, route: Route, position: int, target_count: int, *, in_step: bool) -> None:
         self.route = route
@@ -96,9 +97,9 @@ class PartitionCopy:
         self._unsupported_codecs: set[str] = set()
 
     def take(self, result: FetchResult) -> Step:
-        """What a fetch from `position` on, under read_committed, brings; perhaps no writes.
+        """The writes for a read_committed fetch from `position`; may be empty.
 
-        Raises KafkaError INVALID_RECORD for a batch that is damaged or can't be read, UNSUPPORTED_COMPRESSION_TYPE.
+        Raises KafkaError INVALID_RECORD for a damaged batch, UNSUPPORTED_COMPRESSION_TYPE.
         """
         writes: list[Write] = []
         chunks = _Chunks(writes, dense=self.in_step)
@@ -107,12 +108,12 @@ class PartitionCopy:
         try:
             for batch in iter_any_batches(result.records):
                 if not batch.crc_matches():
-                    raise KafkaError(ErrorCode.INVALID_RECORD, "its checksum does not match")
+                    raise KafkaError(ErrorCode.INVALID_RECORD, "the checksum does not match")
                 if transactions.passes(batch) and batch.next_offset > position and batch.records_count:
                     self._take_batch(batch, position, writes, chunks)
                 position = max(position, batch.next_offset)
         except KafkaError as error:
-            where = f"the batch of {self.route.topic}-{self.route.partition} at offset {position} or behind it"
+            where = f"the batch of {self.route.topic}-{self.route.partition} at or after offset {position}"
             raise KafkaError(ErrorCode.INVALID_RECORD, f"{where} can't be copied: {error.message}") from error
         chunks.flush()
         return Step(self.position, position, tuple(writes))
@@ -132,7 +133,7 @@ class PartitionCopy:
                 chunks.add(partition, record, codec)
 
     def _partition_of(self, record: Record) -> int:
-        """By the hash of the key; without one in turn."""
+        """The target partition by the hash of the key; round-robin without a key."""
         count = self._target_count
         return record.offset % count if record.key is None else hash_partition(record.key, count)
 
@@ -140,33 +141,34 @@ class PartitionCopy:
         return SUBSTITUTE_CODEC if batch.compression in self._unsupported_codecs else batch.compression
 
     def avoid_codec(self, codec: str) -> bool:
-        """Compress with SUBSTITUTE_CODEC instead of this codec from now on; False where that would change nothing."""
+        """Use SUBSTITUTE_CODEC instead of this codec from now on. Returns False if that would change nothing."""
         if codec in (SUBSTITUTE_CODEC, "none"):
             return False
         self._unsupported_codecs.add(codec)
         return True
 
     def part(self, write: Write, numbers: Container[int]) -> Write:
-        """A write of some of the records: those with these numbers within the batch.
+        """A write of the records with these numbers within the batch.
 
-        Raises KafkaError for a batch that can't be read.
+        Raises KafkaError for a batch that cannot be decoded.
         """
         chosen = [(write.offsets[n], record) for n, record in enumerate(write.batch.records()) if n in numbers]
         offsets, records = [offset for offset, _ in chosen], [record for _, record in chosen]
         return _built(write.partition, records, offsets, self._codec(write.batch), dense=self.in_step)
 
     def committed(self, step: Step) -> None:
-        """The step was written and committed, or it wrote nothing. Raises InvariantError for one that is not next."""
+        """Advance after the step was committed, or wrote nothing. Raises InvariantError for a step that is not the
+        next."""
         if step.first_offset != self.position:
-            raise InvariantError(f"a step from offset {step.first_offset} came where {self.position} is next")
+            raise InvariantError(f"a step from offset {step.first_offset} is not at the position {self.position}")
         self.position = step.next_offset
 
 
 class _Chunks:
-    """Records on their way into new batches, one for each partition and all of one codec.
+    """Records for new batches, one batch per target partition, all with one codec.
 
-    `dense`: what is missing between them is missing in the target too, so that stretches without a gap are told apart;
-    else it went to other partitions.
+    `dense`: missing source offsets are also missing in the target, so that gaps are recorded; otherwise these records
+    are in other partitions.
     """
 
     def __init__(self, writes: list[Write], *, dense: bool) -> None:
@@ -198,13 +200,13 @@ class _Chunks:
 
 
 def size_of(record: Record) -> int:
-    """Bytes of a record in a batch without compression, at most."""
+    """Upper bound of the bytes of a record in an uncompressed batch."""
     size = RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
     return size + sum(RECORD_OVERHEAD + len(name) + len(value or b"") for name, value in record.headers)
 
 
 def _built(partition: int, records: list[Record], offsets: list[int], codec: str, *, dense: bool) -> Write:
-    """A write of a new batch; `offsets` are those of the records in the source, `dense` as in `_Chunks`."""
+    """A write with a new batch; `offsets` are the source offsets of the records, `dense` as in `_Chunks`."""
     built = build_batch(
         (RecordData(record.timestamp, record.key, record.value, record.headers) for record in records),
         compression=codec,
@@ -214,7 +216,7 @@ def _built(partition: int, records: list[Record], offsets: list[int], codec: str
 
 
 def _stretches(offsets: list[int]) -> tuple[Span, ...]:
-    """Rising offsets by stretches without a gap."""
+    """Spans without gaps from ascending offsets."""
     starts = [0, *(index for index in range(1, len(offsets)) if offsets[index] != offsets[index - 1] + 1)]
     ends = [*starts[1:], len(offsets)]
     return tuple(

@@ -1,10 +1,11 @@
-"""Fetches, writes and commits what the pure parts decide: one transaction for each fetch of a partition that brought
-something, under the partition's own transactional id, with its progress.
+"""Fetches, writes and commits the decisions of the pure modules: one transaction per fetch of a partition with data,
+under the partition's own transactional id, together with its progress.
 
-Whatever fails while a transaction is open ends the session: the next one takes all ids anew, which decides what was
-open, and reads how far it came. So no outcome has to be guessed, and there is one way to resume, after a lost
-connection as after kill -9. It is also how several share the work: a session copies what a consumer group of the source
-gave, ends when the group takes it back, and who does not know yet that it did is fenced by whoever has it now.
+A failure during a transaction ends the session. The next session takes new epochs of all transactional ids, which
+completes open transactions, and reads the committed progress. No outcome is guessed, and recovery after a lost
+connection and after kill -9 are the same. This is also how several mirrors share the work: a session copies the
+partitions that a consumer group of the source assigned, and ends when the group revokes them. A mirror that misses the
+revocation is fenced by the new owner.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ottla.client.librdkafka.batch_producer import TRANSACTION_TIMEOUT_MS, Batch
 from ottla.client.librdkafka.membership import Membership
 from ottla.client.wire.connection import BrokerUnreachable
 from ottla.client.wire.model import LATEST_TIMESTAMP, FetchResult, Position, TopicInfo
-from ottla.client.wire.outage import OutageReporter, Tell
+from ottla.client.wire.outage import Notify, OutageReporter
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
 from ottla.mirror.acls import AclMirror
 from ottla.mirror.copying import PartitionCopy, Step
@@ -59,45 +60,45 @@ from ottla.record.builder import build_batch
 
 CLIENT_ID = "ottla-mirror"
 FETCH_BYTES = 8 * 1024 * 1024
-"""Of all partitions together, and so about the most that a transaction holds."""
+"""For all partitions together, and so about the largest transaction."""
 FETCH_WAIT_MS = 500
 REFRESH_S = 30.0
-"""How often topics that came, grew or went are looked for, and cycles."""
+"""Interval for checks of new, extended and deleted topics, and of cycles."""
 CARRY_S = 5.0
-"""How often offsets of groups are carried over."""
+"""Interval for copying group offsets."""
 RECORDS_IN_BATCH = 1_000
-"""Of the progress topic."""
+"""Poll interval of the progress topic."""
 JOIN_LIMIT_S = 60.0
-"""How long it takes until a group that gives nothing is told as an outage."""
+"""Wait for an assignment of the group before it is reported as an outage."""
 POLL_S = 0.5
 LAST_WORDS_S = 5.0
-"""How long the end may take to abort what is open."""
+"""Time limit for aborting open transactions at the end."""
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 
 
 class Settings(NamedTuple):
-    """What is copied, and until when."""
+    """Options of the mirror."""
 
     pattern: re.Pattern[str]
     template: str
     once: bool
     interval_s: float
-    """Between reports."""
+    """Seconds between reports."""
     groups: re.Pattern[str] | None = None
-    """Whose offsets are carried over."""
+    """Groups to copy offsets of."""
     acls: bool = False
     append: bool = False
-    """Behind what a topic of the target holds though no progress is known of it."""
+    """Append to target topics with records but without known progress."""
     share: str | None = None
-    """The consumer group of the source by which several mirrors share the work; not with `once`."""
+    """Consumer group of the source with which several mirrors share the work; not with `once`."""
     on_refused: str = STOP
-    """`refusals.STOP` or `refusals.SKIP`: whether a record that the target refuses ends the mirror or is skipped."""
+    """`refusals.STOP` or `refusals.SKIP`: stop or skip the record when the target rejects one."""
 
 
 class Totals:
-    """What was copied since the start; `lags` are the offsets of each topic that are still to come. `skipped` are the
-    records of each partition that the target refused, also those of earlier runs."""
+    """Totals since the start; `lags` are the offsets left to copy by topic. `skipped` are the rejected records by
+    partition, including those of earlier runs."""
 
     def __init__(self) -> None:
         self.begun_s = time.monotonic()
@@ -113,27 +114,27 @@ class Totals:
 
 
 class _Changed(Exception):
-    """Other topics or partitions are to be copied than when the session began, or by somebody else."""
+    """The topics or partitions to copy have changed since the session started, or their owner has."""
 
 
 class _NothingToCopy(OperatorError):
-    """No topic has a name that matches, which at the start is a mistake."""
+    """No topic name matches, which is an error at the start."""
 
 
 class Mirror:
-    """From one cluster to another, until what was there is copied (`once`) or for ever."""
+    """Copies from one cluster to another, to the current end (`once`) or forever."""
 
     def __init__(
-        self, source: Endpoint, target: Endpoint, settings: Settings, tell: Tell, report: Callable[[Totals], None]
+        self, source: Endpoint, target: Endpoint, settings: Settings, notify: Notify, report: Callable[[Totals], None]
     ) -> None:
-        """`tell` gets sentences about what an operator should know, `report` the totals now and then."""
+        """`notify` receives messages for the operator, `report` the totals periodically."""
         self._ends: tuple[Endpoint, Endpoint] = source, target
         self._settings = settings
-        self._tell = tell
+        self._notify = notify
         self._report = report
         self._totals = Totals()
         self._goals: dict[Position, int] = {}
-        """With `once`: where the partitions ended at the start."""
+        """With `once`: the ends of the partitions at the start."""
         self._progress_topic = ProgressTopic()
         self._members: Membership | None = None
         if settings.share is not None:
@@ -142,7 +143,7 @@ class Mirror:
             )
 
     def run(self) -> None:
-        """Copy. Raises OperatorError, KafkaError and BrokerUnreachable where waiting does not help."""
+        """Copy. Raises OperatorError, KafkaError and BrokerUnreachable for permanent errors."""
         try:
             self._run()
         finally:
@@ -150,13 +151,13 @@ class Mirror:
                 self._members.leave()
 
     def _run(self) -> None:
-        outage, pause_s, begun = OutageReporter(self._tell), FIRST_PAUSE_S, False
+        outage, pause_s, begun = OutageReporter(self._notify), FIRST_PAUSE_S, False
         copied = gone = False
         while True:
             source_end, target_end = self._ends
             with _cluster(source_end) as source, _cluster(target_end) as target:
                 session = Session(
-                    source, target, self._ends, self._settings, self._members, self._progress_topic, self._tell
+                    source, target, self._ends, self._settings, self._members, self._progress_topic, self._notify
                 )
                 try:
                     session.open(self._goals)
@@ -171,7 +172,7 @@ class Mirror:
                         raise
                     if not gone:
                         gone = True
-                        self._tell("no topic of the source has a name that matches --topics any more; it waits for one")
+                        self._notify("no topic of the source matches --topics any more, waiting for one")
                 except (BrokerUnreachable, KafkaError) as error:
                     begun = begun or session.reached
                     if isinstance(error, KafkaError) and error.code in FENCED_ERRORS:
@@ -187,19 +188,19 @@ class Mirror:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _fenced(self, error: KafkaError) -> None:
-        """Among several, ask the group anew; what it gave before may be somebody else's. Raises KafkaError alone."""
-        told = (
-            "another mirror took over what this one copies, or this one stood still for longer than "
-            f"{TRANSACTION_TIMEOUT_MS // 1000} s within a transaction: {error.message}"
+        """Rejoin the group after being fenced by another mirror. Raises KafkaError for a mirror without a group."""
+        reason = (
+            "another mirror has taken over these partitions, or this one paused for longer than "
+            f"{TRANSACTION_TIMEOUT_MS // 1000} s in a transaction: {error.message}"
         )
         if self._members is None:
-            raise KafkaError(error.code, told) from error
-        self._tell(f"{told}; it joins group {self._settings.share!r} again")
+            raise KafkaError(error.code, reason) from error
+        self._notify(f"{reason}; rejoining group {self._settings.share!r}")
         self._members.leave()
 
 
 class Session:
-    """Copies as long as nothing fails."""
+    """Copies until something fails."""
 
     def __init__(
         self,
@@ -209,7 +210,7 @@ class Session:
         settings: Settings,
         members: Membership | None,
         progress_topic: ProgressTopic,
-        tell: Tell,
+        notify: Notify,
     ) -> None:
         self._source = source
         self._target = target
@@ -218,35 +219,34 @@ class Session:
         self._members = members
         self._progress_topic = progress_topic
         self._given: frozenset[Position] | None = None
-        """By the group, which may take it back."""
-        self._tell = tell
+        """Assigned by the group, which may revoke it."""
+        self._notify = notify
         self._ids = ("", "")
         self.reached = False
-        """Both clusters answered, so that it is no mistake of the operator where one does not later."""
+        """Both clusters have responded, so a later failure is not a mistake of the operator."""
         self._topics: dict[str, tuple[bytes, int]] = {}
         self._names: dict[str, str] = {}
         self._producers: dict[Route, BatchProducer] = {}
         self._starts: dict[Route, Start] = {}
         self._copies: dict[Position, PartitionCopy] = {}
         self._goals: Mapping[Position, int] = {}
-        self._acls = AclMirror(tell) if settings.acls else None
-        self._groups = None if settings.groups is None else GroupMirror(settings.groups, tell)
-        self._journal = JournalReader(ends[1], target, tell)
-        """What others write too, for groups where partitions flow together."""
+        self._acls = AclMirror(notify) if settings.acls else None
+        self._groups = None if settings.groups is None else GroupMirror(settings.groups, notify)
+        self._journal = JournalReader(ends[1], target, notify)
+        """Progress of other writers, for groups of merged partitions."""
         self._maps: dict[Route, RouteMap] = {}
         self._target_ends: dict[Route, dict[int, int]] = {}
         self._skipped: dict[Route, int] = {}
-        self._refusals = Refusals(target, settings.on_refused, tell, monotonic=time.monotonic, time_s=time.time)
+        self._refusals = Refusals(target, settings.on_refused, notify, monotonic=time.monotonic, time_s=time.time)
 
     def open(self, goals: dict[Position, int]) -> None:
-        """See `opening`; `goals` gets the ends of partitions that it lacks."""
+        """See `opening`; adds missing partition ends to `goals`."""
         self._ids = require_two_clusters(self._source.describe().cluster_id, self._target.describe().cluster_id)
         self.reached = True
         chosen = chosen_topics(self._source.topics(), self._settings.pattern)
         if not chosen:
             raise _NothingToCopy(
-                f"no topic of the source has a name that matches --topics {self._settings.pattern.pattern!r}; "
-                "see ottla topic list"
+                f"no topic of the source matches --topics {self._settings.pattern.pattern!r}; see ottla topic list"
             )
         self._topics = {name: (info.topic_id, len(info.partitions)) for name, info in chosen.items()}
         self._names = {name: renamed(name, self._settings.template) for name in chosen}
@@ -256,13 +256,13 @@ class Session:
         routes = self._own_routes(chosen)
         self._producers = take_ids(self._target, routes)
         filled = filled_topics(self._target, routes)
-        reader = JournalReader(self._ends[1], self._target, self._tell)
+        reader = JournalReader(self._ends[1], self._target, self._notify)
         journal = reader.read("read_uncommitted", self._require_given)
         self._progress_topic.reached(reader.end)
         if not self._settings.append:
             require_known(journal, routes, filled)
         self._starts = starts(
-            self._source, self._target, journal, routes, came_from, self._tell, with_map=self._groups is not None
+            self._source, self._target, journal, routes, came_from, self._notify, with_map=self._groups is not None
         )
         require_kept(self._target, {route: start.progress for route, start in self._starts.items()}, self._producers)
         for route, start in self._starts.items():
@@ -282,13 +282,13 @@ class Session:
         self._goals = goals
 
     def _own_routes(self, chosen: Mapping[str, TopicInfo]) -> list[Route]:
-        """All of them, or among several what the group gives. Raises KafkaError, _Changed."""
+        """The routes of this mirror: all, or those that the group assigned. Raises KafkaError, _Changed."""
         if self._members is not None:
             self._members.join(chosen)
             until_s = time.monotonic() + JOIN_LIMIT_S
             while self._members.assignment is None:
                 if time.monotonic() > until_s:
-                    reason = f"group {self._settings.share!r} gives this mirror no partitions"
+                    reason = f"group {self._settings.share!r} assigned no partitions to this mirror"
                     raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
                 self._members.poll(POLL_S)
             self._given = self._members.assignment
@@ -300,7 +300,7 @@ class Session:
         ]
 
     def _require_given(self, wait_s: float = 0.0) -> None:
-        """Raises _Changed where the group took back what this session copies, which it is asked here."""
+        """Poll the group. Raises _Changed if it has revoked partitions of this session."""
         if self._members is not None:
             self._members.poll(wait_s)
             if self._members.assignment is not self._given:
@@ -311,17 +311,17 @@ class Session:
             self._acls.copy(self._source, self._target, self._names)
 
     def _require_no_cycle(self, names: Iterable[str]) -> dict[str, frozenset[Origin]]:
-        return origins(self._ends[0], self._source, names, self._ids, self._tell)
+        return origins(self._ends[0], self._source, names, self._ids, self._notify)
 
     def copy(self, totals: Totals, report: Callable[[Totals], None]) -> None:
-        """Until the goals are reached; else for ever. Raises what the clusters answer."""
+        """Copy until the goals are reached, or forever. Raises errors of the clusters."""
         refresh_s = report_s = carry_s = time.monotonic()
         totals.lags = {key: lag for key, lag in totals.lags.items() if key in self._copies}
         totals.skipped = {key: self._skipped[copy.route] for key, copy in self._copies.items()}
         while (wanted := self._wanted()) or not self._settings.once:
             if wanted:
                 self._copy_on(wanted, totals)
-            else:  # there are more mirrors than partitions
+            else:  # more mirrors than partitions
                 self._require_given(POLL_S)
             now = time.monotonic()
             if now - report_s >= self._settings.interval_s:
@@ -339,7 +339,7 @@ class Session:
         report(totals)
 
     def _copy_on(self, wanted: Mapping[Position, int], totals: Totals) -> None:
-        """One fetch, and a transaction for each partition that it brought something of."""
+        """One fetch, with a transaction for each partition that returned data."""
         answers = self._source.fetch_several(
             wanted,
             max_bytes=FETCH_BYTES,
@@ -354,7 +354,7 @@ class Session:
             self._take(key, answer, totals)
 
     def _wanted(self) -> dict[Position, int]:
-        """Where to fetch, in turns."""
+        """Fetch positions, in turns."""
         goals = self._goals
         return {
             key: copy.position
@@ -376,7 +376,7 @@ class Session:
         totals.lags[key] = max(0, result.high_watermark - copy.position)
 
     def _write_step(self, copy: PartitionCopy, step: Step) -> Step:
-        """Write all batches together, or each alone in a second transaction if one is refused; the step as written.
+        """Write all batches together; if one is rejected, each alone in a second transaction. Returns the written step.
 
         Raises RecordRefused, KafkaError, BrokerUnreachable.
         """
@@ -392,7 +392,7 @@ class Session:
                 producer.abort()
                 raise
         except KafkaError as error:
-            if error.code == ErrorCode.UNKNOWN_SERVER_ERROR:  # Apache Kafka's answer to records that it cannot read
+            if error.code == ErrorCode.UNKNOWN_SERVER_ERROR:  # Apache Kafka's response to undecodable records
                 require_readable(copy.route, step)
             raise explained(error, copy.route, step.first_offset) from error
 
@@ -409,7 +409,7 @@ class Session:
     def _write(
         self, copy: PartitionCopy, step: Step, send: Callable[[BatchProducer, PartitionCopy, Step], Written]
     ) -> Step:
-        """One transaction: the writes of a step with the progress behind it."""
+        """One transaction: the writes of a step, and the progress after it."""
         route = copy.route
         producer = self._producers[route]
         partitions = sorted({write.partition for write in step.writes})
@@ -436,7 +436,7 @@ class Session:
         return step
 
     def _write_progress(self, copy: PartitionCopy, forgotten: Iterable[int]) -> None:
-        """One transaction of progress alone, which drops the runs of transactions that began at these offsets."""
+        """One transaction with progress only, which deletes the runs of transactions with these start offsets."""
         route = copy.route
         self._producers[route].begin([PROGRESS])
         progress = self._starts[route].progress._replace(
@@ -466,7 +466,7 @@ class Session:
         producer.commit()
 
     def _carry_groups(self) -> None:
-        """Carry over offsets, and forget the runs that no group needs any more."""
+        """Copy group offsets, and delete runs that are no longer needed."""
         if self._groups is None or not self._maps:
             return
         least = self._groups.carry(self._source, self._target, *self._whole_maps())
@@ -476,11 +476,11 @@ class Session:
                 self._write_progress(copy, forgotten)
 
     def _whole_maps(self) -> tuple[dict[Route, RouteMap], dict[Position, int]]:
-        """By what groups are translated, and where partitions of the target end for those that others write to too.
+        """Maps for the translation of group offsets, and the ends of target partitions that others write to, too.
 
-        Where partitions flow together and others copy some of them, the one that copies the first translates for all,
-        by what all have committed. What is open in the target is in no map yet and may lie before what is: so ends of
-        what is decided there are taken first, no group goes beyond them, and below them the journal knows everything.
+        For merged partitions that several mirrors copy, the mirror of the first one translates, with the committed runs
+        of all. Open transactions of the target are in no map yet, but may precede known records. So the stable ends are
+        read first, no group is moved beyond them, and the journal is complete below them.
         """
         own = Counter(route.topic for route in self._maps)
         split = {name for name, (_, count) in self._topics.items() if own[name] < count}
@@ -500,7 +500,7 @@ class Session:
         return maps, {key: info.offset for key, info in ends.items()}
 
     def _refresh(self) -> None:
-        """Raises _Changed, OperatorError for a cycle that came and for progress that went."""
+        """Raises _Changed, OperatorError for a new cycle or lost progress."""
         there = self._target.topics().get(PROGRESS_TOPIC)
         self._progress_topic.require_same(None if there is None else there.topic_id)
         chosen = chosen_topics(self._source.topics(), self._settings.pattern)
@@ -512,13 +512,13 @@ class Session:
             raise _Changed
 
     def leave(self) -> None:
-        """What was open belongs to somebody else now, who must not be shut out in his turn."""
+        """Release revoked partitions without an abort: their new owner must not be fenced."""
         self._producers.clear()
 
     def close(self) -> None:
-        """Abort what is open, so that readers don't wait for it; where that fails, its timeout does it.
+        """Abort open transactions, so that consumers do not wait for them; on failure the transaction timeout does it.
 
-        What the group took back its new owner aborts.
+        The new owner aborts those of revoked partitions.
         """
         left = [route for route, producer in self._producers.items() if producer.is_open]
         if not left or (self._members is not None and self._members.assignment is not self._given):

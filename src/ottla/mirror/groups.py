@@ -1,7 +1,7 @@
-"""Offsets of groups carried over: read in the source, translated, committed in the target.
+"""Group offsets: read in the source, translated, committed in the target.
 
-As Apache Kafka's MirrorMaker 2 does it: for groups without members in the target only, and never backwards, since
-whoever read on there knows better.
+As in Apache Kafka's MirrorMaker 2, only for groups without members in the target, and never backwards, since a consumer
+in the target may have advanced.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from collections.abc import Mapping
 
 from ottla.client.admin.cluster import Cluster
 from ottla.client.wire.model import Position
-from ottla.client.wire.outage import Tell
+from ottla.client.wire.outage import Notify
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.mirror.routes import Route
 from ottla.mirror.translation import RouteMap, Translation, translate
 
 OF_CONSUMERS = frozenset({"consumer", ""})
-"""The protocol types of groups that commit offsets: also those of KIP-848, and those that never had members."""
+"""Protocol types of groups with committed offsets, including those of KIP-848 and groups without members."""
 
 
 class GroupMirror:
-    """Remembers only what it told already."""
+    """Copies group offsets. Its only state are the messages that it has sent."""
 
-    def __init__(self, pattern: re.Pattern[str], tell: Tell) -> None:
+    def __init__(self, pattern: re.Pattern[str], notify: Notify) -> None:
         self._pattern = pattern
-        self._tell = tell
-        self._told: set[str] = set()
+        self._notify = notify
+        self._reported: set[str] = set()
 
     def carry(
         self, source: Cluster, target: Cluster, maps: Mapping[Route, RouteMap], ends: Mapping[Position, int]
     ) -> dict[Position, int]:
-        """Carry over what can be told; the least offset of the source that any group stands at, by partition.
+        """Copy translatable offsets; returns the smallest source offset of all groups by partition.
 
-        No group goes beyond `ends` of the target. Raises KafkaError, BrokerUnreachable.
+        No group is moved beyond `ends` of the target. Raises KafkaError, BrokerUnreachable.
         """
         least: dict[Position, int] = {}
         for listing in source.groups():
@@ -50,9 +50,9 @@ class GroupMirror:
         self, target: Cluster, group_id: str, translation: Translation, ends: Mapping[Position, int]
     ) -> None:
         for topic in sorted(translation.behind):
-            self._tell_once(
-                f"group {group_id!r} stands in topic {topic!r} before where this mirror began to keep what lies where: "
-                "its offsets there are carried over once it is past that"
+            self._notify_once(
+                f"group {group_id!r} is at an offset of topic {topic!r} before the first one with an offset mapping: "
+                "its offsets there are copied once it has passed that offset"
             )
         if not translation.offsets:
             return
@@ -66,9 +66,9 @@ class GroupMirror:
         except KafkaError as error:
             if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
                 raise
-            self._tell_once(f"group {group_id!r} has members in the target: its offsets are not carried over meanwhile")
+            self._notify_once(f"group {group_id!r} has members in the target: its offsets are not copied for now")
 
-    def _tell_once(self, sentence: str) -> None:
-        if sentence not in self._told:
-            self._told.add(sentence)
-            self._tell(sentence)
+    def _notify_once(self, sentence: str) -> None:
+        if sentence not in self._reported:
+            self._reported.add(sentence)
+            self._notify(sentence)

@@ -1,7 +1,7 @@
-"""Before anything is copied: topics of the target, what was committed, where each partition goes on.
+"""Start of a session: topics of the target, committed progress, and the resume position of each partition.
 
-The order is what makes it exact: every transactional id is taken first (`producers`), so that nobody commits progress
-under it any more, and only then progress is read, up to the end that the topic has by then.
+The order ensures exactly-once: first a new epoch of every transactional id is taken (`producers`), so that no earlier
+mirror can commit progress. Only then progress is read, up to the current end of the topic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.client.wire.model import (
     ResourceType,
     TopicInfo,
 )
-from ottla.client.wire.outage import Tell
+from ottla.client.wire.outage import Notify
 from ottla.client.wire.security import ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.kafka.ids import Uuid
@@ -41,7 +41,7 @@ COMPACT = "compact"
 POLICY = "cleanup.policy"
 MAX_REQUEST = "socket.request.max.bytes"
 PROGRESS_BATCH_BYTES = "1048588"
-"""Kafka's default, also where the target's is smaller."""
+"""Kafka's default, used also if the target's is smaller."""
 CREATION_REFUSALS = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ACLs: CREATE on the cluster",
     ErrorCode.INVALID_CONFIG: "the limits of the setting",
@@ -50,9 +50,9 @@ CREATION_REFUSALS = {
     ErrorCode.POLICY_VIOLATION: "create.topic.policy.class.name",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ACLs: CREATE on the topic",
 }
-"""Why brokers refuse to create a topic, with the setting that decides it."""
+"""Settings by which brokers reject the creation of a topic."""
 PATIENCE_S = 0.5
-"""How long nothing comes before it is asked whether to wait on."""
+"""Longest wait for data before `while_waiting` is called again."""
 
 
 class Endpoint(NamedTuple):
@@ -63,21 +63,21 @@ class Endpoint(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where a route goes on."""
+    """The resume position of a route."""
 
     progress: Progress
     known: bool
-    """It is in the progress topic just so."""
+    """Progress is stored in the progress topic unchanged."""
     target_count: int
     stale: tuple[int, ...]
-    """First offsets of transactions whose runs say nothing any more."""
+    """Start offsets of transactions with runs that are no longer valid."""
 
 
 class ProgressTopic:
-    """The target's, as a mirror knows it from its first session on: another one in its place would know nothing.
+    """The progress topic of the target, as of the first session: a replacement would lack earlier progress.
 
-    Its id tells, and where brokers have none (before Apache Kafka 2.8), or it went a moment ago, the offsets that what
-    is written there gets: they only rise.
+    It is identified by its topic id. Without ids (before Apache Kafka 2.8), or just after a deletion, it is identified
+    by the offsets of written records, which only increase.
     """
 
     def __init__(self) -> None:
@@ -85,18 +85,18 @@ class ProgressTopic:
         self._end = 0
 
     def require_same(self, topic_id: Uuid | None) -> None:
-        """Raises OperatorError for another id, or None, than the first time."""
+        """Raises OperatorError for another id, or None, than at the first call."""
         if self._topic_id is None:
             self._topic_id = topic_id
         if topic_id != self._topic_id:
             raise _progress_lost()
 
     def reached(self, end: int) -> None:
-        """The topic ends there, or beyond."""
+        """The topic end is at least this offset."""
         self._end = max(self._end, end)
 
     def written(self, offset: int) -> None:
-        """A record got this offset. Raises OperatorError for one that was given before."""
+        """A record got this offset. Raises OperatorError for an offset that was assigned before."""
         if offset < self._end:
             raise _progress_lost()
         self._end = offset + 1
@@ -104,26 +104,26 @@ class ProgressTopic:
 
 def _progress_lost() -> OperatorError:
     return OperatorError(
-        f"topic {PROGRESS_TOPIC!r} of the target was deleted or lost records while this mirror ran, so that nobody "
-        "knows how far everything was copied: it copies no more; start it again to see which topics that concerns"
+        f"topic {PROGRESS_TOPIC!r} of the target was deleted or lost records while this mirror ran, so the "
+        "progress is unknown and the mirror stops: restart it to see the affected topics"
     )
 
 
 class JournalReader:
-    """Follows the progress topic of a cluster."""
+    """Reads the progress topic of a cluster."""
 
-    def __init__(self, endpoint: Endpoint, cluster: Cluster, tell: Tell) -> None:
+    def __init__(self, endpoint: Endpoint, cluster: Cluster, notify: Notify) -> None:
         self._endpoint = endpoint
         self._cluster = cluster
-        self._tell = tell
+        self._notify = notify
         self._journal = Journal()
         self._next: int | None = None
 
     def read(self, isolation: str, while_waiting: Callable[[], None] = lambda: None) -> Journal:
-        """What is committed below the end that the topic has now; the same object each time.
+        """The committed state below the current end of the topic; returns the same object each time.
 
-        An end of read_uncommitted is waited for: what is open below it has to be decided first. Meanwhile something is
-        called again and again, which may raise.
+        Waits for the read_uncommitted end, below which open transactions must be completed first. Meanwhile
+        `while_waiting` is called repeatedly; it may raise.
         """
         if self._next is None:
             self._next = self._cluster.list_offsets({PROGRESS: EARLIEST_TIMESTAMP})[PROGRESS].offset
@@ -132,7 +132,7 @@ class JournalReader:
             self._endpoint.bootstrap_servers,
             {PROGRESS: self._next},
             ends={PROGRESS: end},
-            tell=self._tell,
+            notify=self._notify,
             security=self._endpoint.security,
         )
         with consumer:
@@ -146,18 +146,18 @@ class JournalReader:
 
     @property
     def end(self) -> int:
-        """Up to where it was read."""
+        """End of the part that was read."""
         return self._next or 0
 
 
 def origins(
-    endpoint: Endpoint, source: Cluster, names: Iterable[str], ids: tuple[str, str], tell: Tell
+    endpoint: Endpoint, source: Cluster, names: Iterable[str], ids: tuple[str, str], notify: Notify
 ) -> dict[str, frozenset[Origin]]:
-    """Where what each topic holds comes from. Raises OperatorError for a cycle."""
+    """The origins of the records of each topic. Raises OperatorError for a cycle."""
     source_id, target_id = ids
     journal = Journal()
     if PROGRESS_TOPIC in source.topics():
-        journal = JournalReader(endpoint, source, tell).read("read_committed")
+        journal = JournalReader(endpoint, source, notify).read("read_committed")
     found = {name: journal.origins_of(source_id, name) for name in names}
     for name, came_from in found.items():
         refuse_cycle(name, target_id, came_from)
@@ -167,7 +167,8 @@ def origins(
 def make_topics(
     source: Cluster, target: Cluster, names: Mapping[str, str], chosen: Mapping[str, TopicInfo], kept: ProgressTopic
 ) -> None:
-    """Create what the target lacks. Raises OperatorError for a progress topic that would lose progress, or did."""
+    """Create missing topics of the target. Raises OperatorError for a progress topic that may lose or has lost
+    progress."""
     there = target.topics()
     if PROGRESS_TOPIC not in there:
         _create(target, PROGRESS_TOPIC, 1, {POLICY: COMPACT, "max.message.bytes": PROGRESS_BATCH_BYTES})
@@ -176,8 +177,8 @@ def make_topics(
     kept.require_same(info.topic_id)
     if [entry.value for entry in entries if entry.name == POLICY] != [COMPACT] or len(info.partitions) != 1:
         raise OperatorError(
-            f"topic {PROGRESS_TOPIC!r} of the target has to have one partition and {POLICY}={COMPACT}, since it keeps "
-            "how far everything was copied: set that, or delete it if no mirror writes there"
+            f"topic {PROGRESS_TOPIC!r} of the target must have one partition and {POLICY}={COMPACT} to store "
+            "progress: change it, or delete the topic if no mirror uses it"
         )
     missing = {name: info for name, info in chosen.items() if names[name] not in there}
     known = _target_settings(target, entries) if missing else None
@@ -188,7 +189,7 @@ def make_topics(
 
 
 def _target_settings(target: Cluster, progress: Sequence[ConfigEntry]) -> TargetSettings:
-    """By the settings of the progress topic, and those of its broker if the user may describe them."""
+    """The settings of the target, from those of the progress topic, and of its broker if the user may describe it."""
     defaults = {entry.name: entry.value for entry in progress if entry.value is not None and entry.source != "topic"}
     for entry in _broker_settings(target, target.topic(PROGRESS_TOPIC).partitions[0].leader, list(BROKER_DEFAULTS)):
         if entry.value is not None:
@@ -216,15 +217,15 @@ def _create(cluster: Cluster, name: str, count: int, settings: Mapping[str, str]
             given = ", ".join(f"{key}={value}" for key, value in sorted(settings.items())) or "no settings"
             raise KafkaError(
                 error.code,
-                f"the target refuses to create topic {name!r} with {count} partitions and {given}: {error.message}; "
+                f"the target rejected creation of topic {name!r} with {count} partitions and {given}: {error.message}; "
                 f"create it there with settings that are accepted, or allow this ({CREATION_REFUSALS[error.code]})",
             ) from error
-        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another mirror was faster
+        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # created by another mirror
             raise
 
 
 def take_ids(target: Cluster, routes: Sequence[Route]) -> dict[Route, BatchProducer]:
-    """Shut out whoever copied these before. Raises KafkaError."""
+    """Take new epochs of the transactional ids, which fences earlier mirrors. Raises KafkaError."""
     limit = _max_request_bytes(target, routes)
     producers = {route: BatchProducer(target, route.transactional_id, limit) for route in routes}
     for route, producer in producers.items():
@@ -236,7 +237,7 @@ def take_ids(target: Cluster, routes: Sequence[Route]) -> dict[Route, BatchProdu
 
 
 def _max_request_bytes(target: Cluster, routes: Iterable[Route]) -> int | None:
-    """The least `socket.request.max.bytes` of the brokers that lead the target's partitions; None if none shows it."""
+    """The smallest `socket.request.max.bytes` of the leaders of target partitions; None if it is not visible."""
     names = sorted({route.target for route in routes})
     leaders = {each.leader for name in names for each in target.topic(name).partitions if each.is_led}
     entries = [entry for node_id in sorted(leaders) for entry in _broker_settings(target, node_id, [MAX_REQUEST])]
@@ -244,9 +245,9 @@ def _max_request_bytes(target: Cluster, routes: Iterable[Route]) -> int | None:
 
 
 def filled_topics(target: Cluster, routes: Iterable[Route]) -> frozenset[str]:
-    """Into which of these topics of the target something was written, up to now.
+    """The topics of the target that contain records now.
 
-    Asked before progress is read: what another mirror writes, it tells of no later.
+    Called before progress is read, because progress of other mirrors that is written later would be missed.
     """
     counts = {name: len(target.topic(name).partitions) for name in sorted({route.target for route in routes})}
     keys = [(name, index) for name, count in counts.items() for index in range(count)]
@@ -255,21 +256,21 @@ def filled_topics(target: Cluster, routes: Iterable[Route]) -> frozenset[str]:
 
 
 def require_known(journal: Journal, routes: Iterable[Route], filled: frozenset[str]) -> None:
-    """Raise OperatorError where a topic of the target holds something, and no progress tells of any copy into it.
+    """Raise OperatorError if a topic of the target has records, but no progress of a copy into it.
 
-    What is known of one partition is enough, since the others may have come later, and so is what is known of another
-    source: several may go into one topic.
+    Progress of one partition is enough, since others may have been added later. Progress from another source is enough,
+    too: several sources may be copied to one topic.
     """
     known = {route.target for route in journal.progress}
     unknown = {route._replace(partition=0) for route in routes if route.target in filled - known}
     if unknown:
         first = min(unknown)
-        others = f" (and {len(unknown) - 1} more likewise)" if len(unknown) > 1 else ""
+        others = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
         raise OperatorError(
-            f"topic {first.target!r} of the target was written to, but topic {PROGRESS_TOPIC!r} there does not say how "
-            f"far {first.topic!r} of the source was copied into it{others}: from the beginning, records could come "
-            "twice; delete that topic of the target to copy it anew, choose another --rename, or take --append to copy "
-            "behind what is there"
+            f"topic {first.target!r} of the target contains records, but topic {PROGRESS_TOPIC!r} has no "
+            f"progress for a copy of {first.topic!r} of the source{others}: a copy from the beginning could duplicate "
+            "records; delete the topic in the target to copy it again, choose another --rename, or use --append to "
+            "append to the existing records"
         )
 
 
@@ -279,18 +280,18 @@ def starts(
     journal: Journal,
     routes: Sequence[Route],
     came_from: Mapping[str, frozenset[Origin]],
-    tell: Tell,
+    notify: Notify,
     *,
     with_map: bool,
 ) -> dict[Route, Start]:
-    """Where each route goes on; topics of the target that went along with the source's grow.
+    """The resume position of each route; extends topics of the target that grow with the source.
 
-    `with_map`: runs are kept from now on, if they were not yet.
+    `with_map`: start storing runs, if they were not stored yet.
 
-    Raises OperatorError for a source that lost records which were copied.
+    Raises OperatorError for a source that lost copied records.
     """
     names = {(route.cluster_id, route.topic, route.target) for route in routes}
-    targets = {name: target.topic(name) for *_, name in sorted(names)}  # before the source's, which grow before them
+    targets = {name: target.topic(name) for *_, name in sorted(names)}  # before the source, which is extended first
     sources = {topic: source.topic(topic) for _, topic, _ in sorted(names)}
     latest = {
         route: _valid(progress, sources[route.topic], targets[route.target])
@@ -311,9 +312,11 @@ def starts(
         first, offset = firsts[key].offset, firsts[key].offset
         progress = latest.get(route)
         if progress is not None:
-            offset = _resumed(route, progress.offset, first, ends[key].offset, tell)
+            offset = _resumed(route, progress.offset, first, ends[key].offset, notify)
         elif before is not None:
-            tell(f"{route.topic}-{route.partition} is copied from its beginning: one of both topics was made anew")
+            notify(
+                f"{route.topic}-{route.partition} is copied from its start: the source or target topic was recreated"
+            )
         count = len(targets[route.target].partitions)
         in_step = count == len(sources[route.topic].partitions)
         mapped_from = _mapped_from(progress, offset, first, in_step=in_step) if with_map else None
@@ -327,8 +330,8 @@ def starts(
             () if progress is None else progress.target_ends,
             0 if progress is None else progress.skipped,
         )
-        goes_on = progress is not None and mapped_from is not None and progress.mapped_from == mapped_from
-        stale = [] if goes_on else sorted(journal.runs.get(route, {}))
+        continued = progress is not None and mapped_from is not None and progress.mapped_from == mapped_from
+        stale = [] if continued else sorted(journal.runs.get(route, {}))
         found[route] = Start(now, now == before and not stale, count, tuple(stale))
     return found
 
@@ -337,7 +340,7 @@ def _grown(target: Cluster, name: str, count: int) -> TopicInfo:
     try:
         target.create_partitions(name, count)
     except KafkaError as error:
-        if error.code != ErrorCode.INVALID_PARTITIONS:  # another mirror was faster
+        if error.code != ErrorCode.INVALID_PARTITIONS:  # extended by another mirror
             raise
     found = target.topic(name)
     if len(found.partitions) < count:
@@ -346,7 +349,7 @@ def _grown(target: Cluster, name: str, count: int) -> TopicInfo:
 
 
 def _mapped_from(progress: Progress | None, offset: int, first: int, *, in_step: bool) -> int:
-    """Runs that were kept go on, unless partitions that flowed together don't any more. At the beginning of the source
+    """The first source offset with runs: unchanged, unless merged partitions no longer are. At the start of the source
     nothing is missing."""
     if progress is not None and progress.mapped_from is not None and progress.in_step >= in_step:
         return progress.mapped_from
@@ -354,21 +357,22 @@ def _mapped_from(progress: Progress | None, offset: int, first: int, *, in_step:
 
 
 def _valid(progress: Progress | None, source: TopicInfo, target: TopicInfo) -> Progress | None:
-    """Progress between other topics of the same names says nothing."""
+    """Progress, unless it belongs to earlier topics with the same names."""
     if progress is None or (progress.source_topic_id, progress.target_topic_id) != (source.topic_id, target.topic_id):
         return None
     return progress
 
 
-def _resumed(route: Route, offset: int, first: int, end: int, tell: Tell) -> int:
+def _resumed(route: Route, offset: int, first: int, end: int, notify: Notify) -> int:
     where = f"{route.topic}-{route.partition}"
     if offset > end:
         raise OperatorError(
-            f"{where} of the source ends at offset {end}, but was copied up to {offset}: the source lost records, and "
-            f"new ones got their offsets; delete topic {route.target!r} of the target to copy it anew"
+            f"{where} of the source ends at offset {end}, but was copied up to {offset}: the source lost records and "
+            f"reused their offsets; delete topic {route.target!r} of the target to copy it again"
         )
     if offset < first:
-        tell(
-            f"{where} of the source begins at offset {first} now: {first - offset} offsets went before they were copied"
+        notify(
+            f"{where} of the source now starts at offset {first}: {first - offset} offsets were deleted before they "
+            "were copied"
         )
     return max(offset, first)

@@ -1,12 +1,13 @@
-"""What the progress topic holds and how it is read: the state of all mirrors that write to a cluster.
+"""Format of the progress topic: the state of all mirrors that write to a cluster.
 
-A record is in the transaction whose writes it tells of, so that both are there or neither. Two kinds, told apart by the
-first word of the key, a JSON array:
+A record is in the same transaction as the writes that it describes, so both are committed or neither. The first word of
+the key, a JSON array, selects one of two kinds:
 
     ["progress", cluster id, topic, partition, target topic] -> {"offset": the next to copy, ids of both topics, ...}
     ["map", cluster id, topic, partition, target topic, first offset] -> {"runs": [[partition, ...], ...]}
 
-The second exist while groups are mirrored, until nobody needs them (`translation`). `Journal` changes by `replay` only.
+The second kind exists while group offsets are copied, as long as a group needs it (`translation`). Only `replay`
+changes a `Journal`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ _MAP = "map"
 
 
 class Run(NamedTuple):
-    """Where records of one source partition lie in a partition of the target, one behind the other.
+    """Contiguous records of one source partition in a partition of the target.
 
-    So many `records` of the offsets from `source_first` on and below `source_end`, at `target_first` and behind. Where
-    no source offset is left out, which record lies where is known exactly.
+    `records` records with offsets from `source_first` to below `source_end`, at `target_first` and after. Without gaps
+    in the source offsets, the position of each record is known exactly.
     """
 
     partition: int
@@ -38,26 +39,26 @@ class Run(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a route was copied; it counts between these two topics only, not for others of their names."""
+    """Progress of a route; valid only for these two topics, not for later ones with the same names."""
 
     offset: int
-    """Of the source, the next to copy."""
+    """Next source offset to copy."""
     source_topic_id: Uuid
     target_topic_id: Uuid
     in_step: bool
-    """The partitions of both topics were the same, so that the target's shall grow with the source's."""
+    """Both topics had the same number of partitions, so the target is extended with the source."""
     origins: frozenset[Origin]
-    """Where the records come from, the route's own source included."""
+    """Origins of the records, including the source of the route."""
     mapped_from: int | None = None
-    """The source offset from which on the runs are kept; None where they are not."""
+    """First source offset with stored runs; None if runs are not stored."""
     target_ends: tuple[tuple[int, int], ...] = ()
-    """(partition, offset behind the last record that was written there) of the target; none of earlier releases."""
+    """(partition, offset after the last record written there) of the target; empty for earlier releases."""
     skipped: int = 0
-    """Records that the target refused and that were left out, since the copy began."""
+    """Number of records that the target rejected and that were skipped, since the copy started."""
 
 
 class Journal:
-    """The latest of each key. Raises OperatorError for a record that no mirror wrote."""
+    """The latest value of each key. Raises OperatorError for a record that was not written by a mirror."""
 
     def __init__(self) -> None:
         self.progress: dict[Route, Progress] = {}
@@ -65,7 +66,7 @@ class Journal:
         """By the first source offset of a transaction."""
 
     def replay(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """A committed record of the progress topic, in the order of their offsets."""
+        """Apply a committed record of the progress topic; must be called in offset order."""
         try:
             kind, *rest = json.loads(key or b"")
             route = Route(str(rest[0]), str(rest[1]), int(rest[2]), str(rest[3]))
@@ -76,8 +77,8 @@ class Journal:
                 self._replay_map(route, int(rest[4]), content)
         except DAMAGED_JSON as error:
             raise OperatorError(
-                f"the record at offset {offset} of topic {PROGRESS_TOPIC!r} is none that a mirror wrote ({error}): "
-                "somebody else uses the topic; let only mirrors write there"
+                f"the record at offset {offset} of topic {PROGRESS_TOPIC!r} was not written by a mirror ({error}): "
+                "restrict WRITE on this topic to mirrors"
             ) from error
 
     def _replay_progress(self, route: Route, content: Any) -> None:
@@ -102,7 +103,7 @@ class Journal:
         self.runs.setdefault(route, {})[first] = tuple(Run(*map(int, run)) for run in content["runs"])
 
     def origins_of(self, cluster_id: str, topic: str) -> frozenset[Origin]:
-        """All that a topic of the cluster that keeps this journal holds: itself, and what was mirrored into it."""
+        """All origins of a topic in the journal's cluster: itself, and the topics mirrored into it."""
         found = {Origin(cluster_id, topic)}
         for route, progress in self.progress.items():
             if route.target == topic:
@@ -111,7 +112,7 @@ class Journal:
 
 
 def progress_record(route: Route, progress: Progress, timestamp_ms: int) -> RecordData:
-    """The record that `Journal.replay` takes for this progress."""
+    """The progress as a record for `Journal.replay`."""
     content = {
         "offset": progress.offset,
         "source_topic_id": uuid_to_string(progress.source_topic_id),
@@ -126,7 +127,7 @@ def progress_record(route: Route, progress: Progress, timestamp_ms: int) -> Reco
 
 
 def map_record(route: Route, first: int, runs: tuple[Run, ...] | None, timestamp_ms: int) -> RecordData:
-    """The record for the runs of a transaction that began at a source offset; None: they are not needed any more."""
+    """The record for the runs of a transaction with this source offset; None deletes them."""
     value = None if runs is None else _json({"runs": runs})
     return RecordData(timestamp_ms, _json([_MAP, *route, first]), value)
 

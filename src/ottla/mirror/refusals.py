@@ -1,7 +1,7 @@
-"""Records that the target refuses: which one of a batch it is, what the refusal depends on, and whether to skip it.
+"""Records that the target rejects: which one of a batch, the setting that causes it, and whether to skip it.
 
-A refused batch is divided until the refused records are alone, or the broker names them (KIP-467). The rest is written.
-A batch that is refused as a whole but not in parts, as one that is too large, thus loses nothing.
+A rejected batch is split until the rejected records are alone, or the broker identifies them (KIP-467). The others are
+written. A batch that is only rejected as a whole, for example because of its size, thus loses nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ottla.client.admin.cluster import Cluster
 from ottla.client.librdkafka.batch_producer import BatchProducer, BatchRefused, RequestTooLarge
 from ottla.client.wire.model import ResourceType
-from ottla.client.wire.outage import Tell
+from ottla.client.wire.outage import Notify
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OttlaError
 from ottla.mirror.copying import PartitionCopy, Step, Write, size_of
 from ottla.mirror.routes import (
@@ -36,14 +36,14 @@ PASSING_ERRORS = RETRIABLE_ERRORS | {
     ErrorCode.TRANSACTION_ABORTABLE,
     ErrorCode.UNKNOWN_PRODUCER_ID,
 }
-"""Errors that may be gone in a new session."""
+"""Errors that a new session may not encounter."""
 FENCED_ERRORS = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
 STOP, SKIP = "stop", "skip"
 MESSAGE_BYTES, DECOMPRESSED_BYTES = RECORD_SIZES
 BURST = 10
 WINDOW_S = 10.0
-"""So many skipped records are logged one by one in that time; the others are counted."""
+"""Number of skipped records that are logged individually in the interval; others are counted."""
 
 REMEDIES = {
     ErrorCode.NOT_ENOUGH_REPLICAS: "min.insync.replicas of the topic exceeds its in-sync replicas",
@@ -54,7 +54,7 @@ REMEDIES = {
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: "set message.format.version of the topic, or log.message.format.version "
     "of its brokers, to 0.11.0 or later, since older formats have no transactions and no headers",
 }
-"""Errors that concern a whole topic, so that no record is skipped for them."""
+"""Errors of a whole topic, for which no record is skipped."""
 
 
 _PROGRESS_WAYS_OUT = {
@@ -64,11 +64,11 @@ _PROGRESS_WAYS_OUT = {
 
 
 class RecordRefused(OttlaError):
-    """A record that the target refuses, where refusals end the mirror: one sentence with the remedy."""
+    """A record that the target rejects, if the policy is STOP; the message contains a remedy."""
 
 
 class Written(NamedTuple):
-    """The writes that a step has left, their offsets in the target, and how many records were skipped."""
+    """The written part of a step, with offsets in the target, and the number of skipped records."""
 
     step: Step
     base_offsets: list[int]
@@ -76,13 +76,13 @@ class Written(NamedTuple):
 
 
 class Refusals:
-    """Writes steps batch by batch, and decides about each refused record."""
+    """Writes steps batch by batch, and decides on each rejected record."""
 
     def __init__(
         self,
         target: Cluster,
         policy: str,
-        tell: Tell,
+        notify: Notify,
         *,
         monotonic: Callable[[], float],
         time_s: Callable[[], float],
@@ -90,11 +90,11 @@ class Refusals:
         """`policy`: STOP or SKIP. `time_s`: seconds since 1970."""
         self._target = target
         self._policy = policy
-        self._log = _SkipLog(tell, monotonic)
+        self._log = _SkipLog(notify, monotonic)
         self._time_s = time_s
 
     def write(self, producer: BatchProducer, copy: PartitionCopy, step: Step) -> Written:
-        """Send each batch alone, in the transaction that is open.
+        """Send each batch alone, in the open transaction.
 
         Raises RecordRefused, KafkaError, BrokerUnreachable.
         """
@@ -115,7 +115,7 @@ class Refusals:
         return Written(step._replace(writes=tuple(written)), base_offsets, skipped)
 
     def _divided(self, copy: PartitionCopy, write: Write, refusal: BatchRefused) -> list[Write]:
-        """Writes that replace a refused batch; empty if all of its records are skipped."""
+        """The writes that replace a rejected batch; empty if all of its records are skipped."""
         count = len(write.offsets)
         try:
             if refusal.code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE and copy.avoid_codec(write.batch.compression):
@@ -131,13 +131,14 @@ class Refusals:
             return [copy.part(write, rest)] if rest else []
         except KafkaError as error:
             raise RecordRefused(
-                f"topic {copy.route.target!r} of the target refuses the batch with offsets {write.offsets[0]} to "
-                f"{write.offsets[-1]} of {_partition(copy.route)} ({refusal.message}), and its records can't be read "
+                f"topic {copy.route.target!r} of the target rejects the batch with offsets {write.offsets[0]} to "
+                f"{write.offsets[-1]} of {_partition(copy.route)} ({refusal.message}), and its records can't be "
+                "decoded "
                 f"one by one: {error.message}"
             ) from error
 
     def _refused(self, route: Route, offset: int, record: Record, refusal: BatchRefused, reason: str | None) -> None:
-        """Log a record that is skipped. Raises RecordRefused where none is."""
+        """Log a skipped record. Raises RecordRefused if the policy is STOP."""
         if self._policy == SKIP and not self._log.admits():
             return
         words = (reason or refusal.message).rstrip(".")
@@ -145,12 +146,12 @@ class Refusals:
         if self._policy == SKIP:
             self._log.write(
                 f"skipped the record at offset {offset} of {_partition(route)}, which topic {route.target!r} of the "
-                f"target refuses: {words}; to copy such records, {remedy}"
+                f"target rejects: {words}; to copy such records, {remedy}"
             )
             return
         raise RecordRefused(
-            f"topic {route.target!r} of the target refuses the record at offset {offset} of {_partition(route)}: "
-            f"{words}; {remedy}, or leave such records out (--on-refused skip)"
+            f"topic {route.target!r} of the target rejects the record at offset {offset} of {_partition(route)}: "
+            f"{words}; {remedy}, or skip such records (--on-refused skip)"
         )
 
     def _remedy(self, route: Route, record: Record, refusal: BatchRefused) -> str:
@@ -164,21 +165,21 @@ class Refusals:
         return remedy_for(refusal.code, record, settings, f"topic {route.target!r} in the target", self._time_s())
 
     def log_rest(self) -> None:
-        """Log how many records were skipped that were not logged one by one."""
+        """Log the number of skipped records that were not logged individually."""
         self._log.write_rest()
 
 
 class _SkipLog:
-    """Lines about skipped records, BURST in WINDOW_S at most."""
+    """Messages about skipped records, at most BURST in WINDOW_S."""
 
-    def __init__(self, tell: Tell, monotonic: Callable[[], float]) -> None:
-        self._tell = tell
+    def __init__(self, notify: Notify, monotonic: Callable[[], float]) -> None:
+        self._notify = notify
         self._monotonic = monotonic
         self._begun_s = float("-inf")
         self._written = self._suppressed = 0
 
     def admits(self) -> bool:
-        """Whether the next record is logged; counts it if not."""
+        """True if the next record is to be logged; counts it otherwise."""
         now = self._monotonic()
         if now - self._begun_s >= WINDOW_S:
             self.write_rest()
@@ -188,32 +189,32 @@ class _SkipLog:
 
     def write(self, sentence: str) -> None:
         self._written += 1
-        self._tell(f"ERROR {sentence}")
+        self._notify(f"ERROR {sentence}")
 
     def write_rest(self) -> None:
         if self._suppressed:
-            self._tell(f"ERROR skipped {self._suppressed} more records that the target refuses; they are not listed")
+            self._notify(f"ERROR skipped {self._suppressed} more records that the target rejects; not listed")
             self._suppressed = 0
 
 
 def remedy_for(code: ErrorCode, record: Record, settings: Mapping[str, str], topic: str, time_s: float) -> str:
-    """The setting of the target's topic that refuses a record, and how to change it; an imperative clause.
+    """The setting of the target's topic that rejects a record, and how to change it; an imperative clause.
 
-    `settings`: the topic's, as far as the target shows them. `time_s`: the time now, in seconds since 1970.
+    `settings`: those of the topic, if they are visible. `time_s`: the current time in seconds since 1970.
     """
     name = _limit_for(code, record, settings, time_s)
-    now = f" ({settings[name]} now)" if name in settings else ""
+    now = f" (now {settings[name]})" if name in settings else ""
     if name == CLEANUP_POLICY:
         return f"remove compact from {name} of {topic}{now}"
     if name:
         return f"raise {name} of {topic}{now}"
     if code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
         return "upgrade the target's brokers"
-    return f"change what {topic} accepts"
+    return f"change the limits of {topic}"
 
 
 def _limit_for(code: ErrorCode, record: Record, settings: Mapping[str, str], time_s: float) -> str:
-    """Empty if no setting is known to be the reason."""
+    """The setting that causes the rejection; empty if it is unknown."""
     if code == ErrorCode.MESSAGE_TOO_LARGE:
         return MESSAGE_BYTES
     if code == ErrorCode.RECORD_LIST_TOO_LARGE:
@@ -231,20 +232,20 @@ def _limit_for(code: ErrorCode, record: Record, settings: Mapping[str, str], tim
 
 
 def explained(error: KafkaError, route: Route, offset: int | None = None) -> KafkaError:
-    """The error of a write, which began with a source offset if one is given, with what it depends on if known.
+    """The error of a write from a source offset, if given, with its cause, if known.
 
-    Errors that another attempt may not meet stay as they are, and so do those of a fenced producer.
+    Retriable errors and errors of a fenced producer are returned unchanged.
     """
     remedy = REMEDIES.get(error.code)
     if remedy is None and error.code in PASSING_ERRORS | FENCED_ERRORS:
         return error
-    start = "" if offset is None else f" from offset {offset} on"
-    sentence = f"topic {route.target!r} of the target does not take {_partition(route)}{start}: {error.message}"
+    start = "" if offset is None else f" from offset {offset}"
+    sentence = f"topic {route.target!r} of the target rejects records of {_partition(route)}{start}: {error.message}"
     return KafkaError(error.code, sentence if remedy is None else f"{sentence}; {remedy}")
 
 
 def require_readable(route: Route, step: Step) -> None:
-    """Raise KafkaError INVALID_RECORD for a batch of the step whose records can't be read, by no consumer either."""
+    """Raise KafkaError INVALID_RECORD for a batch of the step that cannot be decoded, by any consumer."""
     for write in step.writes:
         try:
             for _ in write.batch.records():
@@ -258,11 +259,11 @@ def require_readable(route: Route, step: Step) -> None:
 
 
 def progress_refused(refusal: BatchRefused) -> RecordRefused:
-    """For a record of the progress topic, which is never skipped."""
+    """The error for a rejected record of the progress topic, which is never skipped."""
     way_out = _PROGRESS_WAYS_OUT.get(
         refusal.code, f"compare its settings with those of a topic that has only {CLEANUP_POLICY}=compact"
     )
-    return RecordRefused(f"topic {PROGRESS_TOPIC!r} of the target refuses progress: {refusal.message}; {way_out}")
+    return RecordRefused(f"topic {PROGRESS_TOPIC!r} of the target rejects progress: {refusal.message}; {way_out}")
 
 
 def _partition(route: Route) -> str:

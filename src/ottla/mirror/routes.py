@@ -1,6 +1,6 @@
-"""What is copied whereto: topics by a pattern, their names and settings in the target, and cycles, which are refused.
+"""Routes: source topics by a pattern, their names and settings in the target, and detection of cycles.
 
-A partition's route is its identity: by it the transactional id is named, and its progress.
+The route of a partition is its identity: it determines the transactional id and the progress key.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from ottla.client.wire.model import ConfigEntry, TopicInfo
 from ottla.common.errors import OperatorError
 
 PROGRESS_TOPIC = "ottla-mirror-progress"
-"""In the target: one partition, compacted, written in the transactions that it tells of."""
+"""Topic in the target: one partition, compacted, written in the transactions that it describes."""
 
 PLACE = "{topic}"
-"""Of a new name: where the old one goes."""
+"""Placeholder of the topic name in a template."""
 
 COPIED_SETTINGS = frozenset(
     {
@@ -36,7 +36,7 @@ COPIED_SETTINGS = frozenset(
         "segment.ms",
     }
 )
-"""Topic settings that are copied. The rest depends on the cluster: replication, throttles, tiers, and timestamp limits,
+"""Topic settings that are copied. Others depend on the cluster: replication, throttles, tiers, and timestamp limits,
 which `admitting_settings` chooses."""
 
 CLEANUP_POLICY = "cleanup.policy"
@@ -45,11 +45,11 @@ TIMESTAMP_TYPE = "message.timestamp.type"
 TIMESTAMP_AFTER = "message.timestamp.after.max.ms"
 TIMESTAMP_BEFORE = "message.timestamp.before.max.ms"
 TIMESTAMP_DIFFERENCE = "message.timestamp.difference.max.ms"
-"""Of Apache Kafka before 4.0, for both directions."""
+"""Apache Kafka before 4.0: limit for both directions."""
 RECORD_SIZES = ("max.message.bytes", "max.decompressed.message.bytes")
 MAX_LONG = (1 << 63) - 1
 BROKER_DEFAULTS = {"message.max.bytes": "max.message.bytes", "log.cleanup.policy": CLEANUP_POLICY}
-"""Broker settings that are the default of a topic setting which the progress topic overrides."""
+"""Broker settings that are defaults of topic settings which the progress topic overrides."""
 
 
 class Origin(NamedTuple):
@@ -60,7 +60,7 @@ class Origin(NamedTuple):
 
 
 class Route(NamedTuple):
-    """From a partition of a cluster into a topic of the cluster that keeps the progress."""
+    """From a source partition to a topic of the cluster that stores the progress."""
 
     cluster_id: str
     topic: str
@@ -69,23 +69,23 @@ class Route(NamedTuple):
 
     @property
     def transactional_id(self) -> str:
-        """The same for whoever copies this; no name of a topic has a slash."""
+        """The same for all mirrors of this route; topic names contain no slash."""
         return f"ottla-mirror/{self.cluster_id}/{self.topic}/{self.partition}/{self.target}"
 
 
 def renamed(topic: str, template: str) -> str:
-    """The topic's name in the target. Raises OperatorError for the one that mirrors keep for themselves."""
+    """The topic's name in the target. Raises OperatorError for the name of the progress topic."""
     name = template.replace(PLACE, topic)
     if name == PROGRESS_TOPIC:
         raise OperatorError(
-            f"--rename {template!r} makes {name!r} of topic {topic!r}, where mirrors keep how far they came: choose "
-            "another one, or leave that topic out of --topics"
+            f"--rename {template!r} renames topic {topic!r} to {name!r}, which is reserved for mirror progress: choose "
+            "another template, or exclude the topic from --topics"
         )
     return name
 
 
 def chosen_topics(topics: Mapping[str, TopicInfo], pattern: re.Pattern[str]) -> dict[str, TopicInfo]:
-    """Those whose whole name matches; none that brokers or mirrors keep for themselves."""
+    """Topics that match by full name, without internal topics of brokers and mirrors."""
     return {
         name: info
         for name, info in topics.items()
@@ -94,14 +94,14 @@ def chosen_topics(topics: Mapping[str, TopicInfo], pattern: re.Pattern[str]) -> 
 
 
 class TargetSettings(NamedTuple):
-    """The topic settings that the target knows, and their defaults there as far as it shows them."""
+    """Topic settings that the target supports, with their defaults if they are visible."""
 
     names: frozenset[str]
     defaults: dict[str, str]
 
 
 def copied_settings(entries: Iterable[ConfigEntry], target: TargetSettings) -> dict[str, str]:
-    """Settings of a new topic of the target, by those of the source's topic: its overrides in COPIED_SETTINGS, and
+    """Settings of a new topic of the target, from its source topic: overrides in COPIED_SETTINGS, and
     `admitting_settings`."""
     source = {entry.name: entry for entry in entries if entry.value is not None}
     overrides = {
@@ -114,10 +114,10 @@ def copied_settings(entries: Iterable[ConfigEntry], target: TargetSettings) -> d
 
 
 def admitting_settings(source: Mapping[str, str], target: TargetSettings) -> dict[str, str]:
-    """Settings by which a new topic of the target accepts each record that a topic with these effective settings
-    accepted; only those whose default in the target is narrower or not known.
+    """Settings with which a new topic of the target accepts each record that a topic with the effective settings
+    `source` accepted; only those with a narrower or unknown default in the target.
 
-    Limits of a timestamp's age are lifted, since a record grows older between both clusters.
+    Limits of the timestamp's age are removed, since records become older in transit.
     """
     defaults, found = target.defaults, {}
     limits = {name: int(source[name]) for name in RECORD_SIZES if name in source}
@@ -138,32 +138,33 @@ def admitting_settings(source: Mapping[str, str], target: TargetSettings) -> dic
 
 
 def _after_max_ms(source: Mapping[str, str]) -> int:
-    """How far timestamps may be in the future. Apache Kafka 3.6 to 3.9 has two settings for it, older ones one."""
+    """The limit for future timestamps. Apache Kafka 3.6 to 3.9 have two settings for it, older versions one."""
     after = int(source.get(TIMESTAMP_AFTER, MAX_LONG))
     return after if after != MAX_LONG else int(source.get(TIMESTAMP_DIFFERENCE, MAX_LONG))
 
 
 def require_two_clusters(source_id: str | None, target_id: str | None) -> tuple[str, str]:
-    """Both ids. Raises OperatorError where they are one, or where a broker tells none."""
+    """Both cluster ids. Raises OperatorError if they are equal, or if a broker does not report one."""
     if not source_id or not target_id:
-        raise OperatorError("a broker of --from or --to tells no cluster id: it is older than Apache Kafka 0.10.1")
+        raise OperatorError("a broker of --from or --to reports no cluster id: it is older than Apache Kafka 0.10.1")
     if source_id == target_id:
         raise OperatorError(
-            f"--from and --to are one cluster, {source_id}: its topics would be copied onto themselves; "
-            "name two clusters"
+            f"--from and --to are the same cluster, {source_id}, and its topics would be copied to themselves: "
+            "give two clusters"
         )
     return source_id, target_id
 
 
 def refuse_cycle(topic: str, target_id: str, origins: frozenset[Origin]) -> None:
-    """Raise OperatorError where what is in the source's topic came, over any number of clusters, from the target.
+    """Raise OperatorError if the source topic was mirrored from the target, through any number of clusters.
 
-    So no record ever returns to a cluster in which it was, under no name: it would go round for ever.
+    A record therefore never returns to a cluster, under any name; it would be copied forever.
     """
     for origin in sorted(origins):
         if origin.cluster_id == target_id:
             raise OperatorError(
-                f"topic {topic!r} of the source is itself mirrored from {origin.topic!r} of the target, says topic "
-                f"{PROGRESS_TOPIC!r} of the source, and records would go round for ever: leave it out of --topics, or "
+                f"topic {topic!r} of the source is itself mirrored from {origin.topic!r} of the target, according to "
+                "topic "
+                f"{PROGRESS_TOPIC!r} of the source, and records would be copied forever: exclude it from --topics, or "
                 "delete that topic if no mirror writes to the source any more"
             )

@@ -1,8 +1,8 @@
-"""Where a group goes on in the target: offsets translated by the runs that were committed with the records.
+"""Translation of group offsets to the target, with the runs that were committed with the records.
 
-Exact where a target partition holds one source partition: the group goes on at the record that it would read next.
-Where several flow together it goes on at the least of theirs, so that nothing is skipped and some records come again.
-Never a guess: an offset from before the runs that are kept is not translated.
+Exact if a target partition contains one source partition: the group resumes at its next record. For merged partitions
+the group resumes at the smallest of the translated offsets, so that nothing is skipped and some records are read again.
+Offsets are never guessed: an offset before the stored runs is not translated.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ottla.mirror.progress import Journal, Progress, Run
 from ottla.mirror.routes import Route
 
 KEPT_TRANSACTIONS = 100
-"""Of each route, also when every group is behind them."""
+"""Transactions stored per route, also if all groups have passed them."""
 FORGOTTEN_TOGETHER = 50
-"""No transaction is made to forget fewer."""
+"""Minimum number of transactions to delete at once."""
 MAX_TRANSACTIONS = 100_000
-"""Beyond it the oldest are forgotten, though a group may stand there."""
+"""Beyond it the oldest are deleted, even if a group is still there."""
 
 
 class RouteMap:
-    """The runs of one route by the transactions that wrote them, complete from a source offset on."""
+    """Runs of one route by transaction, complete from a source offset."""
 
     def __init__(self, complete_from: int, target_count: int, *, in_step: bool) -> None:
         self.complete_from = complete_from
@@ -35,7 +35,7 @@ class RouteMap:
         self._runs: dict[int, list[Run]] = {}
 
     def add(self, first: int, runs: Iterable[Run]) -> None:
-        """Of the next transaction, which began at that source offset."""
+        """Add the runs of the next transaction, which starts at that source offset."""
         self._firsts.append(first)
         end = first
         for run in runs:
@@ -44,9 +44,9 @@ class RouteMap:
         self._ends.append(end)
 
     def translated(self, offset: int, partition: int) -> int | None:
-        """Where the first record of a source offset from this one on lies, or will lie, in a partition of the target.
+        """The target offset of the first record at or after a source offset, in a partition of the target.
 
-        None where nothing of this route lies there. The offset is not below `complete_from`.
+        None if this route has no record there. `offset` must not be below `complete_from`.
         """
         runs = self._runs.get(partition)
         if not runs:
@@ -59,13 +59,13 @@ class RouteMap:
         return run.target_first + max(0, offset - run.source_first) * is_exact
 
     def forget(self, needed: int) -> list[int]:
-        """Drop transactions that lie below what groups need, and those beyond the bound; their first offsets."""
+        """Drop transactions that groups no longer need or beyond the limit; returns their start offsets."""
         count = bisect_right(self._ends, needed, 0, max(0, len(self._ends) - KEPT_TRANSACTIONS))
         count = max(count, len(self._firsts) - MAX_TRANSACTIONS)
         if count < FORGOTTEN_TOGETHER:
             return []
         doomed = self._firsts[:count]
-        self.complete_from = self._ends[count - 1]  # up to the next transaction no record was copied
+        self.complete_from = self._ends[count - 1]  # no record was copied up to the next transaction
         del self._firsts[:count], self._ends[:count]
         for partition, runs in self._runs.items():
             self._runs[partition] = [run for run in runs if run.source_first >= self.complete_from]
@@ -73,7 +73,7 @@ class RouteMap:
 
 
 def kept_map(progress: Progress, complete_from: int, runs: Mapping[int, Iterable[Run]], target_count: int) -> RouteMap:
-    """What the journal keeps of a route: the runs of transactions by the source offsets that these began at."""
+    """The map of a route from the journal: runs of transactions by their source start offsets."""
     found = RouteMap(complete_from, target_count, in_step=progress.in_step)
     for first in sorted(runs):
         found.add(first, runs[first])
@@ -81,9 +81,9 @@ def kept_map(progress: Progress, complete_from: int, runs: Mapping[int, Iterable
 
 
 def maps_of_topic(journal: Journal, first: Route, count: int, target_count: int) -> dict[Route, RouteMap]:
-    """Of all partitions of a topic, which flow together, whoever copies them; `first` is the route of one.
+    """The maps of all partitions of a topic, which are merged, from all mirrors; `first` is the route of one.
 
-    None where one is not kept: its records may lie before those of the others.
+    Empty if the map of one is missing: its records may precede those of the others.
     """
     mine = journal.progress.get(first)
     found: dict[Route, RouteMap] = {}
@@ -99,14 +99,14 @@ def maps_of_topic(journal: Journal, first: Route, count: int, target_count: int)
 
 
 class Translation(NamedTuple):
-    """Of one group: where it goes on, and topics that it can't be told for yet."""
+    """Translated offsets of a group, and topics that cannot be translated yet."""
 
     offsets: dict[Position, int]
     behind: frozenset[str]
 
 
 def translate(committed: Mapping[Position, int], maps: Mapping[Route, RouteMap]) -> Translation:
-    """The offsets of a group in the source as those of the target."""
+    """Translate the source offsets of a group."""
     found: dict[Position, int] = {}
     behind: set[str] = set()
     topics = {topic for topic, _ in committed}
@@ -116,7 +116,7 @@ def translate(committed: Mapping[Position, int], maps: Mapping[Route, RouteMap])
         offset = committed.get((route.topic, route.partition))
         if offset is None and kept.in_step:
             continue
-        offset = 0 if offset is None else offset  # what flows together is read from its beginning, not skipped
+        offset = 0 if offset is None else offset  # merged partitions are read from the start, not skipped
         if offset < kept.complete_from:
             behind.add(route.topic)
             continue

@@ -1,12 +1,11 @@
-"""`Broker`: one `ottla start` in a process of its own, on a free port, with a data directory that goes away afterwards.
+"""`Broker`: one `ottla start` in its own process, on a free port, with a temporary data directory.
 
-Invariants: the process lives in its own session, so Ctrl-C in a terminal reaches the test runner only; it is killed at
-the latest when the Python process that started it ends normally, and stops by itself when that ends in any other way,
-since its input is a pipe that ends then (or with the last process that was forked from that one); a restart keeps port
-and data directory, so clients that were connected resume by themselves, and nobody gets the port in between. Everything
-the broker logs over all its lives goes to one file.
+Invariants: the process has its own session, so Ctrl-C in a terminal reaches only the test runner. It is killed at the
+latest when the Python process that started it exits normally. It stops if that process ends in any other way, since its
+input is a pipe that is then closed (or closed by the last process forked from it). A restart reuses port and data
+directory, so connected clients resume, and no other process gets the port in between. All runs log to one file.
 
-Left out on purpose: any use of broker code in this process. Not thread-safe.
+Left out: any use of broker code in this process. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ LOG_TAIL_CHARS = 4_000
 
 
 class BrokerFailure(OttlaError):
-    """The broker did not start, did not stop, or ended by itself; the message carries the end of its log."""
+    """The broker did not start, did not stop, or exited unexpectedly; the message contains the end of its log."""
 
 
 def _dispose(holder: list[subprocess.Popen[bytes]], work_dir: str) -> None:
-    """The last resort at the end of the interpreter, and the normal end of `Broker.close`."""
+    """Cleanup at interpreter exit, and the normal end of `Broker.close`."""
     for process in holder:
         if process.poll() is None:
             process.kill()
@@ -54,7 +53,7 @@ def _dispose(holder: list[subprocess.Popen[bytes]], work_dir: str) -> None:
 
 
 def _reap(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end and close the pipe; the exit code."""
+    """Wait for the exit and close the pipe; returns the exit code."""
     exit_code = process.wait()
     if process.stdin is not None:
         process.stdin.close()
@@ -62,19 +61,19 @@ def _reap(process: subprocess.Popen[bytes]) -> int:
 
 
 TEST_CONFIGS: Mapping[str, object] = {"group.initial.rebalance.delay.ms": 0, "log.retention.ms": -1}
-"""Where a broker for tests differs from one with default settings: the first join of every group would take 3 s, and
-records with timestamps of long ago would go half a minute after its start."""
+"""Defaults for tests: the first join of every group would otherwise take 3 s, and records with old timestamps would be
+deleted half a minute after the start."""
 
 
 class Broker:
     """A broker for tests; use it as a context manager, or `start` and `close`.
 
-    `configs` are broker settings by their Kafka names; without them, the first rebalance of a group does not wait for
-    further members, and no record goes for its age (`TEST_CONFIGS`). `data_dir` is kept when given; otherwise the
+    `configs` are broker settings by their Kafka names; by default, the first rebalance of a group does not wait for
+    further members, and records are not deleted by age (`TEST_CONFIGS`). A given `data_dir` is kept; by default the
     broker gets a temporary one that `close` removes. `arguments` are appended to the command line of `ottla start`.
-    With `security` "ssl" its listeners speak TLS and ask clients for a certificate of an authority of its own; with
-    "sasl_ssl" they ask for a name and a password by SASL/PLAIN; see `client_properties`. `brokers` is how many form a
-    cluster (`ottla start --brokers N`), which starts, stops and ends as one.
+    With `security` "ssl" the listeners use TLS and require client certificates of a generated authority; with
+    "sasl_ssl" they require a name and a password by SASL/PLAIN; see `client_properties`. `brokers` is the number of
+    brokers of a cluster (`ottla start --brokers N`), which starts, stops and exits as one.
     """
 
     def __init__(
@@ -107,7 +106,7 @@ class Broker:
         self._stop_timeout_s = stop_timeout_s
         self._ready: dict[str, Any] = {}
         self._exit_code: int | None = None
-        self._processes: list[subprocess.Popen[bytes]] = []  # none or one; a list that the finalizer shares
+        self._processes: list[subprocess.Popen[bytes]] = []  # empty or one; shared with the finalizer
         self._held_port: socket.socket | None = None
         self._finalizer = weakref.finalize(self, _dispose, self._processes, self._work_dir)
 
@@ -124,24 +123,24 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port`, for the setting of that name in every client. Raises BrokerFailure before the first start."""
+        """`host:port`, for the setting of that name in clients. Raises BrokerFailure before the first start."""
         return str(self.ready["bootstrap_servers"])
 
     @property
     def client_properties(self) -> Path:
-        """With security: Kafka's client properties, for `--command-config`, of the user `client`.
+        """With `security`: the path of Kafka's client properties of the user `client`, for `--command-config`.
 
-        Its folder has the certificate of the authority in `ca.pem` and key and certificate of the user in `client.pem`,
-        which with "sasl_ssl" nobody asks for: there the name is `client` and the password `client_password`. Raises
-        BrokerFailure for a plaintext broker.
+        Its directory also contains `ca.pem` with the certificate of the authority, and `client.pem` with key and
+        certificate of the user. With "sasl_ssl" the certificate is not requested: the name is `client` and the password
+        `client_password`. Raises BrokerFailure for a plaintext broker.
         """
         if self._keys is None:
-            raise BrokerFailure('the broker speaks plaintext: make it with security="ssl" or "sasl_ssl"')
+            raise BrokerFailure('the broker is plaintext: create it with security="ssl" or "sasl_ssl"')
         return self._keys / "client.properties"
 
     @property
     def client_password(self) -> str:
-        """With security "sasl_ssl": what `client` says by SASL/PLAIN."""
+        """With security "sasl_ssl": the SASL/PLAIN password of `client`."""
         options = parse_jaas(
             "sasl.jaas.config", load_properties(str(self.client_properties)).get("sasl.jaas.config", "")
         )
@@ -151,17 +150,17 @@ class Broker:
     def ready(self) -> Mapping[str, Any]:
         """The ready file of the latest start: version, pid, node_id, cluster_id, listeners, metrics, data_dir, ..."""
         if not self._ready:
-            raise BrokerFailure("the broker was not started yet")
+            raise BrokerFailure("the broker has not been started")
         return self._ready
 
     @property
     def port(self) -> int:
-        """The port of the first listener of the first broker; it stays the same over restarts."""
+        """The port of the first listener of the first broker; unchanged by restarts."""
         return int(self.bootstrap_servers.partition(",")[0].rpartition(":")[2])
 
     @property
     def pid(self) -> int:
-        """The process id of the running broker; raises BrokerFailure when none runs."""
+        """The process id of the running broker. Raises BrokerFailure if it is not running."""
         if not self.running:
             raise BrokerFailure("the broker is not running")
         return self._processes[0].pid
@@ -172,7 +171,7 @@ class Broker:
 
     @property
     def exit_code(self) -> int | None:
-        """How the latest life ended: 0 after a clean stop, -9 after `kill`; None while it runs."""
+        """Exit code of the latest run: 0 after a clean stop, -9 after `kill`; None while it runs."""
         if self._processes:
             return self._processes[0].poll()
         return self._exit_code
@@ -182,22 +181,21 @@ class Broker:
         return self._data_dir
 
     def logs(self) -> str:
-        """All that the broker wrote to standard output and standard error, over all restarts."""
+        """All output of the broker on standard output and standard error, over all restarts."""
         try:
             return self._log_path.read_text(errors="replace")
         except FileNotFoundError:
             return ""
 
     def start(self) -> Broker:
-        """Start the broker and return once it accepts connections.
+        """Start the broker and return once it accepts connections; does nothing if it is running.
 
-        Raises BrokerFailure with the broker's own words when it ends or isn't ready in time. A running one is left
-        as it is.
+        Raises BrokerFailure with the broker's error message if it exits or is not ready in time.
         """
         if self.running:
             return self
         if not self._finalizer.alive:
-            raise BrokerFailure("the broker was closed; make a new one")
+            raise BrokerFailure("the broker is closed: create a new one")
         self._reap()
         self._ready_path.unlink(missing_ok=True)
         with self._log_path.open("ab") as log:
@@ -227,7 +225,7 @@ class Broker:
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + self._start_timeout_s
         while True:
-            # The broker writes the file by rename, so once it exists it is whole.
+            # The broker writes the file by rename, so it is complete once it exists.
             if self._ready_path.exists():
                 self._ready = json.loads(self._ready_path.read_bytes())
                 self._port = self.port
@@ -241,13 +239,13 @@ class Broker:
                 self.kill()
                 raise self._failure(f"the broker was not ready in {self._start_timeout_s:g} s") from None
             self._reap()
-            raise self._failure(f"the broker ended with exit code {exit_code} before it was ready")
+            raise self._failure(f"the broker exited with exit code {exit_code} before it was ready")
 
     def stop(self) -> int:
-        """Stop as SIGTERM does and return the exit code (0: everything flushed and checkpointed).
+        """Stop like SIGTERM and return the exit code (0: everything flushed and checkpointed).
 
-        Raises BrokerFailure when it doesn't end in time; it is killed then. Without a running broker, the latest
-        exit code.
+        Raises BrokerFailure if it does not exit in time; it is killed then. If the broker is not running, returns the
+        latest exit code.
         """
         if self.running:
             process = self._processes[0]
@@ -261,14 +259,14 @@ class Broker:
         return self._exit_code or 0
 
     def kill(self) -> None:
-        """SIGKILL, and wait for the end: what a crash of the process leaves (the page cache outlives it)."""
+        """SIGKILL, and wait for the exit: like a crash of the process (the page cache survives)."""
         if self.running:
             self._processes[0].kill()
             self._processes[0].wait()
         self._reap()
 
     def restart(self, *, crash: bool = False) -> Broker:
-        """Stop (or with `crash` kill), then start again on the same port and data directory."""
+        """Stop (or with `crash` kill) the broker, then start it on the same port and data directory."""
         if crash:
             self.kill()
         else:
@@ -276,9 +274,10 @@ class Broker:
         return self.start()
 
     def close(self, *, check: bool = True) -> None:
-        """Stop and remove every temporary file; idempotent.
+        """Stop the broker and remove all temporary files; idempotent.
 
-        With `check`, raises BrokerFailure when the broker had ended by itself or stopped with another exit code than 0.
+        With `check`, raises BrokerFailure if the broker had exited unexpectedly, or stopped with another exit code than
+        0.
         """
         if not self._finalizer.alive:
             return
@@ -286,7 +285,7 @@ class Broker:
             ran = bool(self._processes)
             exit_code = self.stop()
             if check and ran and exit_code != 0:
-                raise self._failure(f"the broker ended with exit code {exit_code}")
+                raise self._failure(f"the broker exited with exit code {exit_code}")
         finally:
             self._release_port()
             self._finalizer()
@@ -299,13 +298,13 @@ class Broker:
                 self._hold_port()
 
     def _hold_port(self) -> None:
-        """Until the broker is back: the system gives it to whoever asks for any, and takes the next of the range.
+        """Bind the port until the broker is back: otherwise the system may assign it to another process.
 
-        A socket that is bound and does not listen lets the broker bind the same port, on Linux.
+        A bound socket that does not listen permits the broker to bind the same port, on Linux.
         """
         self._release_port()
         host = self.bootstrap_servers.partition(",")[0].rpartition(":")[0].strip("[]")
-        with suppress(OSError):  # it was not the broker's own, but what it advertises
+        with suppress(OSError):  # the advertised port is not the broker's own
             family, kind, _, _, address = socket.getaddrinfo(host, self.port, type=socket.SOCK_STREAM)[0]
             held = self._held_port = socket.socket(family, kind)
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -318,15 +317,15 @@ class Broker:
 
     def _failure(self, reason: str) -> BrokerFailure:
         tail = self.logs()[-LOG_TAIL_CHARS:].strip()
-        return BrokerFailure(f"{reason}; the end of its log:\n{tail}" if tail else f"{reason} and wrote no log")
+        return BrokerFailure(f"{reason}; the end of its log:\n{tail}" if tail else f"{reason} without a log")
 
 
 def _make_keys(work_dir: Path, security: str, *, alone: bool) -> Path | None:
-    """The folder of keys and settings that `security` asks for, with an authority of its own."""
+    """The directory of keys and settings for `security`, with a new authority; None for plaintext."""
     if security == "plaintext":
         return None
     if security not in ("ssl", "sasl_ssl"):
-        raise BrokerFailure(f"security is plaintext, ssl or sasl_ssl, not {security!r}")
+        raise BrokerFailure(f"security must be plaintext, ssl or sasl_ssl, not {security!r}")
     protocol = security.upper()
     authority, now = Authority.make("authority of a test", datetime.now(UTC)), datetime.now(UTC)
     folder = work_dir / "keys"
@@ -373,7 +372,7 @@ def _stores(folder: Path, name: str) -> dict[str, str]:
 
 
 def _config_text(value: object) -> str:
-    """Settings as a properties file has them: `true` for True, everything else by `str`."""
+    """A setting in properties format: `true` for True, everything else by `str`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

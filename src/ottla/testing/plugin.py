@@ -1,10 +1,10 @@
-"""The pytest plugin, found by its entry point: fixtures that give a real broker.
+"""The pytest plugin, found by its entry point: fixtures with a real broker.
 
     def test_mine(ottla_broker):
         client = Client(ottla_broker.bootstrap_servers)
 
-The plugin is loaded by every pytest run of an environment that has Ottla, so it imports nothing of weight until a
-fixture is used.
+The plugin is loaded by every pytest run of an environment with Ottla, so it defers expensive imports until a fixture is
+used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def ottla_broker() -> Iterator[Broker]:
-    """One broker for the whole test session; give every test topics of its own."""
+    """One broker for the test session; use separate topics in each test."""
     from ottla.testing.broker import Broker
 
     with Broker() as broker:
@@ -30,7 +30,7 @@ def ottla_broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def ottla_broker_factory() -> Iterator[Callable[..., Broker]]:
-    """A function that starts a broker (arguments of `ottla.testing.Broker`); all are stopped after the test."""
+    """A function that starts a broker (arguments of `ottla.testing.Broker`); all brokers are stopped after the test."""
     from ottla.testing.broker import Broker
 
     with ExitStack() as stack:

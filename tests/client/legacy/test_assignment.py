@@ -1,4 +1,4 @@
-"""Members of a group that never speak with one another come to the same assignment, and Kafka 0.9's is the same."""
+"""Group members compute the same assignment independently, equal to that of Kafka 0.9."""
 
 from __future__ import annotations
 
@@ -59,9 +59,7 @@ def test_more_threads_than_partitions_leave_the_last_with_none() -> None:
     st.sets(st.integers(0, 300), max_size=60),
     st.dictionaries(st.text("abc-", min_size=1), st.integers(1, 12), max_size=8),
 )
-def test_every_partition_has_one_owner_and_no_thread_two_more_than_another(
-    partitions: set[int], consumers: dict[str, int]
-) -> None:
+def test_assignment_is_complete_unique_and_balanced(partitions: set[int], consumers: dict[str, int]) -> None:
     group = {name: reads(t=streams) for name, streams in consumers.items()}
     assigned = assign(group, {"t": partitions, "other": [1]})
     assert {partition for _, partition in assigned} == (partitions if consumers else set())
@@ -99,7 +97,7 @@ def test_a_topic_that_is_not_there_yet_has_no_partitions() -> None:
         (reads(unknown=2), {"unknown": 2}),
     ],
 )
-def test_what_a_consumer_reads(registration: ConsumerRegistration, chosen: dict[str, int]) -> None:
+def test_topics_of_subscriptions(registration: ConsumerRegistration, chosen: dict[str, int]) -> None:
     assert topics_of(registration, ["ab", "a", "b", "__consumer_offsets"]) == chosen
 
 

@@ -1,4 +1,4 @@
-"""Consumers that know of each other by ZooKeeper alone: one owner of a partition at any time, and nothing left out."""
+"""Consumers of a ZooKeeper-based group: at most one owner per partition at any time, and no unread partition."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cluster() -> Cluster:
 
 
 def until(consumers: list[Consumer], reached: Callable[[], bool]) -> None:
-    """Each makes a request in turn, and time goes on, until something is so."""
+    """Advance all consumers in turn, and the time, until a condition is true."""
     for _ in range(2000):
         if reached():
             return
@@ -42,7 +42,7 @@ def until(consumers: list[Consumer], reached: Callable[[], bool]) -> None:
 
 
 def rest(*consumers: Consumer) -> None:
-    """Until nobody has anything to do, for so long that whatever is told was heard."""
+    """Advance until all consumers are idle and all watches have fired."""
     calm = 0
 
     def reached() -> bool:
@@ -102,7 +102,7 @@ def test_the_znodes_of_a_consumer(cluster: Cluster) -> None:
     assert owned == [consumer.session] * 4
 
 
-def test_what_stays_with_a_consumer_is_read_on(cluster: Cluster) -> None:
+def test_kept_partitions_are_not_interrupted(cluster: Cluster) -> None:
     first = Consumer(cluster, "a", reads(t=1))
     rest(first)
     first.read(("t", 0))
@@ -151,7 +151,7 @@ def test_without_brokers_nothing_is_moved(cluster: Cluster) -> None:
     assert len(consumer.reading) == 4
 
 
-def test_what_a_session_of_before_still_owns_is_waited_for(cluster: Cluster) -> None:
+def test_partitions_of_previous_session_are_awaited(cluster: Cluster) -> None:
     killed = Consumer(cluster, "a", reads(t=1))
     rest(killed)
     consumer = Consumer(cluster, "b", reads(t=1))
@@ -162,8 +162,8 @@ def test_what_a_session_of_before_still_owns_is_waited_for(cluster: Cluster) -> 
     assert len(consumer.reading) == 3
 
 
-def test_what_comes_late_by_the_next_session_changes_nothing(cluster: Cluster) -> None:
-    """A release was sent, the session ended before it arrived, and the partition is another consumer's by then."""
+def test_delayed_change_in_next_session_has_no_effect(cluster: Cluster) -> None:
+    """A release arrives after the end of its session, when another consumer owns the partition."""
     first = Consumer(cluster, "a", reads(t=1))
     rest(first)
     first.machine.leave()
@@ -189,7 +189,7 @@ def test_a_registration_that_was_removed_by_hand_comes_back(cluster: Cluster) ->
     assert "/consumers/group/ids/a-1" in cluster.server.tree()
 
 
-def test_a_consumer_without_a_network_stops_before_another_begins(cluster: Cluster) -> None:
+def test_disconnected_consumer_stops_before_new_owner_starts(cluster: Cluster) -> None:
     lonely, other = Consumer(cluster, "a", reads(t=1)), Consumer(cluster, "b", reads(t=1))
     rest(lonely, other)
     lonely.cut = True
@@ -201,8 +201,8 @@ def test_a_consumer_without_a_network_stops_before_another_begins(cluster: Clust
     assert len(other.reading) == 3
 
 
-def test_after_a_lost_answer_a_write_comes_before_what_is_read(cluster: Cluster) -> None:
-    """A server of before may not know yet what became of the request."""
+def test_lost_response_is_followed_by_write_before_read(cluster: Cluster) -> None:
+    """Another server may not have the result of the request yet."""
     consumer = Consumer(cluster, "a", reads(t=1))
     rest(consumer)
     consumer.requests.clear()
@@ -216,7 +216,7 @@ def test_after_a_lost_answer_a_write_comes_before_what_is_read(cluster: Cluster)
     assert write is consumer.requests[1]
 
 
-def test_nobody_commits_for_others_or_back(cluster: Cluster) -> None:
+def test_commits_of_foreign_or_smaller_offsets_are_rejected(cluster: Cluster) -> None:
     consumer = Consumer(cluster, "a", reads(t=1), BOTH)
     rest(consumer)
     for _ in range(2):
@@ -231,7 +231,7 @@ def test_nobody_commits_for_others_or_back(cluster: Cluster) -> None:
         next(consumer.machine.commit({("t", 0): 1}))
 
 
-def test_a_registration_that_is_none_holds_the_group_up_and_is_told(cluster: Cluster) -> None:
+def test_malformed_registration_blocks_group_and_is_reported(cluster: Cluster) -> None:
     consumer = Consumer(cluster, "a", reads(t=1))
     rest(consumer)
     cluster.write(Create("/consumers/group/ids/b", b"{"))
@@ -243,7 +243,7 @@ def test_a_registration_that_is_none_holds_the_group_up_and_is_told(cluster: Clu
     assert consumer.machine.problem is None
 
 
-def test_what_zookeeper_refuses_is_told_and_tried_again() -> None:
+def test_zookeeper_rejection_is_reported_and_retried() -> None:
     machine = Membership(GROUP, "a", reads(t=1), 1, BOTH, BACKOFF_MS)
     steps = machine.run()
     next(steps)

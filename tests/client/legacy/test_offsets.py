@@ -1,4 +1,4 @@
-"""A group moves its offsets from ZooKeeper to Kafka and back, and reads nothing twice or never."""
+"""A group moves its offsets from ZooKeeper to Kafka and back without lost or duplicate records."""
 
 from __future__ import annotations
 

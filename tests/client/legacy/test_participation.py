@@ -1,4 +1,4 @@
-"""Consumers on sessions that are cut, expire and come back: what is given out is read by one of them at a time."""
+"""Consumers on sessions that disconnect, expire and reconnect: each partition has one reader at a time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class World:
         self.loop.run_until(self.loop.time() + seconds)
 
     def owners(self) -> dict[Position, str]:
-        """Who reads what, and no partition twice."""
+        """The reader of each partition; asserts that no partition has two."""
         owners: dict[Position, str] = {}
         for reader in self.readers:
             for key in reader.reading if reader.process.alive and reader.part.may_read else ():
@@ -103,16 +103,16 @@ class Reader:
     ) -> None:
         assert consumer == self.member
         assert assignment.keys() == {("t", number) for number in range(6)}
-        self._tell(done)
+        self._complete(done)
 
     def before_stop(self, partitions: tuple[Position, ...], done: Callable[[], None]) -> None:
-        """It may commit what it has read of them."""
+        """It may commit its progress."""
         assert self.reading.keys() >= set(partitions)
         self.stops += 1
         self.part.commit({key: self.reading[key] for key in partitions}, self._committed)
-        self._tell(done)
+        self._complete(done)
 
-    def _tell(self, done: Callable[[], None]) -> None:
+    def _complete(self, done: Callable[[], None]) -> None:
         """At once or later, commits between."""
         if self.world.rng.chance(0.5):
             done()
@@ -198,7 +198,7 @@ def test_an_answer_to_the_session_before_is_nobodys() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_is_read_by_two_or_by_nobody(seed: int) -> None:
+def test_each_partition_has_exactly_one_reader(seed: int) -> None:
     world = World(seed)
     for round_ in range(2):
         for _ in range(25):

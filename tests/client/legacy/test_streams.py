@@ -1,4 +1,4 @@
-"""Records between fetcher and streams: nothing is given out that may be another's, nothing is done before it is."""
+"""Records between fetcher and streams: ownership is checked before return, and progress follows processing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_record_is_done_with_when_its_stream_comes_back() -> None:
     assert world.shelf.stop([A]) == {A: 2}
 
 
-def test_what_is_held_is_given_out_no_more_and_may_be_committed() -> None:
+def test_held_partitions_return_no_records_but_may_commit() -> None:
     world = World(A, B)
     world.put(A, [0, 1])
     world.put(B, [0, 1])
@@ -88,7 +88,7 @@ def test_where_a_fetch_ended_is_done_with_its_last_record() -> None:
 
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
-def test_of_what_was_stopped_nothing_more_is_given_out(taken: int) -> None:
+def test_stopped_partitions_return_no_records(taken: int) -> None:
     world = World(A, B)
     world.put(A, [0, 1])
     world.put(B, [0, 1])
@@ -102,7 +102,7 @@ def test_of_what_was_stopped_nothing_more_is_given_out(taken: int) -> None:
     assert world.shelf.positions(given=False) == {B: 2}
 
 
-def test_what_comes_late_from_before_does_not_mix_with_what_is_read_now() -> None:
+def test_late_fetch_of_previous_ownership_is_dropped() -> None:
     world = World(A)
     late = world.owned(A)
     world.shelf.lose()
@@ -122,7 +122,7 @@ def test_nothing_is_given_out_while_it_may_be_anothers() -> None:
     assert world.taken() == [(A, 1)]
 
 
-def test_a_stream_that_holds_enough_gets_no_more_until_it_gave_some_out() -> None:
+def test_full_stream_gets_no_chunks_until_one_is_returned() -> None:
     world = World(A, B, max_chunks=1)
     world.put(A, [0])
     asked = threading.Event()
@@ -140,7 +140,7 @@ def test_a_stream_that_holds_enough_gets_no_more_until_it_gave_some_out() -> Non
     assert asked.is_set()
 
 
-def test_what_cannot_be_read_comes_behind_what_can_and_is_tried_again() -> None:
+def test_error_follows_readable_records_and_is_retried() -> None:
     world = World(A)
     bad = KafkaError(ErrorCode.CORRUPT_MESSAGE, "it is broken")
     world.shelf.put(world.owned(A), records(A, [0]), 1, bad)
@@ -151,7 +151,7 @@ def test_what_cannot_be_read_comes_behind_what_can_and_is_tried_again() -> None:
     assert world.shelf.positions(given=False) == {A: 1}
 
 
-def test_whoever_waits_hears_of_the_end_and_of_a_defect() -> None:
+def test_waiting_stream_wakes_on_end_and_failure() -> None:
     shelf = ChunkQueue(lambda: True, 1)
     streams: list[Stream] = [shelf.stream(as_it_is, None), shelf.stream(as_it_is, None)]
     found: list[object] = []

@@ -107,7 +107,7 @@ class Consumer:
         self.cut = self.left = False
         self.lives_count = 0
         self.late: tuple[Operation, ...] = ()
-        """A change whose answer was lost, and which comes by the next session."""
+        """A change with a lost response that is executed in the next session."""
         self.reading: dict[Position, int] = {}
         self.requests: list[Request] = []
         self._connect()
@@ -144,7 +144,7 @@ class Consumer:
         return self.request == Wait(None) and not self.machine.woken
 
     def expired(self) -> None:
-        """What was read is no longer its own, and what was asked has no answer."""
+        """Drop owned partitions and pending requests."""
         self.reading.clear()
         if not self.cut:
             self._connect()
@@ -161,7 +161,7 @@ class Consumer:
         if self.of_kafka and (lost or self.cut):
             return
         if not self.cut:
-            for _ in self._told():
+            for _ in self._reported():
                 self.machine.notify()
         if isinstance(self.request, Wait) and self.committing is None:
             self._idle(self.request)
@@ -172,11 +172,11 @@ class Consumer:
         except ZooKeeperError:  # its session is over: all else is an answer
             self.expired()
         except (AnswerLost, KafkaError) as error:
-            self._go_on(error)
+            self._advance(error)
         else:
-            self._go_on(answer)
+            self._advance(answer)
 
-    def _told(self) -> list[object]:
+    def _reported(self) -> list[object]:
         events = self.cluster.server.events(self.session)
         return [each for each in events if each.path]
 
@@ -192,9 +192,9 @@ class Consumer:
             self.waiting_until_ms = self.cluster.now_ms + (1 << 60 if wait.limit_ms is None else wait.limit_ms)
         if self.machine.woken or self.cluster.now_ms >= self.waiting_until_ms:
             self.waiting_until_ms = None
-            self._go_on(None)
+            self._advance(None)
 
-    def _go_on(self, answer: object) -> None:
+    def _advance(self, answer: object) -> None:
         steps = self.committing or self.running
         try:
             self.request = steps.throw(answer) if isinstance(answer, Exception) else steps.send(answer)
@@ -216,7 +216,7 @@ class Consumer:
         if isinstance(self.request, Wait) and self.committing is None and not self.left and self.lives:
             self.wait = self.request
             self.committing = self.machine.commit(dict(self.reading))
-            self._go_on(None)
+            self._advance(None)
 
     def read(self, key: Position) -> None:
         """Read one record."""
@@ -286,7 +286,7 @@ class World:
             self.cluster.set_topic(name, count)
 
     def churn(self, steps: int) -> None:
-        """So many steps of whoever has his turn, and now and then something that happens."""
+        """Run steps of random consumers, with occasional events."""
         for _ in range(steps):
             if self.rng.random() < 0.015:
                 self._happen()
@@ -318,7 +318,7 @@ class World:
         self.check()
 
     def _happen(self) -> None:
-        kinds = [self._join, self._join, self._leave, self._kill, self._cut, self._mend, self._pause, self._resume]
+        kinds = [self._join, self._join, self._leave, self._kill, self._cut, self._repair, self._pause, self._resume]
         self.rng.choice([*kinds, self._produce, self._produce, self._grow, self._broker])()
 
     def _join(self) -> None:
@@ -351,7 +351,7 @@ class World:
         if (consumer := self._some()) is not None:
             consumer.cut = True
 
-    def _mend(self) -> None:
+    def _repair(self) -> None:
         if (consumer := self._some()) is not None:
             consumer.cut = False
 
@@ -375,10 +375,10 @@ class World:
         gone = self.cluster.server.exists(self.cluster.session, paths.broker(2)) is None
         self.cluster.write(Create(paths.broker(2), b"") if gone else Delete(paths.broker(2)))
 
-    # What has to hold
+    # Invariants
 
     def check(self) -> None:
-        """At any time: one reader of a partition at most, and its owner znode is of its session."""
+        """Always: at most one reader per partition, and its owner znode belongs to its session."""
         owners: dict[Position, Consumer] = {}
         for consumer in self.consumers:
             if not consumer.lives or consumer.left:
@@ -391,7 +391,7 @@ class World:
                 assert stat.ephemeral_owner == consumer.session, f"{key} is read by {consumer.name}, and not its own"
 
     def check_quiet(self) -> None:
-        """At rest: each partition has the reader that the assignment names, and all was read."""
+        """When idle: each partition has its assigned reader, and all records were read."""
         live = [each for each in self.consumers if not each.left]
         topics = self.cluster.topics()
         assigned = assign({each.name: each.registration for each in live}, topics)

@@ -1,4 +1,4 @@
-"""Kafka 0.9's own consumer as the same kind of machine, to share groups with ours: what it does, and in which order.
+"""Kafka 0.9's own consumer as the same kind of state machine, to share groups with ours: its actions in their order.
 
 At each change it stops, commits and releases all that it has, computes the assignment, looks up offsets, and claims one
 partition after the other; a claim that meets another owner takes the others back. It tries four times, and then has

@@ -89,7 +89,7 @@ def test_harmless_consumer_settings_are_accepted() -> None:
         ({"kafka.auto.offset.reset": "latest"}, "can't be given: startingOffsets sets the start"),
         ({"kafka.enable.auto.commit": "true"}, "the query's checkpoint stores the offsets"),
         ({"kafka.key.deserializer": "X"}, "the column `key` has the bytes"),
-        ({"kafka.security.protocol": "TLS"}, r"security\.protocol in the options kafka\.\* is TLS, which is none of"),
+        ({"kafka.security.protocol": "TLS"}, r"security\.protocol in the options kafka\.\* is TLS: use one of"),
         ({"kafka.security.protocol": "SASL_SSL"}, r"sasl\.mechanism in the options kafka\.\* is GSSAPI: set it to"),
         ({"kafka.sasl.jaas.config": "x"}, r"kafka\.sasl\.jaas\.config has no effect without kafka\.security\.protocol"),
         ({"kafka.ssl.truststore.loction": "x"}, r"did you mean kafka\.ssl\.truststore\.location\?"),

@@ -1,1 +1,1 @@
-"""`ottla adopt`: what a data directory of Apache Kafka holds, and whether a start takes it over as it is."""
+"""`ottla adopt`: inspection of Kafka data directories before a broker takes them over."""

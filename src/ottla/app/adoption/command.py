@@ -1,7 +1,7 @@
-"""`ottla adopt`: the report on a data directory, and the command that serves it.
+"""`ottla adopt`: report on a data directory, and the command that would serve it.
 
-It stands here, and not among the tools, because it takes the broker's lock and reads by the broker's own rules.
-Invariant: the directory is as it was when the command ends; taking over is what `ottla start` does.
+It is in `app` because it takes the broker's lock and uses the broker's recovery rules.
+Invariant: the command does not change the directory; `ottla start` takes it over.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from ottla.storage.files.names import LOCK_FILE
     examples=("ottla adopt /var/lib/kafka/data", "ottla adopt /disk1/kafka /disk2/kafka --verify"),
 )
 @click.argument("directories", metavar="DIRECTORY...", nargs=-1, required=True, type=click.Path())
-@click.option("--verify", is_flag=True, help="Check every batch, and not only those that a start checks.")
+@click.option("--verify", is_flag=True, help="Verify all batches, not only those of a recovery.")
 @json_option
 def adopt(directories: tuple[str, ...], verify: bool, as_json: bool) -> None:
-    """Check whether a start takes over the data directories of a node of Apache Kafka.
+    """Check a Kafka data directory for adoption.
 
-    DIRECTORY is what log.dirs of a stopped Apache Kafka in KRaft mode names, all of them. Nothing in them is
-    changed: what is there is listed with what becomes of it, and ottla start serves them as they are. The exit code is
-    2 where something stands against that, which is then named. Apache Kafka starts on directories of Ottla's likewise.
+    DIRECTORY are all log.dirs of a stopped Apache Kafka node in KRaft mode. Nothing in them is changed. The command
+    lists their contents and the effect of a start; `ottla start` serves the directories in place. If anything prevents
+    that, it is reported and the exit code is 2. Apache Kafka likewise starts on directories of Ottla.
     """
     disk = RealDisk()
     paths = [os.path.abspath(directory) for directory in directories]
     for path in paths:
         if not os.path.isdir(path):
-            raise OperatorError(f"{path} is no directory: name those of log.dirs of a node of Apache Kafka")
+            raise OperatorError(f"{path} is not a directory: give the log.dirs of a Kafka node")
     locks: list[FileLock] = []
     try:
         for path in paths:
@@ -57,7 +57,7 @@ def adopt(directories: tuple[str, ...], verify: bool, as_json: bool) -> None:
     if as_json:
         print_json(_document(found))
     else:
-        print_table(("what", "found", "on a start"), _rows(found))
+        print_table(("item", "found", "on a start"), _rows(found))
     if found.obstacles:
         for obstacle in found.obstacles[1:]:
             click.echo(f"ottla: {obstacle}", err=True)
@@ -67,48 +67,54 @@ def adopt(directories: tuple[str, ...], verify: bool, as_json: bool) -> None:
 
 
 def _lock(disk: Disk, directory: str) -> list[FileLock]:
-    """The lock of a broker; none where no broker ever ran, since the file would be new."""
+    """The broker's lock; empty if no broker ever ran there, since the lock file would be a change."""
     path = f"{directory}/{LOCK_FILE}"
     try:
         return [disk.lock(path)] if disk.exists(path) else []
     except BlockingIOError as error:
-        raise OperatorError(f"{directory} is in use by a broker that runs, or named twice: stop it first") from error
+        raise OperatorError(
+            f"{directory} is in use by a running broker or given twice: stop the broker first"
+        ) from error
 
 
 def _rows(found: Inspection) -> Iterator[tuple[str, str, str]]:
-    """What there is, and what becomes of it."""
+    """Table rows: item, contents, and effect of a start."""
     image, metadata, meta = found.image, found.metadata, found.meta
     yield "node", f"{meta.node_id} of cluster {meta.cluster_id}", "the same"
     for directory in found.directories:
-        yield "directory id", f"{directory.meta.directory_id} ({directory.path})", "the same"
+        yield "directory id", f"{directory.meta.directory_id} ({directory.path})", "unchanged"
     walked = size_text(sum(stored.walked_bytes for stored in found.partitions))
-    stop = ("clean", "files are trusted") if found.clean_stop else ("unclean", f"{walked} are walked")
+    stop = ("clean", "no recovery") if found.clean_stop else ("unclean", f"{walked} to recover")
     yield "last stop", *stop
-    yield "voters", ", ".join(map(str, metadata.voter_ids)) or "-", "of its quorum" if found.is_member else "it alone"
+    yield (
+        "voters",
+        ", ".join(map(str, metadata.voter_ids)) or "-",
+        "voters of its quorum" if found.is_member else "this node only",
+    )
     yield "features", ", ".join(f"{name} {level}" for name, level in sorted(image.features.items())) or "-", "the same"
     size = size_text(sum(stored.size_bytes for stored in found.partitions))
     yield "topics", str(len({stored.topic for stored in found.partitions})), "served"
     yield "partitions", f"{len(found.partitions)} with {size}", "served"
     yield "topic settings", str(settings_count(image, ConfigResourceType.TOPIC)), "in force"
     if found.unknown_settings:
-        yield "unknown settings", shown(found.unknown_settings), "kept without effect"
+        yield "unknown settings", shown(found.unknown_settings), "kept, without effect"
     yield "broker settings", str(settings_count(image, ConfigResourceType.BROKER)), "in force"
     yield "client quotas", str(len(image.client_quotas)), "kept"
     if image.scram_credentials:
         yield "SCRAM credentials", str(len(image.scram_credentials)), "in force"
     if image.acls:
-        yield "ACLs", str(len(image.acls)), "in force by authorizer.class.name, without which a start is refused"
+        yield "ACLs", str(len(image.acls)), "in force with authorizer.class.name, which a start requires"
     if image.delegation_tokens:
-        yield "delegation tokens", str(len(image.delegation_tokens)), "in force by delegation.token.secret.key"
+        yield "delegation tokens", str(len(image.delegation_tokens)), "in force with delegation.token.secret.key"
     yield from _coordinator_rows(found)
-    for what, names, becomes in (
-        ("strays", found.strays, "renamed -stray, kept"),
-        ("set aside", found.set_aside, "-delete is removed, -stray kept, the move of a -future gone on with"),
+    for item, names, effect in (
+        ("strays", found.strays, "renamed to -stray, kept"),
+        ("set aside", found.set_aside, "-delete is removed, -stray kept, the move of a -future resumed"),
     ):
         if names:
-            yield what, shown(names), becomes
+            yield item, shown(names), effect
     for cut in found.cuts:
-        yield "torn end", f"{cut.path} at {cut.position}", f"{counted(cut.size_bytes, 'byte')} cut: {cut.defect}"
+        yield "torn end", f"{cut.path} at {cut.position}", f"{counted(cut.size_bytes, 'byte')} truncated: {cut.defect}"
 
 
 def _coordinator_rows(found: Inspection) -> Iterator[tuple[str, str, str]]:
@@ -116,34 +122,34 @@ def _coordinator_rows(found: Inspection) -> Iterator[tuple[str, str, str]]:
     unreadable = sum(each.unreadable for each in (groups, transactions) if each is not None)
     if unreadable:
         yield (
-            "records of coordinators",
-            f"{unreadable} can't be read",
+            "coordinator records",
+            f"{unreadable} can't be decoded",
             "skipped and logged: see ottla log dump --records",
         )
     if groups is not None:
         for kind, count in groups.types.items():
             built = kind in ("classic", "consumer")
             if built or count:
-                yield f"{kind} groups", str(count), "go on" if built else "kept unread"
+                yield f"{kind} groups", str(count), "loaded" if built else "kept, not loaded"
         pending = f", {groups.pending_offsets} in open transactions" if groups.pending_offsets else ""
-        yield "offsets", f"{groups.offsets}{pending}", "the same"
+        yield "offsets", f"{groups.offsets}{pending}", "unchanged"
     if transactions is not None:
-        yield "transactional ids", str(transactions.ids), "go on"
+        yield "transactional ids", str(transactions.ids), "loaded"
         if transactions.open:
-            yield "open transactions", shown(transactions.open), "ended by their producers, or by their timeouts"
+            yield "open transactions", shown(transactions.open), "completed by their producers or aborted on timeout"
 
 
 def _next_step(found: Inspection) -> str:
     if found.is_member:
         return (
-            "It is one node of a cluster: stop Apache Kafka on all of them, check each directory, and start each node "
+            "It is one node of a cluster: stop Apache Kafka on all nodes, check each directory, and start each node "
             f"with its own configuration: {program()} start --config server.properties"
         )
     node = "" if found.meta.node_id == 1 else f" --set node.id={found.meta.node_id}"
     paths = ",".join(directory.path for directory in found.directories)
     several = len(found.directories) > 1
     where = f"--set {shlex.quote(f'log.dirs={paths}')}" if several else f"--data-dir {shlex.quote(paths)}"
-    return f"Serve it with its own configuration, or with {program()} start {where}{node}"
+    return f"Start it with its own configuration, or with {program()} start {where}{node}"
 
 
 def _document(found: Inspection) -> dict[str, Any]:

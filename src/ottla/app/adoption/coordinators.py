@@ -1,7 +1,7 @@
-"""What the coordinators' topics hold: groups with their offsets, transactional ids with their states.
+"""Contents of the coordinators' topics: groups with offsets, and transactional ids with states.
 
-Counted by the keys of records, with the newest value of each, as a load replays them: values of groups are not read, so
-those of kinds that are not built (share and streams groups) are counted too.
+Records are counted by key, with the newest value of each, as in a coordinator's load. Group values are not decoded, so
+types that Ottla does not implement (share and streams groups) are counted too.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from ottla.record.batch import BatchView, Record
 from ottla.record.control import ControlRecordType, control_record_type
 
 _HEAD = Struct(">hh")
-"""The kind of a key, and the length of the group id that comes first in each."""
+"""Group type of a record key; each key starts with the group id."""
 _OFFSET_KINDS = (0, 1)
 _GROUP_KINDS = {2: "classic", 3: "consumer", 11: "share", 17: "streams"}
-"""Kinds of the record that a group of each type has, as in Apache Kafka 4.4."""
+"""Record types that exist once per group, by group type (Apache Kafka 4.4)."""
 
 
 class StoredGroups(NamedTuple):
     """The groups of `__consumer_offsets`."""
 
     types: dict[str, int]
-    """How many there are of each type; one that only has offsets is a classic one."""
+    """Number of groups by type; a group with offsets only is classic."""
     offsets: int
     pending_offsets: int
-    """Which a transaction that is open would commit."""
+    """Offsets that an open transaction would commit."""
     unreadable: int = 0
-    """Batches that can't be read: a start skips them, and logs each."""
+    """Batches that cannot be decoded: a start skips and logs them."""
 
 
 class StoredTransactions(NamedTuple):
@@ -40,13 +40,13 @@ class StoredTransactions(NamedTuple):
 
     ids: int
     open: tuple[str, ...]
-    """Those whose transaction was not ended, or whose end was decided and not carried out."""
+    """Transactional ids with an open transaction, or with a decided outcome that is not complete."""
     unreadable: int = 0
-    """Records and batches that can't be read: a start skips them, and logs each."""
+    """Records and batches that cannot be decoded: a start skips and logs them."""
 
 
 def read_groups(batches: Iterable[BatchView]) -> StoredGroups:
-    """`batches` of all partitions, each partition's in order. Raises KafkaError."""
+    """Groups from the batches of all partitions, ordered within each partition. Raises KafkaError."""
     counting = _Groups()
     for batch in batches:
         try:
@@ -59,7 +59,7 @@ def read_groups(batches: Iterable[BatchView]) -> StoredGroups:
 
 
 class _Groups:
-    """The keys that are alive."""
+    """Live keys, by group."""
 
     def __init__(self) -> None:
         self._offsets: set[bytes] = set()
@@ -104,7 +104,7 @@ class _Groups:
 
 
 def read_transactions(batches: Iterable[BatchView]) -> StoredTransactions:
-    """The same of `__transaction_state`. Raises KafkaError."""
+    """Transactional ids of `__transaction_state`, likewise. Raises KafkaError."""
     states: dict[str, TransactionState] = {}
     unreadable = 0
     for batch in batches:
@@ -132,7 +132,7 @@ def read_transactions(batches: Iterable[BatchView]) -> StoredTransactions:
 
 
 def _decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
-    """As a load does. Raises KafkaError where the key can't be read either."""
+    """Decode a record as a coordinator does. Raises KafkaError if the key is malformed, too."""
     serde = TransactionRecordSerde(lambda: 0)
     try:
         return serde.decode(key, value)

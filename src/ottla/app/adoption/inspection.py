@@ -1,10 +1,10 @@
-"""What data directories hold, and what stands against their being taken over: pure functions over a disk.
+"""Contents of data directories and obstacles to their adoption: pure functions over a disk.
 
-Invariants: nothing is written, renamed or removed, and nothing is made but the lock that the caller holds; what a start
-would do is told before it does it. Obstacles are what a start refuses, or would do with a loss; the rest goes on.
+Invariants: nothing is written, renamed, removed or created, except the lock that the caller holds. Obstacles are
+conditions under which a start fails or would lose data; everything else is permitted.
 
-Left out: the values of groups (their coordinator reads them at the start), segments that a start does not walk, unless
-everything is asked for.
+Left out: the values of groups (the coordinator reads them at the start); segments that a recovery does not read, unless
+`everything` is set.
 """
 
 from __future__ import annotations
@@ -43,33 +43,33 @@ class StoredDirectory(NamedTuple):
 
 @dataclass(slots=True)
 class Inspection:
-    """What was found in the directories of a node."""
+    """The contents of the directories of a node."""
 
     directories: tuple[StoredDirectory, ...]
-    """The one with the metadata log first."""
+    """The directory with the metadata log is first."""
     metadata: StoredMetadata
     partitions: list[StoredPartition] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)
-    """Directories of partitions that the metadata does not give to this node: a start renames them to `-stray`."""
+    """Partition directories without a replica on this node in the metadata: a start renames them to `-stray`."""
     set_aside: list[str] = field(default_factory=list)
-    """Directories with the marks of a removal, a move or a stray."""
+    """Directories with a suffix for removal, move or stray."""
     unknown_settings: list[str] = field(default_factory=list)
-    """`topic: name` of settings that this version does not have."""
+    """`topic: name` of configs that this version does not have."""
     groups: StoredGroups | None = None
     transactions: StoredTransactions | None = None
     cuts: list[Cut] = field(default_factory=list)
-    """Torn ends that a start cuts off."""
+    """Torn ends that a start truncates."""
     obstacles: list[str] = field(default_factory=list)
-    """Sentences; with any of them the directory is not to be started."""
+    """Error messages; a directory with any of them must not be started."""
 
     @property
     def meta(self) -> MetaProperties:
-        """Of the node; directory ids differ."""
+        """`meta.properties` of the node; only directory ids differ."""
         return self.directories[0].meta
 
     @property
     def clean_stop(self) -> bool:
-        """Of all directories."""
+        """True if all directories have a clean-shutdown marker."""
         return all(directory.clean_stop for directory in self.directories)
 
     @property
@@ -82,15 +82,15 @@ class Inspection:
 
     @property
     def is_member(self) -> bool:
-        """Whether other nodes belong to the cluster."""
+        """True if the cluster has other nodes."""
         others = {*self.metadata.voter_ids, *self.image.brokers} - {self.meta.node_id}
         return bool(others)
 
 
 def inspect(disk: Disk, paths: Sequence[str], *, everything: bool = False) -> Inspection:
-    """Look at the data directories of a stopped node; `everything`: check each batch, not only where a start does.
+    """Inspect the data directories of a stopped node; `everything` checks all batches, not only those of a recovery.
 
-    Raises OperatorError for what is no such directory, or whose metadata can't be read, and OSError.
+    Raises OperatorError for a directory that is not a data directory or has unreadable metadata, and OSError.
     """
     directories = _directories(disk, paths)
     found = Inspection(directories, read_metadata(disk, directories[0].path))
@@ -104,14 +104,14 @@ def inspect(disk: Disk, paths: Sequence[str], *, everything: bool = False) -> In
 
 
 def _directories(disk: Disk, paths: Sequence[str]) -> tuple[StoredDirectory, ...]:
-    """Those of one node, the one with the metadata log first. Raises OperatorError."""
+    """The directories of one node, with that of the metadata log first. Raises OperatorError."""
     found = [_directory(disk, path) for path in paths]
     first = found[0]
     for other in found[1:]:
         if (other.meta.cluster_id, other.meta.node_id) != (first.meta.cluster_id, first.meta.node_id):
             raise OperatorError(
                 f"{first.path} and {other.path} belong to different nodes (cluster.id or node.id in "
-                f"{names.META_PROPERTIES}): look at one node at a time"
+                f"{names.META_PROPERTIES}): check one node at a time"
             )
     if len({directory.meta.directory_id for directory in found}) < len(found):
         raise OperatorError(f"two of {shown(paths)} have the same directory.id: one is a copy of the other")
@@ -119,7 +119,7 @@ def _directories(disk: Disk, paths: Sequence[str]) -> tuple[StoredDirectory, ...
     if len(with_metadata) != 1:
         raise OperatorError(
             f"{len(with_metadata)} of {shown(paths)} have a metadata log {names.METADATA_DIR}, and a node has one: "
-            "name all directories of log.dirs, and that of metadata.log.dir"
+            "give all directories of log.dirs and metadata.log.dir"
         )
     return (*with_metadata, *(directory for directory in found if directory not in with_metadata))
 
@@ -128,7 +128,7 @@ def _directory(disk: Disk, path: str) -> StoredDirectory:
     meta = read_meta_properties(disk, path)
     if meta is None:
         raise OperatorError(
-            f"{path} is no data directory of a KRaft node: it has no {names.META_PROPERTIES}; name those of log.dirs"
+            f"{path} is not a KRaft data directory: it has no {names.META_PROPERTIES}; give those of log.dirs"
         )
     return StoredDirectory(path, meta, disk.exists(f"{path}/{names.CLEAN_SHUTDOWN_FILE}"))
 
@@ -142,25 +142,23 @@ def _judge_metadata(found: Inspection) -> None:
     unreadable = [f"{what} ({count})" for what, count in found.metadata.unreadable.items()]
     if unreadable:
         found.obstacles.append(
-            f"the metadata log in {path} has records that this version can't read: "
-            f"{shown(unreadable)}; start what wrote it, which can remove them"
+            f"the metadata log in {path} contains records that this version can't decode: "
+            f"{shown(unreadable)}; start the version that wrote it, which can remove them"
         )
     if not image.features:
-        found.obstacles.append(
-            f"the metadata log in {path} was formatted and never started: there is nothing to take over"
-        )
+        found.obstacles.append(f"the metadata log in {path} was formatted and never started: there is nothing to adopt")
     _note_cut(found, found.metadata.cut)
     broker = image.brokers.get(node_id)
     if broker is not None and len(broker.log_dirs) > len(found.directories):
         found.obstacles.append(
             f"node {node_id} keeps its data in {len(broker.log_dirs)} directories, and {len(found.directories)} of "
-            "them were named: name all directories of log.dirs"
+            "them were given: give all directories of log.dirs"
         )
     remote = [topic for topic in image.topics if image.topic_configs(topic).get("remote.storage.enable") == "true"]
     if remote:
         found.obstacles.append(
-            f"tiered storage holds a part of {shown(remote)} that this version can't read: disable it with "
-            "remote.log.delete.on.disable once it may go"
+            f"tiered storage contains a part of {shown(remote)} that this version can't read: disable it with "
+            "remote.log.delete.on.disable once that part may be deleted"
         )
     found.unknown_settings = [
         f"{topic}: {name}" for topic in image.topics for name in image.topic_configs(topic) if name not in TOPIC_CONFIGS
@@ -208,12 +206,12 @@ def _judge_partitions(found: Inspection, expected: Mapping[TopicPartition, Topic
     paths = shown([directory.path for directory in found.directories])
     if missing and found.clean_stop:
         found.obstacles.append(
-            f"the partitions {shown(missing)} of node {found.meta.node_id} are not in {paths}: mount or restore what "
-            "holds them, since a start would not serve them, or make them anew, and empty"
+            f"the partitions {shown(missing)} of node {found.meta.node_id} are not in {paths}: mount or restore the "
+            "directories that contain them: a start would not serve them, or recreate them empty"
         )
     double = [names.partition_dir(*key) for key, count in counts.items() if count > 1]
     if double:
-        found.obstacles.append(f"{shown(double)} are in more than one of {paths}: keep the newer of each")
+        found.obstacles.append(f"{shown(double)} are in more than one of {paths}: keep the newer copy of each")
 
 
 def _replicas(found: Inspection) -> Iterator[tuple[TopicPartition, TopicImage]]:
@@ -224,7 +222,7 @@ def _replicas(found: Inspection) -> Iterator[tuple[TopicPartition, TopicImage]]:
 
 
 def _has_replica(partition: PartitionImage, node_id: int) -> bool:
-    """Whether the node has a replica that it needs: one that is being added may be made anew."""
+    """True for a replica that the node needs: one that is being added can be recreated."""
     return node_id in partition.replicas and node_id not in partition.adding_replicas
 
 
@@ -233,15 +231,16 @@ def _note_cut(found: Inspection, cut: Cut | None) -> None:
         return
     if cut.loses_batches:
         found.obstacles.append(
-            f"{cut.path} is damaged at position {cut.position} ({cut.defect}), and a start would cut the log there, at "
-            f"offset {cut.end_offset}, with {cut.size_bytes} bytes behind it: restore the partition from a copy"
+            f"{cut.path} is damaged at position {cut.position} ({cut.defect}), and a start would truncate the log "
+            "there, to "
+            f"offset {cut.end_offset}, and lose {cut.size_bytes} bytes: restore the partition from a copy"
         )
     else:
         found.cuts.append(cut)
 
 
 def _offsets(disk: Disk, directory: str, name: str) -> tuple[dict[TopicPartition, int], bool]:
-    """A checkpoint, and whether it is whole; a damaged one says nothing, and a start then walks everything."""
+    """The offsets of a checkpoint, and whether it is intact; a start recovers all logs if it is damaged."""
     try:
         return read_offsets(disk, f"{directory}/{name}"), True
     except CheckpointCorruption:
@@ -254,7 +253,8 @@ def _look_at_coordinators(disk: Disk, found: Inspection) -> None:
         found.transactions = read_transactions(_batches(disk, found, TRANSACTION_STATE_TOPIC))
     except (KafkaError, ProtocolError) as error:
         found.obstacles.append(
-            f"{GROUP_METADATA_TOPIC} or {TRANSACTION_STATE_TOPIC} of node {found.meta.node_id} holds what can't be "
+            f"{GROUP_METADATA_TOPIC} or {TRANSACTION_STATE_TOPIC} of node {found.meta.node_id} contains data that "
+            "can't be "
             f"read: {error}"
         )
 
@@ -266,5 +266,5 @@ def _batches(disk: Disk, found: Inspection, topic: str) -> Iterator[BatchView]:
 
 
 def settings_count(image: MetadataImage, kind: ConfigResourceType) -> int:
-    """How many settings resources of a kind have."""
+    """Number of configs of all resources of a type."""
     return sum(len(values) for resource, values in image.configs.items() if ConfigResource(*resource).type is kind)

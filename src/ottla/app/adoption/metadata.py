@@ -1,6 +1,6 @@
-"""The metadata log of a stopped node, read without being opened: the image, who votes, and what can't be read.
+"""Metadata log of a stopped node, read from its files: image, voters, and unknown records.
 
-Invariant: nothing is written, so the newest snapshot and the batches behind it are read as they are, committed or not.
+Invariant: nothing is written. The newest snapshot and the batches after it are read, committed or not.
 """
 
 from __future__ import annotations
@@ -25,36 +25,37 @@ from ottla.record.control import ControlRecordType, control_record_type
 from ottla.record.errors import CorruptBatch
 from ottla.record.varint import read_unsigned_varint
 
-_OTHERS = {21: "the state of a ZooKeeper migration", 28: "removals of eligible leaders"}
+_OTHERS = {21: "the state of a ZooKeeper migration", 28: "removal of eligible leader replicas"}
 
 
 class StoredMetadata(NamedTuple):
-    """What the metadata log of a directory says."""
+    """The metadata in a directory."""
 
     image: MetadataImage
     voters: tuple[Voter, ...]
-    """As records of the log name them; none where the configuration does."""
+    """Voters from records in the log; empty for a static quorum."""
     configured_voters: tuple[int, ...]
-    """Node ids of the voters that the configuration named when `quorum-state` was written."""
+    """Node ids of the configured voters at the time when `quorum-state` was written."""
     leader_epoch: int
     unreadable: Mapping[str, int]
-    """Records of kinds or versions that this version does not know."""
+    """Record types or versions that this version does not know."""
     cut: Cut | None
 
     @property
     def voter_ids(self) -> tuple[int, ...]:
-        """Of all that are known to vote."""
+        """Node ids of all known voters."""
         return tuple(voter.voter_id for voter in self.voters) or self.configured_voters
 
 
 def read_metadata(disk: Disk, data_dir: str) -> StoredMetadata:
-    """Raises OperatorError where the log is damaged or contradicts itself, and OSError."""
+    """Raises OperatorError if the log is damaged or inconsistent, and OSError."""
     path = f"{data_dir}/{DIRECTORY}"
     try:
         return _read(disk, data_dir, path)
     except (ProtocolError, KafkaError, InvariantError, ValueError) as error:
         raise OperatorError(
-            f"the metadata log in {path} can't be used: {error}; start what wrote it, or restore the directory from a "
+            f"the metadata log in {path} can't be used: {error}; start the version that wrote it, or restore the "
+            "directory from a "
             "copy"
         ) from error
 
@@ -83,7 +84,7 @@ def _read(disk: Disk, data_dir: str, path: str) -> StoredMetadata:
 
 
 def _snapshot_batches(disk: Disk, path: str) -> Iterator[BatchView]:
-    """The batches of a whole snapshot. Raises ProtocolError, CorruptBatch, OSError."""
+    """The batches of a complete snapshot. Raises ProtocolError, CorruptBatch, OSError."""
     batch = None
     for batch in iter_batches(disk.read_bytes(path)):
         if not batch.crc_matches():
@@ -95,7 +96,7 @@ def _snapshot_batches(disk: Disk, path: str) -> Iterator[BatchView]:
 
 
 class _Replay:
-    """The records of a snapshot and of the log behind it, those that can be read."""
+    """Replays the decodable records of a snapshot and of the log after it."""
 
     def __init__(self) -> None:
         self.delta = MetadataDelta(EMPTY_IMAGE)
@@ -106,7 +107,7 @@ class _Replay:
         self.unreadable: Counter[str] = Counter()
 
     def batch(self, batch: BatchView) -> None:
-        """Raises KafkaError, ProtocolError, InvariantError."""
+        """Replay a batch. Raises KafkaError, ProtocolError, InvariantError."""
         for record in batch.records():
             if not batch.is_control:
                 self._metadata(bytes(record.value or b""))

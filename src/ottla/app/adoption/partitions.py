@@ -1,6 +1,6 @@
-"""A partition's directory as a start would find it: the segments that it walks, and where it would cut the log.
+"""Partition directories as a start finds them: segments to recover, and the position of a truncation.
 
-Everything is only read; what is valid is judged by the rules of `storage.recovery.recovery`.
+Read only; the rules for valid batches are those of `storage.recovery.recovery`.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from ottla.storage.recovery.recovery import ValidBatches, Walk, batch_behind
 
 
 class Cut(NamedTuple):
-    """Where a start would end a log, since what follows is no valid batch."""
+    """The position at which a start would truncate a log, because no valid batch follows."""
 
     path: str
     position: int
     size_bytes: int
-    """What goes, of this file and of the segments behind it."""
+    """Bytes that would be lost, in this file and in later segments."""
     end_offset: int
     defect: str
     loses_batches: bool
-    """Whether valid batches lie behind the place: then it is damage, and not the torn end of a write."""
+    """True if valid batches follow: then it is damage, not the torn end of a write."""
 
 
 class StoredPartition(NamedTuple):
-    """One partition's directory."""
+    """A partition directory."""
 
     path: str
     topic: str
@@ -47,9 +47,10 @@ class StoredPartition(NamedTuple):
 def inspect_partition(
     disk: Disk, directory: str, name: str, *, recovery_point: int | None, gaps_end: int, everything: bool
 ) -> StoredPartition:
-    """Walk what a start walks: the active segment, without a clean stop all from `recovery_point` on; or `everything`.
+    """Inspect the segments that a start recovers: the active segment, and after an unclean shutdown all segments from
+    `recovery_point`; with `everything`, all segments.
 
-    `name` is of a partition's directory in `directory`; `gaps_end` as in `storage.recovery.recovery`. Raises OSError.
+    `name` is the partition directory in `directory`; `gaps_end` as in `storage.recovery.recovery`. Raises OSError.
     """
     path = f"{directory}/{name}"
     topic, partition = names.parse_partition_dir(name) or (name, 0)
@@ -78,7 +79,8 @@ def segment_bases(disk: Disk, path: str) -> list[int]:
 
 
 def stored_batches(disk: Disk, path: str, first_offset: int = 0) -> Iterator[BatchView]:
-    """All valid batches of a partition's directory that end above `first_offset`, up to the first damage of a segment.
+    """All valid batches of a partition directory that end above `first_offset`; a segment is read up to its first
+    damage.
 
     Raises OSError, KafkaError.
     """
@@ -97,7 +99,7 @@ def stored_batches(disk: Disk, path: str, first_offset: int = 0) -> Iterator[Bat
 
 
 def _walk(disk: Disk, path: str, base_offset: int, following: int | None) -> Cut | None:
-    """`following` is where the next segment begins, where no offset may be missing before it."""
+    """The truncation of a segment, or None. `following` is the next base offset if no gap is permitted before it."""
     file = disk.open(path, read_only=True)
     try:
         size = file.size()
@@ -118,4 +120,4 @@ def _topic_id(disk: Disk, path: str) -> Uuid | None:
     try:
         return read_partition_metadata(disk, f"{path}/{names.PARTITION_METADATA}")
     except CheckpointCorruption:
-        return None  # a start takes it from the metadata log, too
+        return None  # a start accepts it in the metadata log, too

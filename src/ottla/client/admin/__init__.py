@@ -1,1 +1,1 @@
-"""Admin requests of the tools, by subject (ACLs, groups, quotas, users, ...), and `Cluster`, their facade."""
+"""Admin requests of the tools by subject (ACLs, groups, quotas, users, ...), and their facade `Cluster`."""

@@ -1,4 +1,4 @@
-"""The requests about ACLs: one exchange each, on a connection that is given. See `client.admin.admin_calls`."""
+"""ACL requests: one exchange each, on a given connection. See `client.admin.admin_calls`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.protocol.registry import ApiKey
 
 
 class AclFilter(NamedTuple):
-    """Which ACLs are meant; what is not said does not matter."""
+    """A filter for ACLs; fields with their default match everything."""
 
     resource_type: int = ResourceType.ANY
     resource_name: str | None = None
@@ -26,7 +26,7 @@ class AclFilter(NamedTuple):
     permission: int = Permission.ANY
 
     def fields(self) -> dict[str, Any]:
-        """As both requests name them."""
+        """The filter as fields of a request."""
         return {
             "resource_type_filter": self.resource_type,
             "resource_name_filter": self.resource_name,
@@ -39,7 +39,7 @@ class AclFilter(NamedTuple):
 
 
 def describe_acls(connection: Connection, wanted: AclFilter) -> list[Acl]:
-    """DescribeAcls: what matches the filter, sorted."""
+    """DescribeAcls: the ACLs that match the filter, sorted."""
     request = DescribeAclsRequest(**wanted.fields())
     response: DescribeAclsResponse = connection.request(ApiKey.DESCRIBE_ACLS, request)
     raise_for(response.error_code, "ACLs", response.error_message)
@@ -59,7 +59,7 @@ def describe_acls(connection: Connection, wanted: AclFilter) -> list[Acl]:
 
 
 def create_acls(connection: Connection, acls: Sequence[Acl]) -> None:
-    """CreateAcls: add all of them; those that are there stay. Raises KafkaError for the first that is refused."""
+    """CreateAcls: add ACLs; existing ones are left unchanged. Raises KafkaError for the first rejected one."""
     request = CreateAclsRequest(
         creations=[
             AclCreation(
@@ -80,7 +80,7 @@ def create_acls(connection: Connection, acls: Sequence[Acl]) -> None:
 
 
 def delete_acls(connection: Connection, filters: Sequence[AclFilter]) -> list[Acl]:
-    """DeleteAcls: remove what matches any of the filters; each that was removed, once and sorted."""
+    """DeleteAcls: remove the ACLs that match any of the filters; returns the removed ones, unique and sorted."""
     request = DeleteAclsRequest(filters=[DeleteAclsFilter(**wanted.fields()) for wanted in filters])
     response: DeleteAclsResponse = connection.request(ApiKey.DELETE_ACLS, request)
     removed: set[Acl] = set()

@@ -1,8 +1,7 @@
-"""The requests that administer a cluster: one exchange each, on a connection that is given.
+"""Cluster administration requests: one exchange each, on a given connection.
 
-They retry nothing and raise KafkaError with the broker's own words. Kafka's per-resource errors come back inside a
-response without an error of its own; each function asks about one resource (`delete_topics`: about several) and turns
-its code into the exception.
+They do not retry, and raise KafkaError with the broker's message. Kafka reports errors per resource in a response
+without an error code of its own. Each function handles one resource (`delete_topics`: several) and raises its error.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def create_topic(
     *,
     validate_only: bool,
 ) -> None:
-    """CreateTopics for one topic; -1 leaves count and factor to the broker (KIP-464)."""
+    """CreateTopics for one topic; -1 selects the broker's default for count and factor (KIP-464)."""
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -92,7 +91,7 @@ def create_topic(
 
 
 def delete_topics(connection: Connection, names: Sequence[str], timeout_ms: int) -> None:
-    """DeleteTopics by name; the exception names every topic that failed."""
+    """DeleteTopics by name; the exception contains every topic that failed."""
     if connection.version_for(ApiKey.DELETE_TOPICS) >= 6:
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in names], timeout_ms=timeout_ms)
     else:
@@ -173,7 +172,7 @@ def alter_configs(
 def log_directories(
     connection: Connection, node_id: int, topics: Mapping[str, Sequence[int]] | None = None
 ) -> list[LogDirectory]:
-    """DescribeLogDirs: the directories of the broker `node_id` at the other end, with all replicas or some."""
+    """DescribeLogDirs: the directories of the connected broker `node_id`, with all replicas or some."""
     described = None
     if topics is not None:
         described = [DescribableLogDirTopic(topic=name, partitions=list(found)) for name, found in topics.items()]
@@ -200,9 +199,9 @@ def log_directories(
 
 
 def move_to_directory(connection: Connection, path: str, positions: Sequence[Position]) -> None:
-    """AlterReplicaLogDirs: replicas of the broker at the other end begin to move to another of its directories.
+    """AlterReplicaLogDirs: start moving replicas of the connected broker to another of its directories.
 
-    Raises KafkaError that names each partition that was refused.
+    Raises KafkaError that lists each rejected partition.
     """
     topics = [AlterReplicaLogDirTopic(name=name, partitions=found) for name, found in by_topic(positions).items()]
     response: AlterReplicaLogDirsResponse = connection.request(
@@ -222,13 +221,13 @@ _UNDELETED: Mapping[int, str] = {
     ErrorCode.POLICY_VIOLATION: "records are deleted only where cleanup.policy has delete in it: add it for as long as "
     "that takes",
 }
-"""Why records were not deleted: the response has no words."""
+"""Reasons for records that were not deleted: the response has no messages."""
 
 
 def delete_records(connection: Connection, offsets: Mapping[Position, int], timeout_ms: int) -> dict[Position, int]:
-    """DeleteRecords below these offsets (-1: the high watermark), of partitions that this broker leads.
+    """DeleteRecords below these offsets (-1: the high watermark), for partitions that this broker leads.
 
-    Returns where each log begins now. Raises KafkaError that names every partition that refused.
+    Returns the new log start offsets. Raises KafkaError that lists each failed partition.
     """
     wanted: dict[str, list[DeleteRecordsPartition]] = {}
     for (name, index), offset in offsets.items():
@@ -257,5 +256,5 @@ def _resource_words(resource_type: ResourceType, name: str) -> str:
 
 
 def _request_timeout_s(timeout_ms: int) -> float:
-    """The broker gives up first, so that its answer says why."""
+    """Longer than the broker's timeout, so that the broker responds with the reason."""
     return timeout_ms / 1000 + 5.0

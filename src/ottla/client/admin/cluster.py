@@ -3,12 +3,11 @@
     with Cluster("127.0.0.1:9092", client_id="me", timeout_s=30) as cluster:
         cluster.list_offsets({("topic", 0): EARLIEST_TIMESTAMP})
 
-Invariants: nothing connects before the first use; at most one connection to a broker; every call ends within about
-`timeout_s` (a fetch: plus the wait that it asks for), with an answer or an error. Failures that a client may answer by
-trying again (`RETRIABLE_ERRORS`, broken connections) are, with fresh metadata and growing pauses, until the time is up;
-administration that changes something is never sent twice, since its first outcome may be unknown.
+Invariants: connections are opened on first use, at most one per broker. A call ends within about `timeout_s` (a fetch:
+plus its requested wait). Retriable failures (`RETRIABLE_ERRORS`, broken connections) are retried until then, with fresh
+metadata and growing pauses. Changes are never sent twice, since the outcome of the first attempt may be unknown.
 
-Not included: decoding of records (`ottla.record`), group membership and producing (`client.librdkafka`). Not thread-safe.
+Left out: record decoding (`ottla.record`), group membership and producing (`client.librdkafka`). Not thread-safe.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ MAX_PAUSE_S = 1.0
 DEFAULT_FETCH_BYTES = 8 * 1024 * 1024
 
 NOT_SENT_ERRORS = frozenset({ErrorCode.NOT_CONTROLLER})
-"""What a change may be tried again after: the broker refused it untouched."""
+"""Errors after which a change may be retried: the broker rejected it without any effect."""
 
 NO_COORDINATOR_ERRORS = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE}
@@ -74,14 +73,14 @@ NOT_LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADE
 """The same for a change of a partition."""
 
 FENCE_ERRORS = NO_COORDINATOR_ERRORS | {ErrorCode.CONCURRENT_TRANSACTIONS}
-"""The same for the end of a transactional id's transaction, which its coordinator asks to wait for."""
+"""The same for the completion of a transaction, for which its coordinator may require a wait."""
 
 DESCRIBED_PARTITIONS = 500
-"""Of one DescribeProducers request."""
+"""Partitions per DescribeProducers request."""
 
 
 class Cluster:
-    """A blocking client of one cluster; not thread-safe. A context manager that closes its connections."""
+    """A blocking client of one cluster; a context manager that closes its connections. Not thread-safe."""
 
     def __init__(
         self,
@@ -94,7 +93,7 @@ class Cluster:
         recently_reachable: bool = False,
     ) -> None:
         """Connects lazily. `recently_reachable`: another task of this job just reached it, so the first call also waits
-        for unreachable brokers. Raises OperatorError for addresses that cannot be parsed."""
+        for unreachable brokers. Raises OperatorError for malformed addresses."""
         self._timeout_s = timeout_s
         self._recently_reachable = recently_reachable
         self._connections = BrokerConnections(bootstrap_servers, client_id, timeout_s, max_response_bytes, security)
@@ -111,17 +110,17 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Close every connection; a later call would open them again."""
+        """Close all connections; a later call opens them again."""
         self._connections.close()
 
     def forget_topics(self) -> None:
-        """Ask about topics anew: for whoever comes back after a while, and may mean another topic of the same name."""
+        """Drop cached topic metadata, in case that topics were deleted and created again in the meantime."""
         self._topics.clear()
 
     # Metadata
 
     def describe(self) -> ClusterInfo:
-        """Cluster id, controller and live brokers, as of now. Raises BrokerUnreachable, KafkaError."""
+        """Cluster id, controller and live brokers. Raises BrokerUnreachable, KafkaError."""
 
         def attempt() -> ClusterInfo:
             self._refresh([])
@@ -132,7 +131,7 @@ class Cluster:
         return self._retry(attempt)
 
     def topics(self) -> dict[str, TopicInfo]:
-        """Every topic of the cluster by name, as of now, in the order of the names."""
+        """All topics of the cluster by name, sorted."""
 
         def attempt() -> dict[str, TopicInfo]:
             self._refresh(None)
@@ -141,7 +140,7 @@ class Cluster:
         return self._retry(attempt)
 
     def topic(self, name: str) -> TopicInfo:
-        """One topic, as of now; raises TopicNotFound. It is never created by asking."""
+        """One topic, never auto-created. Raises TopicNotFound."""
 
         def attempt() -> TopicInfo:
             self._refresh([name])
@@ -157,7 +156,7 @@ class Cluster:
     def list_offsets(
         self, timestamps: Mapping[tuple[str, int], int], *, isolation: str = "read_uncommitted"
     ) -> dict[tuple[str, int], OffsetInfo]:
-        """For each partition the first offset whose record is at least that old, or what a special timestamp names.
+        """The first offset with a timestamp at or after the given one, or a special offset, for each partition.
 
         `timestamps` maps (topic, partition) to milliseconds or EARLIEST_, LATEST_, MAX_TIMESTAMP. Raises TopicNotFound,
         KafkaError.
@@ -174,9 +173,9 @@ class Cluster:
         )
 
     def epoch_ends(self, epochs: Mapping[Position, int]) -> dict[Position, int]:
-        """For each partition the offset where the log of that leader epoch ends; NO_OFFSET where that is not known.
+        """The end offset of a leader epoch for each partition; NO_OFFSET if it is unknown.
 
-        An offset that was read in that epoch or before and lies above was cut off since (KIP-320). Raises
+        A larger offset that was read in this epoch or an earlier one has been truncated since (KIP-320). Raises
         TopicNotFound, KafkaError.
         """
         return self._ask_leaders(epochs, metadata_requests.epoch_ends)
@@ -193,10 +192,10 @@ class Cluster:
         isolation: str = "read_uncommitted",
         topic_id: Uuid | None = None,
     ) -> FetchResult:
-        """Stored batches from `offset` on, raw; empty when none came within `max_wait_ms`.
+        """Stored batches from `offset`, raw; empty if there are none within `max_wait_ms`.
 
-        At least one whole batch comes even when it is larger than `max_bytes` (KIP-74). With `topic_id` nothing comes
-        from another topic of the same name. Raises KafkaError OFFSET_OUT_OF_RANGE, TopicNotFound, TopicReplaced.
+        Returns at least one complete batch, even if it is larger than `max_bytes` (KIP-74). With `topic_id`, another
+        topic of the same name is not read. Raises KafkaError OFFSET_OUT_OF_RANGE, TopicNotFound, TopicReplaced.
         """
         isolation_level = metadata_requests.isolation_level(isolation)
 
@@ -228,10 +227,10 @@ class Cluster:
         isolation: str = "read_uncommitted",
         topic_ids: Mapping[str, Uuid],
     ) -> dict[Position, FetchResult | KafkaError]:
-        """What `fetch` gives for each partition, or why not; from one leader after another, which share the wait.
+        """The result of `fetch` or its error for each partition, from one leader after another, which share the wait.
 
-        Nothing is tried again, but metadata that may be old is asked for anew at the next call. Raises
-        BrokerUnreachable, KafkaError and TopicNotFound when that metadata does not come.
+        Nothing is retried, but metadata that may be outdated is refreshed at the next call. Raises BrokerUnreachable,
+        KafkaError and TopicNotFound if that refresh fails.
         """
         results: dict[Position, FetchResult | KafkaError] = {}
         leaders: dict[int, list[metadata_requests.FetchPosition]] = {}
@@ -279,7 +278,7 @@ class Cluster:
     ) -> None:
         """Create a topic (-1: the broker's default) and wait until every partition has a leader.
 
-        Raises KafkaError with the broker's words, TOPIC_ALREADY_EXISTS among others.
+        Raises KafkaError with the broker's message, for example TOPIC_ALREADY_EXISTS.
         """
         timeout_ms = self._timeout_ms()
         deadline = self._deadline()
@@ -299,14 +298,14 @@ class Cluster:
             self._retry(lambda: self._require_leaders(name), deadline=deadline)
 
     def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete topics; every one is tried. Raises KafkaError that names each one that failed."""
+        """Delete topics; every one is tried. Raises KafkaError that lists each failed one."""
         timeout_ms = self._timeout_ms()
         self._change(lambda connection: admin_calls.delete_topics(connection, names, timeout_ms))
         for name in names:
             self._topics.pop(name, None)
 
     def create_partitions(self, name: str, total_count: int) -> None:
-        """Raise the number of partitions to `total_count`, and wait until every one has a leader."""
+        """Increase the number of partitions to `total_count`, and wait until every partition has a leader."""
         timeout_ms = self._timeout_ms()
         deadline = self._deadline()
         self._change(
@@ -318,7 +317,7 @@ class Cluster:
     def describe_configs(
         self, resource_type: ResourceType, name: str, keys: Sequence[str] | None = None
     ) -> list[ConfigEntry]:
-        """The configs of a topic or a broker (its node id as text), all or those of `keys`, in order of their names."""
+        """The configs of a topic or a broker (its node id as text), all or those of `keys`, sorted by name."""
 
         def attempt() -> list[ConfigEntry]:
             return admin_calls.describe_configs(self._connection_for(resource_type, name), resource_type, name, keys)
@@ -333,7 +332,7 @@ class Cluster:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Change configs one by one (IncrementalAlterConfigs); what isn't named stays. All changes or none apply."""
+        """Change single configs (IncrementalAlterConfigs); others are unchanged. All changes are applied or none."""
         self._change(
             lambda connection: admin_calls.alter_configs(
                 connection, resource_type, name, changes, validate_only=validate_only
@@ -342,7 +341,7 @@ class Cluster:
         )
 
     def partition_sizes(self, topic: str) -> dict[int, int]:
-        """Bytes on disk of each partition's leader; a partition without one is missing."""
+        """Bytes on disk of each partition's leader; a partition without a leader is omitted."""
 
         def attempt() -> dict[int, int]:
             self._refresh([topic])
@@ -359,7 +358,7 @@ class Cluster:
         return self._retry(attempt)
 
     def log_directories(self) -> list[LogDirectory]:
-        """Every data directory of every live broker, with the bytes of all replicas in it, by broker and path."""
+        """All data directories of the live brokers with the size of each replica, by broker and path."""
 
         def attempt() -> list[LogDirectory]:
             self._refresh([])
@@ -373,9 +372,9 @@ class Cluster:
         return self._retry(attempt)
 
     def move_to_directory(self, node_id: int, path: str, positions: Sequence[Position]) -> None:
-        """Replicas of a broker begin to move to another of its data directories; safe to repeat.
+        """Start moving replicas of a broker to another of its data directories; safe to repeat.
 
-        Raises KafkaError that names each partition that was refused.
+        Raises KafkaError that lists each rejected partition.
         """
         self._change(
             lambda connection: admin_calls.move_to_directory(connection, path, positions),
@@ -383,10 +382,10 @@ class Cluster:
         )
 
     def delete_records(self, offsets: Mapping[Position, int]) -> dict[Position, int]:
-        """Remove the records below an offset (-1: below the high watermark) of each partition; safe to repeat.
+        """Delete the records below an offset (-1: below the high watermark) of each partition; safe to repeat.
 
-        Returns where each log begins now. Raises TopicNotFound, KafkaError with every partition that refused, among
-        them OFFSET_OUT_OF_RANGE and POLICY_VIOLATION (a compacted topic).
+        Returns the new log start offsets. Raises TopicNotFound, and KafkaError with every failed partition, for example
+        OFFSET_OUT_OF_RANGE and POLICY_VIOLATION (a compacted topic).
         """
         starts: dict[Position, int] = {}
 
@@ -398,10 +397,10 @@ class Cluster:
 
         return self._retry(attempt)
 
-    # Brokers, elections, moves of replicas
+    # Brokers, elections, reassignments
 
     def brokers(self) -> list[ClusterBroker]:
-        """Every registered broker, fenced ones too, by id."""
+        """All registered brokers by id, including fenced ones."""
         return self._retry(lambda: cluster_admin.describe_brokers(self._any_connection()))
 
     def quorum(self) -> QuorumInfo:
@@ -409,9 +408,9 @@ class Cluster:
         return self._retry(lambda: cluster_admin.describe_quorum(self._any_connection()))
 
     def elect_leaders(self, positions: Sequence[Position] | None, *, unclean: bool = False) -> list[Position]:
-        """Give partitions (None: all) to their preferred leaders, or with `unclean` to any live replica.
+        """Elect the preferred leaders of partitions (None: all), or with `unclean` any live replica.
 
-        Returns those whose leader changed. Raises KafkaError that names each partition without success.
+        Returns the partitions with a new leader. Raises KafkaError that lists each failed election.
         """
         timeout_ms = self._timeout_ms()
         election = cluster_admin.UNCLEAN if unclean else cluster_admin.PREFERRED
@@ -422,27 +421,27 @@ class Cluster:
         return elected
 
     def alter_reassignments(self, targets: Mapping[Position, Sequence[int] | None]) -> None:
-        """Begin moves of replicas, or cancel those whose target is None. Raises KafkaError that names each refusal."""
+        """Start reassignments, or cancel those with the target None. Raises KafkaError that lists each rejected one."""
         timeout_ms = self._timeout_ms()
         self._change(lambda connection: cluster_admin.alter_reassignments(connection, targets, timeout_ms))
 
     def reassignments(self) -> dict[Position, OngoingReassignment]:
-        """Every move of replicas that is under way."""
+        """All ongoing reassignments."""
         timeout_ms = self._timeout_ms()
         return self._retry(lambda: cluster_admin.list_reassignments(self._any_connection(), timeout_ms))
 
     def unregister_broker(self, broker_id: int) -> None:
-        """Forget a broker that will not come back."""
+        """Remove the registration of a broker that will not return."""
         self._change(lambda connection: cluster_admin.unregister_broker(connection, broker_id))
 
     # Features
 
     def features(self) -> dict[str, FeatureInfo]:
-        """The finalized level of each feature, and what the broker that answers supports, by name."""
+        """The finalized level of each feature by name, with the range that the connected broker supports."""
         return self._retry(lambda: cluster_admin.describe_features(self._any_connection()))
 
     def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
-        """Raise or lower levels, all or none. Raises KafkaError with the controller's reason."""
+        """Change feature levels, all or none. Raises KafkaError with the controller's reason."""
         timeout_ms = self._timeout_ms()
         self._change(
             lambda connection: cluster_admin.update_features(
@@ -451,51 +450,51 @@ class Cluster:
         )
 
     def client_quotas(self) -> list[ClientQuota]:
-        """The limits of users, client ids and addresses that are set."""
+        """All client quotas."""
         return self._retry(lambda: quotas.describe_client_quotas(self._any_connection()))
 
     def alter_client_quotas(self, entity: quotas.Entity, changes: Mapping[str, float | None]) -> None:
-        """Set limits of one entity, and remove those whose value is None."""
+        """Set quotas of one entity, and remove those with the value None."""
         self._change(lambda connection: quotas.alter_client_quotas(connection, entity, changes))
 
     # Users
 
     def scram_users(self) -> list[users.ScramUser]:
-        """Every credential for SCRAM that the cluster has, by name of the user."""
+        """All SCRAM credentials of the cluster, sorted by user."""
         return self._retry(lambda: users.describe_users(self._any_connection()))
 
     def put_user(self, name: str, mechanism: str, password: str, iterations: int = users.ITERATIONS[0]) -> None:
-        """Add a user, or give one another password."""
+        """Add a user or change a password."""
         self._change(lambda connection: users.put_user(connection, name, mechanism, password, iterations))
 
     def remove_user(self, name: str, mechanism: str) -> None:
-        """Take the password for one mechanism away. Raises KafkaError RESOURCE_NOT_FOUND."""
+        """Remove the credential of one mechanism. Raises KafkaError RESOURCE_NOT_FOUND."""
         self._change(lambda connection: users.remove_user(connection, name, mechanism))
 
     def read(self, ask: Callable[[Connection], T]) -> T:
-        """What any broker says, by a request that has no method here."""
+        """The result of a read request to any broker, for requests without a method here."""
         return self._retry(lambda: ask(self._any_connection()))
 
     def change(self, ask: Callable[[Connection], T]) -> T:
-        """The same for a change, which the controller gets."""
+        """The same for a change, which is sent to the controller."""
         return self._change(ask)
 
     def acls(self, wanted: AclFilter) -> list[Acl]:
-        """What matches the filter. Raises KafkaError SECURITY_DISABLED where brokers have no authorizer."""
+        """The ACLs that match the filter. Raises KafkaError SECURITY_DISABLED if brokers have no authorizer."""
         return self._retry(lambda: acls.describe_acls(self._any_connection(), wanted))
 
     def create_acls(self, added: Sequence[Acl]) -> None:
-        """Add ACLs; those that are there stay."""
+        """Add ACLs; existing ones are left unchanged."""
         self._change(lambda connection: acls.create_acls(connection, added))
 
     def delete_acls(self, filters: Sequence[AclFilter]) -> list[Acl]:
-        """Remove what matches any of the filters; what was removed."""
+        """Remove the ACLs that match any of the filters; returns the removed ones."""
         return self._change(lambda connection: acls.delete_acls(connection, filters))
 
     # Groups
 
     def groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
-        """Every group of the cluster in the order of the ids; filters are Kafka's names of states and types."""
+        """All groups of the cluster, sorted by id; filters are Kafka's names of states and types."""
 
         def attempt() -> list[GroupListing]:
             self._refresh([])
@@ -517,25 +516,26 @@ class Cluster:
         return self._retry(attempt)
 
     def group_offsets(self, group_id: str, *, stable: bool = False) -> dict[Position, CommittedOffset]:
-        """All offsets that a group has committed; empty for a group that doesn't exist.
+        """All committed offsets of a group; empty for a group that does not exist.
 
-        `stable`: waits for transactions that are about to change one.
+        `stable`: wait for pending transactions that change an offset.
         """
         return self._retry(lambda: groups.fetch_offsets(self._group_connection(group_id), group_id, stable=stable))
 
     def group_operations(self, group_id: str) -> frozenset[int]:
-        """What this user may do with a group, by the numbers of ACLs. Raises KafkaError GROUP_AUTHORIZATION_FAILED."""
+        """Operations that this user may perform on a group, as ACL numbers. Raises KafkaError
+        GROUP_AUTHORIZATION_FAILED."""
         return self._retry(lambda: groups.authorized_operations(self._group_connection(group_id), group_id))
 
     def commit_group_offsets(self, group_id: str, offsets: Mapping[Position, int]) -> None:
-        """Set offsets of a group without members; one that doesn't exist comes into being. Safe to repeat.
+        """Set offsets of a group without members; a missing group is created. Safe to repeat.
 
-        Raises KafkaError UNKNOWN_MEMBER_ID when the group has members.
+        Raises KafkaError UNKNOWN_MEMBER_ID if the group has members.
         """
         self._retry(lambda: groups.commit_offsets(self._group_connection(group_id), group_id, offsets))
 
     def delete_group_offsets(self, group_id: str, positions: Iterable[Position]) -> None:
-        """Forget committed offsets. Raises KafkaError GROUP_ID_NOT_FOUND, GROUP_SUBSCRIBED_TO_TOPIC."""
+        """Delete committed offsets. Raises KafkaError GROUP_ID_NOT_FOUND, GROUP_SUBSCRIBED_TO_TOPIC."""
         doomed = list(positions)
         self._retry(lambda: groups.delete_offsets(self._group_connection(group_id), group_id, doomed))
 
@@ -549,7 +549,7 @@ class Cluster:
     # Transactions
 
     def transactions(self, filters: TransactionFilters | None = None) -> list[TransactionListing]:
-        """Every transactional id of the cluster that the filters let pass, in the order of the ids."""
+        """All transactional ids of the cluster that match the filters, sorted."""
 
         def attempt() -> list[TransactionListing]:
             self._refresh([])
@@ -576,9 +576,9 @@ class Cluster:
     def producers(
         self, positions: Sequence[Position], broker_id: int | None = None
     ) -> dict[Position, tuple[ProducerState, ...]]:
-        """The producers that each partition knows, as its leader or the replica on `broker_id` does.
+        """The active producers of each partition, as known to its leader or to the replica on `broker_id`.
 
-        Raises TopicNotFound, KafkaError NOT_LEADER_OR_FOLLOWER for a broker that has no replica.
+        Raises TopicNotFound, KafkaError NOT_LEADER_OR_FOLLOWER for a broker without a replica.
         """
         found: dict[Position, tuple[ProducerState, ...]] = {}
 
@@ -598,7 +598,7 @@ class Cluster:
     def abort_transaction(
         self, position: Position, *, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> None:
-        """Write an abort marker for a producer's transaction into one partition, past its coordinator.
+        """Write an abort marker for a producer's transaction into one partition, bypassing its coordinator.
 
         Raises TopicNotFound, KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
@@ -616,10 +616,10 @@ class Cluster:
         self._retry(attempt, NOT_LEADER_ERRORS)
 
     def terminate_transaction(self, transactional_id: str, timeout_ms: int) -> tuple[int, int]:
-        """Abort what a transactional id has open and fence its producers; returns when the transaction has ended.
+        """Abort the open transaction of a transactional id and fence its producers; returns after its completion.
 
-        An id that doesn't exist comes into being. `timeout_ms` is the id's transaction timeout from then on. Returns
-        the producer id and epoch that are the caller's now.
+        An unknown id is created. `timeout_ms` is the new transaction timeout of the id. Returns the producer id and
+        epoch, which now belong to the caller.
         """
 
         def attempt() -> tuple[int, int]:
@@ -628,15 +628,15 @@ class Cluster:
 
         return self._retry(attempt, FENCE_ERRORS)
 
-    # For whoever speaks by himself
+    # Connections for callers with their own requests
 
     def transaction_connection(self, transactional_id: str) -> Connection:
-        """To the coordinator of a transactional id; good until it is closed or answers that it is not."""
+        """A connection to the coordinator of a transactional id, valid until closed or NOT_COORDINATOR."""
         key = transactional_id, CoordinatorType.TRANSACTION
         return self._retry(lambda: self._connection(self._coordinator(*key).node_id))
 
     def leader_connection(self, position: Position) -> Connection:
-        """To the leader of a partition, likewise. Raises TopicNotFound."""
+        """A connection to the leader of a partition, likewise. Raises TopicNotFound."""
         return self._retry(lambda: self._connection(self._leader(*position)))
 
     # Routing
@@ -655,7 +655,7 @@ class Cluster:
         return max(1, int(self._timeout_s * 1000))
 
     def _deadline(self) -> float:
-        """When a call that begins now gives up, on the monotonic clock."""
+        """End of a call that starts now, on the monotonic clock."""
         return time.monotonic() + self._timeout_s
 
     def _retry(
@@ -664,9 +664,9 @@ class Cluster:
         retriable: frozenset[ErrorCode] = RETRIABLE_ERRORS,
         deadline: float | None = None,
     ) -> T:
-        """Run `attempt` until it succeeds, fails for good, or the time is up; then its latest failure is raised.
+        """Run `attempt` until it succeeds, fails permanently, or the time is up; then raises its latest failure.
 
-        A call of several steps gives all of them its own `deadline`.
+        A call with several steps passes its `deadline` to all of them.
         """
         if deadline is None:
             deadline = self._deadline()
@@ -680,7 +680,7 @@ class Cluster:
                 if error.code not in retriable or time.monotonic() + pause_s > deadline:
                     raise
             except BrokerUnreachable:
-                # Before anybody had an answer there is nothing to hope for: tell the operator at once.
+                # The cluster was never reachable: report it to the operator immediately.
                 is_unknown = self._info is None and not self._recently_reachable
                 if is_unknown or time.monotonic() + pause_s > deadline:
                     raise
@@ -694,7 +694,7 @@ class Cluster:
         to: Callable[[], Connection] | None = None,
         deadline: float | None = None,
     ) -> T:
-        """Send a change to the controller (or where `to` says), once a read has shown that the cluster answers."""
+        """Send a change to the controller (or to `to`), after a read has shown that the cluster responds."""
         until = self._deadline() if deadline is None else deadline
 
         def connect() -> Connection:
@@ -707,14 +707,14 @@ class Cluster:
         return self._retry(lambda: change(self._retry(connect, deadline=until)), NOT_SENT_ERRORS, until)
 
     def _connection_for(self, resource_type: ResourceType, name: str) -> Connection:
-        """Static configs of a broker are known to that broker only; all others to every broker."""
+        """A connection for a resource: static configs of a broker are known only to it, all others to every broker."""
         if resource_type is not ResourceType.BROKER or not name:
             return self._any_connection()
         self._refresh([])
         return self._broker_connection(name)
 
     def _broker_connection(self, node_id: int | str) -> Connection:
-        """To one broker that the caller named. Raises KafkaError BROKER_ID_NOT_REGISTERED."""
+        """A connection to the given broker. Raises KafkaError BROKER_ID_NOT_REGISTERED."""
         if str(node_id) not in map(str, self._brokers):
             self._refresh([])
         if str(node_id) not in map(str, self._brokers):
@@ -723,7 +723,7 @@ class Cluster:
 
     def _no_such_broker(self, name: str) -> KafkaError:
         known = ", ".join(str(node_id) for node_id in sorted(self._brokers))
-        return KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {name!r}; live brokers: {known}")
+        return KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {name!r} does not exist; live brokers: {known}")
 
     def _by_leader(self, keys: Iterable[tuple[str, int]]) -> dict[int, list[tuple[str, int]]]:
         keys = list(keys)
@@ -740,7 +740,7 @@ class Cluster:
         questions: Mapping[Position, int],
         ask: Callable[[Connection, Mapping[Position, int]], tuple[dict[Position, T], KafkaError | None]],
     ) -> dict[Position, T]:
-        """The answer for each partition, in the order of the questions; those that failed are asked again alone."""
+        """The responses for each partition, in request order; failed ones are retried alone."""
         found: dict[Position, T] = {}
 
         def attempt() -> dict[Position, T]:
@@ -770,7 +770,7 @@ class Cluster:
         self._topics.clear()
         try:
             self._refresh([topic])
-        except TopicNotFound as error:  # not here yet: the broker that answers may lag behind the controller
+        except TopicNotFound as error:  # not yet: this broker may lag behind the controller
             raise response_error(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic!r}") from error
         partitions = self._topics[topic].partitions
         if len(partitions) < count or any(partition.leader < 0 for partition in partitions):
@@ -789,7 +789,7 @@ class Cluster:
         return self._connections.to_any((broker.host, broker.port) for broker in self._brokers.values())
 
     def _refresh(self, topics: Sequence[str] | None) -> None:
-        """Ask for the brokers and the given topics (None: all of them, an empty list: none)."""
+        """Refresh the brokers and the given topics (None: all, an empty list: none)."""
         metadata = metadata_requests.metadata(self._any_connection(), topics)
         self._info = metadata.cluster
         self._brokers = {broker.node_id: broker for broker in metadata.cluster.brokers}

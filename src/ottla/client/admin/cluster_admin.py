@@ -1,7 +1,6 @@
-"""The requests about brokers, features, quorum, elections and reassignments: one exchange each, on a given connection.
+"""Requests for brokers, features, quorum, elections and reassignments: one exchange each, on a given connection.
 
-As `client.admin.admin_calls`: nothing is retried, and errors of single partitions become one KafkaError that names
-each.
+As in `client.admin.admin_calls`, nothing is retried, and errors of partitions are combined into one KafkaError.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _NO_ELECTION_NEEDED = frozenset({ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED})
 
 
 def describe_brokers(connection: Connection) -> list[ClusterBroker]:
-    """DescribeCluster: every registered broker, fenced ones too, by id."""
+    """DescribeCluster: all registered brokers by id, including fenced ones."""
     request = DescribeClusterRequest(include_fenced_brokers=True)
     response: DescribeClusterResponse = connection.request(ApiKey.DESCRIBE_CLUSTER, request)
     raise_for(response.error_code, "the cluster", response.error_message)
@@ -76,7 +75,7 @@ def describe_quorum(connection: Connection) -> QuorumInfo:
             _replicas(found.current_voters),
             _replicas(found.observers),
         )
-    raise response_error(ErrorCode.UNKNOWN_SERVER_ERROR, "the quorum", "the answer names no partition")
+    raise response_error(ErrorCode.UNKNOWN_SERVER_ERROR, "the quorum", "the response contains no partition")
 
 
 def _replicas(items: Iterable[QuorumReplica]) -> tuple[QuorumReplicaInfo, ...]:
@@ -95,9 +94,9 @@ def _replicas(items: Iterable[QuorumReplica]) -> tuple[QuorumReplicaInfo, ...]:
 def elect_leaders(
     connection: Connection, positions: Sequence[Position] | None, election: int, timeout_ms: int
 ) -> list[Position]:
-    """ElectLeaders for some partitions (None: all); those that got another leader.
+    """ElectLeaders for some partitions (None: all); returns those with a new leader.
 
-    Raises KafkaError that names each partition whose election failed.
+    Raises KafkaError that lists each failed election.
     """
     topics = None
     if positions is not None:
@@ -119,9 +118,9 @@ def elect_leaders(
 def alter_reassignments(
     connection: Connection, targets: Mapping[Position, Sequence[int] | None], timeout_ms: int
 ) -> None:
-    """AlterPartitionReassignments: begin moves, or cancel those whose target is None.
+    """AlterPartitionReassignments: start reassignments, or cancel those with the target None.
 
-    Raises KafkaError that names each partition that was refused.
+    Raises KafkaError that lists each rejected partition.
     """
     topics = [
         ReassignableTopic(
@@ -146,7 +145,7 @@ def alter_reassignments(
 
 
 def list_reassignments(connection: Connection, timeout_ms: int) -> dict[Position, OngoingReassignment]:
-    """ListPartitionReassignments: every move that is under way."""
+    """ListPartitionReassignments: all ongoing reassignments."""
     request = ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=None)
     response: ListPartitionReassignmentsResponse = connection.request(
         ApiKey.LIST_PARTITION_REASSIGNMENTS, request, timeout_s=timeout_ms / 1000 + 5.0
@@ -191,7 +190,7 @@ def update_features(
 
 
 def unregister_broker(connection: Connection, broker_id: int) -> None:
-    """UnregisterBroker: forget a broker that will not come back."""
+    """UnregisterBroker: remove the registration of a broker that will not return."""
     response: UnregisterBrokerResponse = connection.request(
         ApiKey.UNREGISTER_BROKER, UnregisterBrokerRequest(broker_id=broker_id)
     )

@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker keeps a group or a transactional id."""
+"""FindCoordinator: the broker that coordinates a group or a transactional id."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, Fin
 from ottla.protocol.registry import ApiKey
 
 FIRST_OF_SEVERAL_KEYS = 4
-"""The version from which on a request names several keys."""
+"""First version with several keys per request."""
 
 
 class CoordinatorType(IntEnum):
-    """What the key of FindCoordinator is."""
+    """Type of the key in FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -26,7 +26,7 @@ NOUNS = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "transacti
 
 
 def find_coordinator(connection: Connection, key_type: CoordinatorType, key: str) -> BrokerInfo:
-    """Which broker coordinates the key, whether it exists or not. Raises KafkaError COORDINATOR_NOT_AVAILABLE."""
+    """The coordinator of the key, which need not exist. Raises KafkaError COORDINATOR_NOT_AVAILABLE."""
     if connection.version_for(ApiKey.FIND_COORDINATOR) >= FIRST_OF_SEVERAL_KEYS:
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
     else:

@@ -1,6 +1,6 @@
-"""The requests about delegation tokens (KIP-48): one exchange each, on a given connection.
+"""Delegation token requests (KIP-48): one exchange each, on a given connection.
 
-As `client.admin.admin_calls`: nothing is retried. Whoever has a token's HMAC can come in by it.
+As in `client.admin.admin_calls`, nothing is retried. The HMAC of a token is sufficient to authenticate.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ottla.protocol.messages.renew_delegation_token import RenewDelegationTokenR
 from ottla.protocol.registry import ApiKey
 
 LEFT_TO_BROKER = -1
-"""A time that the broker's settings decide."""
+"""Leave the time to the broker's settings."""
 NOW = -1
 
 
 class Token(NamedTuple):
-    """A token. Principals as "User:name", times in milliseconds since the Unix epoch, the HMAC in base64."""
+    """A delegation token. Principals as "User:name", times in milliseconds since the Unix epoch, HMAC in base64."""
 
     token_id: str
     hmac: str
@@ -45,7 +45,7 @@ class Token(NamedTuple):
 
 
 def create_token(connection: Connection, owner: str | None, renewers: Sequence[str], max_lifetime_ms: int) -> Token:
-    """CreateDelegationToken: for `owner`, or for who asks."""
+    """CreateDelegationToken for `owner`, or for the authenticated user."""
     kind, name = (None, None) if owner is None else parted(owner)
     request = CreateDelegationTokenRequest(
         owner_principal_type=kind,
@@ -68,7 +68,7 @@ def create_token(connection: Connection, owner: str | None, renewers: Sequence[s
 
 
 def renew_token(connection: Connection, token: Token, period_ms: int) -> int:
-    """RenewDelegationToken: when the token ends now, `period_ms` from now at most."""
+    """RenewDelegationToken: the new expiry time, at most `period_ms` from now."""
     request = RenewDelegationTokenRequest(hmac=b64decode(token.hmac), renew_period_ms=period_ms)
     renewed: RenewDelegationTokenResponse = connection.request(ApiKey.RENEW_DELEGATION_TOKEN, request)
     raise_for(renewed.error_code, f"token {token.token_id}", None)
@@ -76,7 +76,7 @@ def renew_token(connection: Connection, token: Token, period_ms: int) -> int:
 
 
 def expire_token(connection: Connection, token: Token, period_ms: int) -> int:
-    """ExpireDelegationToken: when the token ends, `period_ms` from now, or `NOW`."""
+    """ExpireDelegationToken: the new expiry time, `period_ms` from now, or `NOW`."""
     request = ExpireDelegationTokenRequest(hmac=b64decode(token.hmac), expiry_time_period_ms=period_ms)
     expired: ExpireDelegationTokenResponse = connection.request(ApiKey.EXPIRE_DELEGATION_TOKEN, request)
     raise_for(expired.error_code, f"token {token.token_id}", None)
@@ -84,7 +84,7 @@ def expire_token(connection: Connection, token: Token, period_ms: int) -> int:
 
 
 def describe_tokens(connection: Connection, owners: Sequence[str] | None) -> list[Token]:
-    """DescribeDelegationToken: those of `owners`, or of everybody, that who asks may see; the oldest first."""
+    """DescribeDelegationToken: the visible tokens of `owners`, or of all users; the oldest first."""
     named = None
     if owners is not None:
         named = [

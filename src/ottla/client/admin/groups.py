@@ -1,7 +1,7 @@
-"""The requests about groups: one exchange each, on a connection that is given.
+"""Group requests: one exchange each, on a given connection.
 
-All but `list_groups` belong to the coordinator of the group. They retry nothing and raise KafkaError. Offsets travel
-with topic names: the versions that use topic ids only (OffsetCommit and OffsetFetch from 10 on) are not needed here.
+All except `list_groups` must be sent to the coordinator of the group. They do not retry, and raise KafkaError. Offsets
+are sent with topic names: versions with topic ids only (OffsetCommit and OffsetFetch from 10) are not needed here.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from ottla.protocol.messages.offset_fetch import (
 )
 from ottla.protocol.registry import ApiKey
 
-TELLING_OF_MISSING_GROUPS = 5
-"""The last version of DescribeGroups in which a group that is not there is no error."""
+LAST_DESCRIBE_MISSING_GROUPS = 5
+"""Last version of DescribeGroups in which a missing group is not an error."""
 NAMED_TOPICS_VERSION = 9
-"""The last version of OffsetCommit and OffsetFetch that names topics."""
+"""Last version of OffsetCommit and OffsetFetch with topic names."""
 CONSUMER_PROTOCOL_TYPE = "consumer"
 ASSIGNMENT_HEADER_BYTES = 2
 MAX_ASSIGNMENT_VERSION = 3
@@ -62,12 +62,12 @@ MEMBER_TYPES = {0: "classic", 1: "consumer"}
 
 
 def group_not_found(group_id: str) -> KafkaError:
-    """The error of a group that nobody knows."""
+    """The error for a group that does not exist."""
     return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")
 
 
 def list_groups(connection: Connection, states: Sequence[str], types: Sequence[str]) -> list[GroupListing]:
-    """The groups that this broker coordinates. Raises KafkaError UNSUPPORTED_VERSION for a filter it doesn't know."""
+    """The groups that this broker coordinates. Raises KafkaError UNSUPPORTED_VERSION for an unsupported filter."""
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
     response: ListGroupsResponse = connection.request(ApiKey.LIST_GROUPS, request)
     raise_for(response.error_code, f"groups of {connection.address}")
@@ -78,11 +78,11 @@ def list_groups(connection: Connection, states: Sequence[str], types: Sequence[s
 
 
 def describe_group(connection: Connection, group_id: str, coordinator: BrokerInfo) -> GroupDescription:
-    """State and members, whichever protocol the group uses. Raises KafkaError GROUP_ID_NOT_FOUND."""
+    """State and members of a group of either protocol. Raises KafkaError GROUP_ID_NOT_FOUND."""
     try:
         return _describe_consumer_group(connection, group_id, coordinator)
     except KafkaError as error:
-        # A classic group is none of this API's (KIP-848); an older broker does not have it.
+        # This API does not cover classic groups (KIP-848); older brokers lack it.
         if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
             raise
     return _describe_classic_group(connection, group_id, coordinator)
@@ -121,13 +121,13 @@ def _describe_consumer_group(connection: Connection, group_id: str, coordinator:
 
 
 def authorized_operations(connection: Connection, group_id: str) -> frozenset[int]:
-    """What this user may do with a group that need not be there (KIP-430); none where the broker tells nobody.
+    """Operations that this user may perform on a group, which need not exist (KIP-430); empty if the broker omits them.
 
     Raises KafkaError GROUP_AUTHORIZATION_FAILED.
     """
     request = DescribeGroupsRequest(groups=[group_id], include_authorized_operations=True)
     response: DescribeGroupsResponse = connection.request(
-        ApiKey.DESCRIBE_GROUPS, request, max_version=TELLING_OF_MISSING_GROUPS
+        ApiKey.DESCRIBE_GROUPS, request, max_version=LAST_DESCRIBE_MISSING_GROUPS
     )
     (group,) = response.groups
     raise_for(group.error_code, f"group {group_id!r}")
@@ -179,9 +179,9 @@ def _describe_classic_group(connection: Connection, group_id: str, coordinator: 
 
 
 def decode_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
-    """What the leader of a classic group of consumers gave a member; empty when it can't be read.
+    """The assignment of a member of a classic consumer group; empty if it cannot be decoded.
 
-    The bytes are the clients' own, and a foreign client may write what it likes.
+    The bytes are defined by clients, and foreign clients may use another format.
     """
     if len(data) < ASSIGNMENT_HEADER_BYTES:
         return {}
@@ -205,9 +205,9 @@ def decode_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
 
 
 def fetch_offsets(connection: Connection, group_id: str, *, stable: bool) -> dict[Position, CommittedOffset]:
-    """Every committed offset of the group; empty when there is none, or no such group.
+    """All committed offsets of the group; empty if there are none, or no such group.
 
-    `stable`: KafkaError UNSTABLE_OFFSET_COMMIT where a transaction is about to change one (KIP-447).
+    `stable`: raises KafkaError UNSTABLE_OFFSET_COMMIT while a transaction may change an offset (KIP-447).
     """
     if connection.version_for(ApiKey.OFFSET_FETCH) >= 8:
         groups = [OffsetFetchRequestGroup(group_id=group_id, topics=None)]
@@ -231,7 +231,7 @@ def fetch_offsets(connection: Connection, group_id: str, *, stable: bool) -> dic
 
 
 def commit_offsets(connection: Connection, group_id: str, offsets: Mapping[Position, int]) -> None:
-    """Set offsets as nobody of the group: the broker refuses while it has members. Raises the first failure."""
+    """Set offsets without being a member: rejected while the group has members. Raises the first failure."""
     request = OffsetCommitRequest(
         group_id=group_id,
         topics=[
@@ -254,7 +254,7 @@ def commit_offsets(connection: Connection, group_id: str, offsets: Mapping[Posit
 
 
 def delete_offsets(connection: Connection, group_id: str, positions: Iterable[Position]) -> None:
-    """Forget committed offsets. Raises the first failure, GROUP_SUBSCRIBED_TO_TOPIC among others."""
+    """Delete committed offsets. Raises the first failure, for example GROUP_SUBSCRIBED_TO_TOPIC."""
     request = OffsetDeleteRequest(
         group_id=group_id,
         topics=[
@@ -297,5 +297,5 @@ def _raise_for_position(code: int, group_id: str, topic: str, partition: int) ->
 
 
 def _host(client_host: str) -> str:
-    """Brokers in Java write an address with a slash before it."""
+    """The host without the slash that Java brokers prepend."""
     return client_host.removeprefix("/")

@@ -1,5 +1,4 @@
-"""The requests about limits of clients: one exchange each, on a given connection (KIP-546). As
-`client.admin.admin_calls`."""
+"""Client quota requests: one exchange each, on a given connection (KIP-546). See `client.admin.admin_calls`."""
 
 from __future__ import annotations
 
@@ -19,11 +18,11 @@ from ottla.protocol.messages.describe_client_quotas import DescribeClientQuotasR
 from ottla.protocol.registry import ApiKey
 
 Entity = Sequence[tuple[str, str | None]]
-"""Kinds ("user", "client-id", "ip") and names; a name of None is the default of its kind."""
+"""Names by kind ("user", "client-id", "ip"); None is the default of its kind."""
 
 
 def describe_client_quotas(connection: Connection) -> list[ClientQuota]:
-    """DescribeClientQuotas without a filter: whatever is limited, in the order of kinds and names."""
+    """DescribeClientQuotas without a filter: all quotas, sorted by kind and name."""
     response: DescribeClientQuotasResponse = connection.request(
         ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest()
     )
@@ -39,7 +38,7 @@ def describe_client_quotas(connection: Connection) -> list[ClientQuota]:
 
 
 def alter_client_quotas(connection: Connection, entity: Entity, changes: Mapping[str, float | None]) -> None:
-    """AlterClientQuotas of one entity: set limits, and remove those whose value is None; all or none."""
+    """AlterClientQuotas of one entity: set quotas, and remove those with the value None; all or none."""
     ops = [AlterQuotaOperation(key=key, value=value or 0.0, remove=value is None) for key, value in changes.items()]
     named = [AlteredEntity(entity_type=kind, entity_name=name) for kind, name in entity]
     request = AlterClientQuotasRequest(entries=[AlterQuotasEntry(entity=named, ops=ops)])

@@ -1,11 +1,11 @@
-"""Plans of where replicas should be: pure functions of what the cluster looks like.
+"""Reassignment plans: pure functions of the cluster's state.
 
-A plan names, for each partition that changes, all its replicas, the preferred leader first. Replicas that can stay do,
-since every other one is copied in full. New ones go where the fewest are, on a rack that the partition is not on yet
-where there is one.
+A plan contains all replicas of each partition that changes, with the preferred leader first. Replicas stay where they
+are if possible, since every new one is copied in full. New replicas go to the broker with the fewest, on a rack
+without a replica of the partition if there is one.
 
-Left out: carrying a plan out (`client.admin.cluster_admin`), moving leaderships without replicas (an election does
-that).
+Left out: the execution of a plan (`client.admin.cluster_admin`), and leadership moves without replica moves
+(elections).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Plan = dict[Position, tuple[int, ...]]
 
 
 class _Load:
-    """How many replicas each broker has, counting those that a plan has given away so far."""
+    """Replica count of each broker, including the assignments of the plan so far."""
 
     def __init__(self, brokers: Iterable[BrokerInfo], topics: Iterable[TopicInfo]) -> None:
         self._racks = {broker.node_id: broker.rack for broker in brokers}
@@ -35,7 +35,7 @@ class _Load:
                 self._counts[broker_id] += 1
 
     def best(self, taken: Sequence[int], excluded: int | None) -> int | None:
-        """The broker for one more replica of a partition that is on `taken`; None when there is none left."""
+        """The broker for another replica of a partition that is on `taken`; None if there is none left."""
         racks = {self._racks.get(broker_id) for broker_id in taken if broker_id != excluded}
         candidates = [broker_id for broker_id in self._counts if broker_id not in taken and broker_id != excluded]
         if not candidates:
@@ -44,9 +44,9 @@ class _Load:
 
 
 def evacuation(brokers: Sequence[BrokerInfo], topics: Mapping[str, TopicInfo], broker_id: int) -> Plan:
-    """Every replica of `broker_id` on another broker, in the same place of its partition's list.
+    """A plan that moves every replica of `broker_id` to another broker, at the same position in its partition's list.
 
-    Raises KafkaError INVALID_REPLICA_ASSIGNMENT when a partition would lose a replica since no other broker is left.
+    Raises KafkaError INVALID_REPLICA_ASSIGNMENT if no other broker is left for a replica.
     """
     load = _Load(brokers, topics.values())
     plan: Plan = {}
@@ -69,14 +69,14 @@ def evacuation(brokers: Sequence[BrokerInfo], topics: Mapping[str, TopicInfo], b
 def with_replication_factor(
     brokers: Sequence[BrokerInfo], topics: Mapping[str, TopicInfo], chosen: Iterable[str], factor: int
 ) -> Plan:
-    """The partitions of the chosen topics with `factor` replicas each; the first ones of the list stay.
+    """A plan that gives the partitions of the chosen topics `factor` replicas each; the first replicas stay.
 
-    Raises TopicNotFound, KafkaError INVALID_REPLICATION_FACTOR when there are fewer live brokers.
+    Raises TopicNotFound, KafkaError INVALID_REPLICATION_FACTOR if there are fewer live brokers.
     """
     if factor > len(brokers):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"a replication factor of {factor} needs as many live brokers, and there are {len(brokers)}",
+            f"a replication factor of {factor} needs as many live brokers, but there are {len(brokers)}",
         )
     load = _Load(brokers, topics.values())
     plan: Plan = {}
@@ -103,9 +103,9 @@ def _partitions(topics: Mapping[str, TopicInfo]) -> Iterable[tuple[str, Partitio
 
 
 def throttled_replicas(plan: Plan, topics: Mapping[str, TopicInfo]) -> dict[str, tuple[str, str]]:
-    """For each topic the values of `leader.` and `follower.replication.throttled.replicas` while the plan runs.
+    """The values of `leader.` and `follower.replication.throttled.replicas` of each topic for the plan.
 
-    Throttled is reading at the replicas of now and writing at those that come, as `partition:broker` items (KIP-73).
+    Reads at the current replicas and writes at the new ones are throttled, as `partition:broker` items (KIP-73).
     """
     items: dict[str, tuple[list[str], list[str]]] = {}
     for (name, index), replicas in plan.items():

@@ -1,7 +1,7 @@
-"""The requests about transactions (KIP-664): one exchange each, on a connection that is given.
+"""Transaction requests (KIP-664): one exchange each, on a given connection.
 
-ListTransactions is of every broker, DescribeProducers and WriteTxnMarkers of a replica of the partition, the others of
-the coordinator of the transactional id. They retry nothing and raise KafkaError.
+ListTransactions is sent to every broker, DescribeProducers and WriteTxnMarkers to a replica of the partition, the
+others to the coordinator of the transactional id. They do not retry, and raise KafkaError.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ NO_TIME = -1
 
 
 def transactional_id_not_found(transactional_id: str) -> KafkaError:
-    """The error of a transactional id that nobody knows."""
+    """The error for a transactional id that does not exist."""
     return KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id!r} does not exist")
 
 
 def list_transactions(connection: Connection, node_id: int, filters: TransactionFilters) -> list[TransactionListing]:
     """The transactional ids that this broker coordinates.
 
-    Raises KafkaError UNSUPPORTED_VERSION for a filter it doesn't know, INVALID_REGULAR_EXPRESSION for a bad pattern.
+    Raises KafkaError UNSUPPORTED_VERSION for an unsupported filter, INVALID_REGULAR_EXPRESSION for a bad pattern.
     """
     request = ListTransactionsRequest(
         state_filters=list(filters.states),
@@ -66,7 +66,7 @@ def list_transactions(connection: Connection, node_id: int, filters: Transaction
 
 
 def describe_transaction(connection: Connection, transactional_id: str, coordinator_id: int) -> TransactionDescription:
-    """What the coordinator knows. Raises KafkaError TRANSACTIONAL_ID_NOT_FOUND."""
+    """A transaction as its coordinator knows it. Raises KafkaError TRANSACTIONAL_ID_NOT_FOUND."""
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
     response: DescribeTransactionsResponse = connection.request(ApiKey.DESCRIBE_TRANSACTIONS, request)
     for found in response.transaction_states:
@@ -83,13 +83,13 @@ def describe_transaction(connection: Connection, transactional_id: str, coordina
             start_ms=None if found.transaction_start_time_ms == NO_TIME else found.transaction_start_time_ms,
             partitions=tuple(sorted((topic.topic, index) for topic in found.topics for index in topic.partitions)),
         )
-    raise ProtocolError(f"{connection.address} left the transactional id out of its answer: {transactional_id!r}")
+    raise ProtocolError(f"{connection.address} omitted the transactional id {transactional_id!r} from its response")
 
 
 def describe_producers(
     connection: Connection, positions: Iterable[Position]
 ) -> tuple[dict[Position, tuple[ProducerState, ...]], KafkaError | None]:
-    """The producers of those partitions that answered, and the first failure of the others."""
+    """The producers of the partitions that succeeded, and the first failure of the others."""
     topics = [
         DescribeProducersTopic(name=topic, partition_indexes=indexes) for topic, indexes in by_topic(positions).items()
     ]
@@ -122,16 +122,16 @@ def _producer_state(found: ActiveProducer) -> ProducerState:
 
 def _partition_error(code: int, topic: str, partition: int, message: str | None) -> KafkaError:
     if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        message = "that broker has no replica of it that serves"
+        message = "the broker has no online replica of it"
     return response_error(code, f"producers of {topic}-{partition}", message)
 
 
 def write_abort_marker(
     connection: Connection, position: Position, *, producer_id: int, producer_epoch: int, coordinator_epoch: int
 ) -> None:
-    """End the producer's transaction in one partition, whatever its coordinator thinks of it.
+    """Abort the producer's transaction in one partition, without its coordinator.
 
-    Raises KafkaError INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED when the partition knows newer epochs.
+    Raises KafkaError INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED if the partition knows newer epochs.
     """
     topic, partition = position
     marker = WritableTxnMarker(
@@ -152,7 +152,7 @@ def write_abort_marker(
         if (answer.name, each.partition_index) == position
     ]
     if len(codes) != 1:
-        raise ProtocolError(f"{connection.address} answered other partitions than WriteTxnMarkers asked for")
+        raise ProtocolError(f"{connection.address} responded with other partitions than those of WriteTxnMarkers")
     subject = f"transaction of producer {producer_id} in {topic}-{partition}"
     if codes[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise TopicNotFound(topic, partition)
@@ -164,9 +164,9 @@ def write_abort_marker(
 
 
 def fence(connection: Connection, transactional_id: str, timeout_ms: int) -> tuple[int, int]:
-    """Take the next epoch of a transactional id, which ends its transaction and shuts its producers out.
+    """Take the next epoch of a transactional id, which aborts its transaction and fences its producers.
 
-    Returns producer id and epoch. Raises KafkaError CONCURRENT_TRANSACTIONS until the transaction has ended.
+    Returns producer id and epoch. Raises KafkaError CONCURRENT_TRANSACTIONS until the transaction is complete.
     """
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
     response: InitProducerIdResponse = connection.request(ApiKey.INIT_PRODUCER_ID, request)
@@ -175,5 +175,5 @@ def fence(connection: Connection, transactional_id: str, timeout_ms: int) -> tup
 
 
 def in_batches(positions: Sequence[Position], size: int) -> Iterable[Sequence[Position]]:
-    """Runs of at most `size`, so that no request grows with the cluster."""
+    """Batches of at most `size`, so that the size of a request does not depend on the cluster."""
     return (positions[start : start + size] for start in range(0, len(positions), size))

@@ -1,6 +1,6 @@
-"""The requests about users with passwords for SCRAM (KIP-554): one exchange each, on a given connection.
+"""SCRAM user requests (KIP-554): one exchange each, on a given connection.
 
-As `client.admin.admin_calls`: nothing is retried. Passwords are salted here, so that the cluster never sees them.
+As in `client.admin.admin_calls`, nothing is retried. Passwords are salted here: the cluster never receives them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ITERATIONS = (MIN_ITERATIONS, MAX_ITERATIONS)
 
 
 class ScramUser(NamedTuple):
-    """One credential of a user; a user has up to one for each mechanism."""
+    """One SCRAM credential; a user has at most one for each mechanism."""
 
     name: str
     mechanism: str
@@ -43,7 +43,7 @@ class ScramUser(NamedTuple):
 
 
 def describe_users(connection: Connection) -> list[ScramUser]:
-    """DescribeUserScramCredentials: all of them, by name."""
+    """DescribeUserScramCredentials: all credentials, sorted by name."""
     response: DescribeUserScramCredentialsResponse = connection.request(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, DescribeUserScramCredentialsRequest(users=None)
     )
@@ -56,7 +56,7 @@ def describe_users(connection: Connection) -> list[ScramUser]:
 
 
 def put_user(connection: Connection, name: str, mechanism: str, password: str, iterations: int) -> None:
-    """AlterUserScramCredentials: give a user this password for one mechanism."""
+    """AlterUserScramCredentials: set the password of a user for one mechanism."""
     salt = os.urandom(SALT_BYTES)
     upsertion = ScramCredentialUpsertion(
         name=name,
@@ -69,7 +69,7 @@ def put_user(connection: Connection, name: str, mechanism: str, password: str, i
 
 
 def remove_user(connection: Connection, name: str, mechanism: str) -> None:
-    """AlterUserScramCredentials: take the password for one mechanism away."""
+    """AlterUserScramCredentials: remove the credential of one mechanism."""
     deletion = ScramCredentialDeletion(name=name, mechanism=BY_NAME[mechanism].number)
     _alter(connection, name, AlterUserScramCredentialsRequest(deletions=[deletion]))
 

@@ -1,4 +1,4 @@
-"""Who votes in the quorum of the metadata log: one more, or one less (KIP-853)."""
+"""Requests to add and remove voters of the metadata quorum (KIP-853)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ottla.protocol.registry import ApiKey
 def add_voter(
     connection: Connection, node_id: int, directory_id: Uuid, listeners: Sequence[Endpoint], timeout_ms: int
 ) -> None:
-    """Make an observer that has caught up a voter, which others reach at `listeners`. Raises KafkaError."""
+    """Make a caught-up observer a voter, which others reach at `listeners`. Raises KafkaError."""
     request = AddRaftVoterRequest(
         cluster_id=None,
         timeout_ms=timeout_ms,
@@ -30,7 +30,7 @@ def add_voter(
 
 
 def remove_voter(connection: Connection, node_id: int, directory_id: Uuid) -> None:
-    """Take a voter out, running or not. Raises KafkaError."""
+    """Remove a voter, running or not. Raises KafkaError."""
     request = RemoveRaftVoterRequest(cluster_id=None, voter_id=node_id, voter_directory_id=directory_id)
     removed: RemoveRaftVoterResponse = connection.request(ApiKey.REMOVE_RAFT_VOTER, request)
     raise_for(removed.error_code, f"node {node_id}", removed.error_message)

@@ -1,1 +1,1 @@
-"""Kafka's first consumers, which share a group by ZooKeeper alone: what they decide, and what reads (`consumer`)."""
+"""Kafka 0.9 consumers, which coordinate a group through ZooKeeper only: group membership and reading (`consumer`)."""

@@ -1,13 +1,13 @@
-"""Who of a group reads which partition: computed by each consumer for itself, so all must come to the same.
+"""Partition assignment of ZooKeeper-based groups: each consumer computes it, so all must get the same result.
 
-The rules are those of Kafka 0.9, step by step, since its consumers share groups with ours. For each topic partitions
-are sorted as numbers and threads as strings (thread 10 of a consumer comes before its thread 2); of P partitions and C
-threads the first P mod C threads get one more than the others. The documented algorithm, where each gets P / C, leaves
-the remainder to nobody.
+The rules are exactly those of Kafka 0.9, since its consumers share groups with ours. For each topic, partitions are
+sorted as numbers and threads as strings (thread 10 of a consumer comes before its thread 2). Of P partitions and C
+threads, the first P mod C threads get one more than the others. The documented algorithm, where each gets P / C,
+leaves the remainder unassigned.
 
-Expressions are matched by RE2, as a hostile one of another consumer would stop this one otherwise; what Java has beyond
-it (looking ahead or back, references) is refused. Left out: the assignors `roundrobin` and `fair`, which nobody had
-unless he asked.
+Expressions are matched with RE2, because a hostile one of another consumer could otherwise block this one. Java's
+extensions (lookahead and lookbehind, backreferences) are rejected. Left out: the assignors `roundrobin` and `fair`,
+which were never the default.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class ConsumerThread(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it writes into the znodes of the partitions that it owns."""
+        """Its name in the znodes of the partitions that it owns."""
         return f"{self.consumer}-{self.number}"
 
 
 def java_order(text: str) -> bytes:
-    """The key by which Java sorts strings: 16-bit units, so that characters beyond them come before U+E000."""
+    """A sort key for Java's string order: by 16-bit units, so that supplementary characters come before U+E000."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
 def topics_of(registration: ConsumerRegistration, topics: Iterable[str]) -> dict[str, int]:
-    """With how many threads a consumer reads which of `topics`, the names of all there are.
+    """The number of threads with which a consumer reads each of `topics`, which are all topics of the cluster.
 
     Raises KafkaError INVALID_REGULAR_EXPRESSION.
     """
@@ -50,20 +50,20 @@ def topics_of(registration: ConsumerRegistration, topics: Iterable[str]) -> dict
     ((expression, streams),) = registration.subscription.items()
     matches = compile_pattern(topic_expression(expression), "The topic filter of a consumer")
     allowed = registration.pattern != BLACK_LIST
-    # As with `exclude.internal.topics`, the default.
+    # As with the default of `exclude.internal.topics`.
     chosen = [name for name in topics if bool(matches(name.encode())) is allowed and name not in INTERNAL_TOPICS]
     return dict.fromkeys(chosen, streams)
 
 
 def topic_expression(raw: str) -> str:
-    """A topic filter as it is meant: commas part alternatives, blanks and quotes around it are nothing."""
+    """The expression of a topic filter: commas separate alternatives; blanks and quotes around it are removed."""
     return _QUOTES.sub("", raw.strip().replace(",", "|").replace(" ", ""))
 
 
 def threads_by_topic(
     consumers: Mapping[str, ConsumerRegistration], topics: Iterable[str]
 ) -> dict[str, list[ConsumerThread]]:
-    """All threads of a group that read a topic, in the order in which they are served; `consumers` by id.
+    """All threads of a group by topic, in assignment order; `consumers` by id.
 
     Raises KafkaError INVALID_REGULAR_EXPRESSION.
     """
@@ -78,7 +78,7 @@ def threads_by_topic(
 
 
 def assign_range(partitions: Iterable[int], threads: Sequence[ConsumerThread]) -> dict[int, ConsumerThread]:
-    """Who of `threads`, in their order, reads which partition of one topic: neighbours go to the same."""
+    """The thread for each partition of a topic, from the ordered `threads`: ranges of partitions go to one thread."""
     ordered = sorted(partitions)
     assigned: dict[int, ConsumerThread] = {}
     if not threads:
@@ -95,7 +95,7 @@ def assign_range(partitions: Iterable[int], threads: Sequence[ConsumerThread]) -
 def assign(
     consumers: Mapping[str, ConsumerRegistration], topics: Mapping[str, Iterable[int]]
 ) -> dict[tuple[str, int], ConsumerThread]:
-    """Who of a group reads which partition; `topics` are all there are, with their partitions.
+    """The thread for each partition of a group; `topics` are all topics of the cluster, with their partitions.
 
     Raises KafkaError INVALID_REGULAR_EXPRESSION.
     """

@@ -1,11 +1,10 @@
-"""A legacy consumer that reads: its part in the group, its fetcher and its streams, put together.
+"""A complete legacy consumer: group session, fetcher and streams.
 
-Three threads beside the caller's: a loop, on which its part in the group is decided (`Participation`) and commits are
-made; one that fetches; and one for calls that block, of Kafka's offsets. Hooks have one of their own. Streams are
-iterated in threads of the caller.
+Three threads beside the caller's: a loop for group membership (`Participation`) and commits; a fetcher; and one for
+blocking calls for Kafka offsets. Hooks have a thread of their own. Streams are iterated in threads of the caller.
 
-Left out: TLS and logins, which the first consumers did not have: brokers are reached by their first listener without
-security.
+Left out: TLS and authentication, which Kafka 0.9 consumers did not have: brokers are reached by their first plaintext
+listener.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Connect = Callable[[Callable[..., object], BlockingPool], ZooKeeperSession]
-"""Makes the session, of how a callback is brought to the loop by any thread, and where a call may block."""
+"""Creates the session, from a function to run callbacks on the loop from any thread, and a pool for blocking calls."""
 FIND_TIMEOUT_S = 10.0
 LOOK_AGAIN_S = 1.0
-"""Between two questions whether the loop is there yet, which answers."""
+"""Interval for checks of whether the loop is running yet."""
 
 
 class ReaderSettings(NamedTuple):
-    """Kafka 0.9's properties of a consumer, checked."""
+    """Validated consumer properties of Kafka 0.9."""
 
     group: str
     client_id: str
@@ -59,7 +58,7 @@ class ReaderSettings(NamedTuple):
     auto_commit_ms: int | None
     """`auto.commit.interval.ms`; None: `auto.commit.enable` is false."""
     stream_timeout_ms: int | None
-    """`consumer.timeout.ms`; None waits for ever."""
+    """`consumer.timeout.ms`; None waits forever."""
     session_timeout_ms: int
     connection_timeout_ms: int
     backoff_ms: int
@@ -71,17 +70,17 @@ class ReaderSettings(NamedTuple):
 
 
 class Hooks(NamedTuple):
-    """Kafka 0.9's ConsumerRebalanceListener: called in a thread that may commit; nothing moves until they return."""
+    """Kafka 0.9's ConsumerRebalanceListener, called in a thread that may commit; the rebalance waits for its return."""
 
     before_releasing_partitions: Callable[[dict[str, frozenset[int]]], object] | None = None
-    """Gets what is about to be released; nothing more of it is given out. Not called for what was lost, nor at the
-    end."""
+    """Receives the partitions that are about to be released, of which no more records are returned. Not called for lost
+    partitions, nor at the end."""
     before_starting_fetchers: Callable[[str, dict[str, dict[int, ConsumerThread]]], object] | None = None
-    """Gets the consumer's id and who of the group reads what, when there is more to read than before."""
+    """Receives the consumer's id and the assignment of the group, when this consumer gets more partitions."""
 
 
 class LegacyReader(Generic[K, V]):
-    """See the module. Made by a thread of the caller, `start` once, then `close`."""
+    """See the module. Create it in a thread of the caller, call `start` once, then `close`."""
 
     def __init__(
         self,
@@ -90,9 +89,9 @@ class LegacyReader(Generic[K, V]):
         decode: Callable[[ConsumedRecord], ConsumedRecord[K, V]],
         hooks: Hooks,
     ) -> None:
-        """Nothing is sent yet. `decode` is called by who iterates, and may raise.
+        """Sends nothing yet. `decode` is called by the iterating thread, and may raise.
 
-        Raises OperatorError for what the session can't be made of, KafkaError for the group.
+        Raises OperatorError for an invalid session configuration, KafkaError for the group.
         """
         paths.consumer_ids(settings.group)
         self._settings = settings
@@ -128,13 +127,13 @@ class LegacyReader(Generic[K, V]):
         )
 
     def start_reading(self, subscription: Mapping[str, int], pattern: str) -> dict[str, list[Stream[K, V]]]:
-        """Join the group; the streams of each key of `subscription`: a topic, or an expression.
+        """Join the group; returns the streams of each key of `subscription`: a topic, or an expression.
 
-        Raises KafkaError INVALID_REGULAR_EXPRESSION, INVALID_REQUEST for a topic that can't be and a second call, and
-        NETWORK_EXCEPTION where ZooKeeper does not answer within `zookeeper.connection.timeout.ms`.
+        Raises KafkaError INVALID_REGULAR_EXPRESSION, INVALID_REQUEST for an invalid topic or a second call, and
+        NETWORK_EXCEPTION if ZooKeeper does not respond within `zookeeper.connection.timeout.ms`.
         """
         if self._threads or self._closed:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the streams of a legacy consumer are made once")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the streams of a legacy consumer can be created only once")
         registration = ConsumerRegistration(dict(subscription), pattern, 0)
         for topic in topics_of(registration, ()):
             paths.topic(topic)
@@ -154,25 +153,25 @@ class LegacyReader(Generic[K, V]):
             trouble = self._session.trouble
             raise KafkaError(
                 ErrorCode.NETWORK_EXCEPTION,
-                "zookeeper.connect: no ZooKeeper answers there within zookeeper.connection.timeout.ms="
+                "zookeeper.connect: no response from ZooKeeper within zookeeper.connection.timeout.ms="
                 f"{self._settings.connection_timeout_ms}" + (f" ({trouble})" if trouble else ""),
             )
         return streams
 
     @property
     def problem(self) -> Exception | None:
-        """What keeps it from its part in the group, if anything."""
+        """The error that prevents membership in the group, if any."""
         return self._part.problem
 
     def finish(self) -> None:
-        """What was given out is done with."""
+        """Mark all returned records as processed."""
         self._shelf.positions(given=True)
 
     def commit(self) -> None:
-        """Commit all that was given out of the partitions that are read here.
+        """Commit all returned records of the owned partitions.
 
-        Raises KafkaError: NETWORK_EXCEPTION where it is not known what was written, ILLEGAL_GENERATION after a session
-        that is over, and what ZooKeeper, Kafka and `dual.commit.enabled` have against it.
+        Raises KafkaError: NETWORK_EXCEPTION if the outcome is unknown, ILLEGAL_GENERATION after the end of the session,
+        and errors of ZooKeeper, Kafka and `dual.commit.enabled`.
         """
         committed: Future[None] = Future()
         self._post(self._commit_given, committed)
@@ -186,7 +185,7 @@ class LegacyReader(Generic[K, V]):
                 return
 
     def close(self) -> None:
-        """Commit what is done, where commits are automatic, and leave the group; a second time it does nothing."""
+        """Commit processed records if commits are automatic, and leave the group. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -198,7 +197,7 @@ class LegacyReader(Generic[K, V]):
             self._post(self._leave, left.set)
             left.wait()
             loop, fetcher = self._threads
-            fetcher.join()  # which may ask the loop for brokers yet
+            fetcher.join()  # which may still request brokers from the loop
             self._post(self._loop.stop)
             loop.join()
         self._hook_worker.close()
@@ -216,7 +215,7 @@ class LegacyReader(Generic[K, V]):
             self._loop.close()
 
     def _post(self, callback: Callable[..., object], *args: Any) -> None:
-        """Run on the loop; nothing once that is closed, when nobody listens any more."""
+        """Run a callback on the loop; ignored once the loop is closed."""
         try:
             self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:
@@ -228,11 +227,11 @@ class LegacyReader(Generic[K, V]):
         self._part.leave(done)
 
     def _broke(self, _loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """A callback failed by a defect: whoever iterates hears of it."""
+        """Handle a callback that failed because of a defect: iterations raise it."""
         self._shelf.fail(context.get("exception") or RuntimeError(context["message"]))
 
     def _member(self, session: int) -> Membership:
-        """For a session, under a name as Kafka 0.9 makes it; raises nothing, as all of it was tried before."""
+        """A membership for a session, with a name in Kafka 0.9's format; inputs are validated, so it raises nothing."""
         self._connected.set()
         settings = self._settings
         now_ms = time.time_ns() // 1_000_000
@@ -256,7 +255,7 @@ class LegacyReader(Generic[K, V]):
     def _committed(self, error: KafkaError | None) -> None:
         self._committing = False
         if error is not None and error.code is not ErrorCode.ILLEGAL_GENERATION:
-            logger.warning("offsets of group %s were not committed: %s", self._settings.group, error)
+            logger.warning("offset commit of group %s failed: %s", self._settings.group, error)
 
     def _commit_given(self, committed: Future[None]) -> None:
         offsets = self._shelf.positions(given=True)
@@ -265,7 +264,7 @@ class LegacyReader(Generic[K, V]):
             if error is None:
                 committed.set_result(None)
             elif error.code is ErrorCode.ILLEGAL_GENERATION and self._part.may_read:
-                self._commit_given(committed)  # some went to others meanwhile
+                self._commit_given(committed)  # other consumers took some in the meantime
             else:
                 committed.set_exception(error)
 
@@ -276,7 +275,7 @@ class LegacyReader(Generic[K, V]):
         else:
             committed.set_result(None)
 
-    # What `Participation` asks, on the loop
+    # Callbacks of `Participation`, on the loop
 
     def before_start(
         self, consumer: str, assignment: Mapping[Position, ConsumerThread], done: Callable[[], None]
@@ -315,17 +314,17 @@ class LegacyReader(Generic[K, V]):
         self._call(partial(hook, {topic: frozenset(each) for topic, each in numbers.items()}), done)
 
     def _call(self, hook: Callable[[], object], done: Callable[[], None]) -> None:
-        """A hook that fails holds up nobody."""
+        """Run a hook; a failure does not block the rebalance."""
 
         def called(_result: object, error: BaseException | None) -> None:
             if error is not None:
-                logger.error("a rebalance hook of group %s failed", self._settings.group, exc_info=error)
+                logger.error("rebalance hook of group %s failed", self._settings.group, exc_info=error)
             done()
 
         self._hook_worker.submit(hook, called)
 
     def stop(self, partitions: tuple[Position, ...]) -> Mapping[Position, int]:
-        """See `Reader`; nothing is committed on the way out where commits are the caller's."""
+        """See `Reader`; commits nothing on leaving if the caller manages commits."""
         offsets = self._shelf.stop(partitions)
         return {} if self._settings.auto_commit_ms is None else offsets
 
@@ -364,10 +363,10 @@ class LegacyReader(Generic[K, V]):
 
         self._worker.submit(ask, answered)
 
-    # Where the brokers are
+    # Broker discovery
 
     def _find_brokers(self) -> str:
-        """As bootstrap servers; for threads other than the loop's. Raises KafkaError."""
+        """Bootstrap servers; for threads other than the loop's. Raises KafkaError."""
         found: Future[list[str]] = Future()
         self._post(BrokerSearch(self._session, found).begin)
         try:
@@ -377,10 +376,10 @@ class LegacyReader(Generic[K, V]):
         if not addresses:
             raise KafkaError(
                 ErrorCode.BROKER_NOT_AVAILABLE,
-                f"ZooKeeper lists no broker below {paths.BROKER_IDS} that has a listener without security",
+                f"ZooKeeper contains no broker with a plaintext listener below {paths.BROKER_IDS}",
             )
         return ",".join(addresses)
 
 
 def _left() -> KafkaError:
-    return KafkaError(ErrorCode.ILLEGAL_GENERATION, "The consumer has left its group; nothing was committed any more.")
+    return KafkaError(ErrorCode.ILLEGAL_GENERATION, "The consumer has left its group; the commit was not made.")

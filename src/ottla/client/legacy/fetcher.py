@@ -1,9 +1,8 @@
-"""Who fetches for a legacy consumer: one thread, which asks the leaders for what the streams have room for.
+"""Fetcher of a legacy consumer: one thread that fetches from leaders while streams have room.
 
-It finds the cluster by the brokers that ZooKeeper lists, and again by those of then when the cluster can't be reached.
-Where there is no offset, or one that the log has no more, `auto.offset.reset` says where to begin; so also where the
-topic was deleted and created again. What may pass is tried again for as long as the partition is owned; what may not
-comes out of the partition's stream.
+It discovers brokers in ZooKeeper, and again when the cluster becomes unreachable. `auto.offset.reset` applies to
+missing offsets, offsets out of range, and topics that were deleted and created again. Transient errors are retried as
+long as the partition is owned; the stream of the partition raises permanent ones.
 """
 
 from __future__ import annotations
@@ -31,29 +30,29 @@ FAILURES = (BrokerUnreachable, KafkaError, OperatorError, ProtocolError)
 
 
 class Brokers:
-    """The cluster, by the brokers that there are when it is needed first; for one thread."""
+    """A cluster client that discovers its brokers on first use; for one thread."""
 
     def __init__(self, find: Callable[[], str], client_id: str) -> None:
-        """`find` gives addresses, as bootstrap servers; raises KafkaError where there are none."""
+        """`find` returns addresses as bootstrap servers; raises KafkaError if there are none."""
         self._find = find
         self._client_id = client_id
         self._cluster: Cluster | None = None
 
     def cluster(self) -> Cluster:
-        """Raises KafkaError."""
+        """The client. Raises KafkaError."""
         if self._cluster is None:
             self._cluster = Cluster(self._find(), client_id=self._client_id, timeout_s=REQUEST_TIMEOUT_S)
         return self._cluster
 
     def forget(self) -> None:
-        """Close its connections; the brokers are looked up again."""
+        """Close the connections; brokers are discovered again."""
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
 
 
 class Fetcher:
-    """See the module; `run` belongs to its thread."""
+    """See the module; only its thread may call `run`."""
 
     def __init__(self, shelf: ChunkQueue, brokers: Brokers, reset_to: int, max_bytes: int, max_wait_ms: int) -> None:
         """`reset_to` is the timestamp of `auto.offset.reset`: EARLIEST_TIMESTAMP or LATEST_TIMESTAMP."""
@@ -65,7 +64,7 @@ class Fetcher:
         self._topic_ids: dict[str, Uuid] = {}
 
     def run(self) -> None:
-        """Fetch until the shelf ends."""
+        """Fetch until the queue ends."""
         try:
             self._run()
         except BaseException as failure:
@@ -87,12 +86,12 @@ class Fetcher:
             if failure is None:
                 pause_s = FIRST_PAUSE_S
                 continue
-            logger.debug("nothing comes of some partitions: %s", failure)
+            logger.debug("no records from some partitions: %s", failure)
             self._shelf.rest(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _round(self, cluster: Cluster, wanted: list[OwnedPartition]) -> Failure | None:
-        """One fetch of all; the latest failure that is to be tried again after a pause."""
+        """One fetch for all partitions; returns the latest retriable failure."""
         failure: Failure | None = None
         asked: dict[Position, OwnedPartition] = {}
         offsets: dict[Position, int] = {}
@@ -116,7 +115,7 @@ class Fetcher:
         return failure
 
     def _begin(self, cluster: Cluster, owned: OwnedPartition) -> int:
-        """Where to fetch from."""
+        """The offset to fetch from."""
         topic = owned.key[0]
         if topic not in self._topic_ids:
             self._topic_ids[topic] = cluster.topic(topic).topic_id
@@ -127,9 +126,10 @@ class Fetcher:
         return owned.fetched
 
     def _refused(self, owned: OwnedPartition, offset: int | None, error: KafkaError) -> KafkaError | None:
-        """Begin anew, tell the stream, or give the error, which may pass."""
+        """Handle a partition error: restart from the reset offset, pass it to the stream, or return it if it is
+        transient."""
         if isinstance(error, TopicReplaced) or error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            logger.warning("%s-%d is read from where auto.offset.reset says: %s", *owned.key, error)
+            logger.warning("resetting the offset of %s-%d by auto.offset.reset: %s", *owned.key, error)
             self._topic_ids.pop(owned.key[0], None)
             owned.fetched = None
         elif not isinstance(error, TopicNotFound) and error.code not in RETRIABLE_ERRORS:

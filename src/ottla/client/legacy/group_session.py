@@ -1,13 +1,13 @@
-"""A consumer's `Membership` on a real or simulated ZooKeeper, from session to session, on one loop.
+"""Drives a consumer's `Membership` on a real or simulated ZooKeeper, over several sessions, on one loop.
 
-It makes the machine's requests of the session that is there, wakes it when a watch tells something, and makes another
-one for another session. Whoever reads is told what to read (`Reader`), and before that, so that he may commit.
+It sends the requests of the membership in the current session, wakes it when a watch fires, and creates a new one for
+a new session. A `Reader` is informed of its partitions before changes take effect, so that it may commit.
 
-Invariants: after `lost` nothing of before is committed. `may_read` is false from the moment on at which the server may
-have given the session up, by this side's clock: a heartbeat of its own counts from when it was sent, since a process
-that stood still hears of nothing.
+Invariants: after `lost` no earlier progress is committed. `may_read` becomes false as soon as the server may have
+expired the session, by the local clock: a heartbeat counts from the time when it was sent, since a paused process does
+not receive events.
 
-Left out: who reads, and Kafka's offsets, which the reader keeps.
+Left out: reading, and Kafka offsets, which the reader manages.
 """
 
 from __future__ import annotations
@@ -40,41 +40,41 @@ from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.session import Code, ZooKeeperError, ZooKeeperSession
 
 HEARTBEATS = 3
-"""In the time after which a session is given up."""
+"""Heartbeats within the session timeout."""
 LOST = frozenset({Code.CONNECTION_LOSS, Code.SESSION_EXPIRED, Code.OTHER})
-"""What is no answer: the call may have been carried out."""
+"""Errors without an outcome: the call may have been executed."""
 
 Done = Callable[[Any, KafkaError | None], None]
-"""Told once: the answer, or the error."""
+"""Called once, with the response or the error."""
 
 
 class Reader(Protocol):
-    """Who reads partitions, and has Kafka's offsets. What it is asked with `done` it answers on the loop."""
+    """Reads partitions, and accesses Kafka offsets. It calls each `done` on the loop."""
 
     def before_start(
         self, consumer: str, assignment: Mapping[Position, ConsumerThread], done: Callable[[], None]
     ) -> None:
-        """Tell whoever wants to know who of the group will read what, before something is started."""
+        """Announce the assignment of the group, before something is started."""
         ...
 
     def start(self, partitions: Mapping[Position, Owned]) -> None:
-        """Read these, too."""
+        """Also read these partitions."""
         ...
 
     def before_stop(self, partitions: tuple[Position, ...], done: Callable[[], None]) -> None:
-        """Tell whoever wants to know that these will be stopped; he may commit what was read of them."""
+        """Announce that these partitions will be stopped; their progress may still be committed."""
         ...
 
     def stop(self, partitions: tuple[Position, ...]) -> Mapping[Position, int]:
-        """Read these no more; where to go on in those of which something was read."""
+        """Stop reading these partitions; returns the next offset of those with progress."""
         ...
 
     def lost(self) -> None:
-        """Read nothing more: others may read it already."""
+        """Stop reading everything: other consumers may own the partitions already."""
         ...
 
     def fetch_offsets(self, partitions: tuple[Position, ...], done: Done) -> None:
-        """What the group has committed in Kafka, or a KafkaError."""
+        """The offsets that the group has committed in Kafka, or a KafkaError."""
         ...
 
     def commit_offsets(self, offsets: Mapping[Position, int], done: Done) -> None:
@@ -83,7 +83,7 @@ class Reader(Protocol):
 
 
 class Participation:
-    """See the module. `member` makes a machine for a session, under a name of its own; all belongs to the loop."""
+    """See the module. `member` creates a membership for a session, under a unique name; all calls are on the loop."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Participation:
         monotonic: Callable[[], float],
         timeout_ms: int,
     ) -> None:
-        """`timeout_ms` is what ZooKeeper gives a session (`zookeeper.session.timeout.ms`)."""
+        """`timeout_ms` is the session timeout (`zookeeper.session.timeout.ms`)."""
         self._zookeeper = zookeeper
         self._reader = reader
         self._make = member
@@ -104,12 +104,12 @@ class Participation:
         self._session = 0
         self._connected = False
         self._life = 0
-        """Rises with each session: what was asked for another is answered to nobody."""
+        """Incremented with each session: responses for an older one are dropped."""
         self._member: Membership | None = None
         self._running: Steps | None = None
         self._wait: Wait | None = None
         self._due: tuple[Steps, Callable[[], object]] | None = None
-        """What is done next, once it is announced."""
+        """The next step, after its announcement."""
         self._announced = False
         self._timer: TimerHandle | None = None
         self._committing: tuple[Steps, Callable[[KafkaError | None], None]] | None = None
@@ -118,29 +118,29 @@ class Participation:
         self._left: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """Take part as soon as ZooKeeper answers."""
+        """Join the group as soon as ZooKeeper responds."""
         self._zookeeper.start(self)
 
     @property
     def may_read(self) -> bool:
-        """Whether what was started is still this consumer's; to be asked before records are given out."""
+        """True while the started partitions belong to this consumer; checked before records are returned."""
         return self._member is not None and self._monotonic() < self._heard + self._timeout_s
 
     @property
     def problem(self) -> Exception | None:
-        """What keeps it from its part, if anything."""
+        """The error that prevents membership, if any."""
         return None if self._member is None else self._member.problem
 
     def commit(self, offsets: Mapping[Position, int], done: Callable[[KafkaError | None], None]) -> None:
-        """Write where the group goes on, as soon as no rebalance is under way.
+        """Commit offsets, as soon as no rebalance is in progress.
 
-        The error is the KafkaError of `Membership.commit`, or NETWORK_EXCEPTION where it is not known what was written.
+        The error is the KafkaError of `Membership.commit`, or NETWORK_EXCEPTION if the outcome is unknown.
         """
         self._commits.append((offsets, done))
         self._proceed()
 
     def leave(self, done: Callable[[], None]) -> None:
-        """Commit, give everything up and end the session; without a connection it just goes."""
+        """Commit, release everything and end the session; without a connection the session expires."""
         self._left = done
         if self._member is None or not self._connected:
             self._end()
@@ -148,7 +148,7 @@ class Participation:
         self._member.leave()
         self._proceed()
 
-    # What the session tells
+    # Session events
 
     def on_connected(self, session: int) -> None:
         """See `SessionListener`."""
@@ -166,7 +166,7 @@ class Participation:
         self._step(self._running, None)
 
     def on_disconnected(self) -> None:
-        """See `SessionListener`. What is read may be read on for as long as `may_read`."""
+        """See `SessionListener`. Reading may continue as long as `may_read`."""
         self._connected = False
         if self._left is not None:
             self._end()
@@ -178,7 +178,7 @@ class Participation:
             self._end()
 
     def _forget(self) -> None:
-        """Nothing of this session is its own any more."""
+        """Drop all state of the session."""
         self._life += 1
         self._member = self._running = self._wait = self._due = None
         self._cancel()
@@ -203,10 +203,10 @@ class Participation:
         self._zookeeper.get(paths.CONSUMERS, answered)
         self._scheduler.call_later(self._timeout_s / HEARTBEATS, self._beat, life)
 
-    # The machine
+    # The membership
 
     def _proceed(self) -> None:
-        """Go on where it waits, if there is something to do."""
+        """Resume the waiting membership, if there is something to do."""
         if self._member is None or self._committing is not None or self._running is None:
             return
         if self._due is not None and self._announced:
@@ -224,8 +224,8 @@ class Participation:
             self._committing = steps, done
             self._step(steps, None)
 
-    def _told(self) -> None:
-        """A watch says so, or the time to wait is over."""
+    def _woken(self) -> None:
+        """A watch has fired, or the wait has ended."""
         if self._member is not None:
             self._member.notify()
             self._proceed()
@@ -236,13 +236,13 @@ class Participation:
             self._timer = None
 
     def _step(self, steps: Steps, answer: object) -> None:
-        """Give an answer, or throw it, and make the next request."""
+        """Pass a response or an error to the membership, and send its next request."""
         try:
             request = steps.throw(answer) if isinstance(answer, Exception) else steps.send(answer)
         except StopIteration:
             self._ended(steps, None)
         except AnswerLost:
-            self._ended(steps, KafkaError(ErrorCode.NETWORK_EXCEPTION, "What became of the commit is not known."))
+            self._ended(steps, KafkaError(ErrorCode.NETWORK_EXCEPTION, "The outcome of the commit is unknown."))
         except KafkaError as error:
             self._ended(steps, error)
         else:
@@ -278,24 +278,24 @@ class Participation:
             elif isinstance(request, Change):
                 self._step(steps, error.code.value)
             else:
-                refused = f"ZooKeeper does not tell what it has: {error}"
+                refused = f"reading from ZooKeeper failed: {error}"
                 self._step(steps, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, refused))
 
         if isinstance(request, Wait):
             self._wait = request
             if request.limit_ms is not None:
-                self._timer = self._scheduler.call_later(request.limit_ms / 1000, self._told)
+                self._timer = self._scheduler.call_later(request.limit_ms / 1000, self._woken)
             self._proceed()
         elif isinstance(request, Read):
-            self._zookeeper.get(request.path, answered, self._told if request.watch else None)
+            self._zookeeper.get(request.path, answered, self._woken if request.watch else None)
         elif isinstance(request, Children):
-            self._zookeeper.children(request.path, answered, self._told)
+            self._zookeeper.children(request.path, answered, self._woken)
         elif isinstance(request, Change):
             self._zookeeper.multi(request.operations, answered)
         elif isinstance(request, FetchOffsets):
             self._reader.fetch_offsets(request.partitions, answered)
         elif isinstance(request, CommitOffsets):
-            if self.may_read:  # ZooKeeper refuses a session that is over; Kafka knows of none
+            if self.may_read:  # ZooKeeper rejects an expired session; Kafka does not know sessions
                 self._reader.commit_offsets(request.offsets, answered)
             else:
                 self._step(steps, _over())
@@ -313,7 +313,7 @@ class Participation:
     def _announce(
         self, announce: Callable[[Callable[[], None]], None], steps: Steps, act: Callable[[], object]
     ) -> None:
-        """Have it announced what is about to be done, and do it then; until then there is time for commits."""
+        """Announce a step, then execute it; offsets may be committed in between."""
         life = self._life
 
         def announced() -> None:
@@ -327,4 +327,4 @@ class Participation:
 
 
 def _over() -> KafkaError:
-    return KafkaError(ErrorCode.ILLEGAL_GENERATION, "The session may be over, and the partitions be others' by now.")
+    return KafkaError(ErrorCode.ILLEGAL_GENERATION, "The session may have expired; others may own the partitions.")

@@ -1,20 +1,20 @@
-"""A consumer that shares a group by ZooKeeper alone, as a machine that asks: Kafka 0.9's rebalancing, step by step.
+"""State machine of a consumer in a ZooKeeper-based group: Kafka 0.9's rebalance protocol, step by step.
 
-`Membership.run` and `commit` are generators. They yield requests, of ZooKeeper, of the broker or of whoever reads, and
-go on with the answers; whoever drives them makes one request after the other. A round registers the consumer, reads
-who is there and which partitions there are with a watch on each, gives up what others are to read, claims what it is to
-read itself, and begins where the group is.
+`Membership.run` and `commit` are generators. They yield requests to ZooKeeper, the broker or the reader, and continue
+with the responses; the driver executes one request after the other. A round registers the consumer, reads the group
+members and partitions with a watch on each, releases partitions that others are to read, claims its own, and starts
+them at the committed offsets.
 
-Invariants: a partition is read only while its owner znode is this session's. What is given up was stopped, then
-committed, then released; what is claimed is looked up only then, so the next owner begins where the last one ended. A
-claim or release whose answer was lost counts as possibly made until ZooKeeper was asked. Nothing is ever removed that
-another session made: each change checks the consumer's registration, whose name no other session has, so that one that
-comes late, by the session after, changes nothing.
+Invariants: a partition is read only while its owner znode belongs to this session. A released partition is stopped,
+then committed, then released. The offset of a claimed one is looked up only after the claim, so the next owner starts
+where the last one ended. A claim or release with a lost response counts as possibly made until ZooKeeper is queried.
+Znodes of other sessions are never removed: each change checks the consumer's registration, with a name unique to the
+session, so that a delayed change that is executed in the next session has no effect.
 
-Differs from 0.9: what stays with the consumer is not released, single claims that meet another owner don't undo the
-others, it never stops trying, and a new session has a new name. Left out: sessions. A machine is for one; when that is
-over so is it, and whoever drives it stops reading without commits. He must stop by his own clock, too: the server
-counts from when it heard of the session last, and tells nobody who can't be reached.
+Differs from 0.9: kept partitions are not released, single claims that meet another owner do not undo the others, the
+consumer never gives up, and a new session has a new name. Left out: sessions. A membership belongs to one session;
+when it ends, the driver stops reading without commits. The driver must also stop by its local clock: the server counts
+from its last contact with the session, and cannot notify an unreachable client.
 """
 
 from __future__ import annotations
@@ -43,61 +43,61 @@ NODE_EXISTS = "NodeExists"
 
 
 class AnswerLost(Exception):
-    """Thrown into a machine whose request may have been carried out or not; the session goes on."""
+    """Raised in a membership if a request may or may not have been executed; the session continues."""
 
 
 class Read(NamedTuple):
-    """Asks for a `Znode`, None where there is none. `watch`: its next change is to be told by `notify`."""
+    """Requests a `Znode`, or None if it is missing. `watch`: its next change is reported with `notify`."""
 
     path: str
     watch: bool = False
 
 
 class Children(NamedTuple):
-    """Asks for the names below a znode, None where there is none; who comes or goes is to be told by `notify`."""
+    """Requests the children of a znode, or None if it is missing; changes are reported with `notify`."""
 
     path: str
 
 
 class Change(NamedTuple):
-    """Asks for a multi(); the answer is ZooKeeper's name of what is against it, "" where it was done."""
+    """Requests a multi(); the response is ZooKeeper's error name, or "" for success."""
 
     operations: tuple[Operation, ...]
 
 
 class FetchOffsets(NamedTuple):
-    """Asks for what the group has committed in Kafka: a mapping, without the partitions that have nothing."""
+    """Requests the offsets that the group has committed in Kafka: a mapping, without partitions that have none."""
 
     partitions: tuple[Position, ...]
 
 
 class CommitOffsets(NamedTuple):
-    """Asks for a commit in Kafka. A refusal is thrown as KafkaError."""
+    """Requests a commit in Kafka. A rejection is raised as KafkaError."""
 
     offsets: Mapping[Position, int]
 
 
 class Owned(NamedTuple):
-    """Which stream reads a partition, and from where; None where the group has no offset (`auto.offset.reset`)."""
+    """The stream that reads a partition, and its start; None if the group has no offset (`auto.offset.reset`)."""
 
     thread: ConsumerThread
     offset: int | None
 
 
 class Start(NamedTuple):
-    """These partitions are to be read from now on, beside the others."""
+    """Start reading these partitions, in addition to the others."""
 
     partitions: Mapping[Position, Owned]
 
 
 class Stop(NamedTuple):
-    """These are not read any more once it is answered: with where to go on in those of which something was read."""
+    """Stop reading these partitions; the response contains the next offset of those with progress."""
 
     partitions: tuple[Position, ...]
 
 
 class Wait(NamedTuple):
-    """Nothing to do until `notify` or `leave` is called, or so many milliseconds are over. Commits fit in here."""
+    """Wait until `notify` or `leave` is called, or for so many milliseconds. Commits are possible meanwhile."""
 
     limit_ms: int | None
 
@@ -107,7 +107,7 @@ Steps = Generator[Request, Any, None]
 
 
 class Membership:
-    """See the module. `session` is the owner of the znodes that it makes."""
+    """See the module. `session` is the owner of the znodes that it creates."""
 
     def __init__(
         self,
@@ -118,10 +118,10 @@ class Membership:
         places: OffsetPlaces,
         backoff_ms: int,
     ) -> None:
-        """`consumer` is a name that no other session had. `backoff_ms` (`rebalance.backoff.ms`) is how long it waits
-        for owners who have not given up yet.
+        """`consumer` is a name that no other session has used. `backoff_ms` (`rebalance.backoff.ms`) is the wait for
+        owners that have not released their partitions yet.
 
-        Raises KafkaError for a group or topic that ZooKeeper can't hold, and for an expression that is none.
+        Raises KafkaError for a group or topic that is not a valid znode name, and for an invalid expression.
         """
         self._group = group
         self._consumer = consumer
@@ -135,33 +135,34 @@ class Membership:
         for topic in topics_of(registration, ()):
             paths.topic(topic)
         self._held: dict[Position, ConsumerThread] = {}
-        """Partitions whose owner znode may be this session's."""
+        """Partitions with an owner znode that may belong to this session."""
         self._claimed: set[Position] = set()
-        """Those of them whose owner znode is."""
+        """Those of them with an owner znode that does."""
         self._reading: set[Position] = set()
-        """Those of them that are read."""
+        """Those of them that are being read."""
         self._committed: dict[Position, dict[OffsetStorage, int]] = {}
         self._changed = self._leaving = self._doubtful = False
         self.assignment: Mapping[Position, ConsumerThread] = {}
-        """Who of the whole group reads what, by the last round."""
+        """Assignment of the whole group in the last round."""
         self.problem: KafkaError | ProtocolError | None = None
-        """What kept the last round from its end, or an offset from its second place; the next round tries again."""
+        """Reason why the last round is incomplete, or an offset is missing in its second storage; retried in the next.
+        """
 
     def notify(self) -> None:
-        """A watch has told something."""
+        """A watch has fired."""
         self._changed = True
 
     def leave(self) -> None:
-        """Give up everything; `run` ends then."""
+        """Release everything; `run` ends then."""
         self._leaving = self._changed = True
 
     @property
     def woken(self) -> bool:
-        """Whether `run` has something to do, however long it was to wait."""
+        """True if `run` has something to do, regardless of its wait."""
         return self._changed
 
     def run(self) -> Steps:
-        """Take part until `leave`."""
+        """Be a member until `leave`."""
         while True:
             self._changed = False
             self.problem = None
@@ -182,14 +183,14 @@ class Membership:
 
     @property
     def consumer(self) -> str:
-        """Its name in the group."""
+        """Its consumer id in the group."""
         return self._consumer
 
     def commit(self, offsets: Mapping[Position, int]) -> Steps:
-        """Write where the group goes on; only while `run` waits, or for the answer to a Stop or Start.
+        """Commit offsets; only while `run` waits, or in response to a Stop or Start.
 
-        The first place decides. Raises AnswerLost, and KafkaError: ILLEGAL_GENERATION for a partition that is not
-        read here, INVALID_REQUEST for going back while both places are written, and what Kafka says.
+        The first storage decides. Raises AnswerLost, and KafkaError: ILLEGAL_GENERATION for a partition that is not
+        read here, INVALID_REQUEST for a smaller offset while both storages are written, and errors of Kafka.
         """
         for topic, partition in offsets.keys() - self._reading:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"partition {topic}-{partition} is not read here")
@@ -200,7 +201,7 @@ class Membership:
     # A round
 
     def _round(self) -> Generator[Request, Any, bool]:
-        """Whether everything is as it should be; else it has to be tried again without being told."""
+        """Run a round. Returns True for a complete assignment; otherwise the round must be retried."""
         wanted = yield from self._look()
         if wanted is None:
             return False
@@ -216,9 +217,9 @@ class Membership:
         return self._claimed == wanted.keys()
 
     def _look(self) -> Generator[Request, Any, dict[Position, ConsumerThread] | None]:
-        """What this consumer is to read, as of now; None while that can't be said."""
+        """The current assignment of this consumer; None while it cannot be computed."""
         if self._doubtful:
-            # A server that is asked after another may be behind; one that has written is not behind its own write.
+            # Another server may lag behind; a server never lags behind a write made through it.
             yield from self._change((SetData(self._path, encode_consumer(self._registration)),))
             self._doubtful = False
         consumers = yield from self._look_for_consumers()
@@ -228,7 +229,7 @@ class Membership:
         names = yield Children(paths.BROKER_TOPICS)
         if brokers is None or names is None:
             return None
-        if not brokers:  # nothing can be read, so nothing is moved
+        if not brokers:  # nothing can be read: keep the assignment
             return dict(self._held)
         known = frozenset(names)
         topics: dict[str, Iterable[int]] = {}
@@ -241,7 +242,7 @@ class Membership:
         return {key: thread for key, thread in self.assignment.items() if thread.consumer == self._consumer}
 
     def _look_for_consumers(self) -> Generator[Request, Any, dict[str, ConsumerRegistration] | None]:
-        """Who is in the group; None while this consumer is not."""
+        """The members of the group; None while this consumer is not one of them."""
         names = yield Children(self._ids)
         if names is None or self._consumer not in names:
             yield from self._register()
@@ -266,7 +267,7 @@ class Membership:
         self._held[key] = thread
         if (yield from self._make(path, encode_owner(thread.name), ephemeral=True)) == NODE_EXISTS:
             node = yield Read(path)
-            if node is None or node.owner != self._session:  # it is, where the answer to an earlier claim was lost
+            if node is None or node.owner != self._session:  # ours, if the response to an earlier claim was lost
                 del self._held[key]
                 return
         self._claimed.add(key)
@@ -274,7 +275,7 @@ class Membership:
     def _release(self, keys: list[Position]) -> Generator[Request, Any, None]:
         stopped = tuple(key for key in keys if key in self._reading)
         if stopped:
-            offsets = yield Stop(stopped)  # until that is answered they may be committed
+            offsets = yield Stop(stopped)  # commits are possible until the response
             self._reading.difference_update(stopped)
             try:
                 yield from self._write(
@@ -284,11 +285,11 @@ class Membership:
                         if not self._places.goes_back(each, self._committed[key])
                     }
                 )
-            except KafkaError as error:  # what was read since the last commit is read again
+            except KafkaError as error:  # records since the last commit are read again
                 self.problem = error
         for key in keys:
             self._claimed.discard(key)
-            # Asked each time: after a removal whose answer was lost the znode may be another consumer's.
+            # Check each time: after a removal with a lost response, the znode may belong to another consumer.
             yield from self._remove(paths.consumer_owner(self._group, *key))
             del self._held[key]
             self._committed.pop(key, None)
@@ -337,7 +338,7 @@ class Membership:
     # Znodes
 
     def _make(self, path: str, data: bytes, *, ephemeral: bool = False) -> Generator[Request, Any, str]:
-        """Make a znode, and what is missing above it."""
+        """Create a znode and its missing parents."""
         create = (self._guard, Create(path, data, ephemeral))
         refused: str = yield from self._change(create)
         if refused == NO_NODE:
@@ -349,7 +350,7 @@ class Membership:
         return refused
 
     def _remove(self, path: str) -> Generator[Request, Any, None]:
-        """Remove a znode if it is this session's; between question and removal nobody else could take it."""
+        """Remove a znode if it belongs to this session; no other consumer can take it between check and removal."""
         node = yield Read(path)
         if node is not None and node.owner == self._session:
             refused = yield from self._change((self._guard, Delete(path)))
@@ -357,10 +358,10 @@ class Membership:
                 raise self._unknown()
 
     def _unknown(self) -> KafkaError:
-        return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"The registration {self._path} is not there any more.")
+        return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"The registration {self._path} no longer exists.")
 
     def _change(self, operations: tuple[Operation, ...]) -> Generator[Request, Any, str]:
         refused: str = yield Change(operations)
         if refused not in ("", NO_NODE, NODE_EXISTS):
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper refuses {operations[-1].path}: {refused}")
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper rejected {operations[-1].path}: {refused}")
         return refused

@@ -1,12 +1,12 @@
-"""Records of the partitions that a legacy consumer owns, on their way to its streams, and how far each one came.
+"""Record queue between the fetcher of a legacy consumer and its streams, with the progress of each partition.
 
-One thread fetches (`fetcher`), one says what is owned (`Participation`), and any number iterate; all meet here, under
-one lock. Invariants: of a partition that was stopped or lost nothing more is given out, and nothing at all while the
-session may be over. A record is done with when its stream comes back for the next one, so what is committed is never
-beyond a record whose handling did not end. A stream that holds `max_chunks` answers of fetches gets no more until it
-has given one out.
+One thread fetches (`fetcher`), one sets the owned partitions (`Participation`), and any number iterate; all state is
+protected by one lock. Invariants: no records of a stopped or lost partition are returned, and none at all while the
+session may have expired. A record is processed when its stream requests the next one, so a commit never includes a
+record that is still being processed. A stream with `max_chunks` queued fetch results gets no more until it has returned
+one of them.
 
-Left out: who asks for records, and where offsets are kept.
+Left out: fetching and offset storage.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ottla.client.wire.model import Position
 from ottla.common.errors import KafkaError
 
 LOOK_AGAIN_S = 0.05
-"""Between two questions whether records may be given out again: nobody tells that."""
+"""Interval for checks of whether records may be returned again, which are not notified."""
 
 
 class OwnedPartition:
-    """A partition that is read for a stream. All offsets are those of next records; None where none is known yet."""
+    """A partition of a stream. All offsets are next offsets; None if unknown."""
 
     __slots__ = ("active", "done", "failed", "fetched", "given", "key", "stream")
 
@@ -35,12 +35,12 @@ class OwnedPartition:
         self.stream = stream
         self.active = True
         self.failed = False
-        """Its stream is to raise an error first."""
+        """The stream must raise an error first."""
         self.fetched = self.given = self.done = offset
 
 
 class Chunk(NamedTuple):
-    """What a fetch gave of one partition; `next_offset` lies behind it."""
+    """The fetch result of one partition; `next_offset` is the offset after it."""
 
     owned: OwnedPartition
     records: Sequence[ConsumedRecord]
@@ -49,10 +49,10 @@ class Chunk(NamedTuple):
 
 
 class Stream(Generic[K, V]):
-    """An iterator over records, for one thread; it waits for more, for `consumer.timeout.ms` at most.
+    """An iterator over records, for one thread; it waits for more, at most `consumer.timeout.ms`.
 
-    It ends when the consumer is closed, and after that time without a record; then it may be iterated again. Raises
-    KafkaError for what can't be read; going on tries again, but leaves out a record that can't be decoded.
+    It ends when the consumer is closed, and after the timeout without a record; then it may be iterated again. Raises
+    KafkaError for failures; another iteration retries, but skips a record that cannot be decoded.
     """
 
     __slots__ = ("_decode", "_shelf", "arrived", "chunks", "in_hand", "index", "timeout_s")
@@ -67,14 +67,14 @@ class Stream(Generic[K, V]):
         self._shelf = shelf
         self._decode = decode
         self.timeout_s = timeout_s
-        """`consumer.timeout.ms`; None waits for ever."""
-        # All else is the shelf's.
+        """`consumer.timeout.ms`; None waits forever."""
+        # The queue owns all other fields.
         self.arrived = arrived
         self.chunks: deque[Chunk] = deque()
         self.index = 0
-        """Of the next record of the first chunk."""
+        """Index of the next record in the first chunk."""
         self.in_hand: OwnedPartition | None = None
-        """The partition of the record that was given out last."""
+        """Partition of the record that was returned last."""
 
     def __iter__(self) -> Stream[K, V]:
         return self
@@ -87,16 +87,16 @@ class Stream(Generic[K, V]):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing comes any more."""
+        """True after the end of the stream."""
         return self._shelf.ended
 
     def take(self, timeout_s: float | None) -> ConsumedRecord[K, V] | None:
-        """The next record; None at the end, and where none came in time. The one before is done with."""
+        """The next record; None at the end and on timeout. The previous record counts as processed."""
         record = self._shelf.take(self, timeout_s)
         return None if record is None else self._decode(record)
 
     def wait(self, timeout_s: float) -> None:
-        """Until there may be something to take, or the end comes, or the time is over; any thread may wait."""
+        """Wait until a record may be available, for the end, or until the timeout; from any thread."""
         self._shelf.wait(self, timeout_s)
 
 
@@ -104,46 +104,46 @@ class ChunkQueue:
     """See the module."""
 
     def __init__(self, may_read: Callable[[], bool], max_chunks: int) -> None:
-        """`may_read` says whether what is owned is still this consumer's, from any thread."""
+        """`may_read` returns whether the partitions still belong to this consumer, from any thread."""
         self._may_read = may_read
         self._max_chunks = max_chunks
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
-        """Told when there is something to fetch, and at the end."""
+        """Notified when there is something to fetch, and at the end."""
         self._streams: list[Stream[Any, Any]] = []
         self._owned: dict[Position, OwnedPartition] = {}
         self._ended = False
         self._failure: BaseException | None = None
 
     def stream(self, decode: Callable[[ConsumedRecord], ConsumedRecord[K, V]], timeout_s: float | None) -> Stream[K, V]:
-        """One more stream; `timeout_s` None waits for ever."""
+        """Add a stream; `timeout_s` None waits forever."""
         made = Stream(self, threading.Condition(self._lock), decode, timeout_s)
         self._streams.append(made)
         return made
 
-    # What is owned
+    # Owned partitions
 
     def start(self, partitions: Mapping[Position, tuple[Stream[Any, Any], int | None]]) -> None:
-        """Read these, for a stream each, from an offset or from where `auto.offset.reset` says."""
+        """Read these partitions, each for a stream, from an offset or from `auto.offset.reset`."""
         with self._lock:
             for key, (stream, offset) in partitions.items():
                 self._owned[key] = OwnedPartition(key, stream, offset)
             self._room.notify_all()
 
     def hold(self, partitions: Sequence[Position]) -> None:
-        """Give out nothing more of these, which are about to be stopped; what was given out may be committed yet."""
+        """Return no more records of these partitions before they stop; returned records may be committed."""
         with self._lock:
             self._forget([self._owned[key] for key in partitions])
 
     def stop(self, partitions: Sequence[Position]) -> dict[Position, int]:
-        """Give out nothing more of these; where to go on in each."""
+        """Return no more records of these partitions; returns their next offsets."""
         with self._lock:
             gone = [self._owned.pop(key) for key in partitions]
             self._forget(gone)
             return {owned.key: owned.done for owned in gone if owned.done is not None}
 
     def lose(self) -> None:
-        """Give out nothing more of any."""
+        """Return no more records of any partition."""
         with self._lock:
             gone = list(self._owned.values())
             self._owned.clear()
@@ -159,7 +159,7 @@ class ChunkQueue:
         self._room.notify_all()
 
     def positions(self, *, given: bool) -> dict[Position, int]:
-        """Where to go on in all that is read; `given`: what was given out counts as done from now on."""
+        """Next offsets of all partitions; with `given`, returned records count as processed from now on."""
         with self._lock:
             if given:
                 for owned in self._owned.values():
@@ -169,7 +169,7 @@ class ChunkQueue:
     # For the fetcher
 
     def wanted(self) -> list[OwnedPartition] | None:
-        """What there is room for, once there is; None at the end."""
+        """Partitions with room for records; waits for one; None at the end."""
         with self._lock:
             while not self._ended:
                 found = [
@@ -189,7 +189,7 @@ class ChunkQueue:
         next_offset: int | None,
         error: KafkaError | None = None,
     ) -> None:
-        """What a fetch gave, and where the next one begins; `error` comes behind the records."""
+        """Add a fetch result and the next fetch offset; `error` is raised after the records."""
         with self._lock:
             if not owned.active:
                 return
@@ -197,27 +197,27 @@ class ChunkQueue:
             owned.failed = error is not None
             stream = owned.stream
             if not records and error is None and all(chunk.owned is not owned for chunk in stream.chunks):
-                owned.given = owned.done = next_offset  # nothing to wait for
+                owned.given = owned.done = next_offset  # no record to process
                 return
             stream.chunks.append(Chunk(owned, records, next_offset, error))
             stream.arrived.notify()
-            self._owned[owned.key] = self._owned.pop(owned.key)  # the next fetch begins with those that had nothing
+            self._owned[owned.key] = self._owned.pop(owned.key)  # the next fetch starts with partitions without records
 
     def fail(self, failure: BaseException) -> None:
-        """Nothing is fetched any more: every stream raises this."""
+        """Stop fetching: every stream raises this."""
         with self._lock:
             self._failure = failure
             self._wake()
 
     def rest(self, pause_s: float) -> None:
-        """Wait, unless the end comes."""
+        """Pause, unless the end comes."""
         with self._lock:
             self._room.wait_for(lambda: self._ended, pause_s)
 
     # For the streams
 
     def end(self) -> None:
-        """Give out nothing more; all iterations end."""
+        """Return no more records; all iterations end."""
         with self._lock:
             self._ended = True
             self._wake()
@@ -229,11 +229,11 @@ class ChunkQueue:
 
     @property
     def ended(self) -> bool:
-        """Whether `end` was called."""
+        """True after `end`."""
         return self._ended
 
     def take(self, stream: Stream[Any, Any], timeout_s: float | None) -> ConsumedRecord | None:
-        """The next record; None at the end, and where none came in time."""
+        """The next record; None at the end and on timeout."""
         with self._lock:
             if stream.in_hand is not None:
                 stream.in_hand.done = stream.in_hand.given
@@ -246,12 +246,12 @@ class ChunkQueue:
             return None
 
     def wait(self, stream: Stream[Any, Any], timeout_s: float) -> None:
-        """Until there may be something to take, or the end comes; changes nothing."""
+        """Wait for a record or the end; changes nothing."""
         with self._lock:
             self._await(stream, time.monotonic() + timeout_s)
 
     def _await(self, stream: Stream[Any, Any], until: float | None) -> bool:
-        """Whether there is a chunk that may be given out; False at the end, and where none came in time."""
+        """Wait for a chunk that may be returned. Returns False at the end and on timeout."""
         while not self._ended:
             if self._failure is not None:
                 raise self._failure
@@ -266,7 +266,7 @@ class ChunkQueue:
         return False
 
     def _next(self, stream: Stream[Any, Any]) -> ConsumedRecord | None:
-        """The next record of the first chunk, or None and the chunk is gone."""
+        """The next record of the first chunk; None if the chunk is empty, which removes it."""
         chunk = stream.chunks[0]
         owned = chunk.owned
         if stream.index < len(chunk.records):

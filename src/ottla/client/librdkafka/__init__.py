@@ -1,1 +1,1 @@
-"""Producers and consumers of the tools on top of librdkafka. The public API for programs is `ottla.api`."""
+"""Producers and consumers of the tools, based on librdkafka. The public API for programs is `ottla.api`."""

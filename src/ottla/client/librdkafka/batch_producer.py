@@ -1,12 +1,12 @@
-"""A transactional producer of whole record batches, as they are stored and passed on; it makes none of records.
+"""A transactional producer of complete record batches, as they are stored; it does not build batches from records.
 
-It speaks as a client of transactions v1 (KIP-98), which every broker takes: partitions are added before they are
-written to, and the epoch changes by InitProducerId only. Invariants: what became of a request is known or the producer
-is lost, since nothing is sent twice but what may be; after a failure only `initialize` goes on, whose new epoch shuts
-out whatever is still on its way. The exception is a batch that was refused for its content (`BatchRefused`): the broker
-stored nothing of it, and another batch takes its sequence numbers.
+It uses transactions v1 (KIP-98), which every broker supports: partitions are added before they are written to, and the
+epoch changes by InitProducerId only. Invariants: the outcome of each request is known or the producer is lost, since
+only requests that are safe to repeat are sent twice. After a failure only `initialize` can be called; its new epoch
+fences requests that are still in flight. The exception is a batch that was rejected for its content (`BatchRefused`):
+the broker stored nothing of it, and another batch takes its sequence numbers.
 
-Left out: batches of records (`ottla.client.librdkafka.transactional_producer`), idempotence without transactions. Not
+Left out: building batches (`ottla.client.librdkafka.transactional_producer`), idempotence without transactions. Not
 thread-safe.
 """
 
@@ -36,24 +36,24 @@ from ottla.record.stamp import stamped
 T = TypeVar("T")
 
 TRANSACTION_TIMEOUT_MS = 60_000
-"""Kafka's default: how long others wait behind a transaction that was left open."""
+"""Kafka's default: the longest wait of read_committed consumers for an abandoned transaction."""
 ACKS_ALL = -1
 PRODUCE_TIMEOUT_MS = 30_000
 LAST_BY_NAME = 11
-"""Produce: the last version before a write itself adds its partition (KIP-890)."""
+"""Produce: the last version that requires AddPartitionsToTxn (KIP-890)."""
 LAST_OF_ONE = 3
 """AddPartitionsToTxn: the last version for clients."""
 LAST_WITHOUT_EPOCH = 4
-"""EndTxn: the last version that leaves the producer's epoch as it is."""
+"""EndTxn: the last version that does not change the producer's epoch."""
 FIRST_PAUSE_S = 0.002
 LONGEST_PAUSE_S = 0.1
 BUSY_S = 30.0
-"""How long the end of the transaction before may take, and a coordinator be away."""
+"""Longest wait for the completion of the previous transaction, and for an unavailable coordinator."""
 
 FIRST_WITH_ZSTD = 7
-"""Produce: the first version for batches of zstd (KIP-110). Older brokers answer them with an unknown error."""
+"""Produce: the first version for zstd batches (KIP-110). Older brokers respond with an unknown error."""
 REQUEST_OVERHEAD_BYTES = 256
-"""Upper bound of a Produce request of one batch, without the batch and the names in it."""
+"""Upper bound of the size of a Produce request for one batch, without the batch and the names in it."""
 REFUSALS = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -65,17 +65,17 @@ REFUSALS = frozenset(
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     }
 )
-"""Error codes by which a broker refuses the content of a batch."""
+"""Error codes with which a broker rejects the content of a batch."""
 
 BUSY_ERRORS = NO_COORDINATOR_ERRORS | {ErrorCode.CONCURRENT_TRANSACTIONS}
 _SEQUENCES = 1 << 31
 
 
 class BatchRefused(KafkaError):
-    """A batch that was refused for its content, of which the broker stored nothing.
+    """A batch that was rejected for its content; the broker stored nothing of it.
 
     `index` is its position among the batches of the call. `records` maps record numbers within the batch to reasons; it
-    is empty where the broker does not name records (before Produce 8, and for sizes).
+    is empty if the broker does not list records (before Produce 8, and for sizes).
     """
 
     def __init__(self, error: KafkaError, index: int, records: Mapping[int, str | None]) -> None:
@@ -89,7 +89,7 @@ class RequestTooLarge(BatchRefused):
 
 
 class BatchProducer:
-    """Under one transactional id; one transaction at a time."""
+    """Producer of one transactional id; one transaction at a time."""
 
     def __init__(self, cluster: Cluster, transactional_id: str, max_request_bytes: int | None = None) -> None:
         """Sends nothing before `initialize`. `max_request_bytes`: the brokers' `socket.request.max.bytes`, if known."""
@@ -100,15 +100,15 @@ class BatchProducer:
         self._producer_id = self._producer_epoch = -1
         self._sequences: dict[Position, int] = {}
         self.is_open = False
-        """A transaction began, and its end is not known."""
+        """A transaction was started, and its completion is not confirmed."""
 
     @property
     def producer_id(self) -> int:
-        """-1 before `initialize`."""
+        """The producer id; -1 before `initialize`."""
         return self._producer_id
 
     def initialize(self) -> None:
-        """Take the next epoch: whoever used the id before is shut out, and his transaction has ended.
+        """Take the next epoch: fences earlier producers of the id, and waits for the end of their transaction.
 
         Raises KafkaError, BrokerUnreachable.
         """
@@ -119,7 +119,7 @@ class BatchProducer:
         self.is_open = False
 
     def begin(self, positions: Iterable[Position]) -> None:
-        """Begin a transaction that writes to these partitions. Raises KafkaError, BrokerUnreachable."""
+        """Begin a transaction over these partitions. Raises KafkaError, BrokerUnreachable."""
         topics = [AddPartitionsToTxnTopic(name=name, partitions=found) for name, found in by_topic(positions).items()]
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self._transactional_id,
@@ -142,10 +142,10 @@ class BatchProducer:
         self._ask_coordinator(attempt)
 
     def send(self, position: Position, batches: Sequence[BatchView]) -> list[int]:
-        """Write batches to a partition of the transaction, in their order; the offset of each one's first record.
+        """Write batches to a partition of the transaction, in order; returns the base offset of each.
 
-        Raises BatchRefused: if this was the only batch, the transaction may continue without it, else abort it, since
-        batches behind it may have been stored. Raises KafkaError, BrokerUnreachable.
+        Raises BatchRefused: if this was the only batch, the transaction may continue without it, otherwise abort it,
+        since later batches may have been stored. Raises KafkaError, BrokerUnreachable.
         """
         topic, partition = position
         connection = self._cluster.leader_connection(position)
@@ -171,7 +171,7 @@ class BatchProducer:
         for index, response in enumerate(responses):
             (result,) = [each for found in response.responses for each in found.partition_responses] or (None,)
             if result is None:
-                raise ProtocolError(f"{connection.address} left the partition out of its answer to Produce")
+                raise ProtocolError(f"{connection.address} omitted the partition from its Produce response")
             if result.error_code != ErrorCode.NONE:
                 error = response_error(result.error_code, f"a batch for {topic}-{partition}", result.error_message)
                 is_gap = refusal is not None and error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -187,12 +187,12 @@ class BatchProducer:
         return offsets
 
     def _require_sendable(self, topic: str, batches: Sequence[BatchView], connection: Connection) -> None:
-        """Raise BatchRefused for batches that the broker does not answer with an error of their own."""
+        """Raise BatchRefused for batches that the broker does not reject with an error code of their own."""
         knows_zstd = connection.version_for(ApiKey.PRODUCE, LAST_BY_NAME) >= FIRST_WITH_ZSTD
         overhead = REQUEST_OVERHEAD_BYTES + len(self._transactional_id.encode()) + len(topic)
         for index, batch in enumerate(batches):
             if batch.compression == "zstd" and not knows_zstd:
-                reason = f"the broker at {connection.address} does not know zstd, which came with Apache Kafka 2.1"
+                reason = f"the broker at {connection.address} does not support zstd, which needs Apache Kafka 2.1"
                 raise BatchRefused(KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, reason), index, {})
             size = batch.size_bytes + overhead
             if self._max_request_bytes is not None and size > self._max_request_bytes:
@@ -200,13 +200,13 @@ class BatchProducer:
                 raise RequestTooLarge(KafkaError(ErrorCode.MESSAGE_TOO_LARGE, reason), index, {})
 
     def commit(self) -> None:
-        """End the transaction; its outcome is unknown after a KafkaError or BrokerUnreachable."""
+        """Commit the transaction; its outcome is unknown after a KafkaError or BrokerUnreachable."""
         self._end(committed=True)
 
     def abort(self) -> None:
-        """Drop what the transaction wrote, unlike `initialize` only if the id is still this producer's.
+        """Abort the transaction; unlike `initialize`, only if this producer still owns the id.
 
-        Allowed after BatchRefused only. Raises KafkaError, BrokerUnreachable.
+        Permitted after BatchRefused only. Raises KafkaError, BrokerUnreachable.
         """
         self._end(committed=False)
 
@@ -227,7 +227,7 @@ class BatchProducer:
         self.is_open = False
 
     def _ask_coordinator(self, ask: Callable[[Connection], T]) -> T:
-        """Ask again while it says that it did nothing yet."""
+        """Repeat a request while the coordinator responds that it has had no effect yet."""
         deadline = time.monotonic() + BUSY_S
         pause_s = FIRST_PAUSE_S
         while True:

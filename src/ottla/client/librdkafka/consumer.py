@@ -1,12 +1,12 @@
-"""A consumer that reads partitions by assignment, as far as the command line needs one.
+"""A consumer for assigned partitions, with the features that the command line needs.
 
-Invariants: no group takes part, no coordinator is asked (which would create `__consumer_offsets`), nothing is
-committed; a partition starts where it is told and never jumps: an offset out of range is an error, and so is a topic
-that was deleted and created again, whose offsets are others. With `ends`, records
-at and beyond a partition's end are not returned and the iteration stops once every partition got there, also when its
-last records are markers or were compacted away. A cluster that does not answer is asked until it does.
+Invariants: it uses neither a group nor a coordinator (which would create `__consumer_offsets`), and commits nothing. A
+partition starts at the given offset and never jumps: an offset out of range is an error, and so is a topic that was
+deleted and created again. With `ends`, records at and beyond a partition's end are not returned, and the iteration
+stops once every partition has reached its end, also when its last records are markers or were compacted. An
+unreachable cluster is retried until it responds.
 
-Left out: groups (`ottla.client.librdkafka.group_consumer`), deserializers, the face for programs (`ottla.api`). Not
+Left out: groups (`ottla.client.librdkafka.group_consumer`), deserializers, the API for programs (`ottla.api`). Not
 thread-safe.
 """
 
@@ -22,7 +22,7 @@ from ottla.client.admin.cluster import Cluster
 from ottla.client.wire.connection import BrokerUnreachable
 from ottla.client.wire.failure import TopicNotFound, TopicReplaced
 from ottla.client.wire.model import FetchResult, Position
-from ottla.client.wire.outage import OutageReporter, Tell
+from ottla.client.wire.outage import Notify, OutageReporter
 from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.client.wire.time_limit import require_seconds
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
@@ -32,7 +32,7 @@ from ottla.record.legacy.stored import iter_any_batches
 from ottla.record.transactions import TransactionFilter
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # at run time one without a default does
+    from typing_extensions import TypeVar  # a TypeVar without a default is sufficient at run time
 
     K = TypeVar("K", default=bytes)
     V = TypeVar("V", default=bytes)
@@ -47,12 +47,12 @@ REQUEST_TIMEOUT_S = 10.0
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 TIMESTAMP_TYPES = {1: "CreateTime", 2: "LogAppendTime"}
-"""By librdkafka's numbers; 0 is 'not available'."""
+"""By librdkafka's numbers; 0 means not available."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumedRecord(Generic[K, V]):
-    """One record; `timestamp_ms` is None where the topic's format has none. Key and value may be decoded."""
+    """One record; `timestamp_ms` is None if the topic's format has none. Key and value may be decoded."""
 
     topic: str
     partition: int
@@ -75,17 +75,19 @@ class RecordConsumer:
         ends: Mapping[Position, int] | None = None,
         client_id: str = "ottla",
         isolation: str = "read_committed",
-        tell: Tell | None = None,
+        notify: Notify | None = None,
         security: ClientSecurity = PLAINTEXT,
     ) -> None:
-        """`tell` gets a sentence when the cluster is gone and when it is back. Raises OperatorError for an address."""
+        """`notify` gets a message when the cluster becomes unreachable and when it is back. Raises OperatorError for a
+        bad address.
+        """
         self._cluster = Cluster(bootstrap_servers, client_id=client_id, timeout_s=REQUEST_TIMEOUT_S, security=security)
         self._ends = ends
         self._isolation = isolation
-        self._outage = OutageReporter(tell)
+        self._outage = OutageReporter(notify)
         self._pause_s = FIRST_PAUSE_S
         self._topic_ids: dict[str, Uuid] = {}
-        """As they were at the first fetch."""
+        """Topics as of the first fetch."""
         self._positions = {key: start for key, start in starts.items() if ends is None or start < ends[key]}
 
     def __enter__(self) -> RecordConsumer:
@@ -98,15 +100,15 @@ class RecordConsumer:
 
     @property
     def is_done(self) -> bool:
-        """Every partition is at its end."""
+        """True if every partition is at its end."""
         return not self._positions
 
     def batches(
         self, *, max_records: int | None = None, idle_timeout_s: float | None = None
     ) -> Iterator[list[ConsumedRecord]]:
-        """Records as they come, in lists; ends after `max_records`, at the `ends`, or when nothing came for that long.
+        """Records in lists, as they arrive; ends after `max_records`, at the `ends`, or after the idle timeout.
 
-        Raises KafkaError for what a partition reports, CORRUPT_MESSAGE for what can't be read, TopicNotFound.
+        Raises KafkaError for partition errors, CORRUPT_MESSAGE for damaged data, TopicNotFound.
         """
         require_seconds(idle_timeout_s)
         remaining = max_records
@@ -127,7 +129,7 @@ class RecordConsumer:
                 return
 
     def _fetch(self, limit_s: float | None) -> dict[Position, FetchResult]:
-        """One round over all partitions; empty, after a pause, when the cluster gives no answer. Takes turns."""
+        """One round over all partitions, in turn; empty, after a pause, if the cluster does not respond."""
         wait_ms = FETCH_WAIT_MS if limit_s is None else max(0, min(FETCH_WAIT_MS, int(limit_s * 1000)))
         try:
             for topic in sorted({topic for topic, _ in self._positions} - self._topic_ids.keys()):
@@ -152,7 +154,7 @@ class RecordConsumer:
                 self._require_retriable(answer)
                 continue
             results[key] = answer
-            if answer.records:  # the next round begins with those that had nothing
+            if answer.records:  # the next round starts with partitions without records
                 self._positions[key] = self._positions.pop(key)
         if failure is None:
             self._outage.ended()
@@ -170,12 +172,12 @@ class RecordConsumer:
 
     @staticmethod
     def _require_retriable(error: KafkaError) -> None:
-        """A partition that is gone for good is told as one; while metadata spreads it may be missing for a moment."""
+        """Raise permanent errors; while metadata spreads, a partition may be missing for a moment."""
         if isinstance(error, (TopicNotFound, TopicReplaced)) or error.code not in RETRIABLE_ERRORS:
             raise error
 
     def _records(self, key: Position, result: FetchResult) -> Iterator[list[ConsumedRecord]]:
-        """The records of a fetch from the position on and before the end, batch by batch; moves the position."""
+        """The records of a fetch from the position to before the end, batch by batch; advances the position."""
         end = None if self._ends is None else self._ends[key]
         position = start = self._positions[key]
         for position, records in read_batches(key, result, start, end):
@@ -190,9 +192,9 @@ class RecordConsumer:
 def read_batches(
     key: Position, result: FetchResult, position: int, end: int | None = None
 ) -> Iterator[tuple[int, list[ConsumedRecord]]]:
-    """For each batch of a fetch where to go on, and what is to be seen of it from `position` on and before `end`.
+    """For each batch of a fetch: the next offset, and its visible records from `position` to before `end`.
 
-    Raises KafkaError for a batch that can't be read, CORRUPT_MESSAGE for a wrong checksum.
+    Raises KafkaError for a batch that cannot be decoded, CORRUPT_MESSAGE for a wrong checksum.
     """
     transactions = TransactionFilter(result.aborted)
     try:
@@ -201,14 +203,14 @@ def read_batches(
                 yield end, []
                 return
             if not batch.crc_matches():
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its checksum does not match")
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the checksum does not match")
             records: list[ConsumedRecord] = []
             if transactions.passes(batch) and batch.next_offset > position:
                 records = _consumed(key, batch, position, end)
             position = max(position, batch.next_offset)
             yield position, records
     except KafkaError as error:
-        where = f"the batch of {key[0]}-{key[1]} at offset {position} or behind it"
+        where = f"the batch of {key[0]}-{key[1]} at or after offset {position}"
         raise KafkaError(error.code, f"{where} can't be read: {error.message}") from error
 
 

@@ -1,11 +1,11 @@
-"""A thin consumer on confluent-kafka that reads topics as a member of a group, as far as the command line needs one.
+"""A thin group consumer based on confluent-kafka, with the features that the command line needs.
 
-Invariants: an offset is committed only after the caller came back for more, so what a caller did not finish with is
-read again by whoever comes next (at least once); commits leave every COMMIT_INTERVAL_S, before partitions are given up
-and at the end. With `ends`, the iteration stops once this member has got to the end of every partition it owns; records
-at and beyond an end are neither returned nor committed.
+Invariants: an offset is committed only after the caller has requested more records, so records that were not processed
+are read again by the next owner (at least once). Commits are sent every COMMIT_INTERVAL_S, before partitions are
+revoked, and at the end. With `ends`, the iteration stops once this member has reached the end of every partition that
+it owns; records at and beyond an end are neither returned nor committed.
 
-Left out: commits as part of a transaction, manual commits, the face for programs (`ottla.api`). Not thread-safe.
+Left out: commits in transactions, manual commits, the API for programs (`ottla.api`). Not thread-safe.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from ottla.client.librdkafka.rdkafka import (
 )
 from ottla.client.wire.connection import library_servers
 from ottla.client.wire.model import Position
-from ottla.client.wire.outage import Tell
+from ottla.client.wire.outage import Notify
 from ottla.client.wire.time_limit import require_seconds
 from ottla.common.errors import ErrorCode, KafkaError
 
 BATCH_RECORDS = 500
 BATCH_WAIT_S = 0.1
 FULL_QUEUE_BACKOFF_MS = 10
-"""The library's own second of rest, whenever its queue is full, more than halves the speed of a long read."""
+"""The library's default pause of a second, whenever its queue is full, more than halves the speed of a long read."""
 COMMIT_INTERVAL_S = 1.0
 LEAVE_LIMIT_S = 30.0
-"""Apache Kafka's default for the closing of a consumer."""
+"""Apache Kafka's default timeout for closing a consumer."""
 INTERRUPTED_LEAVE_S = 5.0
 
 
 class GroupConsumer:
-    """One member of a group that reads some topics; a context manager that leaves the group.
+    """A group member that reads some topics; a context manager that leaves the group.
 
-    A partition without a committed offset starts at its beginning or its end, as `from_beginning` says. `properties`
-    are librdkafka's (`group.protocol=consumer` among them), and win over the defaults.
+    A partition without a committed offset starts at its start or end, by `from_beginning`. `properties` are those of
+    librdkafka (such as `group.protocol=consumer`), and override the defaults.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class GroupConsumer:
         client_id: str = "ottla",
         isolation: str = "read_committed",
         properties: Mapping[str, str] | None = None,
-        tell: Tell | None = None,
+        notify: Notify | None = None,
     ) -> None:
-        """`tell` gets a sentence when the cluster is gone and when it is back.
+        """`notify` gets a message when the cluster becomes unreachable and when it is back.
 
-        Raises KafkaError INVALID_CONFIG for a property that librdkafka refuses, INVALID_GROUP_ID for an empty id.
+        Raises KafkaError INVALID_CONFIG for a property that librdkafka rejects, INVALID_GROUP_ID for an empty id.
         """
         import confluent_kafka
 
@@ -86,7 +86,7 @@ class GroupConsumer:
         require_group_id(settings["group.id"])
         require_text([*settings.values(), *topics])
         self._instance_id = settings.get("group.instance.id")
-        self._outage = LibraryOutage(tell)
+        self._outage = LibraryOutage(notify)
         self._ends = dict(ends) if ends is not None else None
         self._owned: set[Position] = set()
         self._finished: set[Position] = set()
@@ -106,23 +106,23 @@ class GroupConsumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit and leave the group. From a cluster that does not answer in time the member just goes: its session
-        ends, and what was not committed is read again."""
+        """Commit and leave the group. If the cluster does not respond in time, the session of the member expires, and
+        uncommitted records are read again."""
         leaving = threading.Thread(target=self._leave, name="leaving-the-group", daemon=True)
         leaving.start()
         leaving.join(LEAVE_LIMIT_S if kind is None else INTERRUPTED_LEAVE_S)
 
     def _leave(self) -> None:
         self._commit(wait=True)
-        # Waits for every answer that is still due, and can't be told for how long.
+        # Waits for every pending response; the call has no timeout.
         leave_group(self._consumer, instance_id=self._instance_id)
 
     def batches(
         self, *, max_records: int | None = None, idle_timeout_s: float | None = None
     ) -> Iterator[list[ConsumedRecord]]:
-        """Records as they come, in lists; ends after `max_records`, at the `ends`, or when nothing came for that long.
+        """Records in lists, as they arrive; ends after `max_records`, at the `ends`, or after the idle timeout.
 
-        Raises KafkaError for what a partition or the coordinator reports and the library doesn't mend by itself.
+        Raises KafkaError for errors of a partition or the coordinator from which the library does not recover.
         """
         require_seconds(idle_timeout_s)
         remaining = max_records
@@ -150,7 +150,7 @@ class GroupConsumer:
         return self._ends is not None and bool(self._owned) and self._owned <= self._finished
 
     def _accept(self, message: Any) -> list[ConsumedRecord]:
-        """The record of a message; none for an end-of-partition event or what lies beyond the end."""
+        """The record of a message; none for an end-of-partition event or beyond the end."""
         key = (message.topic(), message.partition())
         error = message.error()
         if error is not None:
@@ -159,14 +159,14 @@ class GroupConsumer:
             elif error.fatal() or not error.retriable():
                 raise kafka_error(error, "" if key[0] is None else f"partition {key[0]}-{key[1]}")
             return []
-        if key not in self._owned:  # it came with the batch during which its partition was given up
+        if key not in self._owned:  # its partition was revoked during this batch
             return []
         end = self._end(key)
         self._finish_at(key, message.offset() + 1)
         return [] if end is not None and message.offset() >= end else [_record_of(message)]
 
     def _end(self, key: Position) -> int | None:
-        """Partitions that came into being later have nothing before the end."""
+        """The end of a partition; a partition that was created later has no records before its end."""
         return None if self._ends is None else self._ends.get(key, 0)
 
     def _finish_at(self, key: Position, position: int) -> None:
@@ -176,9 +176,10 @@ class GroupConsumer:
             self._consumer.pause([self._library.TopicPartition(*key)])
 
     def _commit(self, *, wait: bool) -> None:
-        """Commit what was finished with. A refusal is no failure: whoever has the partition now reads it again.
+        """Commit processed offsets. A rejection is not an error: the new owner of the partition reads the records
+        again.
 
-        Nothing is sent to a cluster that is gone: the library would wait for it, at the end too.
+        Nothing is sent to an unreachable cluster: the library would wait for it, also when it closes.
         """
         self._committed_at = time.monotonic()
         if not self._uncommitted or self._outage.lasts:
@@ -209,7 +210,7 @@ class GroupConsumer:
 
 
 def _record_of(message: Any) -> ConsumedRecord:
-    """The record that a message without an error carries."""
+    """The record of a message without an error."""
     kind, timestamp = message.timestamp()
     return ConsumedRecord(
         message.topic(),

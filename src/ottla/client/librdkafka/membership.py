@@ -1,8 +1,8 @@
-"""Membership in a consumer group on confluent-kafka, for the partitions that it gives and nothing else.
+"""Membership in a consumer group based on confluent-kafka, only for its partition assignment.
 
-Invariants: nothing is fetched and no offset is read or committed; the library's heartbeats keep the member in the group
-only as long as `poll` is called (`max.poll.interval.ms`). An assignment ends the moment the group takes it back, also
-in the middle of work: whoever works by it makes sure by other means that two owners do no harm.
+Invariants: nothing is fetched and no offset is read or committed. The library's heartbeats keep the member in the group
+only while `poll` is called (`max.poll.interval.ms`). An assignment ends as soon as the group revokes it, also during
+work: the caller must ensure by other means that two owners cause no harm.
 
 Left out: records (`ottla.client.librdkafka.group_consumer`). Not thread-safe.
 """
@@ -26,14 +26,14 @@ from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError
 
 SESSION_TIMEOUT_MS = 10_000
-"""How long the others wait for a member that was killed."""
+"""Time until the partitions of a killed member are reassigned."""
 METADATA_INTERVAL_MS = 30_000
-"""How soon partitions that came are given out."""
+"""Time until new partitions are assigned."""
 LEAVE_LIMIT_S = 5.0
 
 
 class Membership:
-    """One member; it joins with `join` and is no member any more after `leave`."""
+    """One group member; it joins with `join` and leaves with `leave`."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Membership:
         client_id: str = "ottla",
         security: ClientSecurity = PLAINTEXT,
     ) -> None:
-        """Asks nobody before `join`. Raises KafkaError INVALID_GROUP_ID for an empty id."""
+        """Sends no request before `join`. Raises KafkaError INVALID_GROUP_ID for an empty id."""
         require_group_id(group_id)
         self._group_id = group_id
         self._settings: dict[str, Any] = {
@@ -63,10 +63,10 @@ class Membership:
         self._consumer: Any = None
         self._topics: list[str] = []
         self.assignment: frozenset[Position] | None = None
-        """What the group gave; None between two assignments. Another object each time, also where it is equal."""
+        """The assignment; None between two assignments. Each assignment is a new object, even if it is equal."""
 
     def join(self, topics: Iterable[str]) -> None:
-        """Ask for partitions of these topics from now on. Raises KafkaError INVALID_CONFIG."""
+        """Subscribe to these topics. Raises KafkaError INVALID_CONFIG."""
         wanted = sorted(topics)
         if self._consumer is None:
             import confluent_kafka
@@ -81,14 +81,14 @@ class Membership:
         self._consumer.subscribe(wanted, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
 
     def poll(self, wait_s: float) -> None:
-        """Take what the group has changed, and wait so long for it. Raises KafkaError where it takes no members."""
+        """Process changes of the group, and wait for one. Raises KafkaError if the group rejects the member."""
         message = self._consumer.poll(wait_s)
         error = None if message is None else message.error()
-        if error is not None and error.code() > 0:  # below are the library's own, of which it recovers
+        if error is not None and error.code() > 0:  # negative codes are the library's own, from which it recovers
             raise kafka_error(error, f"group {self._group_id!r}")
 
     def leave(self) -> None:
-        """Give all partitions back; from a cluster that does not answer in time the session ends by itself."""
+        """Give all partitions back; if the cluster does not respond in time, the session expires."""
         consumer, self._consumer, self.assignment = self._consumer, None, None
         if consumer is not None:
             leaving = threading.Thread(target=leave_group, args=(consumer,), name="leaving-the-group", daemon=True)

@@ -1,9 +1,9 @@
-"""A thin producer on confluent-kafka, as far as the command line needs one.
+"""A thin producer based on confluent-kafka, with the features that the command line needs.
 
-Invariants: idempotent and acks=all unless told otherwise, so a retry neither loses nor doubles a record; keys go to the
-partitions that Apache Kafka's own producer picks (murmur2). confluent-kafka is imported when a producer is made.
+Invariants: idempotent with acks=all by default, so a retry neither loses nor duplicates a record; keys are assigned to
+the same partitions as by Apache Kafka's producer (murmur2). confluent-kafka is imported when a producer is created.
 
-Left out: transactions (`ottla.client.librdkafka.transactional_producer` has them), serializers, the face for programs
+Left out: transactions (`ottla.client.librdkafka.transactional_producer`), serializers, the API for programs
 (`ottla.api`). Not thread-safe.
 """
 
@@ -24,27 +24,27 @@ from ottla.client.librdkafka.rdkafka import (
     require_text,
 )
 from ottla.client.wire.connection import library_servers
-from ottla.client.wire.outage import Tell
+from ottla.client.wire.outage import Notify
 from ottla.common.errors import ErrorCode, KafkaError
 
 FLUSH_POLL_S = 0.1
 FULL_QUEUE_POLL_S = 0.1
 QUEUE_BYTES_KIB = 64 * 1024
 UNASSIGNED = -1
-"""The partition that the partitioner picks."""
+"""Let the partitioner choose the partition."""
 NOW: Final = None
-"""The timestamp that the library takes from the clock."""
+"""Let the library use the current time."""
 SILENT = SimpleNamespace(log="".format)
-"""What the library has to say comes as errors; left alone it writes fatal ones to standard error as well.
+"""Disables the library's log: its messages are raised as errors; fatal ones would go to standard error as well.
 
-No logger of Python's: a Ctrl-C that came while it runs would be lost, and the library's call end by SystemError.
+A Python logger is not an option: a Ctrl-C in it would be lost, and the library's call would end with SystemError.
 """
 
 
 class RecordProducer:
-    """Sends records to one cluster and counts what became of them.
+    """Sends records to one cluster and counts deliveries and failures.
 
-    `properties` are librdkafka's, and win over the defaults.
+    `properties` are those of librdkafka, and override the defaults.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class RecordProducer:
         compression: str = "none",
         delivery_timeout_s: float = 30.0,
         properties: Mapping[str, str] | None = None,
-        tell: Tell | None = None,
+        notify: Notify | None = None,
     ) -> None:
-        """`tell` gets a sentence when the cluster is gone and when it is back.
+        """`notify` gets a message when the cluster becomes unreachable and when it is back.
 
-        Raises KafkaError INVALID_CONFIG for a property that librdkafka refuses.
+        Raises KafkaError INVALID_CONFIG for a property that librdkafka rejects.
         """
         import confluent_kafka
 
@@ -80,7 +80,7 @@ class RecordProducer:
         }
         require_text(settings.values())
         self._library = confluent_kafka
-        self._outage = LibraryOutage(tell)
+        self._outage = LibraryOutage(notify)
         try:
             self._producer = confluent_kafka.Producer({**settings, "error_cb": self._outage.on_error})
         except confluent_kafka.KafkaException as error:
@@ -98,9 +98,9 @@ class RecordProducer:
         headers: Sequence[tuple[str, bytes | None]] = (),
         partition: int | None = None,
     ) -> None:
-        """Queue one record and hear what became of others; waits while the queue is full.
+        """Queue one record and process delivery reports; waits while the queue is full.
 
-        Failures of delivery are counted, not raised. Raises KafkaError for a record that can't be sent at all, such as
+        Delivery failures are counted, not raised. Raises KafkaError for a record that cannot be sent at all, such as
         MESSAGE_TOO_LARGE.
         """
         self.queue(topic, value, key, headers, UNASSIGNED if partition is None else partition)
@@ -115,7 +115,7 @@ class RecordProducer:
         partition: int,
         timestamp_ms: int | None = NOW,
     ) -> None:
-        """As `send`, for many records a second: nothing is heard between them, so `poll` is for the caller."""
+        """Like `send`, for high rates: delivery reports are not processed, so the caller must call `poll`."""
         listed = require_headers(headers) if headers else None
         timestamp = library_timestamp(timestamp_ms)
         self._before_record()
@@ -131,12 +131,12 @@ class RecordProducer:
         self.sent_count += 1
 
     def _before_record(self) -> None:
-        """Called before each record is queued; a subclass may have something to begin."""
+        """Called before each record is queued, for subclasses."""
 
     def poll(self, limit_s: float = 0.0) -> None:
-        """Hear what became of records and of the cluster; whoever sends nothing for a while calls it now and then.
+        """Process delivery reports and cluster events; must be called periodically by a caller that sends nothing.
 
-        Raises KafkaError when the producer can't go on.
+        Raises KafkaError if the producer cannot continue.
         """
         try:
             self._producer.poll(limit_s)
@@ -145,10 +145,10 @@ class RecordProducer:
         self._outage.look(self._producer)
 
     def flush(self, limit_s: float = math.inf) -> int:
-        """Wait until every queued record is delivered or has failed (`delivery_timeout_s` bounds it), or for `limit_s`.
+        """Wait until every queued record is delivered or has failed (at most `delivery_timeout_s`), or for `limit_s`.
 
-        Returns how many are still queued. Waits in short pieces, so that Ctrl-C is heard. Raises KafkaError when the
-        producer can't go on.
+        Returns the number of records that are still queued. Waits in short steps, so that Ctrl-C is handled. Raises
+        KafkaError if the producer cannot continue.
         """
         deadline = time.monotonic() + limit_s
         while (queued := self._flush_some()) and time.monotonic() < deadline:
@@ -162,7 +162,7 @@ class RecordProducer:
             raise self.failure(error.args[0]) from error
 
     def raise_first_failure(self) -> None:
-        """Raise KafkaError when any record failed, with the number up to now and the first reason.
+        """Raise KafkaError if any record failed, with the number of failures so far and the first reason.
 
         After `flush` the number is final.
         """
@@ -174,7 +174,7 @@ class RecordProducer:
             )
 
     def failure(self, reason: Any) -> KafkaError:
-        """What is raised of a refusal of the library."""
+        """The exception for an error of the library."""
         return kafka_error(reason)
 
     def _failed(self, error: Any, message: Any) -> None:

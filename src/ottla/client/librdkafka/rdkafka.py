@@ -1,4 +1,4 @@
-"""What the thin clients on confluent-kafka share: its errors as ours, and how it tells that a cluster is gone."""
+"""Shared parts of the confluent-kafka clients: error conversion, validation, and outage detection."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Iterable
 from operator import methodcaller
 from typing import Any
 
-from ottla.client.wire.outage import OutageReporter, Tell
+from ottla.client.wire.outage import Notify, OutageReporter
 from ottla.common.errors import ErrorCode, KafkaError
 
 PROBE_TIMEOUT_S = 0.5
 PROBE_INTERVAL_S = 1.0
 RECONNECT_BACKOFF_MAX_MS = 1000
-"""The library's own ten seconds are long for somebody who looks on."""
+"""Shorter than the library's ten seconds, for interactive use."""
 GIVE_UP_LIMIT_S = 5.0
 REPLACEMENT = "\ufffd"
 _headers = methodcaller("headers")
-"""A call that reports the error that the library leaves behind; a call by the interpreter itself may pass it on."""
+"""A no-op C call, which raises an error that the library has left set in the interpreter."""
 _DRAINED, _DRAIN_WAIT_S = 500, 0.05
 
 _STATE = re.compile(r" \(after .*\)$")
@@ -33,15 +33,15 @@ def kafka_error(error: Any, subject: str = "") -> KafkaError:
 
 
 def require_group_id(group_id: str) -> None:
-    """Raises KafkaError INVALID_GROUP_ID for an empty one, on which the library ends the process."""
+    """Raises KafkaError INVALID_GROUP_ID for an empty id, for which the library aborts the process."""
     if not group_id.partition("\0")[0]:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the id of a group can't be empty")
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
 
 
 def require_text(values: Iterable[object]) -> None:
-    """For settings and names. Raises UnicodeEncodeError for an argument that was no UTF-8.
+    """Validate settings and names. Raises UnicodeEncodeError for an argument with invalid UTF-8.
 
-    The library reports it by SystemError, or ends the process.
+    The library would raise SystemError or abort the process.
     """
     for value in values:
         if isinstance(value, str):
@@ -49,10 +49,10 @@ def require_text(values: Iterable[object]) -> None:
 
 
 def require_headers(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
-    """The headers of one record as the library takes them.
+    """The headers of one record in the library's format.
 
-    The library ends the process on a name with a surrogate, cuts one at a NUL, and writes `b'a'` for bytes. Raises
-    UnicodeEncodeError, ValueError and TypeError, as the library does for topics and keys.
+    The library aborts the process for a name with a surrogate, truncates one at a NUL, and writes `b'a'` for bytes.
+    Raises UnicodeEncodeError, ValueError and TypeError, as the library does for topics and keys.
     """
     listed = list(headers)
     for each in listed:
@@ -69,22 +69,23 @@ def require_headers(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[s
 
 
 def library_timestamp(timestamp_ms: int | None) -> int:
-    """A record's time as the library takes it: its 0 is the clock's time, and so the time 0 can't be sent.
+    """A record timestamp in the library's format: it replaces 0 by the current time, so 0 cannot be sent.
 
-    Raises KafkaError INVALID_TIMESTAMP for it.
+    Raises KafkaError INVALID_TIMESTAMP for 0.
     """
     if timestamp_ms is None:
         return 0
     if timestamp_ms == 0:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP,
-            "the timestamp 0 can't be sent, since librdkafka takes it as now: use another, such as 1, or none",
+            "the timestamp 0 can't be sent, because librdkafka replaces it by the current time: use another one, such "
+            "as 1, or none",
         )
     return timestamp_ms
 
 
 def headers_of(message: Any) -> tuple[tuple[str, bytes | None], ...]:
-    """The headers of a message that was read; a name that is not UTF-8 has replacement characters."""
+    """The headers of a received message; invalid UTF-8 in names is replaced."""
     try:
         return tuple(_headers(message) or ())
     except (SystemError, UnicodeDecodeError) as error:
@@ -94,9 +95,10 @@ def headers_of(message: Any) -> tuple[tuple[str, bytes | None], ...]:
 
 
 def _repaired_headers(broken: list[Any], error: BaseException) -> list[tuple[str, bytes | None]]:
-    """What the library left behind: a name that it could not decode is missing, and its pair must not be indexed.
+    """The headers from the library's partial result: a name that it could not decode is missing, and reading it
+    crashes.
 
-    Only the first such name is known, by the innermost error; those after it become one replacement character.
+    Only the first such name is known, from the innermost error; later ones become one replacement character.
     """
     name = REPLACEMENT
     cause: BaseException | None = error
@@ -116,11 +118,11 @@ def _repaired_headers(broken: list[Any], error: BaseException) -> list[tuple[str
 
 
 def leave_group(consumer: Any, *, instance_id: str | None = None) -> None:
-    """Close a consumer that has subscribed; it commits what was stored and waits for answers that are due.
+    """Close a subscribed consumer; it commits stored offsets and waits for pending responses.
 
-    Its partitions are given up first. In its closing the library may call back for a rebalance when nobody is left who
-    answers what its Python side then asks, with Python's lock held: the whole process stands still. A static member
-    (`group.instance.id`, KIP-345) keeps them for its next life, so it just closes.
+    Its partitions are unassigned first. While it closes, the library may call back for a rebalance when its thread for
+    the requests of the callback has ended, with Python's GIL held: the process deadlocks. A static member
+    (`group.instance.id`, KIP-345) keeps its partitions for its next run, so it only closes.
     """
     if not instance_id:
         consumer.unsubscribe()
@@ -128,27 +130,27 @@ def leave_group(consumer: Any, *, instance_id: str | None = None) -> None:
         try:
             while (consumer.consume(_DRAINED, _DRAIN_WAIT_S) or consumer.assignment()) and time.monotonic() < until:
                 pass
-        finally:  # also where a callback raises
+        finally:  # also if a callback raises
             consumer.close()
     else:
         consumer.close()
 
 
 class LibraryOutage:
-    """The outage of a client of librdkafka: its error callback tells the beginning, a request for metadata the end."""
+    """Outage detection of a librdkafka client: its error callback reports the start, a metadata request the end."""
 
-    def __init__(self, tell: Tell | None) -> None:
-        self._outage = OutageReporter(tell)
+    def __init__(self, notify: Notify | None) -> None:
+        self._outage = OutageReporter(notify)
         self._reason = ""
         self._probed_at = float("-inf")
 
     @property
     def lasts(self) -> bool:
-        """Whether the cluster is gone as far as the library knows."""
+        """True while the library considers the cluster unreachable."""
         return self._outage.lasts
 
     def on_error(self, error: Any) -> None:
-        """The library's `error_cb`."""
+        """Callback for the library's `error_cb`."""
         from confluent_kafka import KafkaError as LibraryError
 
         if error.code() in (LibraryError._TRANSPORT, LibraryError._RESOLVE):
@@ -157,7 +159,7 @@ class LibraryOutage:
             self._outage.failed(self._reason or str(error.str()))
 
     def look(self, client: Any) -> None:
-        """While the outage lasts, ask now and then whether it is over; waits for PROBE_TIMEOUT_S at most."""
+        """During an outage, check periodically whether it has ended; waits at most PROBE_TIMEOUT_S."""
         if not self._outage.lasts or time.monotonic() - self._probed_at < PROBE_INTERVAL_S:
             return
         from confluent_kafka import KafkaException

@@ -1,4 +1,4 @@
-"""How librdkafka's transactional calls are made: they can't be interrupted, and their errors don't name the reason."""
+"""librdkafka's transactional calls, which cannot be interrupted and raise errors without the reason."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from ottla.client.librdkafka.rdkafka import kafka_error
 from ottla.common.errors import ErrorCode, KafkaError
 
 STEP_S = 0.5
-"""The library's calls can't be interrupted, but go on where they were when they are made again."""
+"""Timeout per call. Calls cannot be interrupted, but resume when they are repeated."""
 HUNG_S = 5.0
-"""How long a call may go on after its time, which is STEP_S at most."""
+"""Longest overrun of a call beyond its timeout, which is at most STEP_S."""
 
 Call = Callable[[float], Any]
-"""A call of the library, which is given seconds."""
+"""A call of the library, with a timeout in seconds."""
 
 
 class ProducerHung(KafkaError):
-    """A call of the library does not come back: this producer is lost, another one under the id can go on."""
+    """A library call that does not return: this producer is lost, but another one with the same id can continue."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(
             ErrorCode.REQUEST_TIMED_OUT,
-            f"the offsets of group {group_id!r} got into no transaction: the library went on beyond its time",
+            f"the offsets of group {group_id!r} were not added to the transaction: the library call exceeded its "
+            "timeout",
         )
 
 
 class TransactionCalls:
-    """The calls of one producer of confluent-kafka; whoever has one makes them so, as a base class.
+    """Base class of producers, for the transactional calls of a confluent-kafka producer.
 
-    By no object of its own: a producer that refers to itself lives on, with its connections, after its last use.
+    Not a separate object: a producer in a reference cycle, with its connections, would outlive its last use.
     """
 
     _library: Any
@@ -40,14 +41,14 @@ class TransactionCalls:
     _transactional_id: str
 
     def failure(self, reason: Any) -> KafkaError:
-        """What is raised of a refusal of the library; `_revealed` tells what is behind it."""
+        """The exception for an error of the library; `_revealed` returns its cause."""
         raise NotImplementedError
 
     def _between_attempts(self) -> None:
-        """Called before a call is made again."""
+        """Called before a call is repeated."""
 
     def _until_done(self, call: Call, limit_s: float) -> None:
-        """Make a call as often as the library asks for it, in steps that let Ctrl-C through.
+        """Repeat a call as often as the library requests it, in steps that handle Ctrl-C.
 
         Raises KafkaError, REQUEST_TIMED_OUT after `limit_s`.
         """
@@ -62,7 +63,7 @@ class TransactionCalls:
                 if time.monotonic() > deadline:
                     raise KafkaError(
                         ErrorCode.REQUEST_TIMED_OUT,
-                        f"the coordinator of transactional id {self._transactional_id!r} gave no answer within "
+                        f"the coordinator of transactional id {self._transactional_id!r} did not respond within "
                         f"{limit_s:g} s: {kafka_error(reason).message}",
                     ) from error
             else:
@@ -70,10 +71,10 @@ class TransactionCalls:
             self._between_attempts()
 
     def _send_offsets(self, positions: list[Any], group_metadata: Any, group_id: str, limit_s: float) -> None:
-        """Make offsets of a group part of the open transaction (KIP-98). Raises KafkaError.
+        """Add offsets of a group to the open transaction (KIP-98). Raises KafkaError.
 
-        After ProducerHung the producer can't be used, nor ended: librdkafka 2.16 whose broker was away for a moment may
-        wait for ever, beyond the time that it was given. The next one with the id ends the transaction.
+        After ProducerHung the producer can neither be used nor ended: librdkafka 2.16 may wait forever, beyond its
+        timeout, after its broker was unavailable for a moment. The next producer with the id aborts the transaction.
         """
         called = time.monotonic()
         failures: list[BaseException] = []
@@ -99,7 +100,7 @@ class TransactionCalls:
             raise failures[0]
 
     def _revealed(self, reason: Any) -> Any:
-        """The error behind one of the library's: in a state of error a call names none, but a commit does."""
+        """The cause of a library error: in an error state a call does not return it, but a commit does."""
         codes = self._library.KafkaError
         if reason.code() in (codes._FATAL, codes._STATE):
             try:

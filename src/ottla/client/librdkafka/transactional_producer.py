@@ -1,8 +1,7 @@
-"""A thin transactional producer on confluent-kafka: what it sends is committed in runs, each whole or not at all.
+"""A thin transactional producer based on confluent-kafka.
 
-Invariants: a transaction begins with its first record or offset, so an empty one never does; a call returns within
-about the time that it is given, so that Ctrl-C is heard; `committed_count` counts only what the coordinator has
-acknowledged.
+Invariants: a transaction starts with its first record or offset, so it is never empty. A call returns within about its
+timeout, so that Ctrl-C is handled. `committed_count` includes only commits that the coordinator has acknowledged.
 
 Not thread-safe.
 """
@@ -18,19 +17,19 @@ from ottla.client.librdkafka.producer import SILENT, RecordProducer
 from ottla.client.librdkafka.rdkafka import kafka_error
 from ottla.client.librdkafka.transaction_calls import TransactionCalls
 from ottla.client.wire.model import CommittedOffset, Position
-from ottla.client.wire.outage import Tell
+from ottla.client.wire.outage import Notify
 from ottla.common.errors import ErrorCode, KafkaError
 
 AT_ONCE = {"enable.sparse.connections": "false"}
-"""Connect to the brokers at once: librdkafka otherwise waits 50 ms before the connection to a coordinator, and where
-that comes up in the wrong moment 500 ms (seen with 2.16 at one in five producers), as long as a micro-batch takes."""
+"""Connect to the brokers immediately. Otherwise librdkafka waits 50 ms before it connects to a coordinator, or 500 ms
+with unlucky timing (with 2.16 in one of five producers), which is as long as a micro-batch."""
 
 KNOWN_GROUPS = 64
-"""Whose metadata are kept: they cost the threads of a consumer."""
+"""Cached group metadata objects, which cost the threads of a consumer."""
 
 
 class ProducerFenced(KafkaError):
-    """The epoch of this producer is over."""
+    """The epoch of this producer is no longer valid."""
 
     def __init__(self, transactional_id: str) -> None:
         super().__init__(
@@ -41,9 +40,9 @@ class ProducerFenced(KafkaError):
 
 
 class TransactionalProducer(RecordProducer, TransactionCalls):
-    """A `RecordProducer` whose records are part of transactions of `transactional_id`.
+    """A `RecordProducer` with transactions of `transactional_id`.
 
-    The constructor fences every producer that used the id before, and aborts what it had open.
+    The constructor fences earlier producers of the id, and aborts their open transaction.
     """
 
     def __init__(
@@ -55,16 +54,16 @@ class TransactionalProducer(RecordProducer, TransactionCalls):
         compression: str = "none",
         delivery_timeout_s: float = 30.0,
         properties: Mapping[str, str] | None = None,
-        tell: Tell | None = None,
+        notify: Notify | None = None,
     ) -> None:
-        """Raises KafkaError INVALID_CONFIG for a property that librdkafka refuses, and what the coordinator says."""
+        """Raises KafkaError INVALID_CONFIG for a property that librdkafka rejects, and errors of the coordinator."""
         super().__init__(
             bootstrap_servers,
             client_id=client_id,
             compression=compression,
             delivery_timeout_s=delivery_timeout_s,
             properties={"transactional.id": transactional_id, **AT_ONCE, **(properties or {})},
-            tell=tell,
+            notify=notify,
         )
         self._transactional_id = transactional_id
         self._is_open = False
@@ -74,11 +73,11 @@ class TransactionalProducer(RecordProducer, TransactionCalls):
         self.open_count = 0
         """Records since the latest commit."""
         self.committing = False
-        """A commit was asked for, and its outcome is not known."""
+        """A commit was requested, and its outcome is unknown."""
         self._until_done(self._producer.init_transactions, delivery_timeout_s)
 
     def _before_record(self) -> None:
-        """Begin a transaction where none is open. Raises ProducerFenced."""
+        """Begin a transaction if none is open. Raises ProducerFenced."""
         if not self._is_open:
             self._begin()
         self.open_count += 1
@@ -91,10 +90,11 @@ class TransactionalProducer(RecordProducer, TransactionCalls):
         self._is_open = True
 
     def send_offsets(self, group_id: str, offsets: Mapping[Position, CommittedOffset]) -> None:
-        """Make offsets of a group without members part of the transaction (KIP-98), which begins where none is open.
+        """Add offsets of a group without members to the transaction (KIP-98), which is started if none is open.
 
-        Their epochs are left out. When it returns, the coordinator has seen that nobody took the id meanwhile. Raises
-        ProducerFenced, KafkaError, and ProducerHung, after which the producer can't be used, nor ended.
+        Offsets are sent without leader epochs. After the return, the coordinator has confirmed that this producer still
+        owns the id. Raises ProducerFenced, KafkaError, and ProducerHung, after which the producer can neither be used
+        nor ended.
         """
         positions = [
             self._library.TopicPartition(*key, committed.offset, committed.metadata)
@@ -105,7 +105,7 @@ class TransactionalProducer(RecordProducer, TransactionCalls):
         self._send_offsets(positions, _group_metadata(group_id), group_id, self._timeout_s)
 
     def commit(self) -> None:
-        """Wait until every record is delivered and the transaction is committed. Raises ProducerFenced, KafkaError."""
+        """Wait until all records are delivered and the transaction is committed. Raises ProducerFenced, KafkaError."""
         if not self._is_open:
             return
         self.committing = True
@@ -120,10 +120,10 @@ class TransactionalProducer(RecordProducer, TransactionCalls):
         self._is_open = False
 
     def end(self, limit_s: float) -> None:
-        """After an interruption or an error: abort what is open, or learn how a commit that was on its way ended.
+        """After an interruption or an error: abort the open transaction, or wait for the outcome of a pending commit.
 
-        Nothing is raised: whoever uses the id next, or the transaction's timeout, aborts it otherwise. `open_count`
-        remains what was not committed, and `committing` true while the outcome of a commit is unknown.
+        Raises nothing: otherwise the next producer of the id or the transaction timeout aborts it. `open_count` stays
+        the number of uncommitted records, and `committing` stays true while the outcome of a commit is unknown.
         """
         if not self._is_open:
             return
@@ -143,7 +143,7 @@ class TransactionalProducer(RecordProducer, TransactionCalls):
         self.poll()
 
     def failure(self, reason: Any) -> KafkaError:
-        """All faces of fencing as one sentence."""
+        """All forms of fencing as one exception."""
         reason, codes = self._revealed(reason), self._library.KafkaError
         if reason.code() in (codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH):
             return ProducerFenced(self._transactional_id)
@@ -152,7 +152,7 @@ class TransactionalProducer(RecordProducer, TransactionCalls):
 
 @lru_cache(maxsize=KNOWN_GROUPS)
 def _group_metadata(group_id: str) -> bytes:
-    """What the library wants to know of a group: it tells that to consumers only, joined or not, connected or not."""
+    """The library's metadata of a group, which it returns for consumers only, joined or not, connected or not."""
     import confluent_kafka
 
     consumer = confluent_kafka.Consumer({"group.id": group_id, "logger": SILENT})

@@ -1,4 +1,4 @@
-"""A thread for calls that block, beside a loop."""
+"""A thread for blocking calls beside an event loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Worker:
-    """A `BlockingPool` of one thread."""
+    """A `BlockingPool` with one thread."""
 
     def __init__(self, post: Callable[..., object], name: str) -> None:
         self._post = post

@@ -1,4 +1,4 @@
-"""Connections of tools to brokers: sockets, login, TLS, retries, timeouts, the models of what requests return.
+"""Connections of tools to brokers: sockets, authentication, TLS, timeouts, and models of results.
 
-Calls of the admin tools are in `client.admin.admin_calls`; records are sent and read by `client.librdkafka`.
+Admin calls are in `client.admin.admin_calls`; `client.librdkafka` sends and reads records.
 """

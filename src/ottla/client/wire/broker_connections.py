@@ -1,6 +1,6 @@
-"""The connections of a `Cluster`: at most one to each broker, and one to whoever answers of the bootstrap servers.
+"""Connections of a `Cluster`: at most one per broker, and one to any reachable bootstrap server.
 
-Left out: who is asked, and what is tried again (`cluster`).
+Left out: routing and retries (`cluster`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Address = tuple[str, int]
 
 
 class BrokerConnections:
-    """See the module. Opened when they are needed first, and again after `close`."""
+    """See the module. Connections are opened on first use, and again after `close`."""
 
     __slots__ = ("_any", "_bootstrap", "_by_node", "_client_id", "_max_response_bytes", "_security", "_timeout_s")
 
@@ -28,7 +28,7 @@ class BrokerConnections:
         max_response_bytes: int,
         security: ClientSecurity,
     ) -> None:
-        """Raises OperatorError when the addresses can't be parsed; connects later."""
+        """Raises OperatorError for malformed addresses; connects later."""
         self._bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._client_id = client_id
         self._timeout_s = timeout_s
@@ -38,7 +38,7 @@ class BrokerConnections:
         self._any: Connection | None = None
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all connections."""
         for connection in self._by_node.values():
             connection.close()
         self._by_node.clear()
@@ -47,17 +47,17 @@ class BrokerConnections:
             self._any = None
 
     def open_to(self, node_id: int) -> Connection | None:
-        """That to a broker, where it is open."""
+        """The open connection to a broker, if any."""
         connection = self._by_node.get(node_id)
         return None if connection is None or connection.closed else connection
 
     def to(self, node_id: int, address: Address) -> Connection:
-        """A new one to a broker. Raises BrokerUnreachable."""
+        """A new connection to a broker. Raises BrokerUnreachable."""
         connection = self._by_node[node_id] = self._connect(*address)
         return connection
 
     def to_any(self, known: Iterable[Address]) -> Connection:
-        """One that is open, or the first that opens: to the `known` brokers, then to the bootstrap servers.
+        """An open connection, or the first that can be opened: to the `known` brokers, then to the bootstrap servers.
 
         Raises BrokerUnreachable.
         """
@@ -76,7 +76,7 @@ class BrokerConnections:
         if failure is None or len(addresses) == 1:
             raise BrokerUnreachable(f"{failure}; is a broker running there?") from failure
         tried = ", ".join(format_address(host, port) for host, port in addresses)
-        raise BrokerUnreachable(f"{failure}; none of {tried} answers") from failure
+        raise BrokerUnreachable(f"{failure}; none of {tried} responds") from failure
 
     def _connect(self, host: str, port: int) -> Connection:
         return Connection(

@@ -1,9 +1,9 @@
-"""One blocking connection to one broker: version negotiation, one request at a time, reads bounded in size and time.
+"""One blocking connection to one broker: version negotiation, one request at a time, bounded in size and time.
 
-Invariants: a connection that failed in any way is closed and never used again, because what is left in its stream can't
-be told from the next response. A response is allocated only up to `max_response_bytes`.
+Invariants: a connection that failed in any way is closed and never reused, because remaining bytes cannot be
+distinguished from the next response. Memory for a response is limited to `max_response_bytes`.
 
-Left out on purpose: requests on their way beyond the end of a call. Not thread-safe.
+Left out: requests that stay in flight after a call. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 """Above any sensible fetch; callers that allow larger batches raise it."""
 
 CONNECT_TIMEOUT_S = 4.0
-"""A host that is lost answers nothing: enough for a second and a third SYN (after 1 and 3 s), and then the next address
-has its turn."""
+"""Connect timeout for an unreachable host: enough for a second and third SYN (after 1 and 3 s), then the next address
+is tried."""
 
 FIRST_VERSIONS = {
     ApiKey.PRODUCE: 3,
@@ -42,11 +42,11 @@ FIRST_VERSIONS = {
     ApiKey.OFFSET_FETCH: 1,
     ApiKey.SASL_HANDSHAKE: 1,
 }
-"""Where this client begins though older versions are known: it speaks of record batches v2, one offset by time, and
-offsets that the group keeps. Who asks for no version above an older one gets that one."""
+"""Minimum versions of this client, although older ones are defined: it needs record batches v2, one offset per
+timestamp, and offsets stored by the group. A request that explicitly needs an older version may use it."""
 
 IN_FLIGHT = 5
-"""As many batches of a producer a partition remembers, in Apache Kafka as here."""
+"""Number of batches per producer that a partition remembers, as in Apache Kafka."""
 
 _PROTOCOL = re.compile(r"^[0-9A-Za-z%._-]*://", re.ASCII)
 MAX_PORT_DIGITS = 5
@@ -60,17 +60,17 @@ class BrokerUnreachable(OperatorError):
 
 
 class ConnectionLost(KafkaError):
-    """An established connection broke; the outcome of the request in work is unknown."""
+    """An established connection broke; the outcome of the pending request is unknown."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.NETWORK_EXCEPTION, message)
 
 
 class Connection:
-    """A connection to `host:port`; made and negotiated by the constructor.
+    """A connection to `host:port`; the constructor connects and negotiates versions.
 
-    `timeout_s` bounds each request as a whole, unless it says otherwise, and the connect, which may take
-    `CONNECT_TIMEOUT_S` at most.
+    `timeout_s` bounds each request as a whole, unless the request has its own limit, and the connect, which takes at
+    most `CONNECT_TIMEOUT_S`.
     """
 
     __slots__ = (
@@ -98,8 +98,8 @@ class Connection:
         tls: ssl.SSLContext | None = None,
         login: Login | None = None,
     ) -> None:
-        """Raises BrokerUnreachable when nothing answers there, or not by TLS as `tls` asks for; KafkaError or
-        ProtocolError when it isn't a broker, OperatorError when it does not take `login`.
+        """Raises BrokerUnreachable without a response, or without TLS if `tls` is given; KafkaError or
+        ProtocolError if it is not a broker, OperatorError if it rejects `login`.
         """
         self.address = format_address(host, port)
         self._host = host
@@ -110,7 +110,7 @@ class Connection:
         self._versions: dict[int, tuple[int, int]] = {}
         self._login = login
         self._login_again_s: float | None = None
-        """When the login is to be said again, on the monotonic clock (KIP-368)."""
+        """Time of the next re-authentication, on the monotonic clock (KIP-368)."""
         try:
             self._socket: socket.socket | None = socket.create_connection(
                 (host, port), timeout=min(timeout_s, CONNECT_TIMEOUT_S)
@@ -118,7 +118,7 @@ class Connection:
         except OSError as error:
             raise BrokerUnreachable(f"cannot connect to {self.address}: {_reason(error)}") from error
         except UnicodeError as error:
-            raise BrokerUnreachable(f"cannot connect to {self.address}: this can't be the name of a host") from error
+            raise BrokerUnreachable(f"cannot connect to {self.address}: invalid hostname") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
@@ -128,12 +128,12 @@ class Connection:
                 self._log_in(login)
         except ConnectionLost as error:
             self.close()
-            if isinstance(error.__cause__, ssl.SSLError):  # TLS 1.3 refuses a client after its first request
+            if isinstance(error.__cause__, ssl.SSLError):  # TLS 1.3 may reject a client after its first request
                 raise _refused(self.address, error.__cause__) from error
             if tls is None and not self._versions:
                 raise BrokerUnreachable(
-                    f"{error} before its first answer; a listener that speaks TLS does so with a client that does not: "
-                    "name the settings by --command-config or --profile (ottla mirror: --from-config, --to-config)"
+                    f"{error} before its first response; a TLS listener does so if the client does not use TLS: "
+                    "give the settings with --command-config or --profile (ottla mirror: --from-config, --to-config)"
                 ) from error
             raise
         except BaseException:
@@ -151,9 +151,9 @@ class Connection:
             self._socket = None
 
     def version_for(self, api_key: ApiKey, max_version: int | None = None) -> int:
-        """The highest version that both sides know and that is not above `max_version`.
+        """The highest common version that is not above `max_version`.
 
-        Raises KafkaError UNSUPPORTED_VERSION when there is none.
+        Raises KafkaError UNSUPPORTED_VERSION if there is none.
         """
         spec = API[api_key]
         highest = spec.max_version if max_version is None else min(spec.max_version, max_version)
@@ -175,11 +175,11 @@ class Connection:
     def request(
         self, api_key: ApiKey, message: Any, *, timeout_s: float | None = None, max_version: int | None = None
     ) -> Any:
-        """Send one request in the best common version (up to `max_version`) and return its response message.
+        """Send one request in the highest common version (up to `max_version`) and return its response message.
 
-        Raises ConnectionLost when the connection breaks, KafkaError REQUEST_TIMED_OUT when no whole answer came in
-        time and INVALID_REQUEST for a message that can't be written, ProtocolError when the answer makes no sense.
-        Error codes inside the response are the caller's.
+        Raises ConnectionLost if the connection breaks, KafkaError REQUEST_TIMED_OUT without a complete response in time
+        and INVALID_REQUEST for a message that cannot be encoded, ProtocolError for a malformed response. The caller
+        handles error codes in the response.
         """
         self._maybe_log_in_again()
         return self._exchange(api_key, self.version_for(api_key, max_version), message, timeout_s)
@@ -189,7 +189,7 @@ class Connection:
             self._log_in(self._login)
 
     def _log_in(self, login: Login) -> None:
-        """Say who this client is. Raises OperatorError when the broker does not take it."""
+        """Authenticate this client. Raises OperatorError if the broker rejects it."""
         exchange = SaslExchange(login(self._host))
         message: SaslHandshakeRequest | SaslAuthenticateRequest | None = exchange.first()
         try:
@@ -199,7 +199,7 @@ class Connection:
                 message = exchange.answered(self._exchange(key, self.version_for(key), message, None))
         except AuthenticationFailed as error:
             self.close()
-            raise OperatorError(f"{self.address} does not let this client in: {error}; see sasl.jaas.config") from error
+            raise OperatorError(f"{self.address} rejected the login: {error}; check sasl.jaas.config") from error
         again_after_s = exchange.again_after_s
         self._login_again_s = None if again_after_s is None else time.monotonic() + again_after_s
 
@@ -210,7 +210,7 @@ class Connection:
             raise _refused(self.address, error) from error
 
     def _negotiate(self, software_version: str) -> None:
-        """ApiVersions in our best version; a broker that doesn't know it answers in version 0 (KIP-511)."""
+        """ApiVersions in the highest version; a broker without it responds in version 0 (KIP-511)."""
         spec = API[ApiKey.API_VERSIONS]
         version = spec.max_version
         while True:
@@ -224,14 +224,14 @@ class Connection:
             offered = {entry.api_key: entry.max_version for entry in response.api_keys}
             if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
                 code = ErrorCode.for_code(response.error_code)
-                raise KafkaError(code, f"{self.address} refused ApiVersions: {code.name}")
+                raise KafkaError(code, f"{self.address} rejected ApiVersions: {code.name}")
             version = min(version - 1, max(0, offered.get(ApiKey.API_VERSIONS, 0)))
         self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
 
     def request_each(self, api_key: ApiKey, messages: Sequence[Any], *, max_version: int | None = None) -> list[Any]:
-        """The same for several requests that follow one another, of which IN_FLIGHT may be on their way at once.
+        """Send several requests of one kind, with at most IN_FLIGHT pending at once.
 
-        The broker serves them in their order, whatever it answers to those before. Raises as `request`.
+        The broker processes them in order, regardless of errors of earlier ones. Raises as `request`.
         """
         self._maybe_log_in_again()
         version = self.version_for(api_key, max_version)
@@ -257,7 +257,7 @@ class Connection:
                     api_key, version, self._correlation_id, self._client_id, message
                 )
             except struct.error as error:
-                what = f"a value does not fit into a request {API[api_key].name}: {error}"
+                what = f"a value can't be encoded in a {API[api_key].name} request: {error}"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, what) from error
         try:
             deadline = time.monotonic() + allowed_s
@@ -272,7 +272,7 @@ class Connection:
             self.close()
             name = API[api_key].name
             raise KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT, f"no answer to {name} from {self.address} within {allowed_s:g} s"
+                ErrorCode.REQUEST_TIMED_OUT, f"no response to {name} from {self.address} within {allowed_s:g} s"
             ) from None
         except OSError as error:
             self.close()
@@ -288,14 +288,17 @@ class Connection:
                 version = 0
         correlation_id, response = decode_response(api_key, version, payload)
         if correlation_id != wanted:
-            raise ProtocolError(f"{self.address} answered request {correlation_id} where {wanted} was expected")
+            raise ProtocolError(
+                f"{self.address} sent a response to request {correlation_id}, but {wanted} was expected"
+            )
         return response
 
     def _read_frame(self, connected: socket.socket, deadline: float) -> bytearray:
         (size,) = _SIZE.unpack(self._read_exactly(connected, _SIZE.size, deadline))
         if not 0 < size <= self._max_response_bytes:
             raise ProtocolError(
-                f"{self.address} announced a response of {size} bytes (at most {self._max_response_bytes} are read): "
+                f"{self.address} announced a response of {size} bytes, more than the limit of "
+                f"{self._max_response_bytes}: "
                 "it is not a Kafka broker, or a batch is larger than this client allows"
             )
         return self._read_exactly(connected, size, deadline)
@@ -317,9 +320,9 @@ class Connection:
 
 
 def parse_bootstrap_servers(text: str) -> list[tuple[str, int]]:
-    """The addresses of `host:port,host:port`; raises OperatorError that quotes what is wrong.
+    """The addresses of `host:port,host:port`. Raises OperatorError that contains the invalid part.
 
-    As in Java's clients, a protocol may precede an address (`PLAINTEXT://host:port`) and has no meaning.
+    As in Java's clients, an address may have a protocol prefix (`PLAINTEXT://host:port`), which is ignored.
     """
     addresses = []
     for entry in text.split(","):
@@ -336,27 +339,27 @@ def parse_bootstrap_servers(text: str) -> list[tuple[str, int]]:
             raise OperatorError(f"{entry!r} has no port between 1 and 65535")
         addresses.append((host, port))
     if not addresses:
-        raise OperatorError("no bootstrap server is given; it has the form host:port")
+        raise OperatorError("no bootstrap server: give one of the form host:port")
     return addresses
 
 
 def library_servers(text: str) -> str:
-    """Bootstrap servers as librdkafka takes them: without protocols, which are its own there. Raises OperatorError."""
+    """Bootstrap servers for librdkafka, without protocols, which have a meaning there. Raises OperatorError."""
     return ",".join(format_address(host, port) for host, port in parse_bootstrap_servers(text))
 
 
 def _refused(address: str, error: OSError) -> BrokerUnreachable:
-    """Of the two sides one did not take what the other showed, or one speaks no TLS."""
+    """The error for a failed TLS handshake: a rejected certificate, or a peer without TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        reason = f"its certificate is not trusted ({error.verify_message}); see ssl.truststore.location"
+        reason = f"its certificate is not trusted ({error.verify_message}); check ssl.truststore.location"
     elif isinstance(error, ssl.SSLError):
         words = (error.reason or str(error)).lower().replace("_", " ")
-        reason = f"{words}; see security.protocol and ssl.keystore.location"
+        reason = f"{words}; check security.protocol and ssl.keystore.location"
     else:
-        reason = f"{_reason(error)}; does it speak TLS there?"
-    return BrokerUnreachable(f"cannot connect to {address} by TLS: {reason}")
+        reason = f"{_reason(error)}; is this a TLS listener?"
+    return BrokerUnreachable(f"cannot connect to {address} with TLS: {reason}")
 
 
 def _reason(error: OSError) -> str:
-    """The words of the operating system, without Python's decoration."""
+    """The message of the operating system, without Python's prefix."""
     return (error.strerror or str(error) or type(error).__name__).lower()

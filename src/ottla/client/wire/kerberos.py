@@ -1,6 +1,6 @@
-"""Tickets of Kerberos for tools, by Kafka's client properties: of a keytab, or of a cache that kinit fills.
+"""Kerberos tickets for tools, from Kafka's client properties: from a keytab, or from a cache that kinit fills.
 
-They are taken when somebody connects, and those of a keytab anew once four fifths of their life are over.
+They are requested on connect; those of a keytab are renewed after four fifths of their lifetime.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from ottla.security.sasl.kerberos_tickets import Initiator, Tickets
 from ottla.security.sasl.refresh import renewal_s
 
 TIMEOUT_S = 30.0
-"""How long the KDC is waited for."""
+"""Timeout for the KDC, in seconds."""
 
 
 class KerberosClient:
-    """Begins exchanges: a `Login` of `ottla.client.wire.login`."""
+    """Creates SASL exchanges: a `Login` of `ottla.client.wire.login`."""
 
     def __init__(self, login: KerberosLogin) -> None:
-        """Asks nobody. Raises OperatorError."""
+        """Sends no request. Raises OperatorError."""
         self._login = login
         self._initiator = Initiator(login, time.time)
         self._tickets: Tickets | None = None
         self._again_s = 0.0
 
     def __call__(self, host: str) -> GssapiClient:
-        """Blocks where there is no ticket for `host`. Raises OperatorError."""
-        late = f"{self._login.setting}: the KDC gave no ticket within {TIMEOUT_S:.0f} s; check krb5.conf"
+        """Start an exchange; blocks until there is a ticket for `host`. Raises OperatorError."""
+        late = f"{self._login.setting}: the KDC issued no ticket within {TIMEOUT_S:.0f} s: check krb5.conf"
         tickets = within(TIMEOUT_S, lambda: self._with_ticket(host), late)
         return GssapiClient(tickets.context(host))
 

@@ -1,8 +1,8 @@
-"""How tools say who they are: `sasl.mechanism` and `sasl.jaas.config` of Kafka's client properties.
+"""SASL authentication of tools: `sasl.mechanism` and `sasl.jaas.config` of Kafka's client properties.
 
-OAUTHBEARER shows a token, which `sasl.oauthbearer.token.endpoint.url` leads to. With `tokenauth="true"` name and
-password of SCRAM are a delegation token's id and HMAC (KIP-48); librdkafka has no such thing, so that those of our
-tools that are built on it can't come in by one; nor by GSSAPI, which librdkafka from PyPI does not speak.
+OAUTHBEARER sends a token from `sasl.oauthbearer.token.endpoint.url`. With `tokenauth="true"`, name and password of
+SCRAM are the id and HMAC of a delegation token (KIP-48). librdkafka does not support this, nor GSSAPI in its PyPI
+build, so tools based on it cannot authenticate with either.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ottla.security.sasl.scram import ScramClient
 
 MECHANISMS = (PLAIN, *BY_NAME, OAUTHBEARER, GSSAPI)
 Login = Callable[[str], ClientMechanism]
-"""Begins an exchange with a host; each needs one of its own."""
+"""Starts an exchange with a host; each connection needs its own."""
 
 
 class SystemRng:
@@ -40,7 +40,7 @@ class SystemRng:
 
 
 def read_login(properties: Mapping[str, str], path: str) -> tuple[Login, dict[str, Any] | None]:
-    """The login of client properties, and the same for librdkafka, None where it can't. Raises OperatorError."""
+    """The login of client properties, and the librdkafka settings, None if it has none. Raises OperatorError."""
     mechanism = properties.get("sasl.mechanism", GSSAPI).strip().upper()
     if mechanism not in MECHANISMS:
         raise OperatorError(f"sasl.mechanism in {path} is {mechanism}: set it to one of {', '.join(MECHANISMS)}")
@@ -48,8 +48,8 @@ def read_login(properties: Mapping[str, str], path: str) -> tuple[Login, dict[st
     if mechanism == OAUTHBEARER:
         module = parse_jaas(setting, properties.get("sasl.jaas.config") or f"{OAUTH_MODULE} required;")
         if module.name != OAUTH_MODULE:
-            raise OperatorError(f"{setting} has to be {OAUTH_MODULE} for {mechanism}")
-        from ottla.client.wire.tokens import TokenSource  # here, since what speaks HTTP is slow to load
+            raise OperatorError(f"{setting} must be {OAUTH_MODULE} for {mechanism}")
+        from ottla.client.wire.tokens import TokenSource  # imported here: HTTP modules are slow to load
 
         source = TokenSource(properties, module.options, path)
         return lambda _: OAuthBearerClient(source.token()), {"sasl.mechanism": mechanism, "oauth_cb": source}
@@ -59,7 +59,7 @@ def read_login(properties: Mapping[str, str], path: str) -> tuple[Login, dict[st
     wanted = PLAIN_MODULE if mechanism == PLAIN else SCRAM_MODULE
     name, password = module.options.get("username"), module.options.get("password")
     if module.name != wanted or not name or not password:
-        raise OperatorError(f"{setting} has to be {wanted} with a username and a password, for {mechanism}")
+        raise OperatorError(f"{setting} must be {wanted} with a username and a password for {mechanism}")
     library = {"sasl.mechanism": mechanism, "sasl.username": name, "sasl.password": password}
     if mechanism == PLAIN:
         return lambda _: PlainClient(name, password), library
@@ -69,15 +69,15 @@ def read_login(properties: Mapping[str, str], path: str) -> tuple[Login, dict[st
 
 def _kerberos(properties: Mapping[str, str], setting: str, path: str) -> Login:
     text = properties.get("sasl.jaas.config", "")
-    if not text.strip():  # which is the default of sasl.mechanism, so that nobody may have asked for it
+    if not text.strip():  # GSSAPI is the default of sasl.mechanism, so it may be unintended
         raise OperatorError(
             f"sasl.mechanism in {path} is {GSSAPI}: set it to one of {', '.join(MECHANISMS[:-1])}, or sasl.jaas.config "
             f"to {KERBEROS_MODULE} required useTicketCache=true;"
         )
     module = parse_jaas(setting, text)
     if module.name != KERBEROS_MODULE:
-        raise OperatorError(f"{setting} has to be {KERBEROS_MODULE} for {GSSAPI}")
-    from ottla.client.wire.kerberos import KerberosClient  # here, since few need it
+        raise OperatorError(f"{setting} must be {KERBEROS_MODULE} for {GSSAPI}")
+    from ottla.client.wire.kerberos import KerberosClient  # imported here: rarely needed
 
     service = properties.get(SERVICE_NAME, "").strip()
     return KerberosClient(login_of(setting, module.options, service, f"{SERVICE_NAME} in {path}"))

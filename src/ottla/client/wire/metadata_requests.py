@@ -1,7 +1,6 @@
-"""The requests that read a cluster: Metadata, ListOffsets, OffsetForLeaderEpoch, Fetch.
+"""Requests that read a cluster: Metadata, ListOffsets, OffsetForLeaderEpoch, Fetch.
 
-One exchange each, on a connection that is given. They retry nothing; the first error that a partition reports is
-returned or raised.
+One exchange each, on a given connection. They do not retry; the first error of a partition is returned or raised.
 """
 
 from __future__ import annotations
@@ -50,17 +49,17 @@ T = TypeVar("T")
 
 SESSION_ID = 0
 SESSION_EPOCH = -1
-"""Together: a fetch outside of any session (KIP-227)."""
+"""Values for a fetch without a session (KIP-227)."""
 CONSUMER = -1
 """The replica id of clients."""
 LAST_WITH_SEVERAL_OFFSETS = 0
-"""The version of ListOffsets up to which offsets are told by when segments were written (KIP-79 ended that)."""
+"""Last version of ListOffsets with lookups by segment time (removed by KIP-79)."""
 FIRST_FETCH_BY_ID = 13
-"""The version of Fetch from which on topics are named by id and not by name (KIP-516)."""
+"""First version of Fetch with topic ids instead of names (KIP-516)."""
 
 
 class Metadata(NamedTuple):
-    """What one Metadata response says; `error` is the first failure among the topics that were asked for."""
+    """Contents of a Metadata response; `error` is the first failure among the requested topics."""
 
     cluster: ClusterInfo
     topics: list[TopicInfo]
@@ -68,7 +67,7 @@ class Metadata(NamedTuple):
 
 
 class FetchPosition(NamedTuple):
-    """Where to read; which of the two names the topic is a matter of the version (FIRST_FETCH_BY_ID)."""
+    """A fetch position; the version determines whether the name or the id is sent (FIRST_FETCH_BY_ID)."""
 
     topic: str
     topic_id: Uuid
@@ -77,7 +76,7 @@ class FetchPosition(NamedTuple):
 
 
 def metadata(connection: Connection, topics: Sequence[str] | None) -> Metadata:
-    """Ask for the brokers and for topics: None means all, an empty sequence none. No topic is created."""
+    """Request the brokers and topics: None means all topics, an empty sequence none. No topic is created."""
     request = MetadataRequest(
         topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
         allow_auto_topic_creation=False,
@@ -103,7 +102,7 @@ def metadata(connection: Connection, topics: Sequence[str] | None) -> Metadata:
 
 
 def topic_not_found(connection: Connection, name: str) -> TopicNotFound:
-    """With the topic that may be meant, since the others are asked for."""
+    """The error for a missing topic, with a suggestion from the other topics, which are requested."""
     return TopicNotFound(name, known=[topic.name for topic in metadata(connection, None).topics])
 
 
@@ -120,14 +119,14 @@ def _topic_info(name: str, topic: MetadataResponseTopic) -> TopicInfo:
         for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
     )
     if [partition.index for partition in partitions] != list(range(len(partitions))):
-        raise ProtocolError(f"metadata of topic {name!r} leaves out partitions")
+        raise ProtocolError(f"metadata of topic {name!r} omits partitions")
     return TopicInfo(name, topic.topic_id, topic.is_internal, partitions)
 
 
 def list_offsets(
     connection: Connection, timestamps: Mapping[tuple[str, int], int], isolation_level: int
 ) -> tuple[dict[tuple[str, int], OffsetInfo], KafkaError | None]:
-    """The offsets of those partitions that answered, and the first failure of the others."""
+    """The offsets of the partitions that succeeded, and the first failure of the others."""
     request = _list_offsets_request(timestamps, isolation_level)
     response: ListOffsetsResponse = connection.request(ApiKey.LIST_OFFSETS, request)
     return _answered(
@@ -165,17 +164,17 @@ def _answered(
             elif error is None:
                 error = response_error(partition_response.error_code, f"offsets of {key[0]}-{key[1]}")
     if error is None and offsets.keys() != timestamps.keys():
-        raise ProtocolError(f"{connection.address} answered other partitions than ListOffsets asked for")
+        raise ProtocolError(f"{connection.address} responded with other partitions than those of ListOffsets")
     return offsets, error
 
 
 def offsets_before(
     connection: Connection, timestamps: Mapping[tuple[str, int], int], max_count: int
 ) -> tuple[dict[tuple[str, int], list[int]], KafkaError | None]:
-    """Where segments begin that were written last at a time (ms) or before it, and the log's end as that of now.
+    """Base offsets of segments that were last written at or before a time (ms), and the log end as that of now.
 
-    At most `max_count` of each partition, descending; LATEST_TIMESTAMP means all, EARLIEST_TIMESTAMP the first alone.
-    Otherwise as `list_offsets`. Raises KafkaError UNSUPPORTED_VERSION where the broker has dropped that (KIP-896).
+    At most `max_count` per partition, descending; LATEST_TIMESTAMP means all, EARLIEST_TIMESTAMP only the first.
+    Otherwise as `list_offsets`. Raises KafkaError UNSUPPORTED_VERSION if the broker has dropped this version (KIP-896).
     """
     request = _list_offsets_request(timestamps, 0, max_count)
     response: ListOffsetsResponse = connection.request(
@@ -189,7 +188,7 @@ def offsets_before(
 def epoch_ends(
     connection: Connection, epochs: Mapping[tuple[str, int], int]
 ) -> tuple[dict[tuple[str, int], int], KafkaError | None]:
-    """The end offsets of those partitions that answered, and the first failure of the others."""
+    """The end offsets of the partitions that succeeded, and the first failure of the others."""
     by_topic: dict[str, list[OffsetForLeaderPartition]] = {}
     for (topic, partition), epoch in epochs.items():
         by_topic.setdefault(topic, []).append(OffsetForLeaderPartition(partition=partition, leader_epoch=epoch))
@@ -208,22 +207,22 @@ def epoch_ends(
             elif error is None:
                 error = response_error(result.error_code, f"leader epochs of {key[0]}-{key[1]}")
     if error is None and found.keys() != epochs.keys():
-        raise ProtocolError(f"{connection.address} answered other partitions than OffsetForLeaderEpoch asked for")
+        raise ProtocolError(f"{connection.address} responded with other partitions than those of OffsetForLeaderEpoch")
     return found, error
 
 
 def require_fetch_by_id(connection: Connection) -> None:
-    """Raise KafkaError where Fetch would name the topic, so that one of the same name could answer."""
+    """Raise KafkaError if Fetch would use the topic's name, so that another topic of this name could be read."""
     version = connection.version_for(ApiKey.FETCH)
     if version < FIRST_FETCH_BY_ID:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"the broker at {connection.address} knows Fetch up to version {version}, which can't name a topic by id",
+            f"the broker at {connection.address} supports Fetch up to version {version}, which has no topic ids",
         )
 
 
 class FetchLimits(NamedTuple):
-    """What bounds one Fetch: bytes of the response (KIP-74), the wait for `min_bytes`, isolation as a number."""
+    """Limits of one Fetch: response bytes (KIP-74), the wait for `min_bytes`, the isolation level as a number."""
 
     max_bytes: int
     max_wait_ms: int
@@ -234,9 +233,9 @@ class FetchLimits(NamedTuple):
 def fetch_several(
     connection: Connection, positions: Sequence[FetchPosition], limits: FetchLimits, timeout_s: float
 ) -> dict[Position, FetchResult | KafkaError]:
-    """Raw batches of partitions that one broker leads, or the error of each; one that the answer lacks is left out.
+    """Raw batches of partitions of one leader, or the error of each; omits partitions that the response lacks.
 
-    Raises KafkaError for what is wrong with the whole request.
+    Raises KafkaError for an error of the whole request.
     """
     topics: dict[str, FetchTopic] = {}
     for position in positions:
@@ -279,13 +278,13 @@ def fetch(
     isolation_level: int,
     timeout_s: float,
 ) -> FetchResult:
-    """Raw batches of one partition from `position.offset` on."""
+    """Raw batches of one partition from `position.offset`."""
     limits = FetchLimits(max_bytes, max_wait_ms, min_bytes, isolation_level)
     result = fetch_several(connection, [position], limits, timeout_s).get((position.topic, position.partition))
     if isinstance(result, KafkaError):
         raise result
     if result is None:
-        raise ProtocolError(f"{connection.address} left the partition out of its answer: {_subject(position)}")
+        raise ProtocolError(f"{connection.address} omitted the partition from its response: {_subject(position)}")
     return result
 
 
@@ -306,10 +305,10 @@ def _fetch_result(position: FetchPosition, data: PartitionData) -> FetchResult |
 
 
 def isolation_level(isolation: str) -> int:
-    """The number of a level by its name. Raises KafkaError INVALID_REQUEST."""
+    """The number of an isolation level by its name. Raises KafkaError INVALID_REQUEST."""
     level = ISOLATION_LEVELS.get(isolation)
     if level is None:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"isolation is one of {', '.join(ISOLATION_LEVELS)}, not {isolation!r}"
+            ErrorCode.INVALID_REQUEST, f"isolation must be one of {', '.join(ISOLATION_LEVELS)}, not {isolation!r}"
         )
     return level

@@ -1,4 +1,4 @@
-"""What the client returns: plain immutable values, independent of protocol versions."""
+"""Results of the client: immutable values, independent of protocol versions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 
 
 class ResourceType(IntEnum):
-    """What a config belongs to (DescribeConfigs)."""
+    """Type of a resource with configs (DescribeConfigs)."""
 
     TOPIC = 2
     BROKER = 4
@@ -40,7 +40,7 @@ class ConfigOperation(IntEnum):
 
 
 class UpgradeType(IntEnum):
-    """How far a level of a feature may change (UpdateFeatures)."""
+    """Permitted kind of a feature level change (UpdateFeatures)."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -56,12 +56,12 @@ CONFIG_SOURCES = {
     6: "broker logger",
     8: "group",
 }
-"""DescribeConfigs: where a value was set, in words; others are 'unknown'."""
+"""DescribeConfigs: names of the source of a value; others are 'unknown'."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """One live broker as Metadata lists it."""
+    """A live broker in Metadata."""
 
     node_id: int
     host: str
@@ -71,7 +71,7 @@ class BrokerInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClusterBroker:
-    """One registered broker as DescribeCluster lists it; a fenced one serves nothing at present."""
+    """A registered broker in DescribeCluster; a fenced one does not serve requests."""
 
     node_id: int
     host: str
@@ -104,7 +104,7 @@ class QuorumInfo:
 
 @dataclass(frozen=True, slots=True)
 class OngoingReassignment:
-    """A move of replicas that is under way: all replicas of now, those that come and those that go."""
+    """An ongoing reassignment: all current replicas, those being added and those being removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -113,7 +113,7 @@ class OngoingReassignment:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition; `leader` is -1 while none is known."""
+    """A partition; `leader` is -1 if it is unknown."""
 
     index: int
     leader: int
@@ -124,13 +124,13 @@ class PartitionInfo:
 
     @property
     def is_led(self) -> bool:
-        """Whether somebody answers for it: a leader whose data directory is lost does not."""
+        """True if the partition has a leader with an online data directory."""
         return self.leader >= 0 and self.leader not in self.offline_replicas
 
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic, its partitions in order of their index."""
+    """A topic with its partitions, sorted by index."""
 
     name: str
     topic_id: Uuid
@@ -140,7 +140,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """The cluster as Metadata describes it; the id is None before Metadata v2."""
+    """The cluster in Metadata; the id is None before Metadata v2."""
 
     cluster_id: str | None
     controller_id: int
@@ -149,7 +149,7 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class OffsetInfo:
-    """The answer of ListOffsets; offset NO_OFFSET when no record is that young."""
+    """A result of ListOffsets; offset NO_OFFSET if no record has the timestamp or a later one."""
 
     offset: int
     timestamp: int
@@ -158,9 +158,9 @@ class OffsetInfo:
 
 @dataclass(frozen=True, slots=True)
 class LogDirectory:
-    """One data directory of a broker (DescribeLogDirs); bytes of its file system are None where they are not told.
+    """A data directory of a broker (DescribeLogDirs); bytes of its file system are None if they are not reported.
 
-    `sizes` are the bytes on disk of each replica in it, those that are just being moved there left out.
+    `sizes` are the bytes on disk of each replica in it, without replicas that are being moved there.
     """
 
     node_id: int
@@ -173,7 +173,7 @@ class LogDirectory:
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """Records of `producer_id` from `first_offset` to its next abort marker are void."""
+    """An aborted transaction: records of `producer_id` from `first_offset` to the next abort marker are invisible."""
 
     producer_id: int
     first_offset: int
@@ -181,7 +181,7 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class FetchResult:
-    """Record batches as stored, from the one that holds the asked offset; the last one may be cut off.
+    """Record batches as stored, from the one with the requested offset; the last one may be truncated.
 
     `aborted` is empty under read_uncommitted.
     """
@@ -195,7 +195,7 @@ class FetchResult:
 
 @dataclass(frozen=True, slots=True)
 class ClientQuota:
-    """Limits of one entity: kinds ("user", "client-id", "ip") and names, None for a default; values by their keys."""
+    """Quotas of one entity: names by kind ("user", "client-id", "ip"), None for a default; values by their keys."""
 
     entity: dict[str, str | None]
     limits: dict[str, float]
@@ -216,7 +216,7 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group as ListGroups names it; state and type are None on brokers that don't tell them."""
+    """A group in ListGroups; state and type are None for brokers that do not report them."""
 
     group_id: str
     protocol_type: str
@@ -258,7 +258,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """Where a group goes on in a partition; the epoch is -1 when the committer gave none."""
+    """A committed offset; the leader epoch is -1 if the committer did not send one."""
 
     offset: int
     leader_epoch: int
@@ -267,9 +267,9 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class TransactionFilters:
-    """What ListTransactions shall name: what agrees with every filter that is given; an empty one lets all pass.
+    """Filters of ListTransactions, all of which must match; an empty filter matches everything.
 
-    `min_duration_ms` leaves transactions that have been open for longer, `id_pattern` is a regular expression.
+    `min_duration_ms` selects transactions that have been open for longer, `id_pattern` is a regular expression.
     """
 
     states: tuple[str, ...] = ()
@@ -282,7 +282,7 @@ class TransactionFilters:
 class FeatureInfo:
     """A feature of the cluster; `level` is the finalized one, 0 without one.
 
-    Both ends of what the broker that answered supports are 0 for a feature that it does not know.
+    Both ends of the range that the connected broker supports are 0 for a feature that it does not know.
     """
 
     level: int
@@ -292,7 +292,7 @@ class FeatureInfo:
 
 @dataclass(frozen=True, slots=True)
 class FeatureUpdate:
-    """The level that a feature shall have."""
+    """The new level of a feature."""
 
     feature: str
     level: int
@@ -301,7 +301,7 @@ class FeatureUpdate:
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """A transactional id as its coordinator lists it."""
+    """A transactional id in the list of its coordinator."""
 
     transactional_id: str
     producer_id: int
@@ -311,9 +311,9 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """A transactional id and its latest transaction; milliseconds since the epoch, None before the first one began.
+    """A transactional id and its latest transaction; milliseconds since the epoch, None before the first one.
 
-    `partitions` are those of the transaction that is open or just being ended.
+    `partitions` are those of the transaction that is open or being completed.
     """
 
     transactional_id: str
@@ -328,7 +328,7 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """A producer as a partition knows it; `transaction_start_offset` is None unless it has a transaction open there.
+    """The state of a producer in a partition; `transaction_start_offset` is None without an open transaction.
 
     `coordinator_epoch` is that of its latest marker, None before the first one.
     """

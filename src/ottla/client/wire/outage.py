@@ -1,42 +1,42 @@
-"""What a client that waits for a cluster says about it: once that it is gone, and once that it is back."""
+"""Outage messages of a client that waits for a cluster: one at the start, one at the end."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-TELL_AFTER_S = 1.0
-"""Shorter than that is a change of leaders, of which nobody needs to hear."""
+REPORT_AFTER_S = 1.0
+"""Shorter outages are leader changes, which are not reported."""
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 class OutageReporter:
-    """From the first failure to the first success after it; `tell` gets a sentence each time there is one."""
+    """An outage from the first failure to the next success; `notify` gets a message at the start and the end."""
 
-    def __init__(self, tell: Tell | None) -> None:
-        self._tell = tell
+    def __init__(self, notify: Notify | None) -> None:
+        self._notify = notify
         self._since: float | None = None
-        self._told = False
+        self._reported = False
 
     @property
     def lasts(self) -> bool:
-        """Whether the latest that was heard was a failure."""
+        """True if the latest event was a failure."""
         return self._since is not None
 
     def failed(self, reason: str) -> None:
-        """The cluster gave no answer, or one that may be better later."""
+        """Record a failure of the cluster that may be temporary."""
         now = time.monotonic()
         if self._since is None:
             self._since = now
-        elif not self._told and now - self._since >= TELL_AFTER_S:
-            self._told = True
-            if self._tell is not None:
-                self._tell(f"the cluster does not answer and is asked again and again: {reason}")
+        elif not self._reported and now - self._since >= REPORT_AFTER_S:
+            self._reported = True
+            if self._notify is not None:
+                self._notify(f"the cluster does not respond, retrying: {reason}")
 
     def ended(self) -> None:
-        """The cluster answered."""
-        if self._since is not None and self._told and self._tell is not None:
-            self._tell(f"the cluster answers again, after {time.monotonic() - self._since:.0f} s")
+        """Record a response of the cluster."""
+        if self._since is not None and self._reported and self._notify is not None:
+            self._notify(f"the cluster responds again after {time.monotonic() - self._since:.0f} s")
         self._since = None
-        self._told = False
+        self._reported = False

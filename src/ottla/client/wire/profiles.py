@@ -1,12 +1,12 @@
-"""Profiles: how somebody reaches a cluster, by a name, in `~/.config/ottla/NAME.properties`.
+"""Profiles: named client configurations in `~/.config/ottla/NAME.properties`.
 
-Each is a file of Kafka's client properties, which Apache Kafka's tools take as it is; `bootstrap.servers` says where.
-Where they lie follows the XDG base directory specification.
+Each is a file of Kafka's client properties, also usable by Apache Kafka's tools; `bootstrap.servers` selects the
+cluster. The directory follows the XDG base directory specification.
 
-Invariant: nobody else says where a command leads or with which secret, as with the files of OpenSSH: a profile that is
-another user's or that others may change is refused, and so is one with a secret that others may read.
+Invariant: only the user controls the servers and secrets of a command, as with the files of OpenSSH. A profile that
+belongs to another user or is writable by others is rejected, and so is one with a secret that others can read.
 
-Left out: one profile that begins with another.
+Left out: profiles that include another one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ottla.common.platform.files import open_regular, within
 from ottla.common.suggestion import did_you_mean
 
 DEFAULT = "default"
-"""The profile of a command that names neither a server nor a file nor a profile."""
+"""The profile of a command without a server, a file or a profile."""
 SUFFIX = ".properties"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
@@ -31,13 +31,13 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 def profile_directory() -> Path:
     """`$XDG_CONFIG_HOME/ottla`, else `~/.config/ottla`."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
-    if not os.path.isabs(base):  # by the specification such a one counts for nothing
+    if not os.path.isabs(base):  # the specification ignores relative paths
         base = os.path.join(os.path.expanduser("~"), ".config")
     return Path(base) / "ottla"
 
 
 def profile_names() -> list[str]:
-    """Those that are there, sorted."""
+    """Names of existing profiles, sorted."""
     try:
         names = os.listdir(profile_directory())
     except OSError:
@@ -50,28 +50,26 @@ def profile_names() -> list[str]:
 
 
 def read_profile(name: str) -> dict[str, str]:
-    """The client properties of a profile. Raises OperatorError, which shows none of them."""
+    """The client properties of a profile. Raises OperatorError without their values."""
     found = _read(name)
     if found is None:
         there = profile_names()
-        known = f"there are {', '.join(there)}" if there else "there is none yet"
+        known = f"profiles: {', '.join(there)}" if there else "there are none yet"
         raise OperatorError(
-            f"there is no profile {name}{did_you_mean(name, there) or ':'} {known}; make one as "
+            f"profile {name} does not exist{did_you_mean(name, there) or ':'} {known}; create it as "
             f"{profile_directory() / (name + SUFFIX)}, with bootstrap.servers and the client properties of Apache Kafka"
         )
     return found
 
 
 def default_profile() -> dict[str, str] | None:
-    """The properties of the profile `DEFAULT`; None where there is none. Raises OperatorError as its sibling above."""
+    """The properties of the profile `DEFAULT`; None if it does not exist. Raises OperatorError like `read_profile`."""
     return _read(DEFAULT)
 
 
 def _read(name: str) -> dict[str, str] | None:
     if not _NAME.fullmatch(name):
-        raise OperatorError(
-            f"{name!r} is no name of a profile: it has letters, digits, - _ . and begins with no . or -"
-        )
+        raise OperatorError(f"{name!r} is not a profile name: use letters, digits, - _ . and do not start with . or -")
     path = str(profile_directory() / (name + SUFFIX))
     try:
         with open_regular(path) as file:
@@ -87,8 +85,8 @@ def _read(name: str) -> dict[str, str] | None:
 
 def _refuse_others(path: str, status: os.stat_result, secrets: list[str]) -> None:
     if status.st_uid not in (os.geteuid(), 0):
-        raise OperatorError(f"the profile {path} belongs to another user, who may change it: make one of your own")
+        raise OperatorError(f"the profile {path} belongs to another user: create your own")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise OperatorError(f"others may change the profile {path}, and where it leads: chmod go-rwx {path}")
+        raise OperatorError(f"the profile {path} is writable by other users: chmod go-rwx {path}")
     if secrets and status.st_mode & (stat.S_IRGRP | stat.S_IROTH):
-        raise OperatorError(f"others may read {secrets[0]} in the profile {path}: chmod go-rwx {path}")
+        raise OperatorError(f"{secrets[0]} in the profile {path} is readable by other users: chmod go-rwx {path}")

@@ -1,4 +1,4 @@
-"""How tools reach a cluster that asks for more than a connection: Kafka's client properties `ssl.*` and `sasl.*`."""
+"""Security of client connections: Kafka's client properties `ssl.*` and `sasl.*`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROPERTIES = frozenset(
         *_TLS,
     )
 )
-"""What `parse_security` reads."""
+"""Properties that `parse_security` reads."""
 SECRETS = frozenset(
     (
         "sasl.jaas.config",
@@ -42,43 +42,43 @@ SECRETS = frozenset(
         "ssl.truststore.password",
     )
 )
-"""Those that nobody else may read."""
+"""Secrets, which other users must not be able to read."""
 _OF_FILES = frozenset(name for name in _TLS if name.startswith(("ssl.keystore.", "ssl.truststore.", "ssl.key.")))
 _CERTIFICATE = b"-----BEGIN CERTIFICATE"
 
 
 class ClientSecurity(NamedTuple):
-    """What a connection needs beside an address."""
+    """Security of a connection."""
 
     tls: ssl.SSLContext | None = None
     of_library: Mapping[str, Any] | None = {}
-    """See `library`; None where that can't come in so."""
+    """See `library`; None if librdkafka does not support the mechanism."""
     login: Login | None = None
     portable: Mapping[str, str] = {}
-    """The properties it was made of, with what their files held in place of these: another machine can do with it."""
+    """The original properties, with file contents instead of file names, so that another machine can use them."""
 
     @property
     def library(self) -> Mapping[str, Any]:
-        """The same for librdkafka, by its own names. Raises OperatorError where it can't come in so."""
+        """The settings for librdkafka, by its own names. Raises OperatorError if it does not support the mechanism."""
         if self.of_library is None:
             raise OperatorError(
-                "sasl.mechanism=GSSAPI is not for what librdkafka does, which from PyPI does not speak it: come in "
-                "by another mechanism, read by ottla consume without --group or SimpleConsumer, or write by kcat or "
+                "sasl.mechanism=GSSAPI is not supported by librdkafka from PyPI: use "
+                "another mechanism, read with ottla consume without --group or SimpleConsumer, or write with kcat or "
                 "Apache Kafka's tools"
             )
         return self.of_library
 
     def __reduce__(self) -> tuple[Callable[[Mapping[str, str]], ClientSecurity], tuple[Mapping[str, str]]]:
-        """Travels to Spark's workers by what it was made of: a context of OpenSSL can't."""
+        """Pickled for Spark's workers as properties: OpenSSL contexts cannot be pickled."""
         return _arrived, (self.portable,)
 
     @property
     def settings(self) -> Hashable:
-        """All that it was made of, secrets too, to tell it from another."""
+        """All inputs, including secrets, for comparison."""
         return tuple(sorted(self.portable.items()))
 
     def __repr__(self) -> str:
-        """Without secrets."""
+        """A representation without secrets."""
         return f"<ClientSecurity {self.portable.get('security.protocol', 'PLAINTEXT')}>"
 
 
@@ -90,17 +90,15 @@ PLAINTEXT = ClientSecurity()
 
 
 def read_security(path: str, option: str = OPTION) -> ClientSecurity:
-    """From a file of client properties, which an option of the command named. Raises OperatorError."""
+    """Read a file of client properties, which `option` of the command selected. Raises OperatorError."""
     return parse_security(load_properties(path, option), path)
 
 
 def parse_security(properties: Mapping[str, str], place: str) -> ClientSecurity:
-    """From client properties; `place` says in messages where they are. Raises OperatorError."""
+    """Parse client properties; `place` is their source, for messages. Raises OperatorError."""
     protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
     if protocol not in SECURITY_PROTOCOLS:
-        raise OperatorError(
-            f"security.protocol in {place} is {protocol}, which is none of {', '.join(SECURITY_PROTOCOLS)}"
-        )
+        raise OperatorError(f"security.protocol in {place} is {protocol}: use one of {', '.join(SECURITY_PROTOCOLS)}")
     if protocol == "PLAINTEXT":
         return PLAINTEXT
     login, library = read_login(properties, place) if protocol.startswith("SASL_") else (None, {})
@@ -126,7 +124,7 @@ def _portable(properties: Mapping[str, str], material: TlsFiles | None) -> dict[
 
 
 def _parted(pem: bytes) -> tuple[str, str]:
-    """The key and the certificates."""
+    """Split a PEM into the key and the certificates."""
     key, begin, certificates = pem.partition(_CERTIFICATE)
     return key.decode(), (begin + certificates).decode()
 

@@ -1,4 +1,4 @@
-"""Limits of time: of calls by a library that has none itself, and the check of those that callers give."""
+"""Time limits: for calls of libraries that have none, and validation of limits from callers."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ T = TypeVar("T")
 
 
 def require_seconds(limit_s: float | None) -> None:
-    """Raises ValueError for NaN, which no time that passed is above or below: a wait with it would never end."""
+    """Raises ValueError for NaN, with which a wait would never end, because no comparison with it is true."""
     if limit_s is not None and math.isnan(limit_s):
-        raise ValueError("a limit of time can't be NaN: give seconds")
+        raise ValueError("a time limit can't be NaN: give seconds")
 
 
 def within(timeout_s: float, work: Callable[[], T], late: str) -> T:
-    """What `work` returns or raises, in a thread of its own; OperatorError with the words `late` after `timeout_s`.
+    """Run `work` in a thread and return its result; raises OperatorError with the message `late` after `timeout_s`.
 
-    It goes on then, and nobody hears of it.
+    `work` then continues, and its result is discarded.
     """
     outcome: queue.SimpleQueue[tuple[T, None] | tuple[None, BaseException]] = queue.SimpleQueue()
 
     def run() -> None:
         try:
             outcome.put((work(), None))
-        except BaseException as error:  # whoever waits decides what it means
+        except BaseException as error:  # raised in the waiting thread
             outcome.put((None, error))
 
     threading.Thread(target=run, name="ottla-within", daemon=True).start()

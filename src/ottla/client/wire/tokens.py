@@ -1,6 +1,6 @@
-"""Tokens of OAUTHBEARER for tools, by Kafka's client properties: from a file, or from an issuer behind a URL.
+"""OAUTHBEARER tokens for tools, by Kafka's client properties: from a file, or from an issuer's URL.
 
-A token is kept until four fifths of its life are over. What is secret is sent to `https:`, or to this machine.
+A token is reused until four fifths of its lifetime are over. Secrets are sent only to `https:` or to this machine.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from ottla.security.sasl.token_source import (
 
 
 class TokenSource:
-    """Gives a token that is valid now; also the callback `oauth_cb` of confluent-kafka."""
+    """Returns a valid token; also the callback `oauth_cb` of confluent-kafka."""
 
     def __init__(self, properties: Mapping[str, str], options: Mapping[str, str], place: str) -> None:
-        """By client properties, which are in `place`, and the options of their login module. Raises OperatorError."""
+        """From client properties in `place`, and the options of their login module. Raises OperatorError."""
         url, what = properties.get(URL, "").strip(), f"{URL} in {place}"
         if not url:
             raise OperatorError(f"OAUTHBEARER needs a token: set {what} to a file: or https: URL")
         self._path = path_of(url)
         if self._path is None:
             if not is_private(url):
-                raise OperatorError(f"{what} has to begin with file: or https:")
+                raise OperatorError(f"{what} must start with file: or https:")
             self._request = grant_request(credentials(properties.get, options, what))
             self._tls = HTTPSHandler(context=issuer_tls(options, f"sasl.jaas.config in {place}", read_file))
         self._url = url
@@ -46,7 +46,7 @@ class TokenSource:
         self._ends_s = self._again_s = 0.0
 
     def token(self) -> str:
-        """Blocks where there is none that is young enough. Raises OperatorError."""
+        """A token; blocks if a new one is needed. Raises OperatorError."""
         now_s = time.time()
         if now_s >= self._again_s:
             self._token = self._ask() if self._path is None else token_in_file(self._path, self._what, read_file)
@@ -55,7 +55,7 @@ class TokenSource:
         return self._token
 
     def __call__(self, _config: str) -> tuple[str, float]:
-        """Token, and when it ends in seconds since the Unix epoch."""
+        """The token and its expiry time in seconds since the Unix epoch."""
         return self.token(), self._ends_s
 
     def _ask(self) -> str:

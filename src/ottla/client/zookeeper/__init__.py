@@ -1,1 +1,1 @@
-"""Broker discovery and settings through ZooKeeper, for tools that are pointed at one."""
+"""Broker discovery and settings through ZooKeeper, for tools that connect to it."""

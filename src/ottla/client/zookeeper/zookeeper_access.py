@@ -1,10 +1,10 @@
-"""How a session on ZooKeeper is secured: TLS by `zookeeper.ssl.*`, and who one is by a JAAS file, as in Kafka 3.9.
+"""Security of a ZooKeeper session: TLS with `zookeeper.ssl.*`, and authentication with a JAAS file, as in Kafka 3.9.
 
-Apache Kafka's programs find that file by `-Djava.security.auth.login.config` in KAFKA_OPTS, and so do these: its
-section `Client` (or that of `-Dzookeeper.sasl.clientconfig`) has user and password of SASL DIGEST-MD5. A file without
-the section asks for nothing. A certificate of one's own (`zookeeper.ssl.keystore.location`) says who one is, too.
+Like Apache Kafka's programs, the file is found by `-Djava.security.auth.login.config` in KAFKA_OPTS. Its section
+`Client` (or that of `-Dzookeeper.sasl.clientconfig`) has user and password of SASL DIGEST-MD5. A file without the
+section disables authentication. A client certificate (`zookeeper.ssl.keystore.location`) also authenticates.
 
-Left out: Kerberos towards ZooKeeper, and its revocation lists and OCSP.
+Left out: Kerberos for ZooKeeper, and its revocation lists and OCSP.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DIGEST_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 MAX_FILE_BYTES = 1024 * 1024
 
 CLIENT_PROPERTIES = frozenset(key.name for key in ZOOKEEPER_CONFIGS if key.name.startswith(SSL_PREFIX))
-"""What clients may say of TLS."""
+"""TLS settings of clients."""
 
 _KEYS = {key.name: key for key in ZOOKEEPER_CONFIGS}
 _LOGIN_FILE = "-Djava.security.auth.login.config="
@@ -33,7 +33,7 @@ _DISABLED = "-Dzookeeper.sasl.client=false"
 
 
 class DigestLogin(NamedTuple):
-    """Who one is, by SASL DIGEST-MD5."""
+    """User and password of SASL DIGEST-MD5."""
 
     user: str
     password: str
@@ -43,33 +43,34 @@ class DigestLogin(NamedTuple):
 
 
 class ZooKeeperAccess(NamedTuple):
-    """What a session needs beside the servers."""
+    """Security of a session."""
 
     context: ssl.SSLContext | None = None
-    """Of TLS; None where it is not spoken."""
+    """TLS context; None without TLS."""
     login: DigestLogin | None = None
     secures: bool = False
-    """Whether what it makes belongs to it (`zookeeper.set.acl`)."""
+    """True if new znodes get ACLs for their creator only (`zookeeper.set.acl`)."""
 
 
 def zookeeper_access(
     get: Callable[[str], ConfigValue], environment: Mapping[str, str], read: ReadFile
 ) -> ZooKeeperAccess:
-    """From the settings `zookeeper.*`, by what `get` says of each, and KAFKA_OPTS. Raises OperatorError."""
+    """The access from `zookeeper.*` settings, read with `get`, and KAFKA_OPTS. Raises OperatorError."""
     context, shows_itself = _context(get, read)
     login = read_login(environment, read)
     secures = get("zookeeper.set.acl") is True
     if secures and login is None and not shows_itself:
         raise OperatorError(
-            "zookeeper.set.acl is true, and this broker is nobody to ZooKeeper: name a JAAS file with a Client section "
-            "by -Djava.security.auth.login.config in KAFKA_OPTS, or set zookeeper.ssl.client.enable and "
+            "zookeeper.set.acl is true, but this broker does not authenticate to ZooKeeper: give a JAAS file with a "
+            "Client section "
+            "with -Djava.security.auth.login.config in KAFKA_OPTS, or set zookeeper.ssl.client.enable and "
             "zookeeper.ssl.keystore.location"
         )
     return ZooKeeperAccess(context, login, secures)
 
 
 def access_of_client(properties: Mapping[str, str], environment: Mapping[str, str], read: ReadFile) -> ZooKeeperAccess:
-    """The same for who only reads, or writes below `/consumers`, from `zookeeper.ssl.*` among `properties`.
+    """The access of a client that only reads, or writes below `/consumers`, from `zookeeper.ssl.*` in `properties`.
 
     Raises OperatorError.
     """
@@ -86,21 +87,23 @@ def access_of_client(properties: Mapping[str, str], environment: Mapping[str, st
 
 
 def _context(get: Callable[[str], ConfigValue], read: ReadFile) -> tuple[ssl.SSLContext | None, bool]:
-    """The context of TLS, and whether it shows a certificate."""
+    """The TLS context, and whether it has a client certificate."""
     if get("zookeeper.ssl.client.enable") is not True:
         return None, False
     for name in ("zookeeper.ssl.crl.enable", "zookeeper.ssl.ocsp.enable"):
         if get(name) is True:
-            raise OperatorError(f"{name} is true, and certificates of ZooKeeper can't be looked up here; remove it")
+            raise OperatorError(
+                f"{name} is true, but revocation checks of ZooKeeper's certificates are not supported: remove it"
+            )
     values = {name: get(SSL_PREFIX + name) for name in SSL_SETTINGS}
     given = {f"ssl.{name}": _text(value) for name, value in values.items() if value is not None}
     if "ssl.keystore.password" in given:
-        given["ssl.key.password"] = given["ssl.keystore.password"]  # ZooKeeper knows of one only
+        given["ssl.key.password"] = given["ssl.keystore.password"]  # ZooKeeper has only one password
     try:
         settings = TlsSettings.parse(given, "zookeeper.ssl")
         return client_context(settings, read_material(settings, read)), settings.keystore is not None
     except OperatorError as error:
-        raise OperatorError(f"TLS towards ZooKeeper (zookeeper.ssl.*) can't be spoken: {error}") from error
+        raise OperatorError(f"TLS for ZooKeeper (zookeeper.ssl.*) can't be set up: {error}") from error
 
 
 def _text(value: ConfigValue) -> str:
@@ -108,13 +111,13 @@ def _text(value: ConfigValue) -> str:
 
 
 def read_login(environment: Mapping[str, str], read: ReadFile) -> DigestLogin | None:
-    """Who one is by the file that KAFKA_OPTS names; None where none is named, or it has no such section.
+    """The login from the file in KAFKA_OPTS; None without a file, or without the section.
 
     Raises OperatorError."""
     try:
         options = shlex.split(environment.get("KAFKA_OPTS", ""))
     except ValueError as error:
-        raise OperatorError(f"KAFKA_OPTS can't be read: {error}; mend its quotes") from error
+        raise OperatorError(f"KAFKA_OPTS can't be parsed: {error}; correct its quotes") from error
     files = [each.removeprefix(_LOGIN_FILE) for each in options if each.startswith(_LOGIN_FILE)]
     if not files or _DISABLED in options:
         return None
@@ -130,7 +133,7 @@ def read_login(environment: Mapping[str, str], read: ReadFile) -> DigestLogin | 
         return None
     if module.name != DIGEST_MODULE:
         raise OperatorError(
-            f"the section {section} of {what} has {module.name}, and towards ZooKeeper only {DIGEST_MODULE} is there"
+            f"the section {section} of {what} has {module.name}, but only {DIGEST_MODULE} is supported for ZooKeeper"
         )
     user, password = module.options.get("username"), module.options.get("password")
     if not user or not password:

@@ -1,4 +1,4 @@
-"""Which brokers ZooKeeper lists, for clients that know nothing but ZooKeeper."""
+"""Broker discovery in ZooKeeper, for clients that know only ZooKeeper."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ logger = logging.getLogger(__name__)
 
 
 class BrokerSearch:
-    """Reads the registrations of all brokers, on the loop; an answer that is lost counts as no broker."""
+    """Reads the registrations of all brokers, on the loop; a lost response counts as no broker."""
 
     def __init__(self, session: ZooKeeperSession, found: Future[list[str]], protocol: str = "PLAINTEXT") -> None:
-        """Of each broker the first listener with this security protocol."""
+        """Selects the first listener of each broker with this security protocol."""
         self._protocol = protocol
         self._session = session
         self._found = found
@@ -42,7 +42,7 @@ class BrokerSearch:
         try:
             endpoints = () if node is None else decode_broker(path, node.data).endpoints
         except ProtocolError as error:
-            logger.warning("a broker is passed over: %s", error)
+            logger.warning("ignoring a broker registration: %s", error)
             endpoints = ()
         suitable = next((each for each in endpoints if each.security_protocol == self._protocol), None)
         if suitable is not None:

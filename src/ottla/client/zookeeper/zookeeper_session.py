@@ -1,18 +1,19 @@
-"""A session on a real ZooKeeper, by kazoo (the extra `zookeeper`).
+"""A session on a real ZooKeeper, based on kazoo (the extra `zookeeper`).
 
-kazoo has threads of its own: its callbacks are brought to the loop here, and all else happens there. It differs from
-what `ottla.protocol.znodes.session` says in these:
+kazoo has its own threads: its callbacks are forwarded to the loop, where everything else runs. Differences from
+`ottla.protocol.znodes.session`:
 
-- It keeps calls that it can't send, and sends them once it is connected again, perhaps by another session. So a call is
-  answered when the loop hears that the connection is lost, and what comes of it later is nobody's: as with any call
-  whose answer was lost, it may happen yet.
-- `commit()` of a transaction returns errors in place of results; what failed is the one that was not rolled back.
-- A watch on a znode that is not there is set by `exists` only, so that goes before `get`. The server answers a session
-  in the order of its calls.
-- Stopping joins its threads, so that is done in the pool.
-- It makes contexts of TLS of PEM files, and waits for data that OpenSSL has already. So its handler is another here.
-- It is connected before it says who it is, and gives up for good when that fails, be it that the server died meanwhile.
-  Another client then goes on with the session, a while later.
+- kazoo keeps calls that it cannot send, and sends them after a reconnect, perhaps in another session. A call is
+  therefore failed when the loop learns that the connection is lost, and its later result is dropped: as with any lost
+  response, the call may still be executed.
+- `commit()` of a transaction returns errors as results; the failed operation is the one that was not rolled back.
+- Only `exists` can set a watch on a missing znode, so it is sent before `get`. The server responds to a session in the
+  order of its calls.
+- Stopping kazoo joins its threads, so that is done in the pool.
+- kazoo only creates TLS contexts from PEM files, and waits for data that OpenSSL has already read. Its handler is
+  therefore replaced.
+- kazoo connects before it authenticates, and gives up permanently when that fails, even if the server has just died.
+  Another client then resumes the session after a pause.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-ANYBODY = ZooKeeperAccess()
+UNSECURED = ZooKeeperAccess()
 RETRY = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 2.0}
-"""Of connections: again without an end, at most two seconds apart (kazoo's own longest pause is an hour)."""
+"""Pauses between connection attempts, without a limit: at most two seconds (kazoo's default is an hour)."""
 
 AGAIN_S = 1.0
-"""After a server that refused who one is, before the next is asked."""
+"""Pause after a failed authentication, before the next server is tried."""
 
 _CODES = {code.value: code for code in Code}
 
@@ -58,15 +59,15 @@ def session_below(
     *,
     post: Callable[..., object],
     pool: BlockingPool,
-    access: ZooKeeperAccess = ANYBODY,
+    access: ZooKeeperAccess = UNSECURED,
 ) -> ZooKeeperSession:
-    """A session on `zookeeper.connect` that sees what lies below the path at its end; see `KazooSession`."""
+    """A session on `zookeeper.connect` that sees the tree below its path; see `KazooSession`."""
     _servers, root = split_connect(connect)
     return RootedSession(KazooSession(connect, timeout_ms, post=post, pool=pool, access=access), root)
 
 
 class KazooSession:
-    """One node's sessions on the servers of `zookeeper.connect`. All methods belong to the loop."""
+    """The sessions of one node on the servers of `zookeeper.connect`. All methods must be called on the loop."""
 
     def __init__(
         self,
@@ -75,11 +76,11 @@ class KazooSession:
         *,
         post: Callable[..., object],
         pool: BlockingPool,
-        access: ZooKeeperAccess = ANYBODY,
+        access: ZooKeeperAccess = UNSECURED,
     ) -> None:
-        """`connect` as `host:port,host:port/path`, whose path is for others to go by (`RootedSession`); `post` runs a
-        callback on the loop and may be called by any thread (`call_soon_threadsafe`). Raises OperatorError without
-        kazoo, and for servers that can't be."""
+        """`connect` is `host:port,host:port/path`, with a path that `RootedSession` handles; `post` runs a callback on
+        the loop and may be called by any thread (`call_soon_threadsafe`). Raises OperatorError without kazoo, and for
+        invalid servers."""
         try:
             import kazoo.client  # noqa: F401 - an extra
 
@@ -99,7 +100,7 @@ class KazooSession:
         try:
             self._client = self._make(None)
         except ValueError as error:
-            raise OperatorError(f"zookeeper.connect {connect!r} names no servers: {error}") from error
+            raise OperatorError(f"zookeeper.connect {connect!r} contains no servers: {error}") from error
         self._session: tuple[int, bytes] | None = None
         self._again: threading.Timer | None = None
         self._post = post
@@ -146,12 +147,12 @@ class KazooSession:
     # -- connections -----------------------------------------------------------------------------------------------
 
     def _state_changed(self, client: KazooClient, state: str) -> None:
-        """Called by a thread of kazoo."""
+        """Called in a thread of kazoo."""
         session = client.client_id if state == "CONNECTED" else None
         self._post(self._follow, client, client.client_state if state == "LOST" else state, session)
 
     def _has_trouble(self, reason: str) -> None:
-        """Called by a thread of kazoo."""
+        """Called in a thread of kazoo."""
         self.trouble = reason
 
     def _follow(self, client: KazooClient, state: str, session: tuple[int, bytes] | None) -> None:
@@ -174,16 +175,16 @@ class KazooSession:
             listener.on_expired()
 
     def _refused(self) -> None:
-        """A server does not believe who this is, or died while it was told."""
+        """Handle a failed authentication, or a server that died during one."""
         login = self._access.login
-        self.trouble = f"ZooKeeper refuses the user {login.user if login else ''!r} of the JAAS file"
-        logger.warning("%s, or broke off meanwhile: it is asked again", self.trouble)
-        self._again = threading.Timer(AGAIN_S, self._post, (self._go_on,))
+        self.trouble = f"ZooKeeper rejected the user {login.user if login else ''!r} of the JAAS file"
+        logger.warning("%s, or the connection broke: retrying", self.trouble)
+        self._again = threading.Timer(AGAIN_S, self._post, (self._resume,))
         self._again.daemon = True
         self._again.start()
 
-    def _go_on(self) -> None:
-        """With the same session, if it is not over."""
+    def _resume(self) -> None:
+        """Resume the session, if it has not expired."""
         if self._listener is not None:
             refused, self._client = self._client, self._make(self._session)
             self._pool.submit(partial(_stop, refused), lambda _result, _error: None)
@@ -225,7 +226,7 @@ class KazooSession:
         self._call(operations[0].path, send, partial(_results, operations), done)
 
     def _call(self, path: str, send: Callable[[KazooClient], Any], read: Callable[[Any], T], done: Done[T]) -> None:
-        """`read` makes the answer of what kazoo gives, or raises ZooKeeperError."""
+        """Send a call; `read` converts kazoo's result, or raises ZooKeeperError."""
         number = self._calls = self._calls + 1
         self._waiting[number] = lambda error: done(None, error)
         if self._connected:
@@ -250,7 +251,7 @@ class KazooSession:
                 error = failure
         else:
             error = ZooKeeperError(_code(result.exception), path)
-            if error.code is Code.NO_NODE:  # of a read: a transaction has its errors among its results
+            if error.code is Code.NO_NODE:  # of a read: errors of a transaction are among its results
                 error = None
         done(answer, error)
 
@@ -268,7 +269,7 @@ class KazooSession:
             transaction.check(path, operation.version)
 
     def _rights(self, path: str) -> Any:
-        """Of a new znode, as kazoo has them; None leaves it open."""
+        """ACLs of a new znode for kazoo; None for an open one."""
         if not self._access.secures:
             return None
         from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
@@ -279,7 +280,7 @@ class KazooSession:
         return CREATOR_ALL_ACL if rights is Rights.SECRET else [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
 
     def _watcher(self, watch: Watch) -> Callable[[object], None]:
-        """What kazoo calls in a thread of its own; of a connection that is lost nothing is told."""
+        """A watch callback for kazoo's thread; ignored after a lost connection."""
         connection = self._connection
 
         def fire() -> None:
@@ -298,7 +299,7 @@ def _stop(client: KazooClient) -> None:
 
 
 def _tls_handler(context: ssl.SSLContext, has_trouble: Callable[[str], None]) -> Any:
-    """What kazoo connects and waits by; `has_trouble` is told, by a thread, why TLS can't be spoken."""
+    """A kazoo handler for TLS; `has_trouble` is called, in a thread, with the reason of a failed handshake."""
     from kazoo.handlers.threading import SequentialThreadingHandler
 
     class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -329,7 +330,7 @@ def _znode(found: tuple[bytes, Any]) -> Znode:
 
 
 def _results(operations: Sequence[Operation], results: Sequence[Any]) -> list[str]:
-    """The paths; raises ZooKeeperError for the operation that failed, those before it were rolled back."""
+    """The paths; raises ZooKeeperError for the failed operation, with which all others were rolled back."""
     for position, result in enumerate(results):
         if isinstance(result, Exception) and type(result).__name__ not in ("RolledBackError", "RuntimeInconsistency"):
             raise ZooKeeperError(_code(result), operations[position].path, position)

@@ -25,7 +25,10 @@ from ottla.pipeline.cli.stream import stream as stream_command
 
 @click.group(cls=Group)
 def pipeline() -> None:
-    """Load topics into lake tables exactly once, and query them, with Spark."""
+    """Load topics into lake tables and query them.
+
+    Tables are Delta, Iceberg or Parquet files, written exactly once with Spark.
+    """
 
 
 for command in (

@@ -23,33 +23,33 @@ from ottla.pipeline.spark.session import require_spark
     "--input",
     "input_path",
     type=GivenPath(exists=True, dir_okay=False),
-    help="An access log in common or combined format, one record a line; without it one is generated.",
+    help="Access log in common or combined format, one record per line  [default: a generated log]",
 )
 @click.option(
     "--events",
     type=click.IntRange(min=1),
     default=200_000,
     show_default=True,
-    help="Lines to generate without --input.",
+    help="Number of lines to generate without --input.",
 )
 @click.option(
     "--dir",
     "directory",
     type=GivenPath(file_okay=False),
-    help="Where broker data and table go; must be new or empty.  [default: a new temporary directory, kept]",
+    help="Directory for broker data and table, new or empty  [default: a new temporary directory, kept]",
 )
 @master_option
 def demo(input_path: Path | None, events: int, directory: Path | None, master: str) -> None:
-    """The whole path on this machine: broker, stock producer, exactly-once load, SQL.
+    """Run the whole pipeline on this machine.
 
-    Starts a broker on a free port, produces an access log keyed by client address through confluent-kafka with zstd,
-    loads it by PySpark, prints the most viewed pages and the views per hour, loads again to show that nothing is added,
-    and stops everything. A page is the seventh space-separated field of a line, the request's path: what
-    `cut -d' ' -f7 FILE | sort | uniq -c` counts.
+    Starts a broker on a free port and produces an access log through confluent-kafka with zstd, keyed by client
+    address. Loads it with PySpark, prints the most viewed pages and the views per hour, and loads again to show that
+    nothing is added. A page is the seventh space-separated field of a line, the request path, as in `cut -d' ' -f7 FILE
+    | sort | uniq -c`.
 
-    A file is refused before anything starts when it is empty, or when more than one in ten of its first 1,000 lines is
-    in neither the common nor the combined format of Apache and nginx. Fewer such lines, and later ones, are loaded and
-    counted as they are, and their number is told.
+    An empty file is rejected before anything starts, and a file of which more than one in ten of the first 1,000 lines
+    are in neither the common nor the combined format of Apache and nginx. Fewer such lines, and later ones, are loaded
+    unchanged; their number is reported.
     """
     require_spark(master)
     from ottla.pipeline.operations.demo import run_demo

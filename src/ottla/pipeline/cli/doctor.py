@@ -35,13 +35,16 @@ from ottla.pipeline.operations.doctor import Finding, Subject, examine
 @click.option(
     "--table",
     type=TableLocation(),
-    help="Directory of a table that is or will be, or its URL in an object store; without it none is looked at.",
+    help="Directory of a table, existing or planned, or its URL in an object store; without it no table is checked.",
 )
 @catalog_option
-@topics_option("Topics of which to try whether they can be read; may be repeated.", required=False)
-@click.option("--group", "groups", multiple=True, help="Of which to try whether offsets can be committed to it.")
+@topics_option("Topics to check for read access; may be repeated.", required=False)
+@click.option("--group", "groups", multiple=True, help="Group to check for offset commits; may be repeated.")
 @click.option(
-    "--transactional-id", "transactional_ids", multiple=True, help="Of which to try whether it can be written under."
+    "--transactional-id",
+    "transactional_ids",
+    multiple=True,
+    help="Transactional id to check for writes; may be repeated.",
 )
 @registry_options
 @master_option
@@ -61,15 +64,15 @@ def doctor(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Look at what a load needs, and say of what is wrong how to mend it.
+    """Check the prerequisites of a load.
 
-    That is the packages of 'ottla[pipeline]', Java, the master, memory, every broker under the address that it gives to
-    clients, and at last a Spark session in which a Python worker imports what a load does. Where options name them:
-    topics (may this user read them?), groups and transactional ids (may it commit, may it write?), the table's place,
-    the catalog, the schema registry. The exit code is 2 when something is wrong.
+    Checks the packages of 'ottla[pipeline]', Java, the master, memory, every broker at its advertised address, and a
+    Spark session with a Python worker that imports the modules of a load. With the options also: read access to topics,
+    offset commits of groups, writes under transactional ids, the table location, the catalog and the schema registry. A
+    failed check is printed with a remedy. The exit code is 2 if a check failed.
 
-    A load shows its offsets in the group ottla-load.TABLE.default, a push keeps its own in ottla-push-ID, which is also
-    its transactional id.
+    A load publishes its offsets in the group ottla-load.TABLE.default. A push stores its progress in the group
+    ottla-push-ID, which is also its transactional id.
     """
     findings = []
     names = split_names(topics)

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     "--table",
     required=True,
     type=TableLocation(file_okay=False),
-    help="Directory of the table, or its URL in an object store such as s3://bucket/path; made by the first load.",
+    help="Directory of the table, or its URL in an object store such as s3://bucket/path; created by the first load.",
 )
 @format_option
 @catalog_option
@@ -67,13 +67,13 @@ if TYPE_CHECKING:
     "--partition-by",
     multiple=True,
     metavar="COLUMN",
-    help="Partition column of a table that this load makes: topic, partition, a decoded column, or date, the day of a "
+    help="Partition column of a new table: topic, partition, a decoded column, or date, the day of a "
     "record's timestamp; may be repeated.",
 )
 @click.option(
     "--group",
     metavar="NAME",
-    help="Consumer group whose offsets show lag tools how far the table is; '' for none.  "
+    help="Consumer group to which the loaded offsets are published for lag tools; '' for none.  "
     "[default: ottla-load.TABLE.PIPELINE-ID]",
 )
 @schedule_option
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 @with_decode_options
 @master_option
 @conf_option
-@click.option("--quiet", "-q", is_flag=True, help="No progress line and no summary.")
+@click.option("--quiet", "-q", is_flag=True, help="Disable the progress line and the summary.")
 @json_option
 @connection_options
 def load(
@@ -100,31 +100,33 @@ def load(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Load what is new in some topics into a table of Delta, Iceberg or Parquet files.
+    """Load topics into a table exactly once.
 
-    Data and offsets are committed together: a load that is killed at any point and run again neither loses a record nor
-    doubles one, and a load with nothing new adds nothing. A task that fails is tried four times; local[N,F] tries F.
-    A record that can't be decoded, or that the columns can't hold, goes to TABLE/_dead_letters, with the reason.
+    Adds the new records of topics to a table of Delta, Iceberg or Parquet files. Data and offsets are committed
+    together: a load that is killed at any point and repeated neither loses nor duplicates a record, and a load without
+    new records adds nothing. A failed task is retried up to four attempts; local[N,F] makes F attempts. A record that
+    cannot be decoded, or that does not fit the columns, goes to TABLE/_dead_letters with the reason.
 
-    --decode adds columns beside those of Kafka. Without --schema the fields of JSON and CSV are those of a sample of
-    the records; a table gets new ones as they turn up. A field of CSV is text unless all values of the sample are plain
-    numbers or booleans: codes such as 02134, +49, 0x1A, 1e5 and nan stay as they are. One named like a column of Kafka
-    gets the prefix value_. A later load may decode otherwise: the table then has the columns of both, null where a row
-    has none. Types stay or widen; values that do not fit are dead letters, and a --schema that does not is refused.
+    --decode adds columns beside those of Kafka. Without --schema, the fields of JSON and CSV are inferred from a sample
+    of the records, and new fields are added to the table as they appear. A CSV field is text unless all values of the
+    sample are plain numbers or booleans: codes such as 02134, +49, 0x1A, 1e5 and nan stay text. A field with the name
+    of a Kafka column gets the prefix value_. A later load may decode differently: the table then has the columns of
+    both, and a row is null in columns that it lacks. Column types stay or widen; values that do not fit become dead
+    letters, and an incompatible --schema is rejected.
 
-    A table holds topics of several clusters, but no two of one name; a load that would bring such is refused.
+    A table can contain topics of several clusters, but not two topics with the same name; such a load is rejected.
 
-    A boundary is earliest, latest, offset:N, or a time as an ISO date or in milliseconds; of a time it is the first
-    record that is not older. A pipeline id goes on where it was; --from is refused once it has loaded something.
+    A boundary is earliest, latest, offset:N, or a time as an ISO date or in milliseconds; a time selects the first
+    record at or after it. A pipeline id resumes from its last offset; --from is rejected once it has loaded something.
 
-    Exit code 0: the table has what is new, if anything; 1: it failed and may be tried again, or records are lost; 2: it
-    fails until somebody mends something. --json tells rows, dead_letters, offsets, version (null: none new), seconds.
-    A run with --schedule that fails is told, and the next one makes up for it; what fails at the first ends the
-    command. With --json each run is one line.
+    Exit code 0: the table is up to date; 1: the load failed and may be retried, or records are lost; 2: the load fails
+    until the problem is corrected. --json prints rows, dead_letters, offsets, version (null without a new one) and
+    seconds. With --schedule, a failed run is reported and the next run catches up; the command ends if the first run
+    fails. With --json each run is one line.
 
-    On a cluster, Ottla itself travels with the job; the other packages of 'ottla[pipeline]' do by --environment, or the
-    workers have a Python with them that --conf spark.pyspark.python=PATH names. The table's directory and the brokers
-    must be reached from every worker under the same names.
+    On a cluster, Ottla itself is shipped with the job. The other packages of 'ottla[pipeline]' are shipped with
+    --environment, or the workers have a Python with them, which --conf spark.pyspark.python=PATH selects. Every worker
+    must reach the table directory and the brokers under the same names.
     """
     require_extra()
     from ottla.pipeline.load import driver as loading

@@ -35,15 +35,16 @@ def _table_option(function: Any) -> Any:
     type=click.IntRange(0, MAX_RETENTION_HOURS),
     default=168,
     show_default=True,
-    help="How long versions that were replaced can still be read.",
+    help="Retention of replaced versions in hours.",
 )
-@click.option("--dry-run", is_flag=True, help="Only tell.")
+@click.option("--dry-run", is_flag=True, help="List the files without removing them.")
 @json_option
 def vacuum(table: Path | str, catalog_url: str | None, retention_hours: int, dry_run: bool, as_json: bool) -> None:
-    """Remove files that a table of any format doesn't need, its dead letters' too; loads may run meanwhile.
+    """Remove files that a table no longer needs.
 
-    Files of loads that were killed go at once (ten minutes after they were last heard), others when they are older
-    than the retention: those of versions that were replaced, and of nobody.
+    Also those of its dead letters; loads may run at the same time. Files of killed loads are removed ten minutes after
+    the last sign of life of the load. Other files are removed when they are older than the retention: those of replaced
+    versions, and those without an owner.
     """
     require_extra()
     from ottla.pipeline.operations.vacuum import vacuum as run
@@ -70,13 +71,19 @@ def vacuum(table: Path | str, catalog_url: str | None, retention_hours: int, dry
 )
 @_table_option
 @click.option(
-    "--target-size", callback=parse_size, default="256MiB", show_default=True, metavar="SIZE", help="Of a large file."
+    "--target-size",
+    callback=parse_size,
+    default="256MiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Size of the merged files.",
 )
 @json_option
 def compact(table: Path | str, catalog_url: str | None, target_size: int, as_json: bool) -> None:
-    """Write the small files of a table of any format anew as larger ones, in one commit; loads may run meanwhile.
+    """Merge small files of a table.
 
-    The small ones stay for who still reads them, until a vacuum.
+    Rewrites them as larger files in one commit; loads may run at the same time. The small files remain readable until a
+    vacuum.
     """
     require_extra()
     from ottla.pipeline.load.compact import compact as run

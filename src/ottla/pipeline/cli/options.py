@@ -73,7 +73,7 @@ def master_option(function: Any) -> Any:
         default=DEFAULT_MASTER,
         show_default=True,
         metavar="URL",
-        help="Where Spark runs: local[N], spark://host:7077, sc://host:15002 or any other master.",
+        help="Spark master: local[N], spark://host:7077, sc://host:15002 or any other.",
     )(function)
 
 
@@ -89,9 +89,9 @@ def conf_option(function: Any) -> Any:
     archive = click.option(
         "--environment",
         type=GivenPath(exists=True, dir_okay=False),
-        help="The archive that 'ottla pipeline package' made: what workers of a cluster need besides Spark and Python.",
+        help="Archive of 'ottla pipeline package' with the packages for the workers of a cluster.",
     )
-    settings = settings_option("--conf", help_text="A Spark setting, such as spark.driver.memory=4g; may be repeated.")
+    settings = settings_option("--conf", help_text="Spark setting, such as spark.driver.memory=4g; may be repeated.")
     return settings(archive(with_environment))
 
 
@@ -117,19 +117,20 @@ def catalog_option(function: Any) -> Any:
         "--catalog",
         "catalog_url",
         metavar="URL",
-        help="URL of an Iceberg REST catalog; --table is then a name in it, such as lake.clicks.",
+        help="URL of an Iceberg REST catalog; --table is then a table name, such as lake.clicks.",
     )(function)
 
 
 PLAN_OPTIONS = {
     "pipeline_id": click.option(
-        "--pipeline-id", default="default", show_default=True, help="Whose offsets count in the table."
+        "--pipeline-id", default="default", show_default=True, help="Pipeline id of the offsets in the table."
     ),
     "isolation": click.option(
         "--isolation",
         type=click.Choice(["read_committed", "read_uncommitted"]),
         default="read_committed",
         show_default=True,
+        help="Isolation level of reads.",
     ),
     "max_bytes_per_task": click.option(
         "--max-bytes-per-task",
@@ -137,49 +138,49 @@ PLAN_OPTIONS = {
         default="256MiB",
         show_default=True,
         metavar="SIZE",
-        help="Stored bytes that a task reads.",
+        help="Maximum stored bytes that a task reads.",
     ),
     "on_data_loss": click.option(
         "--on-data-loss",
         type=click.Choice(["fail", "skip"]),
         default="fail",
         show_default=True,
-        help="What to do when records were deleted before they were loaded, or a log was cut back below what was.",
+        help="Action if records were deleted before they were loaded, or a log was truncated below loaded offsets.",
     ),
     "on_rollback": click.option(
         "--on-rollback",
         type=click.Choice(["fail", "skip"]),
         default="fail",
         show_default=True,
-        help="What to do when the table was put back behind its newest load: refuse, or leave those rows out.",
+        help="Action if the table was rolled back behind its newest load: fail, or skip the lost rows.",
     ),
     "source": click.option(
         "--source",
         type=click.Choice(["auto", "fetch", "segments"]),
         default="auto",
         show_default=True,
-        help="Where a task reads: the files of a broker on its machine, else from the brokers (auto), or one of both.",
+        help="Read path of a task: local broker files if available (auto), always files, or always brokers.",
     ),
     "start": click.option(
         "--from",
         "start",
         callback=parse_boundary,
         metavar=BOUNDARY,
-        help="Where the first load of a pipeline id starts.  [default: earliest]",
+        help="Boundary where the first load of a pipeline id starts.  [default: earliest]",
     ),
     "end": click.option(
         "--to",
         "end",
         callback=parse_boundary,
         metavar=BOUNDARY,
-        help="Where this load ends, if not at the end of the log.",
+        help="Boundary where this load ends.  [default: the log end]",
     ),
 }
 """Options of a load's plan, by their names in `PlanSettings`."""
 
 
 def with_plan_options(*names: str) -> Callable[[Any], Any]:
-    """These of PLAN_OPTIONS, or all; the command gets them as one argument, `plan_options`."""
+    """Add these options of PLAN_OPTIONS, or all; the command receives them as one argument, `plan_options`."""
     chosen = names or tuple(PLAN_OPTIONS)
 
     def decorated(function: Any) -> Any:
@@ -216,10 +217,10 @@ format_option = click.option(
     "--format",
     "format_name",
     type=click.Choice(TABLE_FORMATS),
-    help="Format of a table that this run makes.  [default: delta]",
+    help="Format of a new table.  [default: delta]",
 )
 schedule_option = click.option(
-    "--schedule", metavar="hourly|daily|CRON", help="Run now and then at these times, in UTC, until interrupted."
+    "--schedule", metavar="hourly|daily|CRON", help="Run immediately, then on this schedule in UTC until interrupted."
 )
 
 
@@ -238,36 +239,38 @@ def registry_options(function: Any) -> Any:
     url = click.option(
         "--schema-registry",
         metavar="URL",
-        help="Registry of the schemas whose ids values or their headers have; user:password@ before its host logs in.",
+        help="Schema registry of the schema ids in values or headers; user:password@ before the host authenticates.",
     )
     authorities = click.option(
         "--schema-registry-ca",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Certificates, in PEM, of the authority that vouches for the registry.  [default: those of the system]",
+        help="CA certificates of the registry in PEM.  [default: those of the system]",
     )
     return url(authorities(function))
 
 
 def with_decode_options(function: Any) -> Any:
-    """Options that say what values are; the command gets them as one argument, `decode_options`."""
+    """Options for the format of values; the command receives them as one argument, `decode_options`."""
 
     @click.option(
         "--decode",
         type=click.Choice(FORMATS),
         default="raw",
         show_default=True,
-        help="What values are; their fields become columns.",
+        help="Format of values; their fields become columns.",
     )
     @click.option(
         "--schema",
         type=GivenPath(exists=True, dir_okay=False),
         metavar="FILE",
-        help="The fields of values: a StructType in JSON as df.schema.json() of Spark gives it, an Avro schema, "
+        help="Schema of values: a StructType in JSON from Spark's df.schema.json(), an Avro schema, "
         "or a descriptor set of protoc.",
     )
-    @click.option("--pattern", metavar="REGEX", help="With --decode regex: RE2's syntax; named groups are the columns.")
-    @click.option("--message", metavar="NAME", help="With --decode protobuf: the message that values are.")
+    @click.option(
+        "--pattern", metavar="REGEX", help="Pattern of --decode regex in RE2 syntax; named groups are columns."
+    )
+    @click.option("--message", metavar="NAME", help="Message type of --decode protobuf.")
     @registry_options
     @functools.wraps(function)
     def collected(*arguments: Any, **named: Any) -> Any:

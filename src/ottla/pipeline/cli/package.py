@@ -25,15 +25,15 @@ from ottla.pipeline.spark.session import require_extra
     "-o",
     required=True,
     type=GivenPath(dir_okay=False),
-    help="The file to write, such as environment.tar.gz.",
+    help="Output file, such as environment.tar.gz.",
 )
 @json_option
 def package(output: Path, as_json: bool) -> None:
-    """Pack Ottla and the packages that it imports for the workers of a cluster.
+    """Package Ottla for Spark workers.
 
-    Workers then need Spark and a Python of the same version and platform as this one, found as python3.N on their PATH,
-    and nothing else. Every command with --master takes the file as --environment. A program of one's own gives it to
-    Spark as spark.archives=FILE#environment with spark.pyspark.python=./environment/bin/python.
+    Packs Ottla and the packages that it imports. Workers then need only Spark, and a Python of the same version and
+    platform as this one, found as python3.N on their PATH. Commands with --master take the file as --environment. Other
+    programs pass it to Spark as spark.archives=FILE#environment with spark.pyspark.python=./environment/bin/python.
     """
     require_extra()
     environment = write_environment(output)

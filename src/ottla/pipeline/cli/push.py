@@ -46,17 +46,17 @@ if TYPE_CHECKING:
 )
 @click.argument("sources", nargs=-1, required=True, type=TableLocation())
 @catalog_option
-@click.option("--topic", "-t", required=True, shell_complete=complete_topic, help="Where the rows go.")
-@click.option("--push-id", help="Whose progress counts.  [default: one made of topic and sources]")
-@click.option("--key-column", metavar="NAME", help="The column of the keys.  [default: `key`, where there is one]")
+@click.option("--topic", "-t", required=True, shell_complete=complete_topic, help="Target topic.")
+@click.option("--push-id", help="Id of the stored progress.  [default: derived from topic and sources]")
+@click.option("--key-column", metavar="NAME", help="Key column.  [default: `key`, if it exists]")
 @click.option(
     "--value-column",
     metavar="NAME",
-    help="The column of the values.  [default: `value`, where there is one, else the whole row as JSON]",
+    help="Value column.  [default: `value`, if it exists, else the whole row as JSON]",
 )
-@click.option("--keep-timestamps", is_flag=True, help="Records get the time in the column `timestamp`, not of now.")
-@settings_option("--property", "-X", "properties", help_text="A property of librdkafka, such as compression.type=zstd.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress bar and no summary.")
+@click.option("--keep-timestamps", is_flag=True, help="Set record timestamps from the column `timestamp`.")
+@settings_option("--property", "-X", "properties", help_text="librdkafka property, such as compression.type=zstd.")
+@click.option("--quiet", "-q", is_flag=True, help="Disable the progress bar and the summary.")
 @json_option
 @connection_options
 def push(
@@ -72,16 +72,17 @@ def push(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Push the rows of a table, or of Parquet, JSON-lines and CSV files, to a topic, each exactly once.
+    """Push table rows to a topic.
 
-    Rows and progress are committed together: a push that is killed at any point is gone on with by the same command,
-    and one that ended adds nothing when it is run again, for as long as the broker keeps offsets of a group that nobody
-    uses (offsets.retention.minutes, a week). Another --push-id pushes everything anew.
+    Pushes each row of a table, or of Parquet, JSON-lines and CSV files, exactly once. Rows and progress are committed
+    together. The same command resumes a push that was killed at any point, and adds nothing after a complete push, for
+    as long as the broker retains the offsets of an unused group (offsets.retention.minutes, a week). Another --push-id
+    pushes everything again.
 
-    A table that `load` made gives its records back: key, value and headers. Lines of JSON go as they are; rows of other
-    files and tables become JSON objects with all columns, those of CSV with text only: an empty cell is null, and
-    "" is empty text. Readers of committed records see runs of up to 50,000 rows.
-    A malformed line ends the push with its number, and with how many rows before it are in the topic.
+    A table of `load` yields its records: key, value and headers. JSON lines are sent unchanged. Rows of other files and
+    tables become JSON objects with all columns; values of CSV are text, an empty cell is null, and "" is empty text.
+    read_committed consumers see up to 50,000 rows at once. A malformed line ends the push; the error contains its
+    number and the number of rows that are already in the topic.
     """
     require_extra()
     from ottla.pipeline.operations import push as pushing

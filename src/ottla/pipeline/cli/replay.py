@@ -95,25 +95,23 @@ class Replay:
     callback=parse_selection,
     metavar=METAVAR,
     shell_complete=complete_topic,
-    help="What is replayed: a topic, or some of its partitions.",
+    help="Topic to replay, or some of its partitions.",
 )
 @click.option(
     "--table",
     type=TableLocation(file_okay=False),
-    help="What is replayed: a table that `load` made, by its directory or its URL in an object store.",
+    help="Table of `load` to replay: directory or object store URL.",
 )
 @click.option("--from", "start", default="earliest", show_default=True, metavar="WHERE", help=f"{BOUND_HELP}.")
+@click.option("--to", "end", default="latest", show_default=True, metavar="WHERE", help=f"{BOUND_HELP}, exclusive.")
+@click.option("--to-topic", metavar="NAME", help="Name of a new topic, with as many partitions as the source.")
 @click.option(
-    "--to", "end", default="latest", show_default=True, metavar="WHERE", help=f"{BOUND_HELP}; left out itself."
-)
-@click.option("--to-topic", metavar="NAME", help="A new topic; it gets as many partitions as the topic.")
-@click.option(
-    "--to-table", type=TableLocation(file_okay=False), help="Directory of a new table, or its URL in an object store."
+    "--to-table", type=TableLocation(file_okay=False), help="Directory of a new table, or its object store URL."
 )
 @catalog_option
-@click.option("--replay-id", help="Whose progress counts.  [default: one made of what, where from and where to]")
-@click.option("--keep-timestamps", is_flag=True, help="Records in a topic get the times that they had, not of now.")
-@settings_option("--property", "-X", "properties", help_text="A property of librdkafka, such as compression.type=zstd.")
+@click.option("--replay-id", help="Id of the stored progress.  [default: derived from source, range and target]")
+@click.option("--keep-timestamps", is_flag=True, help="Keep the original record timestamps in a topic.")
+@settings_option("--property", "-X", "properties", help_text="librdkafka property, such as compression.type=zstd.")
 @click.option(
     "--format",
     "format_name",
@@ -129,7 +127,7 @@ class Replay:
 @with_decode_options
 @master_option
 @conf_option
-@click.option("--quiet", "-q", is_flag=True, help="No progress bar and no summary.")
+@click.option("--quiet", "-q", is_flag=True, help="Disable the progress bar and the summary.")
 @json_option
 @connection_options
 def replay(
@@ -152,17 +150,18 @@ def replay(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Replay a range of offsets or of time, each record exactly once, into a topic or a table that is new.
+    """Replay a range of a topic or table.
 
-    A replay that was killed is gone on with by the same command. Nothing is rewound in place: a target with records of
-    others is refused. Records and rows are chosen by their own times. Those of a topic keep their partition, and only
-    committed ones go.
+    Copies each record of a range of offsets or times exactly once into a new topic or a new table. The same command
+    resumes a replay that was killed. The source is not changed, and a target that contains other records is rejected.
+    Records and rows are selected by their own timestamps. Records of a topic keep their partition; only committed
+    records are copied.
 
-    A table gets the records of a topic as a load would bring them, --decode included, or the rows of a table with all
-    their columns, both by Spark and in one commit. With --catalog both --table and --to-table are names in it, but
-    for absolute paths and URLs.
+    A table gets the records of a topic as in a load, including --decode, or the rows of a table with all columns. Both
+    use Spark and one commit. With --catalog, --table and --to-table are table names, except for absolute paths and
+    URLs.
 
-    Old times in a new topic meet its retention: see retention.ms before --keep-timestamps.
+    Old timestamps in a new topic are subject to its retention: check retention.ms before you use --keep-timestamps.
     """
     if bool(selection) == (table is not None) or len(selection) > 1:
         raise click.UsageError("name one --topic or a --table to replay")

@@ -41,29 +41,29 @@ if TYPE_CHECKING:
         "ottla pipeline snapshot -t devices --table /lake/devices --buckets 256 --master spark://host:7077",
     ),
 )
-@topics_option("Topics whose keys the table has; may be repeated.")
+@topics_option("Topics with the keys of the table; may be repeated.")
 @click.option(
     "--table",
     required=True,
     type=TableLocation(file_okay=False),
-    help="Directory of the table, or its URL in an object store; made by the first run.",
+    help="Directory of the table, or its URL in an object store; created by the first run.",
 )
 @format_option
 @catalog_option
 @click.option(
     "--buckets",
     type=click.IntRange(1, 1024),
-    help="Parts of a table that this run makes: a run writes anew those that hold a changed key.  [default: 16]",
+    help="Number of buckets of a new table: a run rewrites the buckets that contain changed keys.  [default: 16]",
 )
 @click.option(
     "--history",
     is_flag=True,
-    help="Of a table that this run makes: keep earlier values as well, with valid_from, valid_to and current.",
+    help="Keep earlier values in a new table, with the columns valid_from, valid_to and current.",
 )
 @click.option(
     "--group",
     metavar="NAME",
-    help="Consumer group whose offsets show lag tools how far the table is; '' for none.  "
+    help="Consumer group to which the loaded offsets are published for lag tools; '' for none.  "
     "[default: ottla-snapshot.TABLE]",
 )
 @schedule_option
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 @with_decode_options
 @master_option
 @conf_option
-@click.option("--quiet", "-q", is_flag=True, help="No progress line and no summary.")
+@click.option("--quiet", "-q", is_flag=True, help="Disable the progress line and the summary.")
 @json_option
 @connection_options
 def snapshot(
@@ -91,20 +91,21 @@ def snapshot(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Keep the latest value of each key of some topics in a table of Delta, Iceberg or Parquet files.
+    """Keep the latest value of each key.
 
-    One row for each topic, partition and key, as Kafka's log compaction keeps it: the record with the highest offset
-    counts, and one without a value deletes its key. A run reads only what is new since the last one. Rows and offsets
-    are committed together: a run that is killed at any point and repeated gives the same table.
+    Maintains a table of Delta, Iceberg or Parquet files with one row per topic, partition and key, like Kafka's log
+    compaction: the record with the highest offset wins, and a record with a null value deletes its key. A run reads
+    only the records since the last run. Rows and offsets are committed together: a run that is killed at any point and
+    repeated gives the same table.
 
-    With --history each value is a row, valid from its record's time until that of the next one: current rows have
-    current = true and no valid_to, and a deletion ends the row before it.
+    With --history each value is a row, valid from its record's timestamp to that of the next one. Current rows have
+    current = true and no valid_to; a deletion ends the row before it.
 
-    A record without a key, or one that can't be decoded, changes nothing: it goes to TABLE/_dead_letters with the
-    reason, and the value before it stays.
+    A record without a key, or one that cannot be decoded, does not change its key: it goes to TABLE/_dead_letters with
+    the reason.
 
-    A table has the buckets and the history that it was made with; the more buckets, the less is written anew for a few
-    changed keys, and the less memory a task needs. All else is as in 'ottla pipeline load'.
+    Buckets and history are fixed when the table is created. More buckets mean less data to rewrite for a few changed
+    keys, and less memory per task. All other options are those of 'ottla pipeline load'.
     """
     require_extra()
     from ottla.pipeline.load.shape import settled_shape

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     "--output",
     "-o",
     type=GivenPath(dir_okay=False),
-    help="Write the result to a file instead: .csv, .json or .parquet.",
+    help="Output file for the result: .csv, .json or .parquet.",
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of a table.")
 @click.option(
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     type=click.Choice(ENGINES),
     default=SPARK,
     show_default=True,
-    help="What runs it; DuckDB answers small queries at once, and needs no Java.",
+    help="Query engine; DuckDB starts faster and needs no Java.",
 )
 @catalog_option
 @master_option
@@ -71,16 +71,16 @@ def sql(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Run one SQL query over loaded tables and over topics; a statement that would write is refused.
+    """Query tables and topics with SQL.
 
-    A table is visible under the name of its directory, a single one also as `records`; a topic as `topic.NAME`, with
-    what is committed in it now. Columns: topic, partition, offset, timestamp, timestamp_type, key, value, headers.
-    Filters on topic, partition, offset and timestamp bound what is fetched. Binary columns are printed as UTF-8, other
-    bytes as \\xNN.
+    Runs one query; a statement that would write is rejected. A table is visible under the name of its directory, a
+    single table also as `records`. A topic is visible as `topic.NAME`, with its currently committed records. Topic
+    columns: topic, partition, offset, timestamp, timestamp_type, key, value, headers. Filters on topic, partition,
+    offset and timestamp limit the data that is fetched. Binary columns are printed as UTF-8, other bytes as \\xNN.
 
-    --engine spark takes Spark SQL. --engine duckdb, of the extra 'ottla[duckdb]', takes that of DuckDB, in which odd
-    names stand in double quotes: topic."page-views", and the column "offset". It runs in this process with 1 GiB of
-    memory, gives up to 1 GiB of results, and reads no file but those of the tables.
+    --engine spark takes Spark SQL. --engine duckdb, of the extra 'ottla[duckdb]', takes DuckDB's SQL, which quotes
+    special names with double quotes: topic."page-views", and the column "offset". DuckDB runs in this process with 1
+    GiB of memory, returns at most 1 GiB of results, and reads only the files of the tables.
     """
     if (output is not None) + as_csv + as_json > 1:
         raise click.UsageError("Give one of --output, --csv and --json.")

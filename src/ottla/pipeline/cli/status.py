@@ -37,7 +37,7 @@ NUMERIC = ("partition", "committed", "end", "lag", "behind", "rows", "dead lette
     type=click.Choice(["read_committed", "read_uncommitted"]),
     default="read_committed",
     show_default=True,
-    help="Up to which end a partition counts: the last stable offset or the high watermark.",
+    help="End of a partition for the lag: last stable offset or high watermark.",
 )
 @catalog_option
 @json_option
@@ -45,12 +45,12 @@ NUMERIC = ("partition", "committed", "end", "lag", "behind", "rows", "dead lette
 def status(
     tables: tuple[Path | str, ...], isolation: str, catalog_url: str | None, as_json: bool, bootstrap_server: str
 ) -> None:
-    """Show how far tables are behind their topics: of TABLES, or of all tables below a directory.
+    """Show the lag of tables.
 
-    For each partition: the offset that the table holds, the end of the partition, the lag between the two in offsets,
-    how old the first record is that is not loaded, and what the table and its dead letters hold of it. A table that
-    can't be read, or was put back behind its newest load (which has no lag then), is named with the reason and keeps no
-    other from being shown; the exit code is 1 then, 2 when that is so of each.
+    Shows the given TABLES, or all tables below a directory. For each partition: the offset in the table, the end of the
+    partition, the lag in offsets, the age of the first record that is not loaded, and the rows and dead letters of the
+    table. A table that cannot be read, or was rolled back behind its newest load (which has no lag then), is listed
+    with the reason, beside the others. The exit code is then 1, or 2 if this applies to all tables.
     """
     require_extra()
     from ottla.pipeline.operations.status import locate_tables, raise_unreadable, statuses

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.command import Command, connection_options, counted, json_option, print_json, security, tell
+from ottla.cli.command import Command, connection_options, counted, json_option, notify, print_json, security
 from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import GivenPath, conf_option, master_option
 from ottla.pipeline.spark.session import is_local, open_session, parallelism, require_extra
@@ -33,12 +33,12 @@ PARTITIONS_SETTING = "spark.sql.shuffle.partitions"
     "--checkpoint",
     type=GivenPath(file_okay=False),  # Spark's checkpoint can't be in an object store without a jar
     metavar="DIR",
-    help="Where the stream keeps how far it is.  [default: .ottla-streams/NAME beside the table, for a topic here]",
+    help="Checkpoint directory.  [default: .ottla-streams/NAME beside the table, for a topic here]",
 )
-@click.option("--once", is_flag=True, help="End when all is read that is there now.")
+@click.option("--once", is_flag=True, help="Stop at the current end of the topics.")
 @master_option
 @conf_option
-@click.option("--quiet", "-q", is_flag=True, help="No line for a batch and no summary.")
+@click.option("--quiet", "-q", is_flag=True, help="Disable the line per batch and the summary.")
 @json_option
 @connection_options
 def stream(
@@ -51,13 +51,14 @@ def stream(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Run the stream that FILE defines: SQL or a Python function over topics, results to a table or a topic.
+    """Run a streaming query from a file.
 
-    Results are exactly once: a stream that is killed at any point and run again neither loses a row nor doubles one. A
-    record that can't be decoded goes to the dead letters, TABLE/_dead_letters or DIR/dead-letters, with the reason.
+    FILE defines SQL or a Python function over topics, with results in a table or a topic. Results are exactly once: a
+    stream that is killed at any point and repeated neither loses nor duplicates a row. A record that cannot be decoded
+    goes to the dead letters, TABLE/_dead_letters or DIR/dead-letters, with the reason.
 
-    It runs until it is interrupted, or with --once until it has read what was there when it began. With --json each
-    batch is a line, and with --once the summary is all.
+    The stream runs until it is interrupted, or with --once until it reaches the end of the topics at its start. With
+    --json each batch is one line; with --once only the summary is printed.
     """
     require_extra()
     if master.startswith("sc://"):
@@ -87,7 +88,7 @@ def _observer(*, once: bool, quiet: bool, as_json: bool) -> Observe | None:
     """Prints the progress of each batch."""
     if as_json and not once:
         return lambda batch: print_json(batch.to_json(), indent=None)
-    return None if quiet or as_json else lambda batch: tell(batch_text(batch))
+    return None if quiet or as_json else lambda batch: notify(batch_text(batch))
 
 
 def batch_text(batch: BatchProgress) -> str:
