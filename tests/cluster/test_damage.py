@@ -4,7 +4,8 @@ wrong one is accepted, and the replicas become equal again.
 OTTLA_DAMAGES=300 OTTLA_DAMAGES_SEED=1 sets the number of damages, as `make damage` does. Each case changes one bit of
 one file of one node, while the node runs or between its stop and its start.
 
-Left out: `.txnindex`. Its entries have no checksum, and a wrong but plausible entry is accepted (docs/operations/runbooks/damaged-data.md).
+Left out: `.txnindex`. Its entries have no checksum, and a wrong but plausible entry is accepted
+(docs/operations/runbooks/damaged-data.md).
 """
 
 from __future__ import annotations

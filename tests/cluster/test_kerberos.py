@@ -173,7 +173,9 @@ def test_unavailable_kdc_matters_only_after_ticket_expiry(world: World) -> None:
         return [node.log_text()[start:] for node, start in zip(world.nodes.nodes, before, strict=True)]
 
     begun = time.monotonic()
-    eventually(lambda: all("Cannot contact any KDC" in text for text in logs()), "all report the unavailable KDC", WAIT_S)
+    eventually(
+        lambda: all("Cannot contact any KDC" in text for text in logs()), "all report the unavailable KDC", WAIT_S
+    )
     over = "has expired, and the KDC issued no new one"
     eventually(lambda: all(over in text for text in logs()), "tickets are over", WAIT_S)
     away_s = time.monotonic() - begun

@@ -76,7 +76,9 @@ def test_brokers_recover_from_a_foreign_shutdown_request(steady: Nodes) -> None:
     produce(nodes, "t", [f"after-{number}" for number in range(50)])
     assert len(consume(nodes, "t", 100)) == 100
     for node in nodes.nodes:
-        warnings = [line for line in node.log_text().splitlines() if "WARNING" in line and "received a shutdown request" in line]
+        warnings = [
+            line for line in node.log_text().splitlines() if "WARNING" in line and "received a shutdown request" in line
+        ]
         assert len(warnings) == 1, "one warning reports it"
 
 

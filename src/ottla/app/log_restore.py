@@ -3,7 +3,8 @@
 It is in `app` because it takes the broker's lock and changes files. Invariants: nothing is removed or overwritten;
 without `--execute` nothing changes.
 
-Left out: recreating a topic that the metadata log no longer contains (see docs/operations/runbooks/stray-partitions.md).
+Left out: recreating a topic that the metadata log no longer contains (see
+docs/operations/runbooks/stray-partitions.md).
 """
 
 from __future__ import annotations

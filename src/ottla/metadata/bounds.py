@@ -1,8 +1,8 @@
 """Limits on the size and number of metadata items in one request: every node stores them permanently.
 
 One table for everything that a client names or sends and that becomes a metadata record. So no user can fill the memory
-of all nodes, or create a record that a replica cannot fetch. `docs/operations/limits.md` lists the limits. Limits that a large
-installation may need to raise are settings (`metadata.max.*`).
+of all nodes, or create a record that a replica cannot fetch. `docs/operations/limits.md` lists the limits. Limits that
+a large installation may need to raise are settings (`metadata.max.*`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Produce (0): versions 0 to 13; requests below 3 are converted first (`old_produce`).
 
-The path of a produce (docs/internals/replication.md): this handler iterates over the partitions of the request, `replica.partition`
-appends the batch in place in the receive buffer, and the response is packed by hand. No object exists per record.
+The path of a produce (docs/internals/replication.md): this handler iterates over the partitions of the request,
+`replica.partition` appends the batch in place in the receive buffer, and the response is packed by hand. No object
+exists per record.
 acks=0 has no response, so an error closes the connection, which makes the client refresh its metadata.
 
 A request parks only
