@@ -222,7 +222,7 @@ def test_a_voter_that_lost_its_directory_comes_back_as_observer_and_is_voted_in(
         assert words in told.stderr
     told = lost.voters("remove", node)
     assert told.stdout == f"Node {node} with directory {DIRECTORY_IDS[lost.node_id]} votes no more.\n", told
-    assert f"node {node} is no voter" in lost.voters("remove", node).stderr
+    assert f"node {node} is not a voter" in lost.voters("remove", node).stderr
     # The leader knows the old directory as an observer for a while.
     told = lost.voters(*add, "--directory-id", directory_id)
     assert told.returncode == 0, told

@@ -119,7 +119,7 @@ def test_configured_voters_are_named_once_all_told_their_directories() -> None:
     refused = name_voters(world)
     assert refused is not None
     assert refused.code is ErrorCode.INVALID_UPDATE_VERSION
-    assert f"no directory is known of {away.node_id}, " in refused.message
+    assert f"on nodes {away.node_id}: their directory ids are unknown" in refused.message
     away.start()
     world.calm()
     assert until_named(world) is None

@@ -155,4 +155,4 @@ def test_data_of_one_cluster_enters_no_other(world: World) -> None:
 def test_a_start_waits_for_servers_for_so_long(world: World) -> None:
     machine = Machines(world)
     life = machine.begin(zookeeper_connection_timeout_ms="1")
-    assert "no server of zookeeper.connect has answered" in life.refusal()
+    assert "no server of zookeeper.connect responded" in life.refusal()

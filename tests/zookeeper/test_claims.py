@@ -115,7 +115,7 @@ def test_a_quorum_takes_the_claim_from_whoever_has_it(server: SimZooKeeper) -> N
     second = take(server, 102, 6)
     assert second is not None
     server.multi(session, second[0])
-    assert second[1].reign == ControllerTerm(first[1].reign.controller_epoch + 1, first[1].reign.epoch_version + 1)
+    assert second[1].term == ControllerTerm(first[1].term.controller_epoch + 1, first[1].term.epoch_version + 1)
     assert second[1].progress == (102, 6, 9, 4)
     assert server.tree()[paths.MIGRATION].version == second[1].migration_version
 

@@ -59,7 +59,7 @@ class World:
         self.writer = DualWriter(
             self.wire,  # type: ignore[arg-type]
             made[1],
-            TreeWriter(tree, 101, made[1].reign.controller_epoch, leaps=True),
+            TreeWriter(tree, 101, made[1].term.controller_epoch, leaps=True),
             self.image,
             self.failures.append,
             self.refusals.append,

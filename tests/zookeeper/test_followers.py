@@ -282,8 +282,8 @@ class TestSnapshots:
             world.run(0.02)
         world.until(lambda: all(told) and together(world))
         assert len(world.nodes[2].publisher.image.topics) == 50
-        assert len(node.log._reign_log._snapshots) == 2
-        assert len(b"".join(node.log._reign_log._batches)) < 4_000
+        assert len(node.log._term_log._snapshots) == 2
+        assert len(b"".join(node.log._term_log._batches)) < 4_000
 
     def test_the_first_image_is_whole(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Parts of a broker never act on what was before others were told."""

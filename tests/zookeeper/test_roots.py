@@ -53,7 +53,7 @@ def test_who_has_data_makes_none(world: World) -> None:
     life.serves()
     life.stop()
     refusal = machine.begin(zookeeper_connect="z:2181/lost").refusal()
-    assert f"leads to a tree without {paths.CLUSTER_ID}" in refusal
+    assert f"names a tree without {paths.CLUSTER_ID}" in refusal
     assert world.node("/lost") is None
 
 

@@ -76,7 +76,7 @@ class ExternalTopicChanges:
 
     def _listed(self, names: list[str] | None, error: ZooKeeperError | None) -> None:
         if names is None:
-            self._log.begin_anew(error)
+            self._log.restart_term(error)
             return
         self._due.update((name, None) for name in sorted(names) if name not in self._watches)
         self._read()
@@ -114,7 +114,7 @@ class ExternalTopicChanges:
     def _seen(self, name: str, node: Znode | None, error: ZooKeeperError | None) -> None:
         self._asked -= 1
         if error is not None:
-            self._log.begin_anew(error)
+            self._log.restart_term(error)
             return
         if node is None:
             self._watches.pop(name, None)  # it is listed when it comes again
@@ -150,7 +150,7 @@ class ExternalTopicChanges:
     ) -> None:
         """Of a topic that is not known; they were written before it."""
         if error is not None:
-            self._log.begin_anew(error)
+            self._log.restart_term(error)
         elif not self._log.settled:
             self._due[name] = None
             self._read()

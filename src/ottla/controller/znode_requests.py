@@ -111,7 +111,7 @@ class ZnodeRequestWatcher:
 
     def _brokers(self, names: list[str] | None, error: ZooKeeperError | None) -> None:
         if names is None:
-            self._log.begin_anew(error)
+            self._log.restart_term(error)
             return
         gone = set(map(str, self._log.latest.brokers)) - set(names)
         for name in sorted(gone):
@@ -129,7 +129,7 @@ class ZnodeRequestWatcher:
 
     def _broker(self, name: str, node: Znode | None, error: ZooKeeperError | None) -> None:
         if error is not None:
-            self._log.begin_anew(error)
+            self._log.restart_term(error)
         elif node is not None:
             try:
                 record = broker_record(name, node)
@@ -158,7 +158,7 @@ class ZnodeRequestWatcher:
 
     def _deletions(self, names: list[str] | None, error: ZooKeeperError | None) -> None:
         if names is None:
-            self._log.begin_anew(error)
+            self._log.restart_term(error)
             return
         wished = sorted(name for name in names if name in self._log.latest.topics)
         for name in wished:
@@ -216,7 +216,7 @@ class ZnodeRequestWatcher:
     ) -> None:
         """Do what a znode asks for, piece by piece, and remove it; what can't be read is removed alone."""
         if error is not None:
-            self._log.begin_anew(error)
+            self._log.restart_term(error)
         elif node is not None:
             try:
                 wished = iter(decode(path, node.data))
@@ -230,7 +230,7 @@ class ZnodeRequestWatcher:
     def _remove(self, path: str, node: Znode | None, error: ZooKeeperError | None) -> None:
         """After what was decided before; a wish that was changed meanwhile is another."""
         if error is not None:
-            self._log.begin_anew(error)
+            self._log.restart_term(error)
         elif node is not None and path not in self._removed:
             self._removed.add(path)
             removed = self._round.during(partial(self._removed.discard, path))
