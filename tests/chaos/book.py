@@ -218,11 +218,11 @@ class Book:
             self.figures.errors["position lost"] += 1
             self._checked(self._history.broken, "lost-write", f"{who}: {what}")
 
-    def told_latest(self, who: str, partition: int, offset: int, served_before: int) -> None:
+    def latest_offset_listed(self, who: str, partition: int, offset: int, served_before: int) -> None:
         """ListOffsets answered `who`, which had read up to `served_before` when it asked."""
         with self._lock:
             self.figures.looked_up += 1
-            self._checked(self._history.told_latest, who, partition, offset, served_before)
+            self._checked(self._history.latest_offset_listed, who, partition, offset, served_before)
 
     def unseen(self, group: str) -> set[str]:
         """What no member of the group has read yet of what is acknowledged and committed."""

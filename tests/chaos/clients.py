@@ -259,7 +259,7 @@ class Reading(Client):
             if latest.error is not None:
                 self.book.error(self.name, latest.error.name())
             else:
-                self.book.told_latest(self.name, partition, latest.offset, before)
+                self.book.latest_offset_listed(self.name, partition, latest.offset, before)
 
 
 class Member(Client):

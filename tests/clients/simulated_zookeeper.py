@@ -72,7 +72,7 @@ class SimulatedZooKeeper:
             missing = [each for each in (*paths.parents(path), path) if server.exists(self._session, each) is None]
             operations: list[Operation] = [Create(each, data if each == path else b"") for each in missing]
             server.multi(self._session, operations or [SetData(path, data)])
-            self.ensemble.tell()
+            self.ensemble.deliver()
 
         self.call(run)
 
@@ -81,7 +81,7 @@ class SimulatedZooKeeper:
 
         def run() -> None:
             self.ensemble.server.multi(self._session, [Delete(path)])
-            self.ensemble.tell()
+            self.ensemble.deliver()
 
         self.call(run)
 

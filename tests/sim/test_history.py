@@ -25,7 +25,7 @@ def test_a_true_history_holds(history: LogHistory) -> None:
     history.acknowledged("p", 0, 0, ["p:0", "p:1"])
     history.served("c", 0, 0, "p:0")
     history.served("d", 0, 0, "p:0")
-    history.told_latest("c", 0, 1, history.served_end(0))
+    history.latest_offset_listed("c", 0, 1, history.served_end(0))
     assert history.finish({0: {0: "p:0", 1: "p:1", 2: "p:2"}}) == Losses(0, 0)
 
 
@@ -62,12 +62,12 @@ def test_an_offset_is_served_with_two_values(history: LogHistory) -> None:
 
 def test_what_is_served_is_not_what_was_acknowledged(history: LogHistory) -> None:
     history.acknowledged("p", 0, 0, ["p:0"])
-    with pytest.raises(Violation, match=r"inconsistent-offsets: .* another was told p:0"):
+    with pytest.raises(Violation, match=r"inconsistent-offsets: .* another client got p:0"):
         history.served("c", 0, 0, "p:1")
 
 
 def test_a_record_of_nobody_is_served(history: LogHistory) -> None:
-    with pytest.raises(Violation, match=r"phantom: .* nobody sent"):
+    with pytest.raises(Violation, match=r"phantom: .* no producer sent"):
         history.served("c", 0, 0, "q:7")
 
 
@@ -115,7 +115,7 @@ def test_a_consumer_leaves_the_first_record_out(history: LogHistory) -> None:
 def test_the_end_goes_back(history: LogHistory) -> None:
     history.served("c", 0, 3, "p:3")
     with pytest.raises(Violation, match=r"end-went-back: .* ends at 2, after 4"):
-        history.told_latest("c", 0, 2, history.served_end(0))
+        history.latest_offset_listed("c", 0, 2, history.served_end(0))
 
 
 def test_where_losses_are_allowed_they_are_counted() -> None:

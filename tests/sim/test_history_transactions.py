@@ -80,7 +80,7 @@ def test_an_aborted_record_is_there_at_the_end(world: World) -> None:
 
 
 def test_a_record_is_read_before_its_commit(world: World) -> None:
-    with pytest.raises(Violation, match="precommitted-read: c read p:0, and nobody asked for the commit of t1"):
+    with pytest.raises(Violation, match="precommitted-read: c read p:0 before the commit request of t1"):
         world.history.polled("c", 0, 0, "p:0", committed=True)
 
 
@@ -90,7 +90,7 @@ def test_an_abandoned_transaction_is_committed(world: World) -> None:
 
 
 def test_a_transaction_is_committed_that_nobody_asked_for(world: World) -> None:
-    with pytest.raises(Violation, match="precommitted-read: t1 was told to be committed, which nobody asked"):
+    with pytest.raises(Violation, match="precommitted-read: t1 was acknowledged as committed without a commit request"):
         world.transactions.committed("t1")
 
 
@@ -127,9 +127,9 @@ def test_a_commit_without_an_answer_is_there_or_not(world: World, there: frozens
 
 def test_two_answers_differ(world: World) -> None:
     world.end()
-    with pytest.raises(Violation, match="lost-write: t1 was told to be aborted after it was committed"):
+    with pytest.raises(Violation, match="lost-write: t1 was acknowledged as aborted after it was committed"):
         world.transactions.aborted("t1")
-    with pytest.raises(Violation, match="G1a: t2 was told to be committed after it was told to be aborted"):
+    with pytest.raises(Violation, match="G1a: t2 was acknowledged as committed after it was acknowledged as aborted"):
         world.transactions.committed("t2")
 
 

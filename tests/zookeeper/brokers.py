@@ -53,7 +53,7 @@ class World:
 
     def write(self, *operations: Any) -> None:
         self.server.multi(self.tool, operations)
-        self.ensemble.tell()
+        self.ensemble.deliver()
 
     def node(self, path: str) -> Znode | None:
         return self.server.tree().get(path)

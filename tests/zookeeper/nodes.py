@@ -81,7 +81,7 @@ class World:
     def write(self, *operations: Operation) -> None:
         """A tool does."""
         self.server.multi(self.tool, operations)
-        self.ensemble.tell()
+        self.ensemble.deliver()
 
     def there(self, path: str) -> bool:
         return path in self.server.tree()
@@ -100,11 +100,11 @@ class World:
             features = SUPPORTED_FEATURES
             image = BrokerImage(broker_id, -1, b"", (endpoint,), features, None, False, False, ())
             self.server.multi(session, [registration(image, 1)])
-        self.ensemble.tell()
+        self.ensemble.deliver()
 
     def leave(self, broker_id: int) -> None:
         self.server.close(self.brokers.pop(broker_id))
-        self.ensemble.tell()
+        self.ensemble.deliver()
 
     # -- the controller --------------------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ class Peer:
         image = BrokerImage(PEER, -1, b"", (endpoint,), SUPPORTED_FEATURES, None, False, False, ())
         self.session = world.server.connect(FOREVER_MS)
         world.server.multi(self.session, [registration(image, 1)])
-        world.ensemble.tell()
+        world.ensemble.deliver()
         world.until(lambda: self.epoch > self.world.server.tree()[paths.broker(1)].created)
 
     @property
@@ -173,7 +173,7 @@ def test_another_one_is_let_go_once_it_leads_nothing(world: World, life: Life, p
     assert peer.heartbeat().should_shut_down
     assert life.broker.image.brokers[PEER].fenced
     world.server.close(peer.session)
-    world.ensemble.tell()
+    world.ensemble.deliver()
     world.until(lambda: PEER not in life.broker.image.brokers)
     peer.register()
     assert not life.broker.image.brokers[PEER].fenced, "its next life is another one"
