@@ -30,7 +30,7 @@ SIX = 6
 WARM_UP_S = 2.0
 SAMPLED_S = 8
 RATE = 250
-"""Samples a second of py-spy, which stops the process for each: more would change what is measured."""
+"""Sampling rate of py-spy, which stops the process for each sample: a higher one would change the measurement."""
 PERF_ROWS = 25
 
 
@@ -134,7 +134,7 @@ def main() -> None:
     names = parser.parse_args().names or list(PROFILED)
     unknown = [name for name in names if name not in PROFILED]
     if unknown:
-        raise SystemExit(f"there is no profile {unknown[0]!r}, but {', '.join(PROFILED)}")
+        raise SystemExit(f"unknown profile {unknown[0]!r}, but {', '.join(PROFILED)}")
     with page_cache_filler() as fill:
         for name in names:
             fill()

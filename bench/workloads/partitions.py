@@ -30,11 +30,11 @@ TAIL_RATE = 1000
 TAIL_WAIT_MS = 30_000
 ALL_ROWS = -1
 ROWS = {"full": ALL_ROWS, "idle": ALL_ROWS, "session": 0, "active": 1, "tail": 1}
-"""How many rows a right answer has."""
+"""The number of rows of a correct response."""
 
 
 def load(wire: Wire, kind: str, partitions: int) -> Load:
-    """Topic and requests; also what the profile of this workload runs."""
+    """Topic and requests; also used by the profile of this workload."""
     wire.create_topic(TOPIC, partitions)
     wire.fill(TOPIC, range(partitions), batch(RECORD_BYTES))
     if kind in ("full", "idle"):
