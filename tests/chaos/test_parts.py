@@ -220,7 +220,7 @@ def test_losses_that_are_allowed_are_figures():
     assert made.figures.forgiven == {"lost-write": 1}
 
 
-def test_what_a_group_has_not_seen():
+def test_records_unseen_by_a_group():
     made = book()
     made.acknowledged("p", 0, 0, "p:0")
     made.acknowledged("p", 0, 1, "p:1")

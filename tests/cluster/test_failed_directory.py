@@ -98,7 +98,7 @@ def test_its_partitions_move_and_the_rest_goes_on(spare: Nodes, disk: FailingDis
     assert "Traceback" not in told
     # The disk is mended, and the node gets what it missed.
     assert victim.stop() == 0
-    disk.mend()
+    disk.remount()
     victim.start()
     eventually(lambda: in_sync(admin(*spare.nodes), TOPIC, 3), "everybody is in sync", 60.0)
     assert on(disk.outside / "second") == lost
@@ -126,7 +126,7 @@ def test_without_the_directory_of_the_metadata_log_the_node_ends(metadata: Nodes
     assert again.stderr.splitlines()[-1].startswith("ottla: ")
     assert str(disk.path / "first") in again.stderr
     assert "Traceback" not in again.stderr
-    disk.mend()
+    disk.remount()
     victim.start()
     eventually(lambda: in_sync(admin(*metadata.nodes), TOPIC, 3), "everybody is in sync", 60.0)
     expected = [*values("first"), *values("second"), *values("third")]

@@ -60,13 +60,13 @@ def test_an_offset_is_served_with_two_values(history: LogHistory) -> None:
         history.served("d", 0, 0, "p:1")
 
 
-def test_what_is_served_is_not_what_was_acknowledged(history: LogHistory) -> None:
+def test_served_value_differs_from_the_acknowledged_one(history: LogHistory) -> None:
     history.acknowledged("p", 0, 0, ["p:0"])
     with pytest.raises(Violation, match=r"inconsistent-offsets: .* another client got p:0"):
         history.served("c", 0, 0, "p:1")
 
 
-def test_a_record_of_nobody_is_served(history: LogHistory) -> None:
+def test_record_without_a_producer_is_served(history: LogHistory) -> None:
     with pytest.raises(Violation, match=r"phantom: .* no producer sent"):
         history.served("c", 0, 0, "q:7")
 
@@ -88,9 +88,9 @@ def test_records_are_reordered(history: LogHistory) -> None:
 
 
 def test_a_consumer_reads_in_order(history: LogHistory) -> None:
-    for who in ("c", "d"):
-        history.polled(who, 0, 0, "p:0")
-        history.polled(who, 0, 1, "p:1")
+    for client in ("c", "d"):
+        history.polled(client, 0, 0, "p:0")
+        history.polled(client, 0, 1, "p:1")
     history.polled("c", 0, 2, "p:2")
 
 
@@ -127,7 +127,7 @@ def test_where_losses_are_allowed_they_are_counted() -> None:
     assert history.forgiven == {"lost-write": 3, "lost-read": 1}
 
 
-def test_a_loss_is_counted_whose_offset_was_given_again() -> None:
+def test_loss_with_a_reused_offset_is_counted() -> None:
     history = made(allow_loss=True)
     history.acknowledged("p", 0, 0, ["p:0"])
     history.acknowledged("p", 0, 0, ["p:1"])
@@ -135,6 +135,6 @@ def test_a_loss_is_counted_whose_offset_was_given_again() -> None:
     assert history.forgiven == {"inconsistent-offsets": 1}
 
 
-def test_no_loss_explains_a_record_of_nobody() -> None:
+def test_no_loss_explains_a_record_without_a_producer() -> None:
     with pytest.raises(Violation, match="phantom"):
         made(allow_loss=True).served("c", 0, 0, "q:7")

@@ -31,7 +31,7 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 
 
 def configuration_page() -> str:
-    """What `docs/generate.py` would write now."""
+    """The current output of `docs/generate.py`."""
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None
@@ -51,7 +51,7 @@ def names_in(path: Path) -> set[str]:
     return found
 
 
-def test_the_configuration_page_is_what_the_tables_say():
+def test_configuration_page_matches_the_tables():
     written = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     assert written == configuration_page(), "docs/configuration.md is old: run `make docs`"
 
@@ -83,8 +83,8 @@ def written_files() -> Iterator[Path]:
                 yield path
 
 
-def test_what_is_cited_can_be_read_here():
-    """A reader has this repository, Kafka's own documents and KIPs, not the papers of whoever wrote a module."""
+def test_cited_documents_are_available():
+    """A reader has this repository, Kafka's documents and KIPs, but not the papers of a module's author."""
     made = {"table.md"}  # bench writes it
     found = []
     for path in written_files():
