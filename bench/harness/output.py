@@ -30,7 +30,7 @@ def output_file(text: str) -> Path:
     if there != path and not there.is_dir():
         raise argparse.ArgumentTypeError(f"{text} can't be written: {there} is not a directory")
     if not os.access(there, os.W_OK):
-        raise argparse.ArgumentTypeError(f"{text} can't be written: there is no right to write to {there}")
+        raise argparse.ArgumentTypeError(f"{text} can't be written: no permission to write to {there}")
     return path
 
 

@@ -34,7 +34,7 @@ def memory_bytes(name: str) -> int:
 def page_cache_filler() -> Iterator[Callable[[], None]]:
     """Returns a function that reads a sparse file, much larger than the memory, until free memory stops shrinking.
 
-    The remaining amount, sometimes hundreds of MB, depends on the kernel, so there is no fixed target. Right after a
+    The remaining amount, sometimes hundreds of MB, depends on the kernel, so the target is not fixed. Right after a
     run it is quick: the host has not reclaimed that memory yet.
     """
     with tempfile.TemporaryFile(prefix="ottla-bench-", buffering=0) as file:

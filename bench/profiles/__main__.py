@@ -121,7 +121,7 @@ def take(name: str) -> str:
         f"{used.cpu_s / used.seconds:.2f} cores used, {100 * kernel:.0f} % in the kernel",
         "Where the samples are (perf):\n" + "\n".join(objects),
         "Symbols (perf):\n" + "\n".join(symbols),
-        "Functions by their own time (py-spy, native frames; system calls weighed by what the kernel counted):\n"
+        "Functions by their own time (py-spy, native frames; system calls weighted by kernel CPU time):\n"
         + "\n".join(self_times(stacks)),
         "Calls, down to 1.5 % of the samples (py-spy):\n" + "\n".join(call_tree(stacks)),
     ]

@@ -7,7 +7,7 @@ ottla       Spark's reader by the source `ottla`
 connector   Spark's reader by its own Kafka connector, whose jars `conf` names
 
 It prints `ready` when the session is up and `done` when all is written. Until its input ends it stays, and so does the
-session, whose workers are then there to be asked what they used: those of a session that ended are nobody's children.
+session, so that the usage of its workers can be read: workers of an ended session are no longer its child processes.
 """
 
 from __future__ import annotations

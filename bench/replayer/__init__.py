@@ -1,9 +1,9 @@
-"""The raw request replayer: `replayer.c`, compiled on first use, and what starts it and reads its results.
+"""The raw request replayer: `replayer.c`, compiled on first use, and the code that starts it and reads its results.
 
     with Replay(server.port, load, seconds=10, warm_up_s=5) as replay: ...
     used, replayed = measure(server, load, seconds=10, warm_up_s=5)
 
-No client library takes part, so what a broker needs for one request can be told apart from what its clients do.
+It uses no client library, so the broker's cost of a request is separate from that of its clients.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The generator of transactions: `transactor.c`, its frames encoded with Ottla's own protocol package, and its results.
 
-driven = drive(server, wire, topic, rate=1000, seconds=10, warm_up_s=4)
+    driven = drive(server, wire, topic, rate=1000, seconds=10, warm_up_s=4)
 
 Positions that the program patches or reads are found by a mark in encoded bytes, so that no layout is written down
 twice.

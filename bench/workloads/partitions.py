@@ -6,7 +6,7 @@ session     an incremental fetch (KIP-227) over all partitions, none of which ha
 active      the same with one partition that is followed through a backlog, a record a fetch, among idle ones
 tail        the same at the end of that partition's log: the fetch waits for a producer of 1,000 records a second
 
-What a request names it must pay for; the last three should cost the same with 10,000 partitions as with one.
+A request pays for the partitions that it names; the last three should cost the same with 10,000 partitions as with one.
 """
 
 from __future__ import annotations

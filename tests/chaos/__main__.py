@@ -1,6 +1,6 @@
 """`make chaos`: real brokers under random faults from a seed, with producers and consumers, checked round by round.
 
-python -m tests.chaos --minutes 40 --seed 1 --brokers 3 [--security sasl_ssl] [--coordination zookeeper] [--lossy]
+    python -m tests.chaos --minutes 40 --seed 1 --brokers 3 [--security sasl_ssl] [--coordination zookeeper] [--lossy]
 [--json FILE] [--keep DIR]
 
 The run uses its own namespaces (processes, network, mounts), so nothing remains when it ends in any way. The seed fixes

@@ -45,7 +45,7 @@ restarted leader only knows the last batch of a producer, as with Apache Kafka's
 out of order, which is fatal for the client.
 """
 READERS = {"c0": True, "c1": False}
-"""The read_committed consumers; all are if there are no transactions."""
+"""The read_committed consumers; all are without transactions."""
 GROUPS = {"classic": 2, "consumer": 2}
 """Protocol to the number of members."""
 

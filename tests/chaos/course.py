@@ -272,9 +272,9 @@ class Course:
                 shutil.copytree(folder, evidence / f"node-{number}" / folder.name)
         for host, server in self._servers.items():
             shutil.copytree(server.seat.outside, evidence / f"server-{host}", ignore=shutil.ignore_patterns("*.tmp"))
-        for who, lines in the_round.said.items():
+        for client, lines in the_round.said.items():
             evidence.mkdir(exist_ok=True)
-            (evidence / f"{the_round.topic}-{who}.txt").write_text("\n".join([*lines, ""]))
+            (evidence / f"{the_round.topic}-{client}.txt").write_text("\n".join([*lines, ""]))
 
     def _secure_groups(self, cluster: Cluster, clients: Clients) -> None:
         """Store the groups while their members still exist: state, offsets, and unread records."""

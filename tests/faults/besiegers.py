@@ -1,7 +1,7 @@
 """Attackers that exclude other clients, in a separate process: connections that cost the broker much and themselves
 little.
 
-python -m tests.faults.besiegers half-open|slow|plain|scram HOST PORT --crowd 1000 --seconds 60
+    python -m tests.faults.besiegers half-open|slow|plain|scram HOST PORT --crowd 1000 --seconds 60
 
 half-open: as many connections, each starts a TLS handshake and never continues it; when closed, it reconnects. slow:
 each continues it byte by byte. plain, scram: each logs in with a wrong password, repeatedly, every other time without

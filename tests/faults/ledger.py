@@ -103,7 +103,7 @@ class Ledger:
             )
 
     def verify(self, bootstrap_servers: str, *, exactly: bool = True) -> None:
-        """Read everything back. `exactly`: there are no unacknowledged records."""
+        """Read everything back. `exactly`: without unacknowledged records."""
         found: dict[tuple[int, int], int] = {}
         with Cluster(bootstrap_servers) as cluster:
             for partition in range(self._partitions):

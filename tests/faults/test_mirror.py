@@ -525,7 +525,7 @@ def test_a_topic_that_goes_is_waited_for(servers, topic, monkeypatch) -> None:
     def waits() -> bool:
         return any("it waits for one" in sentence for sentence in heard)
 
-    def tell(sentence: str) -> None:
+    def log(sentence: str) -> None:
         heard.append(sentence)
         if "it waits for one" in sentence:
             make(2)
@@ -542,7 +542,7 @@ def test_a_topic_that_goes_is_waited_for(servers, topic, monkeypatch) -> None:
     make(1)
     settings = driver.Settings(re.compile(topic), "{topic}", False, 0.0)
     with pytest.raises(Copied):
-        driver.Mirror(Endpoint(source, PLAINTEXT), Endpoint(target, PLAINTEXT), settings, tell, report).run()
+        driver.Mirror(Endpoint(source, PLAINTEXT), Endpoint(target, PLAINTEXT), settings, log, report).run()
     assert sum(waits() and "it waits" in sentence for sentence in heard) == 1
 
 
@@ -658,9 +658,9 @@ def test_a_second_source_goes_into_the_same_topic(servers, topic) -> None:
     assert content(target, topic) == {index: both[0][index] + both[1][index] for index in range(PARTITIONS)}
 
 
-@pytest.mark.parametrize("made_anew", [False, True], ids=["gone", "made anew"])
+@pytest.mark.parametrize("recreated", [False, True], ids=["gone", "recreated"])
 @pytest.mark.parametrize("idle", [False, True], ids=["writing", "idle"])
-def test_progress_that_goes_while_it_runs_ends_the_mirror(servers, topic, monkeypatch, made_anew, idle) -> None:
+def test_progress_that_goes_while_it_runs_ends_the_mirror(servers, topic, monkeypatch, recreated, idle) -> None:
     """The one that has nothing to write looks now and then; the other one notices before it commits."""
     source, target = servers
     monkeypatch.setattr(driver, "REFRESH_S", 0.0 if idle else 3600.0)
@@ -674,7 +674,7 @@ def test_progress_that_goes_while_it_runs_ends_the_mirror(servers, topic, monkey
             return
         with Cluster(target) as there:
             there.delete_topics([PROGRESS_TOPIC])
-            if made_anew:
+            if recreated:
                 there.create_topic(PROGRESS_TOPIC, 1, configs={POLICY: COMPACT})
         deleted.append(PROGRESS_TOPIC)
         if not idle:
