@@ -208,7 +208,7 @@ def test_a_record_that_was_acknowledged_without_an_offset():
     made.finish({0: {3: "p:0"}})
     assert made.violations == []
     made.finish({0: {}})
-    assert made.violations == ["lost-write: p:0 was acknowledged and is nowhere at the end"]
+    assert made.violations == ["lost-write: p:0 was acknowledged and is not in the log at the end"]
 
 
 def test_losses_that_are_allowed_are_figures():
