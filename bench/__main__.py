@@ -25,7 +25,7 @@ COMPARED = RESULTS / "compared"
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="measure what is not there yet, then report")
+    run = commands.add_parser("run", help="measure missing cells, then report")
     report = commands.add_parser("report", help="write summary.json, table.md and plots again")
     compare = commands.add_parser("compare", help="this checkout against another revision")
     for each, profile in ((run, "full"), (report, "full"), (compare, "quick")):
@@ -39,7 +39,7 @@ def arguments() -> argparse.Namespace:
         each.add_argument("--list", action="store_true", help="print the names of the cells and stop")
         each.add_argument("--free-memory", action="store_true", help="do not fill the page cache before each run")
     run.add_argument("--peers", help=f"of {','.join(PEERS)}; default: the profile's")
-    run.add_argument("--again", action="store_true", help="measure also what is there")
+    run.add_argument("--again", action="store_true", help="repeat existing measurements")
     compare.add_argument("base", help="a revision of this repository")
     compare.add_argument(
         "--limit", type=float, default=1.15, help="a larger ratio is a regression (default: %(default)s)"
@@ -56,7 +56,7 @@ def available(names: Sequence[str]) -> dict[str, type[Server]]:
 
 
 def measure(options: argparse.Namespace, cells: list[Cell]) -> None:
-    """Skips what is there."""
+    """Measure all cells without a result."""
     profile = PROFILES[options.profile]
     plan = Plan(
         cells=cells,

@@ -2,12 +2,12 @@
 
 python bench/abuse.py [--elements 19000] [--groups 1000] [--topics 100] [--only PATTERN] [--clients open,unprivileged]
 
-The honest client asks for ApiVersions on a connection of its own, one answer after the other. Requests are made from
-the table of APIs (`harness.expensive`), so that a new API cannot be forgotten. `open` measures a broker without an
-authorizer; on one with an authorizer, `unprivileged` is a client without an ACL, and `privileged` a super user.
+The honest client sends ApiVersions on its own connection, one request after the other. Requests are built from the
+table of APIs (`harness.expensive`), so that new APIs are included. `open` measures a broker without an authorizer; on
+one with an authorizer, `unprivileged` is a client without an ACL, and `privileged` a super user.
 
-It reports the worst wall-clock delay, and the most CPU time of the broker within one delay, which is the
-steadier figure where others use the machine. An answer above the limit makes the exit code 1.
+It reports the worst wall-clock delay, and the most CPU time of the broker within one delay, which is the steadier
+figure on a shared machine. A delay above the limit sets exit code 1.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def connect(address: str) -> socket.socket:
 
 
 def flood(address: str, frame: bytes, stopped: threading.Event) -> None:
-    """Send the request in a pipeline, and read what comes back, until it is stopped."""
+    """Send the request in a pipeline, and read the responses, until it is stopped."""
     while not stopped.is_set():
         with connect(address) as client:
             client.settimeout(0.2)

@@ -2,15 +2,15 @@
 
 python bench/cleaner.py [--records 10000000] [--keys 1000000] [--rounds 3] [--peers ottla,kafka]
 
-A broker of Ottla takes the records from librdkafka (lz4), and everything is read once: the latest offset and the
-checksum of the value of each key. Then, in alternation, each peer gets the partition's files under a topic of its own,
-idles for some seconds, and the topic becomes a compacted one. The window ends when `cleaner-offset-checkpoint` says
-that everything but the active segment is clean; then all that is left is read and held against what was there.
+An Ottla broker receives the records from librdkafka (lz4), and everything is read once: the latest offset and the
+checksum of the value of each key. Then, in alternation, each peer gets the partition's files under its own topic, idles
+for some seconds, and the topic becomes compacted. The window ends when `cleaner-offset-checkpoint` covers everything
+but the active segment; then the remaining records are read and compared with the original.
 
-MB/s a core is the size of the cleaned segments by CPU seconds: `of_broker` those of all processes and threads in the
-window (the JVM's compilers and collectors, Ottla's worker from its start) less what idling takes, `of_cleaner` those of
+MB/s per core is the size of the cleaned segments by CPU seconds: `of_broker` those of all processes and threads in the
+window (the JVM's compilers and collectors, Ottla's worker from its start) minus the idle load, `of_cleaner` those of
 Ottla's worker process or Apache Kafka's cleaner thread alone. A last run of each peer has a producer to another topic:
-its p99 before the cleaner works, and while it does.
+its p99 before the cleaner works, and during it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CLEANER_MODULE = b"ottla.app.cleaner_worker"
 
 
 class Contents(NamedTuple):
-    """What a reader finds in the partition."""
+    """The content of the partition for a reader."""
 
     latest: dict[bytes, tuple[int, int]]
     """Offset and CRC-32 of the value, by key."""
@@ -123,7 +123,7 @@ def begin_cleaning(server: Server) -> None:
 
 
 def clean_up_to(data: Path) -> int:
-    """The offset up to which the checkpoint says that the partition is clean."""
+    """The offset up to which the partition is clean by the checkpoint."""
     try:
         lines = (data / "cleaner-offset-checkpoint").read_text().splitlines()
     except FileNotFoundError:
@@ -155,7 +155,7 @@ def cleaner_cpu_s(pid: int) -> float:
 
 
 def measured(peer: str, files: Path, before: Contents, arguments: argparse.Namespace) -> dict[str, float]:
-    """One run; raises RuntimeError when what is left is not what must be."""
+    """One run; raises RuntimeError if the remaining records are wrong."""
     dirty = sorted(files.glob("*.log"))[:-1]
     mb = sum(file.stat().st_size for file in dirty) / 1e6
     server = PEERS[peer](peer, dict(SETTINGS))
@@ -223,7 +223,7 @@ class Pacemaker(threading.Thread):
         self._noted.append((time.perf_counter() - due) * 1e3)
 
     def taken(self) -> list[float]:
-        """Milliseconds of what was answered since the last call."""
+        """Latencies in milliseconds of the responses since the last call."""
         taken, self._noted = self._noted, []
         return taken
 
@@ -269,15 +269,15 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     ways = list(dict.fromkeys(run["way"] for run in runs))
     rounds = sorted({run["round"] for run in runs})
     names = list(runs[0]["figures"])
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         way: {name: statistics.median(by_round[way, each][name] for each in rounds) for name in names} for way in ways
     }
     if {"ottla", "kafka"} <= set(ways):
-        told["to_kafka"] = {
+        reported["to_kafka"] = {
             name: round(statistics.median(by_round["ottla", n][name] / by_round["kafka", n][name] for n in rounds), 2)
             for name in names
         }
-    return told
+    return reported
 
 
 PANELS = {

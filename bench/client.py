@@ -1,15 +1,15 @@
-"""The client for programs beside confluent-kafka bare: produce and consume, in batches of 100 records and one by one.
+"""Throughput of the Python client compared with plain confluent-kafka: produce and consume, by 100 and one by one.
 
 python bench/client.py [--records 1000000] [--rounds 7] [--value-bytes 100]
 
-All are told of each record's delivery. All look at the value of each record that they read, and in a second form at
-its key, value and offset; bare also at its error, which ours has looked at by then. By hundreds both also read with
-progress that is committed by itself (`enable.auto.commit`), as a member of a group has it.
+All get each record's delivery report. All read the value of each consumed record, and in a second variant its key,
+value and offset; plain confluent-kafka also checks its error, as our client does internally. By hundreds both also read
+with automatic commits (`enable.auto.commit`), as a member of a group.
 
-Rounds alternate; what is told is the median over the rounds of the ratio of records a second (wall clock), of CPU
-seconds of this process, librdkafka's threads included, and of those of the calling thread alone. Broker and client
-share the machine, so that CPU is the steadier figure where others are at work. By hundreds bare produces twice: record
-after record, and by its `produce_batch`, which has one callback for all and can't tell which record it is called for.
+Rounds alternate; the reported figure is the median over the rounds of the ratio of records a second (wall clock), of
+CPU seconds of this process including librdkafka's threads, and of those of the calling thread alone. Broker and client
+share the machine, so CPU is the steadier figure on a busy one. By hundreds plain confluent-kafka produces twice: record
+by record, and by its `produce_batch`, which has one callback for all and does not identify its record.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Cost(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What a reader saw of some records."""
+    """Fields of the records that a reader got."""
 
     records: int
     value_bytes: int
@@ -56,8 +56,8 @@ class Read(NamedTuple):
 
 Run = Callable[[int, bytes], None]
 """Sends or reads so many records with such a value."""
-Told = Callable[[object, object], None]
-Send = Callable[[confluent_kafka.Producer, bytes, Told], None]
+Reported = Callable[[object, object], None]
+Send = Callable[[confluent_kafka.Producer, bytes, Reported], None]
 """Sends BATCH records with such a value."""
 LookBare = Callable[[Iterable[confluent_kafka.Message | None]], Read]
 Look = Callable[[Iterable[Record[bytes, bytes]]], Read]
@@ -66,12 +66,12 @@ Look = Callable[[Iterable[Record[bytes, bytes]]], Read]
 # Produce
 
 
-def send_each(producer: confluent_kafka.Producer, value: bytes, told: Told, *, polled: bool) -> None:
+def send_each(producer: confluent_kafka.Producer, value: bytes, reported: Reported, *, polled: bool) -> None:
     """confluent-kafka with a callback for each record, and its reports served after each of them or after all."""
     for _ in range(BATCH):
         while True:
             try:
-                producer.produce(TOPIC, value, on_delivery=told)
+                producer.produce(TOPIC, value, on_delivery=reported)
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -81,11 +81,11 @@ def send_each(producer: confluent_kafka.Producer, value: bytes, told: Told, *, p
         producer.poll(0)
 
 
-def send_together(producer: confluent_kafka.Producer, value: bytes, told: Told) -> None:
+def send_together(producer: confluent_kafka.Producer, value: bytes, reported: Reported) -> None:
     """confluent-kafka by `produce_batch`."""
-    while len(producer) > QUEUE - BATCH:  # what it has no room for it would leave out and go on
+    while len(producer) > QUEUE - BATCH:  # records without room in the queue would be skipped
         producer.poll(0.1)
-    producer.produce_batch(TOPIC, [{"value": value} for _ in range(BATCH)], on_delivery=told)
+    producer.produce_batch(TOPIC, [{"value": value} for _ in range(BATCH)], on_delivery=reported)
     producer.poll(0)
 
 
@@ -96,18 +96,18 @@ def bare_producer(servers: str, send: Send) -> Run:
     )
 
     def run(count: int, value: bytes) -> None:
-        told = [0]
+        reported = [0]
 
         def on_delivery(error: object, message: object) -> None:
             if error is not None:
                 raise SystemExit(str(error))
-            told[0] += 1
+            reported[0] += 1
 
         for _ in range(count // BATCH):
             send(producer, value, on_delivery)
         producer.flush()
-        if told[0] != count:
-            raise SystemExit(f"{told[0]} of {count} records were delivered")
+        if reported[0] != count:
+            raise SystemExit(f"{reported[0]} of {count} records were delivered")
 
     return run
 
@@ -226,7 +226,7 @@ def cost(run: Run, count: int, value: bytes) -> Cost:
 
 
 def sides(servers: str) -> dict[str, dict[str, Run]]:
-    """What is measured, and for each who does it; ours comes first, and the others are what it is held against."""
+    """The measurements and their sides; ours comes first, and the others are the reference."""
     hundreds, ones = partial(send_each, polled=False), partial(send_each, polled=True)
     found: dict[str, dict[str, Run]] = {
         "produce by hundreds": {
@@ -313,8 +313,8 @@ def main() -> None:
                 rows.append(row)
                 print(json.dumps(row), flush=True)
     parameters = {"records": count, "value_bytes": len(value), "rounds": options.rounds}
-    told = {**conditions(), "load_average": [round(each, 1) for each in load]}
-    write_result(options.output, {"conditions": told, "parameters": parameters, "summary": rows})
+    reported = {**conditions(), "load_average": [round(each, 1) for each in load]}
+    write_result(options.output, {"conditions": reported, "parameters": parameters, "summary": rows})
     plot = options.output.parent / "plots" / f"{options.output.stem}.png"
     title = f"CPU of the client's process, ns a record of {len(value)} bytes"
     draw_bars(title, {name: name for name in measured}, bars(measured, count), plot)

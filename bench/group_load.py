@@ -55,7 +55,7 @@ def embedded(message: object) -> bytes:
 
 @dataclass
 class Tally:
-    """What all members saw, while `counting`."""
+    """Totals of all members, while `counting`."""
 
     counting: bool = False
     heartbeat_ms: list[float] = field(default_factory=list)
@@ -205,7 +205,7 @@ class ClassicMember(BareMember):
 
 
 class ConsumerMember(BareMember):
-    """ConsumerGroupHeartbeat: owns whatever it is told at once."""
+    """ConsumerGroupHeartbeat: takes each assignment at once."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

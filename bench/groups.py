@@ -44,7 +44,7 @@ OFFSETS_TOPIC_PARTITIONS = 50
 
 
 class RebalanceMember(threading.Thread):
-    """A librdkafka consumer that keeps track of what it owns."""
+    """A librdkafka consumer that tracks its partitions."""
 
     def __init__(self, settings: dict[str, Any], topic: str) -> None:
         super().__init__(daemon=True)
@@ -232,7 +232,7 @@ def members(name: str, protocol: str, arguments: argparse.Namespace) -> dict[str
     with PEERS[name](name, settings=settings) as server:
         with Cluster(server.bootstrap_servers) as cluster:
             cluster.create_topic("load", arguments.members // arguments.groups)
-            cluster.commit_group_offsets("warm", {("load", 0): 1})  # looks for a coordinator: the topic comes to be
+            cluster.commit_group_offsets("warm", {("load", 0): 1})  # looks for a coordinator, which creates the topic
         measured = asyncio.run(drive(server, protocol, arguments))
     shape = {"members": arguments.members, "groups": arguments.groups}
     return {"bench": "members", "server": name, "protocol": protocol, **shape, **measured}

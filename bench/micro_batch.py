@@ -1,12 +1,11 @@
-"""End-to-end latency of micro-batches: from a record's append in one topic until it is there in another, by Spark.
+"""End-to-end latency of micro-batches: from a record's append to one topic to its availability in another, by Spark.
 
 python bench/micro_batch.py [--rate 1000] [--triggers 0,1000] [--seconds 60] [--ways ottla,connector]
 
-A stream passes each record on: by the source and the sink `ottla`, exactly once, and by Spark's own Kafka connector,
-at least once, one after the other over the same Ottla broker. A record's latency begins with the time at which the
-broker appended it (LogAppendTime, in whole milliseconds) and ends when a consumer has it that sees committed records
-only, on the same machine. Records of the warm-up don't count; one that never arrives fails the run, as does one that
-arrives twice exactly once.
+A stream copies each record: by the source and the sink `ottla`, exactly once, and by Spark's own Kafka connector, at
+least once, one after the other over the same Ottla broker. A record's latency starts with the time of the broker's
+append (LogAppendTime, in whole milliseconds) and ends when a read_committed consumer on the same machine has it.
+Warm-up records don't count; a lost record fails the run, as does a duplicate with exactly once.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from ottla.client.admin.cluster import Cluster
 
 WAYS = ("ottla", CONNECTOR)
 ARRIVAL_LIMIT_S = 120.0
-"""How long after the last append a record may take."""
+"""Maximum delay of a record after the last append, in seconds."""
 PACE_S = 0.002
 
 
 class Arrivals(threading.Thread):
-    """The time at which each record of the target is there for who reads committed records, by its number."""
+    """The time at which each record of the target was read by a read_committed consumer, by its number."""
 
     def __init__(self, servers: str, topic: str, partitions: int) -> None:
         super().__init__(daemon=True)
@@ -87,7 +86,7 @@ class Appends:
         self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
 
     def run(self, seconds: float) -> None:
-        """Send what is due until then."""
+        """Send the due records until then."""
         first, started = self.sent, time.perf_counter()
         while (passed := time.perf_counter() - started) < seconds:
             while self.sent < first + passed * self._arguments.rate:
@@ -152,7 +151,7 @@ def measured(way: str, trigger_ms: int, number: int, server: Server, arguments: 
 
 
 def await_arrivals(appends: Appends, arrivals: Arrivals, stream: Program) -> None:
-    """Until all that was appended is there. Raises RuntimeError."""
+    """Wait until all appended records have arrived. Raises RuntimeError."""
     deadline = time.perf_counter() + ARRIVAL_LIMIT_S
     while len(arrivals.at_ms) < appends.sent:
         stream.check_alive()

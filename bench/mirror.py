@@ -60,7 +60,7 @@ def fill(server: Server, arguments: argparse.Namespace) -> None:
 
 
 class Ends:
-    """How many offsets the target's topic has; markers of transactions are among them."""
+    """The number of offsets of the target's topic, including transaction markers."""
 
     def __init__(self, server: Server, partitions: int) -> None:
         settings = {"bootstrap.servers": server.bootstrap_servers, "group.id": "nobody", "log_level": 0}

@@ -1,15 +1,15 @@
-"""What appends and reads at the tail cost as a log grows, and as a broker gets partitions. Flat lines are wanted.
+"""Cost of appends and tail reads as a log grows, and as a broker gets partitions. The goal is flat lines.
 
 python bench/size.py [--gigabytes 1,5,10,20,50] [--partitions 1,10,100,1000,5000] [--rounds 3] [--peers ottla,kafka]
 
-Size: one partition is filled as fast as librdkafka goes, and at each size two windows are measured, `--rounds` times: a
-producer and a consumer at the end of the log (`--rate` records of 1 KiB a second, acks=all), for CPU by GB; and 1,000 a
-second for latency, from the moment at which a record was due. Partitions: the same two windows on one partition of a
-fresh broker that has so many in all, each with records. The others belong to another topic: librdkafka goes through all
-partitions of the topics that it writes for every record, which doubled the median with 5,000 of them, and isn't the
-broker's. Retention is off. Memory is read at each point.
+Size: one partition is filled at the full speed of librdkafka, and at each size two windows are measured, `--rounds`
+times: a producer and a consumer at the end of the log (`--rate` records of 1 KiB a second, acks=all), for CPU per GB;
+and 1,000 a second for latency, from the time at which a record was due. Partitions: the same two windows on one
+partition of a fresh broker with this many in total, each with records. The others belong to another topic: librdkafka
+iterates over all partitions of the topics that it writes for every record, which doubled the median with 5,000 of them,
+and isn't the broker's cost. Retention is off. Memory is read at each point.
 
-It needs as much disk as the largest size, for one peer at a time; `TMPDIR` says where.
+It needs as much disk as the largest size, for one peer at a time, in `TMPDIR`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Point(NamedTuple):
     peer: str
     axis: str
     x: float
-    """What the axis asked for; the log has grown a little beyond it by the windows themselves."""
+    """The requested value of the axis; the windows themselves extend the log a little beyond it."""
     round: int
     figures: dict[str, float]
 
@@ -59,7 +59,7 @@ def log_bytes(server: Server) -> int:
 
 
 def windows(server: Server, arguments: argparse.Namespace) -> dict[str, float]:
-    """CPU, latencies and memory with what the broker holds now."""
+    """CPU, latencies and memory at the broker's current size."""
     shape = {"topic": TOPIC, "partition": 0, "partitions": 1, "size": SIZE}
     window = {"warm_up_s": arguments.warm_up, "seconds": arguments.seconds}
     even = load("stream", server, {**EVEN, "producer.linger.ms": 5}, rate=arguments.rate, **shape, **window)

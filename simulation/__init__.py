@@ -1,1 +1,1 @@
-"""The broker in a simulated world: virtual time, disk and network, faults from a seed, checkers of what is promised."""
+"""Deterministic simulation of the broker: virtual time, disk and network, seeded faults, and checkers of guarantees."""

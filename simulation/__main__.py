@@ -1,4 +1,5 @@
-"""`python -m simulation`: run seeds of the simulation; a failing one prints what led to it and how to see it again."""
+"""`python -m simulation`: run seeds of the simulation; for a failing one print its history and the command to rerun
+it."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ HISTORY_LINES = 120
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 when every seed held, 1 when one did not."""
+    """0 if every seed passed, 1 otherwise."""
     chosen = _parser().parse_args(arguments)
     if chosen.model is not None:
         return _explore(chosen.model, chosen.bounds)
@@ -26,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(_line(outcome), flush=True)
         if outcome.violation is not None:
             _print_violation(outcome, chosen)
-        # Only the sums are wanted of it from here on.
+        # Only the totals are needed from here on.
         outcome.history.clear()
         outcomes.append(outcome)
     return _sum_up(outcomes, chosen)
@@ -36,24 +37,24 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
     parser.add_argument("--workload", choices=sorted(WORKLOADS), default=GROUPS, help="groups: one broker")
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
-    parser.add_argument("--many", type=int, default=1, metavar="N", help="how many seeds from there on")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many processes run them")
-    parser.add_argument("--protocol", choices=PROTOCOLS, help="of the group, instead of what the seed chooses")
+    parser.add_argument("--many", type=int, default=1, metavar="N", help="number of seeds")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="number of processes")
+    parser.add_argument("--protocol", choices=PROTOCOLS, help="group protocol, instead of the seed's choice")
     parser.add_argument("--faults-s", type=float, help="virtual seconds of faults")
-    parser.add_argument("--damage", action="store_true", help="in a cluster: change bits of files, too")
-    parser.add_argument("--beyond", action="store_true", help="lose more than the promises cover, count it")
+    parser.add_argument("--damage", action="store_true", help="cluster only: also flip bits of files")
+    parser.add_argument("--beyond", action="store_true", help="exceed the guaranteed faults, and count losses")
     parser.add_argument(
-        "--model", type=int, metavar="DEPTH", help="walk all states of the model of transactions, to that many steps"
+        "--model", type=int, metavar="DEPTH", help="explore all states of the transaction model to this depth"
     )
-    parser.add_argument("--bounds", choices=BOUNDS, default="all", help="of the model: what may happen how often")
+    parser.add_argument("--bounds", choices=BOUNDS, default="all", help="limits of the model's events")
     parser.add_argument("--history", type=int, default=HISTORY_LINES, help="lines that a failing seed prints")
     return parser
 
 
 def _explore(depth: int, bounds: str) -> int:
-    """Print what the model of transactions shows within so many steps."""
+    """Print the result of exploring the transaction model to a given depth."""
     found = explore(depth, BOUNDS[bounds], Rules())
-    reach = "all there are" if found.complete else "more lie behind"
+    reach = "all there are" if found.complete else "more exist beyond this depth"
     print(f"{found.states:,} states in {found.depth} steps, {reach}; {found.cpu_s:,.1f} s of CPU")
     if found.wrong is None:
         return 0
@@ -65,7 +66,7 @@ def _explore(depth: int, bounds: str) -> int:
 
 def _line(outcome: RunOutcome) -> str:
     verdict = "ok  " if outcome.violation is None else "FAIL"
-    return f"{verdict} seed {outcome.seed}: {outcome.description}; {outcome.told()}, trace {outcome.trace_hash}"
+    return f"{verdict} seed {outcome.seed}: {outcome.description}; {outcome.summary()}, trace {outcome.trace_hash}"
 
 
 def _print_violation(outcome: RunOutcome, chosen: argparse.Namespace) -> None:
@@ -76,7 +77,7 @@ def _print_violation(outcome: RunOutcome, chosen: argparse.Namespace) -> None:
 
 
 def _command(seed: int, chosen: argparse.Namespace) -> str:
-    """What runs a seed again."""
+    """The command that reruns a seed."""
     again = f"python -m simulation --workload {chosen.workload} --seed {seed}"
     if chosen.faults_s is not None:
         again += f" --faults-s {chosen.faults_s:g}"

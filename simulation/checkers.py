@@ -1,22 +1,22 @@
-"""What is promised to the members of a group, checked while it happens. A broken promise raises Violation at once.
+"""Checkers of the guarantees to group members, during a run. A violated guarantee raises Violation at once.
 
-One owner a partition (`Ownership`). A member claims a partition as long as the protocol lets it believe in it:
-- classic: from the response to SyncGroup until it sends JoinGroup or LeaveGroup, is told that it is out
+One owner per partition (`Ownership`). A member claims a partition as long as the protocol lets it assume ownership:
+- classic: from the response to SyncGroup until it sends JoinGroup or LeaveGroup, receives an error that it is out
   (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID), or dies;
 - consumer: from the heartbeat response that assigns it until the member sends the heartbeat that no longer names it, is
-  fenced, leaves or dies.
-A claim is a lease: nobody is protected who was silent for too long, and the member can't know exactly when the
-coordinator's timers began. So a claim ends at the earliest moment at which they may run out; whoever asks finds the
-bounds where it is made (`members_classic`, `members_consumer`). Two claims at a time are a violation.
+  fenced, leaves or dies. A claim is a lease: a member that was silent for too long loses its protection, and can't know
+  exactly when the coordinator's timers began. So a claim ends at the earliest time at which they may expire; the limits
+  are documented where claims are created (`members_classic`, `members_consumer`). Two simultaneous claims are a
+  violation.
 
-Committed offsets (`Offsets`). Members of these workloads commit what they read since the last commit, so a committed
-offset that goes back means that a commit was lost, or that somebody who no longer owns the partition was let in:
+Committed offsets (`Offsets`). Members of these workloads commit the records that they read since the last commit. So a
+committed offset that decreases means that a commit was lost, or that a member without the partition was accepted:
 - an offset is certain once its commit was acknowledged or a fetch returned it;
-- what a fetch returns is not below what was certain before it was sent, and somebody has sent it;
-- no commit is acknowledged that is below what was certain before it was sent.
+- a fetched offset is not below the certain one at the time of the request, and a member has sent it;
+- no commit below the certain offset at the time of the request is acknowledged.
 
-Deliveries (`Deliveries`): the group as a whole reads each partition from its beginning without a gap, so that nothing
-is committed that no member has read.
+Deliveries (`Deliveries`): the group as a whole reads each partition from its beginning without a gap, so that no unread
+record is committed.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ NOTHING_COMMITTED = -1
 
 
 class Violation(Exception):
-    """A promise was broken."""
+    """A guarantee was violated."""
 
 
 class Ownership:
-    """Who claims which partition of one group until when."""
+    """The claims of one group: owner and end of the claim for each partition."""
 
     def __init__(self, loop: SimLoop, trace: Trace) -> None:
         self._loop = loop
         self._trace = trace
         self._claims: dict[int, dict[str, float]] = {}
         self.taken = 0
-        """Claims so far, prolonged ones not counted."""
+        """Number of claims so far, without renewals."""
 
     def claim(self, member: str, partition: int, until_s: float) -> None:
-        """`member` owns `partition`, until `until_s` if nothing prolongs it."""
+        """`member` owns `partition` until `until_s`, unless the claim is renewed."""
         claims = self._claims.setdefault(partition, {})
         now = self._loop.time()
         if member not in claims:
@@ -60,34 +60,34 @@ class Ownership:
                 )
 
     def shorten(self, member: str, until_s: float) -> None:
-        """Nothing of `member` is its own for longer than that, unless a later claim prolongs it."""
+        """All claims of `member` end by then, unless a later claim renews them."""
         for claims in self._claims.values():
             if member in claims:
                 claims[member] = min(claims[member], until_s)
 
     def release(self, member: str, partition: int) -> None:
-        """`member` no longer touches `partition`; fine when it didn't have it."""
+        """`member` no longer uses `partition`; allowed if it did not own it."""
         if self._claims.get(partition, {}).pop(member, None) is not None:
             self._trace.note(member, f"gives up {partition}")
 
     def owner(self, partition: int) -> str | None:
-        """Who owns it now."""
+        """The current owner."""
         now = self._loop.time()
         return next((member for member, until_s in self._claims.get(partition, {}).items() if until_s > now), None)
 
 
 class Commit(NamedTuple):
-    """An offset on its way to the coordinator."""
+    """A commit on its way to the coordinator."""
 
     member: str
     partition: int
     offset: int
     certain_before: int
-    """The highest offset that anybody knew to be committed when this was sent."""
+    """The highest offset known to be committed when this was sent."""
 
 
 class Offsets:
-    """What was committed for the partitions of one group."""
+    """Committed offsets of the partitions of one group."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -96,16 +96,16 @@ class Offsets:
         self.acknowledged_count = 0
 
     def certain(self, partition: int) -> int:
-        """The highest offset that anybody was told is committed; -1 for none."""
+        """The highest offset that any member knows to be committed; -1 for none."""
         return self._certain.get(partition, NOTHING_COMMITTED)
 
     def sent(self, member: str, partition: int, offset: int) -> Commit:
-        """A commit leaves its member."""
+        """A member sends a commit."""
         self._sent.setdefault(partition, set()).add(offset)
         return Commit(member, partition, offset, self.certain(partition))
 
     def accepted(self, commit: Commit) -> None:
-        """Its member was told that it is committed."""
+        """The member received the acknowledgement of a commit."""
         self._trace.note(commit.member, f"committed {commit.partition}@{commit.offset}")
         self.acknowledged_count += 1
         if commit.offset < commit.certain_before:
@@ -115,20 +115,20 @@ class Offsets:
             )
         self._certain[commit.partition] = max(commit.offset, self.certain(commit.partition))
 
-    def fetched(self, who: str, partition: int, offset: int, certain_before: int) -> None:
-        """`who` was told that `offset` is committed (-1 for nothing), having asked when the other was certain."""
+    def fetched(self, client: str, partition: int, offset: int, certain_before: int) -> None:
+        """`client` fetched `offset` (-1 for none); `certain_before` was certain at the time of its request."""
         if offset < certain_before:
             raise Violation(
-                f"{who} fetched offset {offset} of partition {partition}, where {certain_before} was "
-                "certain: a commit is lost, or somebody committed who does not own the partition"
+                f"{client} fetched offset {offset} of partition {partition}, where {certain_before} was "
+                "certain: a commit is lost, or a member without the partition committed"
             )
         if offset != NOTHING_COMMITTED and offset not in self._sent.get(partition, ()):
-            raise Violation(f"{who} fetched offset {offset} of partition {partition}, which nobody committed")
+            raise Violation(f"{client} fetched offset {offset} of partition {partition}, which no member committed")
         self._certain[partition] = max(offset, self.certain(partition))
 
 
 class Deliveries:
-    """How far the members of a group have read together."""
+    """The offsets up to which all members of a group together have read."""
 
     def __init__(self) -> None:
         self._ends: dict[int, int] = {}
@@ -137,10 +137,10 @@ class Deliveries:
         """Every record below this offset was read by some member."""
         return self._ends.get(partition, 0)
 
-    def delivered(self, who: str, partition: int, offset: int) -> None:
-        """`who` read a record."""
+    def delivered(self, member: str, partition: int, offset: int) -> None:
+        """`member` read a record."""
         end = self.end(partition)
         if offset > end:
-            raise Violation(f"{who} went on at {partition}@{offset}, though the group has read up to {end} only")
+            raise Violation(f"{member} continued at {partition}@{offset}, but the group has only read up to {end}")
         if offset == end:
             self._ends[partition] = end + 1

@@ -1,6 +1,6 @@
-"""A simulated client: encoded requests over one connection, one at a time, answers matched by correlation id.
+"""Simulated client: encoded requests on one connection, one at a time, responses matched by correlation id.
 
-Left out: what real clients do beyond that; who uses it decides about time-outs, retries and versions.
+Not included: timeouts, retries and version selection of real clients, which callers implement.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _PREFIX_BYTES = 4
 
 
 Proxy = Callable[[Address | None, ApiKey, int, bytes], bool]
-"""Sees each request with its address, key, version and frame; whether it lets the frame pass."""
+"""Sees each request with its address, key, version and frame; returns whether the frame is forwarded."""
 
 
 class RequestLost(Exception):
-    """No answer: refused, cut, or timed out. Whether the request took effect is unknown."""
+    """No response: refused, disconnected, or timed out. The outcome of the request is unknown."""
 
 
 class Client:
-    """One connection, made when it is needed."""
+    """One connection, opened on demand."""
 
     genuine = True
-    """Whether who answered last was in office; only coordinators that move may be out of it and not know."""
+    """Whether the last response came from the current coordinator; a coordinator may move and not know it."""
     lasting = True
-    """Whether what it answered from holds for the next one too, should nobody write to it before."""
+    """Whether the state of the last response also binds the next coordinator, unless it is changed before."""
 
     def __init__(self, loop: SimLoop, network: Network, name: str, address: Address | None = None) -> None:
         """Connects to `address`, or to the network's bootstrap address."""
@@ -47,7 +47,7 @@ class Client:
         self._waiting: asyncio.Future[bytes] | None = None
 
     async def request(self, key: ApiKey, version: int, message: object, timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
-        """Ask and wait. Raises RequestLost; then the connection is gone, too."""
+        """Send a request and wait. Raises RequestLost; then the connection is closed too."""
         link = self._link or self._connect()
         self._correlation_id += 1
         correlation_id = self._correlation_id
@@ -62,10 +62,10 @@ class Client:
             timer.cancel()
             self._waiting = None
             if not answer.done() or answer.cancelled():
-                self.close()  # who asked was cancelled: the answer must not go to the next request
+                self.close()  # the caller was cancelled: the response must not go to the next request
         got, response = decode_response(key, version, data[_PREFIX_BYTES:])
         if got != correlation_id:
-            raise Violation(f"{self.name} asked {correlation_id} and was answered {got}")
+            raise Violation(f"{self.name} sent request {correlation_id} and received response {got}")
         return response
 
     def _connect(self) -> Link:
@@ -79,7 +79,7 @@ class Client:
 
     def _received(self, data: bytes) -> None:
         if self._waiting is None or self._waiting.done():
-            raise Violation(f"{self.name} was answered without having asked")
+            raise Violation(f"{self.name} received a response without a request")
         self._waiting.set_result(data)
 
     def _lose(self, why: str) -> None:
@@ -88,13 +88,13 @@ class Client:
             self._waiting.set_exception(RequestLost(why))
 
     def close(self) -> None:
-        """Give the connection up; the next request makes another one."""
+        """Close the connection; the next request opens another one."""
         link, self._link = self._link, None
         if link is not None:
             link.close()
 
     def die(self) -> None:
-        """The process ends; what it sent may still arrive."""
+        """The process ends; sent requests may still arrive."""
         link, self._link = self._link, None
         if link is not None:
             link.die()

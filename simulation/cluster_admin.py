@@ -1,6 +1,6 @@
-"""The administrator of a simulated cluster: moves replicas, changes who votes, and replaces a voter that lost its disk.
+"""Administrator of a simulated cluster: reassigns replicas, changes voters, and replaces a voter with a lost disk.
 
-Each request may fail, as the cluster is broken in other ways meanwhile; errors that no fault explains are findings.
+Each request may fail, since other faults affect the cluster meanwhile; errors that no fault explains are findings.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from simulation.trace import Trace
 
 MIN_REPLICAS, MAX_REPLICAS = 2, 3
 MAX_MOVES = 4
-"""Partitions that one request moves."""
+"""Maximum partitions in one reassignment request."""
 MIN_VOTERS = 3
 TIMEOUT_MS = 4_000
 AGAIN_S = 2.0
 EXPLAINED = RETRIABLE | {
     ErrorCode.NONE,
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
-    ErrorCode.INVALID_REPLICA_ASSIGNMENT,  # it is not registered, or nobody of those from before could lead
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT,  # it is not registered, or no former replica could lead
     ErrorCode.DUPLICATE_VOTER,
-    ErrorCode.VOTER_NOT_FOUND,  # an answer that was lost, and the node the same again
+    ErrorCode.VOTER_NOT_FOUND,  # after a lost response to the same request
 }
 
 
 class Administrator:
-    """Changes who holds what; waits for nothing but the answer, unless it repairs."""
+    """Changes replicas and voters; waits only for responses, except during a repair."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Administrator:
         trace: Trace,
         newest: Callable[[], MetadataImage],
     ) -> None:
-        """`newest` is the newest image that any node ever had."""
+        """`newest` returns the newest image that any node ever had."""
         self._nodes = nodes
         self._loop = loop
         self._network = network
@@ -66,7 +66,7 @@ class Administrator:
         self._newest = newest
 
     async def move_replicas(self) -> None:
-        """Begin moves of a few partitions, or take some back."""
+        """Start a few reassignments, or cancel some."""
         topics = list(self._newest().topics.values())
         if not topics:
             return
@@ -90,7 +90,7 @@ class Administrator:
                 self._check("AlterPartitionReassignments", each.error_code)
 
     def _replicas(self) -> list[int]:
-        """Whoever may hold a partition; the first is the preferred leader."""
+        """The new replicas of a partition; the first is the preferred leader."""
         left = [node.config.node_id for node in self._nodes]
         most = min(MAX_REPLICAS, len(left))
         return [
@@ -99,7 +99,7 @@ class Administrator:
         ]
 
     async def change_voters(self) -> None:
-        """A node that doesn't vote begins to; where all do, one ceases to, if enough remain."""
+        """Add a node to the voters; if all vote, remove one, if enough remain."""
         voters = self._voters()
         voting = {voter.voter_id for voter in voters}
         others = [node for node in self._nodes if node.config.node_id not in voting]
@@ -114,7 +114,7 @@ class Administrator:
         return len(voters) >= MIN_VOTERS and not self._bereft(voters)
 
     async def repair(self) -> None:
-        """Until it is so: voters without their directory are removed, and the nodes become voters anew."""
+        """Repair the voter set: remove voters with a lost directory, and add the nodes again."""
         while not self.voters_are_whole():
             bereft = self._bereft(self._voters())
             if bereft:
@@ -128,13 +128,13 @@ class Administrator:
         return [voter for voter in voters if directories[voter.voter_id] != voter.directory_id]
 
     def _voters(self) -> tuple[Voter, ...]:
-        """As the newest leader of the quorum knows them; nobody while no node runs."""
+        """Voters known to the newest leader of the quorum; empty while no node runs."""
         quorums = [node.broker.parts.control.metadata.quorum for node in self._nodes if node.broker is not None]
         newest = max(filter(None, quorums), key=lambda quorum: (quorum.active, quorum.leader.epoch), default=None)
         return () if newest is None else newest.raft.voters
 
     async def _add(self, node: SimNode) -> None:
-        self._trace.note("admin", f"makes {node.host} a voter")
+        self._trace.note("admin", f"adds voter {node.host}")
         endpoint = node.controller_endpoint
         request = AddRaftVoterRequest(
             cluster_id=None,
@@ -148,7 +148,7 @@ class Administrator:
             self._check("AddRaftVoter", response.error_code)
 
     async def _remove(self, voter: Voter) -> None:
-        self._trace.note("admin", f"takes {voter.voter_id} out of the voters")
+        self._trace.note("admin", f"removes voter {voter.voter_id}")
         request = RemoveRaftVoterRequest(
             cluster_id=None, voter_id=voter.voter_id, voter_directory_id=voter.directory_id
         )
@@ -157,7 +157,7 @@ class Administrator:
             self._check("RemoveRaftVoter", response.error_code)
 
     async def _ask(self, key: ApiKey, message: object) -> Any:
-        """One request to any broker; None when there was no answer."""
+        """One request to any broker; None if there was no response."""
         addresses: list[Address] = [node.client_address for node in self._nodes]
         client = Client(self._loop, self._network, "admin", self._rng.choice(addresses))
         try:

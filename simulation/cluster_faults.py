@@ -1,12 +1,11 @@
-"""What goes wrong in a simulated cluster, from the seed: nodes, their disks and clocks, the network between them, and
-administrators who move replicas and change who votes.
+"""Faults of a simulated cluster, from the seed: nodes, disks, clocks, network, and administrators that reassign
+replicas and change voters.
 
-Within docs/guarantees.md for several replicas, unless `beyond`: kill -9 leaves a disk as the system has it, and may
-hit all nodes; a power failure takes what was not synced, and the loss of a disk takes all. These two hit a node only
-while every partition has all its replicas in sync, so that no more than one of them (min ISR 2, less one) has lost
-anything before it has caught up again; and a disk is lost only while every voter has its own. With `damage` files of
-one node change while it does not run, under the same conditions. `beyond` cuts power wherever it likes, and everywhere
-at once.
+Unless `beyond`, the faults stay within docs/guarantees.md's guarantees for several replicas: kill -9 leaves the disk as the
+system has it, and may hit all nodes; a power failure loses unsynced data, and the loss of a disk loses all. The latter
+two hit a node only while every partition has all its replicas in sync. So at most one of them (min ISR 2, minus one)
+has lost data before it has caught up again. A disk is lost only while every voter has its own. With `damage`, files of
+one stopped node are changed under the same conditions. `beyond` cuts power at any time, also everywhere at once.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from simulation.rng import SimRng
 from simulation.trace import Trace
 
 BETWEEN_S = 0.5
-"""At least, from one fault to the next."""
+"""Minimum delay between faults, in seconds."""
 WINDOW_S = (0.5, 15.0)
 PAUSE_S = (0.2, 25.0)
-"""Longer than a broker's session at times: then it is fenced while it believes that it leads."""
+"""Sometimes longer than a broker's session: then it is fenced while it believes that it leads."""
 MAX_DEAD_S = 3.0
-"""Between the death of one node and the graceful stop of all others."""
+"""Delay between the death of one node and the graceful stop of all others."""
 MAX_CHANGES_TO_DEATH = 12
 MAX_SKEW_MS = 5_000
 MAX_DAMAGED_FILES = 4
 _DAMAGE_SHARE = 4
-"""So often among the faults, where it is one of them."""
+"""Share of this fault among the faults, if enabled."""
 MAX_DISK_DELAY_S = 2.0
 
 
 class ClusterNemesis:
-    """Breaks things until told to stop, then mends them."""
+    """Injects faults until it is stopped, then repairs everything."""
 
     def __init__(
         self,
@@ -89,7 +88,7 @@ class ClusterNemesis:
         )
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Inject faults until cancelled."""
         while True:
             await asyncio.sleep(self._rng.uniform(BETWEEN_S, self._most_between_s))
             fault = self._rng.choice(self._faults)
@@ -101,7 +100,7 @@ class ClusterNemesis:
             await fault(node)
 
     def _allowed(self, fault: Callable[[SimNode], Awaitable[None]]) -> bool:
-        """Whether it stays within what is promised."""
+        """Whether a fault stays within the guarantees."""
         takes_files = fault in (self._lose_disk, self._stop_all_beside_a_lost_disk, self._damage_files)
         if takes_files and not (self._admin.voters_are_whole() and self._all_vote()):
             return False
@@ -113,16 +112,16 @@ class ClusterNemesis:
         quorums = [None if node.broker is None else node.broker.parts.control.metadata.quorum for node in self._nodes]
         return all(quorum is not None and not quorum.raft.election.must_catch_up for quorum in quorums)
 
-    def mend(self) -> None:
-        """The world is whole again."""
-        self._trace.note("nemesis", "all is mended")
+    def repair(self) -> None:
+        """End all faults."""
+        self._trace.note("nemesis", "all faults are repaired")
         self._network.slow = False
         self._network.unblock_all()
         for node in self._nodes:
             node.disk.full = False
             node.disk.cold_chance = 0.0
             node.slow_disk(0.0)
-            self._mend_disk(node)
+            self._repair_disk(node)
             node.resume()
 
     async def _window(self) -> None:
@@ -142,12 +141,12 @@ class ClusterNemesis:
         node.stop()
 
     async def _stop_all_beside_a_dead_node(self, node: SimNode) -> None:
-        """A graceful stop of the cluster, mostly while the dead broker still has its session."""
+        """A graceful stop of the cluster, usually while the dead broker still has its session."""
         node.kill()
         await self._stop_all_but(node)
 
     async def _stop_all_beside_a_lost_disk(self, node: SimNode) -> None:
-        """The same, where the dead broker comes back on an empty disk."""
+        """The same, but the dead broker comes back with an empty disk."""
         node.lose_disk()
         await self._stop_all_but(node)
         await self._admin.repair()
@@ -189,10 +188,10 @@ class ClusterNemesis:
     async def _failing_disk(self, node: SimNode) -> None:
         node.disk.failing_chance = self._rng.uniform(0, 1)
         await self._window()
-        self._mend_disk(node)
+        self._repair_disk(node)
 
-    def _mend_disk(self, node: SimNode) -> None:
-        """What failed is final for the process that saw it: its supervisor replaces it."""
+    def _repair_disk(self, node: SimNode) -> None:
+        """A disk failure is final for the process that saw it: its supervisor replaces the process."""
         if node.disk.failing_chance:
             node.disk.failing_chance = 0.0
             node.kill()
@@ -217,7 +216,7 @@ class ClusterNemesis:
                 link.cut()
 
     async def _isolate(self, node: SimNode) -> None:
-        """From the other nodes in both directions; clients still reach it."""
+        """Isolate a node from the other nodes in both directions; clients still reach it."""
         for other in self._nodes:
             if other is not node:
                 self._network.block(node.host, other.host)
@@ -234,7 +233,7 @@ class ClusterNemesis:
         self._network.unblock_all()
 
     async def _split(self, node: SimNode) -> None:
-        """One pair of nodes loses sight of one another; all others see both."""
+        """Disconnect one pair of nodes from each other; all others reach both."""
         other = self._rng.choice([each for each in self._nodes if each is not node])
         self._network.block(node.host, other.host)
         self._network.block(other.host, node.host)

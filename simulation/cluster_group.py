@@ -1,4 +1,4 @@
-"""The consumer group of a simulated cluster: its members, whoever coordinates them, and what they were promised."""
+"""The consumer group of a simulated cluster: its members, its coordinator, and the checkers of its guarantees."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OFFSETS_PARTITIONS = 2
 
 
 class ClusterGroup:
-    """One group; the seed chooses the protocol, the time-outs, and who is static."""
+    """One group; the seed chooses the protocol, the timeouts, and the static members."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class ClusterGroup:
         *,
         make_copier: Callable[[str, SimRng], Copier] | None = None,
     ) -> None:
-        """With `make_copier` the members copy what they read in transactions."""
+        """With `make_copier` the members copy the records that they read in transactions."""
         self._world = world
         self._view = view
         self._rng = rng
@@ -74,7 +74,7 @@ class ClusterGroup:
         self.description = f"{members} {protocol} members ({self._statics} static)"
 
     def settings(self) -> dict[str, str]:
-        """What the brokers need to know."""
+        """Broker settings of the group."""
         session_ms = str(round(self.session_s * 1000))
         return {
             "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
@@ -87,21 +87,21 @@ class ClusterGroup:
 
     @property
     def commits(self) -> int:
-        """Offsets that were committed."""
+        """Number of committed offsets."""
         return self._group.offsets.acknowledged_count
 
     @property
     def rebalances(self) -> int:
-        """Partitions that members took over."""
+        """Number of partitions that members took over."""
         return self._group.ownership.taken
 
     def _fork(self, what: str) -> SimRng:
-        """Randomness of its own for each part of each process."""
+        """Independent randomness for each part of each process."""
         self._clients += 1
         return self._rng.fork(f"{what} {self._clients}")
 
     def make_client(self, name: str) -> CoordinatorClient:
-        """A connection to the coordinator, for the client of that name."""
+        """A connection to the coordinator, for the client with that name."""
         return CoordinatorClient(self._world, name, self._fork(name), GROUP, self._in_office, self._is_settled)
 
     def _in_office(self, address: tuple[str, int]) -> int:
@@ -110,10 +110,10 @@ class ClusterGroup:
     def _is_settled(self) -> bool:
         return self._view.is_settled(GROUP_METADATA_TOPIC, self._partition)
 
-    # -- the course of a run
+    # -- phases of a run
 
     def start(self, follow: Callable[[asyncio.Task[None]], None]) -> None:
-        """Members begin, and misbehave; each task is given to `follow`."""
+        """Start the members and their faults; each task is passed to `follow`."""
         self._group = group = self._group._replace(topic_id=self._world.topic_id)
         self._faults.set()
         self._seats = [
@@ -129,14 +129,14 @@ class ClusterGroup:
             self._tasks.append(task)
 
     def stop(self) -> None:
-        """The members and the observer are gone, without a word."""
+        """Members and observer end abruptly."""
         for task in self._tasks:
             task.cancel()
         for seat in self._seats:
             seat.vanish()
 
     def calm(self) -> None:
-        """From now on members do as they should."""
+        """From now on members behave correctly."""
         self._faults.clear()
 
     def has_committed(self, ends: Mapping[int, int]) -> bool:
@@ -144,7 +144,7 @@ class ClusterGroup:
         return all(self._group.offsets.certain(partition) >= end for partition, end in ends.items())
 
     def lacks(self, ends: Mapping[int, int]) -> dict[int, str]:
-        """Partitions that are not read and committed up to their end by an owner, and how far they are."""
+        """Partitions that no owner has read and committed up to their end, with their progress."""
         group = self._group
         return {
             partition: (

@@ -1,7 +1,7 @@
-"""A simulated cluster and what goes wrong in it; workloads say who its clients are and what must hold.
+"""A simulated cluster and its faults; workloads define the clients and the checks.
 
-The seed decides how many nodes there are (all are brokers and controllers, the first three vote), how many faults there
-are at once and how soon one follows another.
+The seed decides the number of nodes (all are brokers and controllers, the first three vote), the number of simultaneous
+faults, and their frequency.
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ from simulation.simulation import RunOutcome, Simulation
 
 REPLICATION_FACTOR = 3
 ROLL_MS = "10000"
-"""So soon segments of compacted logs are complete, so that the cleaner works while things go wrong."""
+"""Segment lifetime of compacted logs, in seconds: short, so that the cleaner works during faults."""
 TOPIC_CONFIGS = {"min.insync.replicas": "2", "internal.segment.bytes": "4096", "segment.ms": "604800000"}
-"""A roll is followed by a flush: were there many, a power failure would find nothing to take."""
+"""Minimum segment lifetime of other logs: a roll is followed by a flush, and with many of them a power failure would
+lose nothing."""
 VOTERS = 3
-"""At first; a fourth node is an observer."""
+"""Number of initial voters; a fourth node is an observer."""
 SETUP_S = 120.0
 PROGRESS_S = 180.0
-"""From the end of the faults to full service: restarts, a fencing, elections, and the longest back-off of each."""
+"""Limit in seconds from the end of the faults to full service: restarts, a fencing, elections, and the longest backoff
+of each."""
 READ_ALL_S = 120.0
 WATCH_S = 0.5
 MOST_BETWEEN_S = (8.0, 20.0)
-"""From one fault to the next."""
+"""Delay between faults, in seconds."""
 CREATE_TOPICS_VERSION = 7
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
@@ -53,7 +55,7 @@ CONTROLLER_PORT = 9093
 
 @dataclass
 class ClusterRunOutcome(RunOutcome):
-    """What came of a run of a cluster."""
+    """Results of a cluster run."""
 
     operations: int = 0
     faults: int = 0
@@ -64,24 +66,24 @@ class ClusterRunOutcome(RunOutcome):
 
     @property
     def counts(self) -> bool:
-        """Whether enough happened for the run to say something."""
+        """Whether enough happened for the run to be significant."""
         return True
 
     @property
     def too_little(self) -> str:
-        """What it is where it does not."""
+        """Why the run is not significant."""
         return ""
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """See `RunOutcome`."""
         return (
             f"{self.operations} operations, {self.faults} faults, {self.node_starts} node starts, "
-            f"{self.leader_changes} leaders, {self.acknowledged} records acknowledged, {super().told()}"
+            f"{self.leader_changes} leaders, {self.acknowledged} records acknowledged, {super().summary()}"
         )
 
 
 class ClusterSimulation(Simulation):
-    """One run."""
+    """One cluster run."""
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class ClusterSimulation(Simulation):
         beyond: bool = False,
         damage: bool = False,
     ) -> None:
-        """Three or four `nodes` by the seed when None; `beyond` and `damage` as `ClusterNemesis` has them."""
+        """Three or four `nodes` by the seed if None; `beyond` and `damage` as in `ClusterNemesis`."""
         super().__init__(seed, cpu_time)
         self._rng = rng = SimRng(seed)
         plan = rng.fork("plan")
@@ -119,7 +121,7 @@ class ClusterSimulation(Simulation):
         )
 
     def _log_world(self, topic: str, partitions: int, history: LogHistory) -> LogWorld:
-        """What clients of one topic share."""
+        """The shared state of the clients of one topic."""
         return LogWorld(
             loop=self.loop,
             network=self.network,
@@ -133,7 +135,7 @@ class ClusterSimulation(Simulation):
         )
 
     def _make_nodes(self, settings: Mapping[str, str]) -> None:
-        """All nodes, formatted; `settings` are the workload's."""
+        """All nodes, formatted; `settings` come from the workload."""
         hosts, rng = self._hosts, self._rng.fork("ids")
         cluster_id = uuid_to_string(new_uuid(rng.random_bytes(16)))
         directories = [uuid_to_string(new_uuid(rng.random_bytes(16))) for _ in hosts]
@@ -153,12 +155,12 @@ class ClusterSimulation(Simulation):
             self.nodes.append(node)
 
     def _fill_in(self, outcome: ClusterRunOutcome) -> None:
-        """What is told of every cluster."""
+        """Fill in the results common to all clusters."""
         outcome.faults = self.nemesis.count
         outcome.node_starts = sum(node.starts for node in self.nodes)
         outcome.leader_changes = self.view.leader_changes
 
-    # -- the course of a run
+    # -- phases of a run
 
     def _run(self) -> None:
         for node in self.nodes:
@@ -170,7 +172,7 @@ class ClusterSimulation(Simulation):
         self.loop.run_until(self.loop.time() + self._faults_s())
         for nemesis in nemeses:
             nemesis.cancel()
-        self.nemesis.mend()
+        self.nemesis.repair()
         self._calm()
         self._finish(self.admin.repair(), PROGRESS_S, "not every voter has its directory")
         self._recover()
@@ -179,15 +181,15 @@ class ClusterSimulation(Simulation):
 
     @abstractmethod
     def _faults_s(self) -> float:
-        """Virtual seconds in which things go wrong."""
+        """Virtual seconds of faults."""
 
     @abstractmethod
     def _set_up(self) -> None:
-        """Make the topics."""
+        """Create the topics."""
 
     @abstractmethod
     def _begin_clients(self) -> None:
-        """Clients begin."""
+        """Start the clients."""
 
     @abstractmethod
     def _calm(self) -> None:
@@ -195,10 +197,10 @@ class ClusterSimulation(Simulation):
 
     @abstractmethod
     def _recover(self) -> None:
-        """All must come right, and the clients end; then the contents are judged."""
+        """Wait for full recovery, end the clients, and check the contents."""
 
     async def _create_topic(self, world: LogWorld, configs: Mapping[str, str] = MappingProxyType({})) -> None:
-        """With `configs` beside those of all topics."""
+        """With `configs` in addition to those of all topics."""
         client = Client(self.loop, self.network, "admin")
         topic = CreatableTopic(
             name=world.topic,
@@ -220,14 +222,14 @@ class ClusterSimulation(Simulation):
             if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 break
             if code not in RETRIABLE and code != ErrorCode.INVALID_REPLICATION_FACTOR:
-                raise Violation(f"CreateTopics was answered {ErrorCode(code).name}")
+                raise Violation(f"CreateTopics returned {ErrorCode(code).name}")
         client.close()
         while (made := self.view.newest().topic(world.topic)) is None:
             await asyncio.sleep(0.5)
         world.topic_id = made.topic_id
 
     async def _watch(self) -> None:
-        """Look at every node all the time."""
+        """Check every node continuously."""
         while True:
             await asyncio.sleep(WATCH_S)
             self._look()
@@ -237,12 +239,12 @@ class ClusterSimulation(Simulation):
         self.view.look()
 
     def _wait_for_replicas(self) -> None:
-        """Every replica is in sync, and everybody knows the same."""
+        """Wait until every replica is in sync, and all nodes have the same metadata."""
         self._wait("not all replicas are in sync", PROGRESS_S, self.view.all_in_sync)
         self._wait("the nodes do not agree on the metadata", PROGRESS_S, self.view.all_agree)
 
     def _compare_replicas(self) -> None:
-        """The batches of all replicas of a partition are the same bytes."""
+        """Check that the batches of all replicas of a partition are identical bytes."""
         brokers = {node.config.node_id: node.broker for node in self.nodes}
         for topic in self.view.newest().topics.values():
             for index, partition in topic.partitions.items():
@@ -273,7 +275,8 @@ def _settings(node_id: int, controllers: list[str]) -> dict[str, str]:
         "broker.session.timeout.ms": "6000",
         "replica.lag.time.max.ms": "8000",
         "replica.fetch.wait.max.ms": "2000",
-        # Small enough that logs roll, and that who was away finds the beginning of the metadata log only in a snapshot.
+        # Small enough that logs roll, and that a node after a pause gets the start of the metadata log only from a
+        # snapshot.
         "metadata.log.max.record.bytes.between.snapshots": "20000",
         "metadata.log.segment.ms": "60000",
         "metadata.max.retention.bytes": "40000",

@@ -1,4 +1,4 @@
-"""What an onlooker knows of a simulated cluster who sees into all its nodes at once."""
+"""Global view of a simulated cluster: an observer that sees the state of all its nodes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ FIRST_EPOCH = 0
 
 
 class ClusterView:
-    """The newest metadata; no epoch of a partition or of the quorum has two leaders, and replicas agree on epochs."""
+    """The newest metadata; checks that no epoch of a partition or of the quorum has two leaders, and that replicas
+    agree on epochs."""
 
     def __init__(self, nodes: Sequence[SimNode], *, may_lose_committed: bool = False) -> None:
-        """`may_lose_committed`: also what is below a high watermark, so that replicas may differ there."""
+        """`may_lose_committed`: records below a high watermark may be lost, so that replicas may differ there."""
         self._nodes = nodes
         self._may_lose_committed = may_lose_committed
         self._newest = EMPTY_IMAGE
@@ -31,17 +32,17 @@ class ClusterView:
         self.leader_changes = 0
 
     def newest(self) -> MetadataImage:
-        """The newest image that any node ever had; whoever had it may be dead since."""
+        """The newest image that any node ever had, also if that node died since."""
         for node in self._nodes:
             if node.broker is not None and node.broker.parts.publisher.image.offset > self._newest.offset:
                 self._newest = node.broker.parts.publisher.image
         return self._newest
 
     def look(self) -> None:
-        """Look at what every node believes.
+        """Check the state of every node.
 
-        Raises Violation when two images name different leaders for one epoch, or in-sync replicas know different leader
-        epochs of what is committed.
+        Raises Violation if two images name different leaders for one epoch, or in-sync replicas have different leader
+        epochs for committed records.
         """
         for node in self._nodes:
             if node.broker is None:
@@ -62,16 +63,16 @@ class ClusterView:
                 managers = [(f"node {each}", running[each].parts.replicas) for each in partition.isr if each in running]
                 compare_epochs(topic.name, index, [each for each in managers if _has(each[1], topic.name, index)])
 
-    def _look_at_controller(self, leader: LeaderAndEpoch, who: str) -> None:
+    def _look_at_controller(self, leader: LeaderAndEpoch, name: str) -> None:
         if leader.leader_id == NO_NODE:
             return
         known = self._controllers.setdefault(leader.epoch, leader.leader_id)
         if known != leader.leader_id:
             raise Violation(
-                f"{who} has {leader.leader_id} as leader of the quorum in epoch {leader.epoch}, where {known} leads"
+                f"{name} has {leader.leader_id} as leader of the quorum in epoch {leader.epoch}, where {known} leads"
             )
 
-    def _look_at(self, image: MetadataImage, who: str) -> None:
+    def _look_at(self, image: MetadataImage, name: str) -> None:
         for topic in image.topics.values():
             for index, partition in topic.partitions.items():
                 if partition.leader == NO_LEADER:
@@ -83,12 +84,12 @@ class ClusterView:
                     self.leader_changes += 1
                 elif known != partition.leader:
                     raise Violation(
-                        f"{who} has {partition.leader} as leader of {topic.name}-{index} in epoch "
+                        f"{name} has {partition.leader} as leader of {topic.name}-{index} in epoch "
                         f"{partition.leader_epoch}, where {known} leads"
                     )
 
     def leads(self, address: Address | None, topic: str, partition: int) -> int:
-        """The leader epoch in which the broker that clients reach at `address` leads; NOT_IN_OFFICE when it doesn't."""
+        """The leader epoch in which the broker at the client address `address` leads; NOT_IN_OFFICE if it does not."""
         image = self.newest().partition(topic, partition)
         if image is None or image.leader == NO_LEADER:
             return NOT_IN_OFFICE
@@ -96,10 +97,10 @@ class ClusterView:
         return image.leader_epoch if leader.client_address == address else NOT_IN_OFFICE
 
     def is_settled(self, topic: str, partition: int) -> bool:
-        """Whether the leader has committed something in its epoch.
+        """Whether the leader has committed a record in its epoch.
 
-        Until then a replica that is in the ISR, or eligible, may still hold what a leader appended that was deposed and
-        did not know it, and may bring it back when it leads next.
+        Until then an in-sync or eligible replica may still have records of a deposed leader that did not know it, and
+        may restore them when it leads next.
         """
         image = self.newest().partition(topic, partition)
         if image is None or image.leader == NO_LEADER:
@@ -115,7 +116,7 @@ class ClusterView:
         return image.leader_epoch in (FIRST_EPOCH, newest)
 
     def stable_offsets(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Of each partition the last stable offset and the end, as its leader has them; (-1, 0) while there is none."""
+        """Last stable offset and log end offset of each partition, from its leader; (-1, 0) without a leader."""
         image = self.newest().topic(topic)
         found = {}
         for index, partition in (image.partitions if image is not None else {}).items():
@@ -124,7 +125,7 @@ class ClusterView:
         return found
 
     def all_agree(self) -> bool:
-        """Whether all nodes have the same metadata of topics and settings."""
+        """Whether all nodes have the same metadata of topics and configs."""
         images = [node.broker.parts.publisher.image for node in self._nodes if node.broker is not None]
         newest = self.newest()
         return len(images) == len(self._nodes) and all(
@@ -132,7 +133,8 @@ class ClusterView:
         )
 
     def all_in_sync(self) -> bool:
-        """Every node serves, and every partition has all its replicas in the ISR and is not on the move."""
+        """Whether every node serves, and every partition has all its replicas in the ISR and is not being
+        reassigned."""
         return all(node.broker is not None for node in self._nodes) and all(
             _whole(partition) for topic in self.newest().topics.values() for partition in topic.partitions.values()
         )

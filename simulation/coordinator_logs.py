@@ -1,6 +1,6 @@
-"""What a coordinator of transactions knows is what its log says, at any time that it has nothing left to append.
+"""Check that a transaction coordinator's state equals its log whenever it has no pending append.
 
-Clients can't tell: an epoch that rose in memory alone fences a producer, and so does one that rose rightly.
+Clients can't detect the difference: an epoch that was raised only in memory fences a producer like a durable one.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from simulation.node import SimNode
 READ_BYTES = 1 << 20
 
 Known = dict[str, tuple[object, ...]]
-"""By transactional id what every version of a value tells."""
+"""The fields that every version of a value contains, by transactional id."""
 
 
 class CoordinatorLogs:
-    """Reads on in the logs of all coordinators, one for each time that a broker came to lead a partition."""
+    """Reads the logs of all coordinators incrementally, one log for each time that a broker became leader of a
+    partition."""
 
     def __init__(self, nodes: Sequence[SimNode]) -> None:
         self._nodes = nodes
         self._read: dict[tuple[str, int, int], tuple[int, Known]] = {}
 
     def look(self) -> None:
-        """Compare every coordinator with its log. Raises Violation that names the first id at which they differ."""
+        """Compare every coordinator with its log. Raises Violation with the first id at which they differ."""
         for node in self._nodes:
             if node.broker is not None:
                 self._look_at(node.host, node.broker)
@@ -50,7 +51,7 @@ class CoordinatorLogs:
                 log.check_leader(epoch)
                 said = self._said((host, index, epoch), log)
             except (KafkaError, OSError):
-                continue  # The disk fails, or another leads; the coordinator is about to hear of it.
+                continue  # The disk fails, or another broker leads; the coordinator does not know it yet.
             _compare(f"{host}, {TRANSACTION_STATE_TOPIC}-{index}", said, shard.transactions)
 
     def _said(self, place: tuple[str, int, int], log: Partition) -> Known:
@@ -85,11 +86,11 @@ def _facts(metadata: TransactionMetadata) -> tuple[object, ...]:
     return metadata.producer_id, metadata.producer_epoch, metadata.state, metadata.partitions, metadata.timeout_ms
 
 
-def _compare(who: str, said: Known, believed: Mapping[str, TransactionMetadata]) -> None:
+def _compare(host: str, said: Known, believed: Mapping[str, TransactionMetadata]) -> None:
     for transactional_id in sorted(said.keys() | believed.keys()):
         metadata = believed.get(transactional_id)
         facts = None if metadata is None else _facts(metadata)
         if facts != said.get(transactional_id):
             raise Violation(
-                f"coordinator-state: {who} has {transactional_id} as {facts}, its log says {said.get(transactional_id)}"
+                f"coordinator-state: {host} has {transactional_id} as {facts}, its log has {said.get(transactional_id)}"
             )

@@ -1,7 +1,7 @@
-"""Consume-transform-produce in a simulated cluster: members of a group copy what they read, exactly once (KIP-447).
+"""Consume-transform-produce in a simulated cluster: members of a group copy records exactly once (KIP-447).
 
 A copier reads by read_committed, writes one copy of each record, and commits the offsets in the same transaction; the
-copy lies in the partition of the copies that has the number of its source's.
+copy goes to the partition with the same number as its source's.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from simulation.rng import SimRng
 from simulation.transactional_producer import Abortable, Fenced, TransactionalProducer, TransactionWorld
 
 BATCH_RECORDS = 50
-"""A batch of more could be larger than a segment, which is small here; no broker takes that."""
+"""Maximum records of a batch: larger ones could exceed a segment, which is small here, and are rejected."""
 ABORT_CHANCE = 0.1
 OLD_CHANCE = 0.3
-"""Of a process that knows the first version of transactions only."""
+"""Probability of a process that only knows the first version of transactions."""
 
 
 @dataclass
 class CopyWorld:
-    """What all copiers of one group share."""
+    """The shared state of all copiers of one group."""
 
     transactional: TransactionWorld
     source: LogWorld
     target: LogWorld
     group_id: str
     by_seat: bool
-    """Whether a process takes the transactional id over from the one before it, or has its own."""
+    """Whether a process reuses the transactional id of its predecessor, or has its own."""
     sources: dict[str, str] = field(default_factory=dict)
-    """Of each copy what it is a copy of."""
+    """The source of each copy."""
 
 
 class _Taken(NamedTuple):
@@ -44,20 +44,20 @@ class _Taken(NamedTuple):
 
 
 class RecordCopier(MemberFetcher):
-    """One process. Implements `simulation.members.Copier`."""
+    """One copier process. Implements `simulation.members.Copier`."""
 
     def __init__(self, world: CopyWorld, name: str, rng: SimRng) -> None:
         super().__init__(world.source, name, rng, committed=True)
         self._copies = world
         self._ahead: dict[int, deque[_Taken]] = {}
         self._next: dict[int, int] = {}
-        """Where to fetch each partition on."""
+        """The next offset to fetch of each partition."""
         self._read_to: dict[int, int] = {}
         self._turn: dict[int, int] = {}
-        """Counts how often reading of a partition began anew, so that nothing of before is taken for what is next."""
+        """Counts restarts of reading a partition, so that older responses are dropped."""
         self._asked: dict[int, int] = {}
         self._taken: dict[int, list[_Taken]] = {}
-        """Read, and not yet copied."""
+        """Records that were read, but not copied yet."""
         self._numbers = 0
         self._lives = 0
         self._producer: TransactionalProducer | None = None
@@ -93,7 +93,7 @@ class RecordCopier(MemberFetcher):
             each.pop(partition, None)
 
     def close(self) -> None:
-        """The process is over."""
+        """The process has ended."""
         if self._producer is not None:
             self._producer.close(died=True)
         super().close()
@@ -121,7 +121,7 @@ class RecordCopier(MemberFetcher):
     def out_of_range(self, partition: int, offset: int) -> None:
         """See `Fetcher`."""
         if self._next.get(partition) == offset:
-            self.world.history.broken("lost-read", f"{self.name} finds nothing at {partition}@{offset} any more")
+            self.world.history.broken("lost-read", f"{self.name} no longer finds a record at {partition}@{offset}")
 
     # -- copying
 
@@ -170,7 +170,7 @@ class RecordCopier(MemberFetcher):
         instance_id: str | None,
         asking: Callable[[], None],
     ) -> bool:
-        """Whether it was committed. Raises Fenced."""
+        """Run one transaction; returns whether it was committed. Raises Fenced."""
         copies = self._copies
         await producer.begin()
         try:

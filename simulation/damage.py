@@ -1,12 +1,12 @@
-"""Damaged files of a node that does not run: a bit that is not as it was written, in any file that a start survives.
+"""Damages files of a stopped node: flips a bit in any file whose damage a start survives.
 
-What is damaged is drawn by its kind, so that the small files meet it as often as the large ones. Of logs it is the
-newest segment, which a start reads after a kill: what the CRC of a batch covers, and the fields before it that nothing
-covers; and what lies beside segments. Either the metadata log or `quorum-state` is among them each time, never both.
+The damaged place is drawn by its kind, so that small files are hit as often as large ones. In logs it is in the newest
+segment, which a start reads after a kill: bytes covered by the CRC of a batch, the fields before it that no checksum
+covers, and the files next to segments. Either the metadata log or `quorum-state` is damaged each time, never both.
 
-Left out: what a start refuses by name (metadata snapshots, `meta.properties`, both of those two), complete segments,
-which no start reads, offsets in logs that are compacted, which are believed where others are missing, and
-`.ottla_siblings`, which no node of a quorum reads (`tests/zookeeper/test_directories.py` flips its bits).
+Not damaged: files that a start rejects by name (metadata snapshots, `meta.properties`, both of the above), complete
+segments, which no start reads, offsets in compacted logs, where gaps are valid, and `.ottla_siblings`,
+which no node of a quorum reads (`tests/zookeeper/test_directories.py` flips its bits).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _FIELDS = {
     "magic": (MAGIC_POSITION, CRC_POSITION),
     "CRC": (CRC_POSITION, ATTRIBUTES_POSITION),
 }
-"""Of a batch: the bytes from where to where."""
+"""Byte range within a batch."""
 _BATCH = "batch"
 _BASE_OFFSET = "base offset"
 _OF_LOGS = (_BATCH, *_FIELDS)
@@ -66,7 +66,7 @@ _OF_METADATA = (*_OF_LOGS, *[QUORUM_STATE] * len(_OF_LOGS))
 
 
 class Damaged(NamedTuple):
-    """A bit that was flipped."""
+    """A flipped bit."""
 
     kind: str
     path: str
@@ -78,9 +78,7 @@ class Damaged(NamedTuple):
 
 
 def damage_files(disk: SimDisk, data_dir: str, count: int, rng: SimRng, compacted: Collection[str]) -> list[Damaged]:
-    """Change a bit of up to so many files of the node whose data directory that is; `compacted` logs, by the names of
-    their directories.
-    """
+    """Flip a bit in at most this many files of the node's data directory; `compacted` logs, by directory name."""
     metadata_dir = f"{data_dir}/{METADATA_DIR}"
     files = {path: inode for path, inode in sorted(disk.names.items()) if inode is not None}
     newest = {posixpath.dirname(path): path for path in files if path.endswith(LOG_SUFFIX)}
@@ -94,7 +92,7 @@ def damage_files(disk: SimDisk, data_dir: str, count: int, rng: SimRng, compacte
             paths = [path for folder, path in newest.items() if posixpath.basename(folder) not in compacted]
         elif kind in _OF_LOGS:
             paths = list(newest.values())
-        elif kind == TRANSACTION_INDEX_SUFFIX:  # no start reads the others
+        elif kind == TRANSACTION_INDEX_SUFFIX:  # a start reads only this one
             paths = [path.removesuffix(LOG_SUFFIX) + kind for path in newest.values()]
         else:
             paths = [path for path in files if path.endswith(kind) and posixpath.dirname(path) != metadata_dir]
@@ -110,7 +108,7 @@ def damage_files(disk: SimDisk, data_dir: str, count: int, rng: SimRng, compacte
 
 
 def _place(segment: bytearray, kind: str, rng: SimRng) -> tuple[int, int]:
-    """Where the bytes of that kind begin and end in one of its batches."""
+    """Byte range of that kind in one of its batches."""
     batch = rng.choice(list(iter_batches(segment)))
     first, end = _FIELDS.get(kind, (ATTRIBUTES_POSITION, batch.size_bytes))
     return batch.position + first, batch.position + end

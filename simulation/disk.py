@@ -1,7 +1,7 @@
-"""The disk of one machine of a simulated world: a file system that loses power, fills up, fails and is slow to cache.
+"""The disk of a simulated machine: a file system with power failures, full disks, I/O errors and cold reads.
 
-`SimDisk` is what stays when processes come and go, with what is wrong with it. `Mount` is the disk as one process sees
-it, and the place where that process can die: between two operations or with a write half done.
+`SimDisk` persists when processes come and go, with its faults. `Mount` is the disk as seen by one process, and the
+place where that process can die: between two operations or in the middle of a write.
 
 Invariant: after its process died, a mount changes nothing; every operation raises ProcessKilled.
 """
@@ -17,7 +17,7 @@ from simulation.rng import SimRng
 NEVER = -1
 
 _LOOKS = frozenset({"look", "listdir", "read", "open"})
-"""What changes nothing, and so is neither counted nor refused."""
+"""Operations that change nothing, and so are neither counted nor refused."""
 
 
 class SimDisk(FileSystem):
@@ -29,11 +29,11 @@ class SimDisk(FileSystem):
         self.full = False
         """Appends fail with ENOSPC, some with a part written."""
         self.failing_chance = 0.0
-        """Of a change or a sync that ends with EIO."""
+        """Probability that a change or a sync ends with EIO."""
         self.failed_directory = ""
-        """Everything below it ends with EIO."""
+        """Everything below this path ends with EIO."""
         self.cold_chance = 0.0
-        """Of a read that finds nothing in the page cache."""
+        """Probability that a read misses the page cache."""
 
     @property
     def refuses(self) -> bool:
@@ -41,7 +41,7 @@ class SimDisk(FileSystem):
         return self.full or self.failing_chance > 0.0 or bool(self.failed_directory)
 
     def power_failed(self) -> None:
-        """Forget what was not durable, as far as chance wants."""
+        """Lose data that is not durable, by chance."""
         self.lose_power(self.rng)
 
 
@@ -57,16 +57,16 @@ class Mount(MemoryDisk):
     # -- death
 
     def die_in(self, operations: int) -> None:
-        """Kill the process in the `operations`-th change of the disk from here, counted from 0."""
+        """Kill the process in the `operations`-th disk change from now, counted from 0."""
         self._dies_in = operations
 
     def _check_alive(self) -> None:
-        """Raises ProcessKilled on behalf of a process that is dead."""
+        """Raises ProcessKilled if the process is dead."""
         if not self._process.alive:
             raise ProcessKilled
 
     def _dies(self) -> bool:
-        """Count a change of the disk; whether the process dies in it."""
+        """Count a disk change; returns whether the process dies in it."""
         self._check_alive()
         if self._dies_in == NEVER:
             return False
@@ -87,7 +87,7 @@ class Mount(MemoryDisk):
         failed = self.disk.failed_directory
         return bool(failed) and f"{path}/".startswith(f"{failed}/")
 
-    # -- what a memory disk asks
+    # -- hooks of the memory disk
 
     def before(self, action: str, path: str) -> None:
         """See `MemoryDisk`. Raises OSError when the disk fails."""
@@ -102,7 +102,7 @@ class Mount(MemoryDisk):
             raise OSError(errno.EIO, "input/output error")
 
     def append(self, inode: Inode, data: bytes, path: str) -> None:
-        """See `MemoryDisk`; whatever goes wrong may leave a part of it."""
+        """See `MemoryDisk`; a failure may leave a part of the data."""
         disk = self.disk
         if self._dies():
             inode.data += data[: disk.rng.randrange(len(data) + 1)]

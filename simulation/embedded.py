@@ -1,8 +1,8 @@
-"""What classic consumers tell one another through the coordinator: subscriptions, assignments, and who gets what.
+"""Embedded protocol of classic consumers: subscriptions, assignments, and the assignors of the leader.
 
-Two assignors, as leaders compute them: ranges that know nothing of the past, and a sticky one for members that keep
-what they have while they join (KIP-429). The sticky one never gives a partition to anybody while another member says
-that it has it: what has to move is withheld until its owner has joined again without it.
+Two assignors: stateless ranges, and a sticky one for members that keep their partitions while they join (KIP-429). The
+sticky one never assigns a partition while another member claims it: a partition that has to move is withheld until its
+owner has joined again without it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def cooperative_metadata(topic: str, owned: Sequence[int], generation: int) -> b
 
 
 def encode_assignment(topic: str, partitions: Sequence[int]) -> bytes:
-    """As the leader sends it for one member."""
+    """The assignment for one member in the leader's encoding."""
     topics = [AssignmentTopicPartition(topic=topic, partitions=list(partitions))] if partitions else []
     return _encode(ConsumerProtocolAssignment(assigned_partitions=topics), EAGER_VERSION)
 
@@ -57,7 +57,7 @@ def decode_assignment(data: bytes, topic: str) -> list[int]:
 
 
 def ranges(member_ids: Sequence[str], partitions: int) -> Deal:
-    """Neighbouring partitions for each member, in that order."""
+    """Consecutive partitions for each member, in that order."""
     count = len(member_ids)
     return {
         member_id: list(range(place * partitions // count, (place + 1) * partitions // count))
@@ -66,15 +66,15 @@ def ranges(member_ids: Sequence[str], partitions: int) -> Deal:
 
 
 class _Claim(NamedTuple):
-    """A member says that it has a partition since a generation."""
+    """A member's claim of a partition since a generation."""
 
     generation: int
     member_id: str
 
 
 def claims(members: Sequence[JoinGroupResponseMember], topic: str) -> dict[int, str]:
-    """Who says that it has which partition. Of two the one of the later generation is right (KIP-792): a static
-    member that is away is still listed with what it said when it last joined."""
+    """The member that claims each partition. Of two claims the later generation wins (KIP-792): an absent static member
+    is still listed with the claims of its last join."""
     best: dict[int, _Claim] = {}
     for member in members:
         data = member.metadata
@@ -87,7 +87,7 @@ def claims(members: Sequence[JoinGroupResponseMember], topic: str) -> dict[int, 
 
 
 def sticky(member_ids: Sequence[str], partitions: int, owners: Mapping[int, str]) -> Deal:
-    """As few moves as an even share allows."""
+    """As few moves as an equal share allows."""
     places = {member_id: partitions // len(member_ids) for member_id in member_ids}
     for member_id in member_ids[: partitions % len(member_ids)]:
         places[member_id] += 1
@@ -107,7 +107,7 @@ def sticky(member_ids: Sequence[str], partitions: int, owners: Mapping[int, str]
 
 
 def without_moves(target: Deal, owners: Mapping[int, str]) -> Deal:
-    """What of `target` can be given now: nothing that somebody else still has."""
+    """The part of `target` that can be assigned now: no partition that another member still has."""
     return {
         member_id: [partition for partition in partitions if owners.get(partition, member_id) == member_id]
         for member_id, partitions in target.items()

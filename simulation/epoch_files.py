@@ -1,6 +1,7 @@
-"""After a clean stop every leader epoch of a log's batches is in its `leader-epoch-checkpoint`, from the right offset.
+"""Check that after a clean stop `leader-epoch-checkpoint` contains every leader epoch of a log's batches with its start
+offset.
 
-Followers are truncated by these entries: one that is missing makes them cut records that both replicas have.
+Followers are truncated by these entries: a missing one causes them to remove records that both replicas have.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _PARTITION_DIRECTORY = re.compile(r"(?!__cluster_metadata).+-\d+")
 
 
 def check_epoch_files(disk: Disk, data_dir: str, host: str) -> int:
-    """The number of batches compared. Raises Violation that names the first batch that the file contradicts."""
+    """Returns the number of compared batches. Raises Violation with the first batch that the file contradicts."""
     log_starts = read_offsets(disk, f"{data_dir}/{LOG_START_OFFSET_CHECKPOINT}")
     compared = 0
     for name in filter(_PARTITION_DIRECTORY.fullmatch, disk.listdir(data_dir)):

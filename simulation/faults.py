@@ -1,4 +1,4 @@
-"""What goes wrong in the world around the members, from the seed: the broker, its disk, the network, the clock."""
+"""Faults around the group members, from the seed: the broker, its disk, the network, the clock."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MAX_SKEW_MS = 5_000
 
 
 class Nemesis:
-    """Breaks things until told to stop, then mends them."""
+    """Injects faults until it is stopped, then repairs everything."""
 
     def __init__(self, cluster: SimCluster, rng: SimRng, trace: Trace, *, power: bool) -> None:
-        """`power`: power failures, too; only where every append is flushed before it is acknowledged."""
+        """`power`: also power failures; only if every append is flushed before it is acknowledged."""
         self._cluster = cluster
         self._network: Network = cluster.network
         self._rng = rng
@@ -39,16 +39,16 @@ class Nemesis:
             self._faults.append(self._fail_power)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Inject faults until cancelled."""
         while True:
             await asyncio.sleep(self._rng.uniform(*BETWEEN_S))
             fault = self._rng.choice(self._faults)
             self._trace.note("nemesis", fault.__name__.strip("_").replace("_", " "))
             await fault()
 
-    def mend(self) -> None:
-        """The world is whole again."""
-        self._trace.note("nemesis", "all is mended")
+    def repair(self) -> None:
+        """End all faults."""
+        self._trace.note("nemesis", "all faults are repaired")
         self._cluster.disk.full = False
         self._cluster.disk.cold_chance = 0.0
         self._network.slow = False

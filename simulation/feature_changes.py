@@ -1,4 +1,4 @@
-"""Somebody who changes the level of `transaction.version` while transactions run, as an upgrade or a downgrade does."""
+"""Changes of the `transaction.version` level while transactions run, as by upgrades and downgrades."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AGAIN_S = 0.5
 
 
 class FeatureChanges:
-    """An administrator."""
+    """An administrator that changes the level."""
 
     def __init__(self, loop: SimLoop, network: Network, brokers: Sequence[Address], rng: SimRng, trace: Trace) -> None:
         self._loop = loop
@@ -36,26 +36,26 @@ class FeatureChanges:
         self._trace = trace
 
     def plan(self) -> int | None:
-        """The level of a run; None for one in which it changes."""
+        """The level of a run; None for a run in which it changes."""
         draw = self._rng.uniform(0, 1)
         return NEWEST if draw < 0.6 else None if draw < 0.85 else self._rng.choice(LEVELS[:-1])
 
     async def run(self, stopping: Callable[[], bool]) -> None:
-        """One change after another until it is time to stop; it ends with the newest level."""
+        """One change after another until the stop; the last one sets the newest level."""
         while not stopping():
             await asyncio.sleep(self._rng.uniform(*BETWEEN_S))
             await self.set(self._rng.choice(LEVELS))
         await self.set(NEWEST)
 
     async def set(self, level: int) -> None:
-        """Until the controller has it."""
+        """Retry until the controller has set it."""
         for upgrade_type in (UPGRADE, SAFE_DOWNGRADE):
             while (code := await self._ask(level, upgrade_type)) in RETRIABLE:
                 await asyncio.sleep(AGAIN_S)
             self._trace.note("features", f"{FEATURE} {level}: {ErrorCode(code).name}")
             if code == ErrorCode.NONE:
                 return
-        raise Violation(f"UpdateFeatures to {level} was answered {ErrorCode(code).name}")
+        raise Violation(f"UpdateFeatures to {level} returned {ErrorCode(code).name}")
 
     async def _ask(self, level: int, upgrade_type: int) -> int:
         client = Client(self._loop, self._network, "features", self._rng.choice(self._brokers))

@@ -1,15 +1,15 @@
-"""A file system in memory that can lose power: the one model of a disk, for the simulator and for tests of storage.
+"""In-memory file system with power failures: the one disk model, for the simulator and for storage tests.
 
-`FileSystem` is the machine's disk, `MemoryDisk` the way of one process to it. What the page cache shows is kept apart
-from what is durable. The end of a process changes neither. A power failure keeps what was synced; of the rest, file
-data is cut anywhere or ends in nonsense, and changes of names survive up to some point of their order, as on a
-journaling file system. A sync of a directory makes its own names durable and no others, which is all that POSIX
-promises: who made the directory has to sync its parent, too.
+`FileSystem` is the disk of a machine, `MemoryDisk` the access of one process. The page cache is separate from durable
+data. The end of a process changes neither. A power failure keeps synced data; of the rest, file data is truncated at
+any point or ends in garbage, and name changes survive up to some point of their order, as on a journaling file system.
+A directory sync makes only the names in that directory durable, which is all that POSIX guarantees: the creator of a
+directory has to sync its parent too.
 
-`MemoryDisk` never fails by itself. Who wants it to overrides `before` (any operation), `append` (torn writes), `room`
-and `is_cold`.
+`MemoryDisk` itself never fails. Subclasses with failures override `before` (any operation), `append` (torn writes),
+`room` and `is_cold`.
 
-Left out: mapping, descriptors that a socket could send from, more than one name of a file but for a moment.
+Not included: mmap, descriptors for sendfile, permanent hard links.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CAPACITY_BYTES = 1 << 40
 
 
 class Inode:
-    """A file's bytes, as read and as durable."""
+    """A file's content, as read and as durable."""
 
     __slots__ = ("data", "durable", "mtime_ms")
 
@@ -37,16 +37,16 @@ class Inode:
 
 
 Change = tuple[str, Inode | None, bool]
-"""(path, inode or None for a directory, whether it is there)."""
+"""(path, inode or None for a directory, whether it exists)."""
 
 
 class FileSystem:
-    """What stays when processes come and go."""
+    """The state that persists across processes."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.boots = 0
-        """How often the machine was started anew."""
+        """Number of restarts of the machine."""
         self.locked: set[str] = set()
         self.names: dict[str, Inode | None] = {"/": None}
         self._durable_names: dict[str, Inode | None] = {"/": None}
@@ -70,7 +70,7 @@ class FileSystem:
                 names.pop(path, None)
 
     def sync_directory(self, directory: str) -> None:
-        """Make the changes of names in one directory durable; of others only what a moved or removed one held."""
+        """Make the name changes of one directory durable; of others only the content of a moved or removed one."""
         whole = 0
         for number, changes in enumerate(self._journal, 1):
             if len(changes) > 1 and any(inode is None for _, inode, _ in changes):
@@ -84,20 +84,20 @@ class FileSystem:
         self._journal = later
 
     def process_died(self) -> None:
-        """Its locks go; the page cache stays."""
+        """Its locks are released; the page cache stays."""
         self.locked.clear()
 
     def lose_power(self, rng: Rng) -> None:
-        """Forget what was not durable, as far as chance wants."""
+        """Lose data that is not durable, by chance."""
         self.process_died()
         self.boots += 1
         for changes in self._journal[: rng.randrange(len(self._journal) + 1)]:
             self._apply(self._durable_names, changes)
         self._journal.clear()
-        for path in sorted(self._durable_names):  # what is in a directory without a name is lost with it
+        for path in sorted(self._durable_names):  # a file in a directory that has no durable name is lost with it
             if posixpath.dirname(path) not in self._durable_names:
                 del self._durable_names[path]
-        # Each inode once, in the order of names: a file may have two for a moment.
+        # Each inode once, in the order of names: a file may have two temporarily.
         for inode in {id(inode): inode for inode in self._durable_names.values() if inode is not None}.values():
             inode.data = bytearray(_left_of(inode, rng))
             inode.durable = bytes(inode.data)
@@ -163,7 +163,7 @@ class MemoryFile:
         return self.read_into(view, position)
 
     def send(self, socket: int, position: int, length: int) -> int:
-        """See `File`; there is no descriptor."""
+        """See `File`; there is no descriptor to send from."""
         raise BlockingIOError(errno.EOPNOTSUPP, "no descriptor", self.path)
 
     def is_cached(self, position: int, length: int) -> bool:
@@ -227,17 +227,17 @@ class MemoryDisk:
         self.open_count = 0
         """Files that are open."""
 
-    # -- where it may fail
+    # -- overridable failures
 
     def before(self, action: str, path: str) -> None:
-        """An operation comes, which happens as a whole or, when this raises, not at all.
+        """Called before an operation, which is atomic, and not executed if this raises.
 
         `action` is "look", "listdir", "read" or "open", which change nothing, or "append" (also of a whole file),
         "write", "truncate", "fsync", "create", "rename", "makedirs", "unlink", "rmtree" or "lock".
         """
 
     def append(self, inode: Inode, data: bytes, path: str) -> None:
-        """Bytes come to the end of a file; raises OSError when not all of them arrive."""
+        """Append bytes to a file; raises OSError if not all of them are written."""
         self.before("append", path)
         room = self.room()
         inode.data += data[:room]
@@ -246,11 +246,11 @@ class MemoryDisk:
         inode.mtime_ms = self.files.clock.time_ms()
 
     def room(self) -> int:
-        """Bytes that are free."""
+        """Free bytes."""
         return max(CAPACITY_BYTES - self.files.used_bytes, 0)
 
     def is_cold(self) -> bool:
-        """Whether the page cache lacks what is read next."""
+        """Whether the next read misses the page cache."""
         return False
 
     # -- Disk

@@ -1,10 +1,10 @@
-"""A connection to a coordinator wherever it is: found anew after every lost answer and every refusal.
+"""Connection to a coordinator that may move: looked up again after every lost response and every error.
 
-Coordinators move with the leadership of their partition. One that was replaced and has not heard of it still answers
-what it need not write; the members must not rely on that, so `genuine` says of each answer whether who gave it led the
-partition all the while, by the newest metadata that any node has. `lasting` says besides whether that leader had
-committed something in its epoch: before, the next leader may come with records of the one before it, which nobody had
-heard of, as that a member was thrown out.
+Coordinators move with the leadership of their partition. A replaced coordinator that does not know it still answers
+requests that need no write. Members must not rely on that, so `genuine` states for each response whether its sender led
+the partition during the whole request, by the newest metadata of any node. `lasting` states whether that leader had
+also committed a record in its epoch: before that, the next leader may have records of the previous one that no other
+node has seen, such as the removal of a member.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ FIRST_BATCHED_VERSION = 4
 OF_A_GROUP, OF_A_TRANSACTION = 0, 1
 
 InOffice = Callable[[Address], int]
-"""The leader epoch in which the broker at an address is the coordinator; NOT_IN_OFFICE when it does not."""
+"""The leader epoch in which the broker at an address is the coordinator; NOT_IN_OFFICE if it is not."""
 IsSettled = Callable[[], bool]
-"""Whether the coordinator in office has committed something in its epoch."""
+"""Whether the current coordinator has committed a record in its epoch."""
 
 
 class CoordinatorClient(Client):
@@ -57,7 +57,7 @@ class CoordinatorClient(Client):
         self.genuine = self.lasting = False
 
     async def request(self, key: ApiKey, version: int, message: object, timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
-        """Ask the coordinator, or any broker for it. Raises RequestLost."""
+        """Send a request to the coordinator, looking it up first if needed. Raises RequestLost."""
         if key is ApiKey.FIND_COORDINATOR:
             return await self._find(version, message, timeout_s)
         if self._coordinator is None:
@@ -65,7 +65,7 @@ class CoordinatorClient(Client):
             await self._find(FIND_VERSION, found, timeout_s)
         coordinator = self._coordinator
         if coordinator is None:
-            raise RequestLost(f"nobody coordinates {self._key}")
+            raise RequestLost(f"no coordinator for {self._key}")
         epoch = self._in_office(coordinator)
         try:
             response = await super().request(key, version, message, timeout_s)
@@ -96,7 +96,7 @@ class CoordinatorClient(Client):
 
 
 def codes_of(response: Any) -> Iterator[int]:
-    """Every error code of an answer of a coordinator."""
+    """Every error code in a coordinator's response."""
     yield getattr(response, "error_code", 0)
     for group in getattr(response, "groups", ()):
         yield group.error_code

@@ -1,4 +1,4 @@
-"""An admin who looks at the committed offsets of a group all the time."""
+"""An administrator that fetches the committed offsets of a group continuously."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERSION = 8
 
 
 class Observer:
-    """Checks that nothing that was committed is lost or goes back."""
+    """Checks that no committed offset is lost or decreases."""
 
     def __init__(self, world: GroupWorld, client: Client, rng: SimRng) -> None:
         self._world = world
@@ -31,12 +31,12 @@ class Observer:
             await self._look("observer")
 
     async def look_at_last(self) -> None:
-        """Until there was an answer once."""
+        """Repeat until there was one response."""
         while not await self._look("the end"):
             await asyncio.sleep(AGAIN_S)
 
-    async def _look(self, who: str) -> bool:
-        """Check what is committed; whether there was an answer."""
+    async def _look(self, client: str) -> bool:
+        """Check the committed offsets; returns whether there was a response."""
         world = self._world
         partitions = list(range(world.partitions))
         before = {partition: world.offsets.certain(partition) for partition in partitions}
@@ -50,8 +50,8 @@ class Observer:
         code, found = fetched_offsets(VERSION, response)
         if code:
             if code not in RETRIABLE | {ErrorCode.UNSTABLE_OFFSET_COMMIT}:
-                raise Violation(f"the observer's OffsetFetch was answered {ErrorCode(code).name}")
+                raise Violation(f"the observer's OffsetFetch returned {ErrorCode(code).name}")
             return False
         for partition, offset in found.items():
-            world.offsets.fetched(who, partition, offset, before[partition])
+            world.offsets.fetched(client, partition, offset, before[partition])
         return True

@@ -1,4 +1,4 @@
-"""What the processes of a simulated group may be, by the name of the workload's protocol."""
+"""Member types of a simulated group, by the name of the workload's protocol."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ KINDS: Mapping[str, Sequence[type[Member]]] = {
     "mixed": (ClassicMember, ConsumerMember),
     "mixed-cooperative": (CooperativeMember, ConsumerMember),
 }
-"""Where there are two, each process is of one, and the group goes from one protocol to the other and back."""
+"""With two types each process has one of them, and the group switches between the protocols."""
 
 PROTOCOLS = tuple(KINDS)

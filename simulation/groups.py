@@ -1,8 +1,9 @@
-"""The workload of consumer groups: one broker, one group, many members, faults; then calm, where all must come right.
+"""The consumer group workload: one broker, one group, many members and faults; then a calm phase with full recovery.
 
-A run is a function of its seed: the seed chooses the protocol, how many members and partitions, which are static,
-whether appends are flushed, and every fault. After the faults the group has a bounded time until each partition has an
-owner and each owner has committed; then the broker is killed once more and everything acknowledged must still be there.
+A run is a function of its seed: the seed chooses the protocol, the number of members and partitions, the static
+members, whether appends are flushed, and every fault. After the faults the group has a bounded time until each
+partition has an owner and each owner has committed; then the broker is killed once more, and all acknowledged commits
+must still exist.
 """
 
 from __future__ import annotations
@@ -29,38 +30,38 @@ GROUP = "readers"
 SETUP_S = 60.0
 WATCH_S = 1.0
 PROGRESS_S = 75.0
-"""From the end of the faults to an owner for each partition: the broker's restart, a session and a rebalance time-out,
-a member's pause, and the same again for who was thrown out meanwhile."""
+"""Limit in seconds from the end of the faults to an owner for each partition: the broker's restart, a session and a
+rebalance timeout, a member's pause, and the same once more for members that were removed meanwhile."""
 CREATE_TOPICS_VERSION = 7
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a run does not take from its seed."""
+    """Options of a run that are not taken from its seed."""
 
     protocol: str | None = None
-    """One of PROTOCOLS; by the seed when None."""
+    """One of PROTOCOLS; by the seed if None."""
     faults_s: float = 90.0
-    """Virtual seconds in which things go wrong."""
+    """Virtual seconds of faults."""
 
 
 @dataclass
 class Outcome(RunOutcome):
-    """What came of a run."""
+    """Results of a run."""
 
     protocol: str = ""
     broker_starts: int = 0
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """See `RunOutcome`."""
-        return f"{self.broker_starts} broker starts, {super().told()}"
+        return f"{self.broker_starts} broker starts, {super().summary()}"
 
 
 class GroupSimulation(Simulation):
     """One run."""
 
     def __init__(self, seed: int, options: Options, cpu_time: Callable[[], float] = lambda: 0.0) -> None:
-        """`cpu_time` in seconds, only to report it."""
+        """`cpu_time` in seconds, only for the report."""
         super().__init__(seed, cpu_time)
         rng = SimRng(seed)
         plan = rng.fork("plan")
@@ -102,7 +103,7 @@ class GroupSimulation(Simulation):
         self._admin = Client(self.loop, self.cluster.network, "observer")
 
     def run(self) -> Outcome:
-        """To the end, or to the first violation."""
+        """Run to the end, or to the first violation."""
         outcome = Outcome(self.seed, self.description, protocol=self.protocol)
         self._run_into(outcome)
         outcome.rebalances = self.world.ownership.taken
@@ -110,7 +111,7 @@ class GroupSimulation(Simulation):
         outcome.broker_starts = self.cluster.starts
         return outcome
 
-    # -- the course of a run
+    # -- phases of a run
 
     def _run(self) -> None:
         self.cluster.start()
@@ -122,19 +123,19 @@ class GroupSimulation(Simulation):
         tasks.append(self._begin(observer.run()))
         tasks.append(self._begin(self._watch()))
         nemesis = self._begin(self._nemesis.run())
-        self._go_on(self.options.faults_s)
+        self._advance(self.options.faults_s)
         nemesis.cancel()
         self.faults.clear()
-        self._nemesis.mend()
+        self._nemesis.repair()
         if len(seats) > 1 and self._rng.fork("vanishing").chance(0.5):
-            # The others get no help from a successor: only its session ends this member.
+            # The others get no help from a successor: this member leaves only by session expiry.
             tasks[0].cancel()
-            self._go_on(0.0)
+            self._advance(0.0)
             seats[0].vanish()
         self._wait_for_progress()
         for task in tasks:
             task.cancel()
-        self._go_on(1.0)
+        self._advance(1.0)
         self.cluster.kill()
         self._finish(observer.look_at_last(), PROGRESS_S, "committed offsets can't be fetched at the end")
 
@@ -152,7 +153,7 @@ class GroupSimulation(Simulation):
             for number in range(self._members)
         ]
 
-    def _go_on(self, seconds: float) -> None:
+    def _advance(self, seconds: float) -> None:
         self.loop.run_until(self.loop.time() + seconds)
         self.cluster.check()
 
@@ -168,12 +169,12 @@ class GroupSimulation(Simulation):
                 continue
             created = response.topics[0]
             if created.error_code:
-                raise Violation(f"CreateTopics was answered {ErrorCode(created.error_code).name}")
+                raise Violation(f"CreateTopics returned {ErrorCode(created.error_code).name}")
             self.world = self.world._replace(topic_id=created.topic_id)
             return
 
     def _wait_for_progress(self) -> None:
-        """Each partition gets an owner, and each owner commits something newer than before."""
+        """Wait until each partition has an owner, and each owner has committed a newer offset than before."""
         world = self.world
         calm_s = self.loop.time()
         before = {partition: world.offsets.certain(partition) for partition in range(world.partitions)}
@@ -190,8 +191,8 @@ class GroupSimulation(Simulation):
                 for partition, at in before.items()
                 if world.ownership.owner(partition) is None or world.offsets.certain(partition) <= at
             }
-            raise Violation(f"{PROGRESS_S:.0f} s after the last fault there is no progress in partition: owner {stuck}")
-        self.trace.note("observer", f"all is well {self.loop.time() - calm_s:.1f} s after the last fault")
+            raise Violation(f"no progress {PROGRESS_S:.0f} s after the last fault in partition: owner {stuck}")
+        self.trace.note("observer", f"recovered {self.loop.time() - calm_s:.1f} s after the last fault")
         self.cluster.check()
 
     def _abandon(self) -> None:

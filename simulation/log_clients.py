@@ -1,8 +1,8 @@
-"""Clients of a simulated cluster: how they find leaders, and producers, which tell the history what they were told.
+"""Clients of a simulated cluster: metadata lookup and producers, which report responses to the history.
 
-As a good client would: idempotent producers with acks=all and one batch under way for a partition, whose retries carry
-the same sequence number. What the protocol lets clients do on an error is in the tables below; any other error is a
-finding.
+They behave like correct clients: idempotent producers with acks=all and one batch in flight per partition, whose
+retries have the same sequence number. The tables below contain the errors that the protocol expects clients to handle;
+any other error is a finding.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ LOSS_SHOWS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOW
 
 @dataclass
 class LogWorld:
-    """What all clients of one topic share."""
+    """The shared state of all clients of one topic."""
 
     loop: SimLoop
     network: Network
@@ -67,18 +67,19 @@ class LogWorld:
     history: LogHistory
     time_ms: Callable[[], int]
     leads: Callable[[Address | None, str, int], int]
-    """The leader epoch in which the broker at an address leads a partition by the newest metadata, negative if not."""
+    """The leader epoch in which the broker at an address leads a partition by the newest metadata, negative if it does
+    not."""
     topic_id: bytes = b""
-    """Known once the topic was made."""
+    """Known once the topic was created."""
     operations: int = 0
-    """Requests of clients that were answered."""
+    """Number of answered client requests."""
     stopping: bool = False
     progress: dict[str, set[int]] = field(default_factory=dict)
     """Partitions in which each producer was acknowledged since the last `clear`."""
 
 
 class LogClient:
-    """Routing that producers and consumers have in common: one connection a broker, metadata when it is needed."""
+    """Routing of producers and consumers: one connection per broker, metadata on demand."""
 
     def __init__(self, world: LogWorld, name: str, rng: SimRng) -> None:
         self.world = world
@@ -87,12 +88,12 @@ class LogClient:
         self._clients: dict[Address, Client] = {}
         self._addresses: dict[int, Address] = {}
         self._leaders: dict[int, tuple[int, int]] = {}
-        """For each partition its leader and leader epoch, as Metadata told."""
+        """Leader and leader epoch of each partition, from Metadata."""
         self._newest_epochs: dict[int, int] = {}
-        """What an older epoch is told by is out of date (KIP-320)."""
+        """Metadata with an older epoch is outdated (KIP-320)."""
 
     async def backoff(self) -> None:
-        """A moment before the next try, which asks for metadata first."""
+        """Wait before the next attempt, which refreshes metadata first."""
         self._leaders.clear()
         await asyncio.sleep(self.rng.uniform(*BACKOFF_S))
 
@@ -109,11 +110,11 @@ class LogClient:
         return found
 
     async def ask_any(self, key: ApiKey, version: int, message: object) -> Any:
-        """Ask one of the brokers that were given at the start. Raises RequestLost."""
+        """Send a request to one of the bootstrap brokers. Raises RequestLost."""
         return await self.client(self.rng.choice(self.world.bootstrap)).request(key, version, message)
 
     async def leader(self, partition: int) -> tuple[Client, int]:
-        """The connection to the leader, and its epoch; asks until there is one."""
+        """The connection to the leader, and its epoch; retries until there is a leader."""
         while True:
             known = self._leaders.get(partition)
             if known is not None and known[0] in self._addresses:
@@ -145,7 +146,7 @@ class Producer(LogClient):
         self._sequences: dict[int, int] = {}
 
     async def run(self) -> None:
-        """Batch after batch, each until it is acknowledged, until the world stops."""
+        """Send batch after batch, each until it is acknowledged, until the stop."""
         await self._init()
         while not self.world.stopping:
             await asyncio.sleep(self.rng.uniform(*PAUSE_S))
@@ -160,7 +161,7 @@ class Producer(LogClient):
         self.close()
 
     async def _init(self) -> None:
-        """A producer id, with which sequences begin anew."""
+        """Get a producer id, with sequences that restart at 0."""
         self._sequences.clear()
         while True:
             try:
@@ -174,7 +175,7 @@ class Producer(LogClient):
                 self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
                 return
             if response.error_code not in RETRIABLE:
-                raise Violation(f"InitProducerId was answered {ErrorCode(response.error_code).name}")
+                raise Violation(f"InitProducerId returned {ErrorCode(response.error_code).name}")
             await self.backoff()
 
     def _batch(self, partition: int, values: list[str]) -> bytearray:
@@ -200,7 +201,8 @@ class Producer(LogClient):
             if answer.error_code == ErrorCode.NONE:
                 self.world.history.acknowledged(self.name, partition, answer.base_offset, values)
                 break
-            if answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:  # so old that the broker has forgotten where
+            # so old that the broker no longer knows the offset
+            if answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 for value in values:
                     self.world.history.acknowledged_somewhere(partition, value)
                 break
@@ -213,8 +215,8 @@ class Producer(LogClient):
         self.world.progress.setdefault(self.name, set()).add(partition)
 
     def _refused(self, partition: int, code: int) -> None:
-        """Nothing but a loss explains a gap in the sequence; where losses are allowed, the producer begins anew."""
-        what = f"{self.name} was answered {ErrorCode(code).name} in partition {partition}"
+        """Only a loss explains a sequence gap; if losses are allowed, the producer restarts."""
+        what = f"{self.name} received {ErrorCode(code).name} in partition {partition}"
         if code not in LOSS_SHOWS:
             raise Violation(what)
         self.world.history.broken("lost-write", what)

@@ -1,4 +1,4 @@
-"""Consumers of a simulated cluster that read for themselves, and what the members of a group read."""
+"""Consumers of a simulated cluster with assigned partitions, and the reading of group members."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ LATEST = -1
 WAIT_MS = 500
 MEMBER_PAUSE_S = (0.3, 2.0)
 READ_AHEAD = 50
-"""Records of a partition that a member keeps before it asks for no more."""
+"""Maximum records of a partition that a member buffers."""
 
 
 class Consumer(Fetcher):
-    """Reads all partitions from the beginning, and asks now and then where they end."""
+    """Reads all partitions from the beginning, and sometimes lists their end offsets."""
 
     def __init__(self, world: LogWorld, name: str, rng: SimRng, *, committed: bool = False) -> None:
         super().__init__(world, name, rng, committed=committed)
         self._positions = dict.fromkeys(range(world.partitions), 0)
 
     async def run(self) -> None:
-        """Broker after broker, until the world stops."""
+        """Poll broker after broker, until the stop."""
         while not self.world.stopping:
             await asyncio.sleep(self.rng.uniform(*PAUSE_S))
             try:
@@ -58,7 +58,7 @@ class Consumer(Fetcher):
 
     def out_of_range(self, partition: int, offset: int) -> None:
         """See `Fetcher`."""
-        self.world.history.broken("lost-read", f"{self.name} finds nothing at {partition}@{offset} any more")
+        self.world.history.broken("lost-read", f"{self.name} no longer finds a record at {partition}@{offset}")
         self._positions[partition] = 0
 
     async def _ask_for_the_end(self, partition: int) -> None:
@@ -72,28 +72,28 @@ class Consumer(Fetcher):
         world.operations += 1
         answer = response.topics[0].partitions[0]
         if answer.error_code == ErrorCode.NONE:
-            # A leader that was replaced and does not know it may tell an older end, as with Apache Kafka.
+            # A replaced leader that does not know it may return an older end, as with Apache Kafka.
             if in_office == world.leads(client.address, world.topic, partition) >= 0:
-                world.history.told_latest(self.name, partition, answer.offset, served_before)
+                world.history.latest_offset_listed(self.name, partition, answer.offset, served_before)
         elif answer.error_code in RETRIABLE_HERE:
             await self.backoff()
         else:
-            raise Violation(f"ListOffsets of {partition} was answered {ErrorCode(answer.error_code).name}")
+            raise Violation(f"ListOffsets of {partition} returned {ErrorCode(answer.error_code).name}")
 
 
 class Reader(Fetcher):
-    """Reads what there is at the end of a run."""
+    """Reads all records at the end of a run."""
 
     def __init__(self, world: LogWorld, rng: SimRng, *, committed: bool = False) -> None:
         super().__init__(world, "reader", rng, committed=committed)
-        self._rack = ""  # from the leader: another replica may know an older high watermark for a while
+        self._rack = ""  # from the leader: another replica may temporarily have an older high watermark
         self._positions = dict.fromkeys(range(world.partitions), 0)
         self._ends: dict[int, int] = {}
         self.contents: dict[int, dict[int, str]] = {partition: {} for partition in range(world.partitions)}
-        """For each partition the value at each offset."""
+        """The value at each offset, by partition."""
 
     async def run(self) -> None:
-        """Each partition up to its end."""
+        """Read each partition up to its end."""
         while self.positions_wanted():
             try:
                 await self.poll(0)
@@ -102,7 +102,7 @@ class Reader(Fetcher):
         self.close()
 
     def positions_wanted(self) -> Mapping[int, int]:
-        """See `Fetcher`: what is not read to its end."""
+        """See `Fetcher`: partitions that are not read to their end."""
         return {
             partition: position
             for partition, position in self._positions.items()
@@ -119,15 +119,15 @@ class Reader(Fetcher):
 
     def out_of_range(self, partition: int, offset: int) -> None:
         """See `Fetcher`."""
-        raise Violation(f"nothing is to be read at {partition}@{offset} at the end")
+        raise Violation(f"no record can be read at {partition}@{offset} at the end")
 
-    def told_end(self, partition: int, end: int) -> None:
+    def end_fetched(self, partition: int, end: int) -> None:
         """See `Fetcher`."""
         self._ends[partition] = end
 
 
 class MemberFetcher(Fetcher):
-    """Reads all the time what one member of a group wants, ahead of what it uses."""
+    """Continuously fetches the partitions of one group member, ahead of its use."""
 
     def __init__(self, world: LogWorld, name: str, rng: SimRng, *, committed: bool = False) -> None:
         super().__init__(world, name, rng, committed=committed)
@@ -135,7 +135,7 @@ class MemberFetcher(Fetcher):
         self._task.add_done_callback(self._ended)
 
     def close(self) -> None:
-        """The process is over."""
+        """The process has ended."""
         self._task.cancel()
         super().close()
 
@@ -154,7 +154,7 @@ class MemberFetcher(Fetcher):
 
 
 class MemberRecords(MemberFetcher):
-    """What one member of a group reads. Implements `simulation.members.Records`."""
+    """The records of one group member. Implements `simulation.members.Records`."""
 
     def __init__(self, world: LogWorld, name: str, rng: SimRng, deliveries: Deliveries) -> None:
         super().__init__(world, name, rng)
@@ -187,7 +187,7 @@ class MemberRecords(MemberFetcher):
         }
 
     def found(self, partition: int, offset: int, value: str) -> None:
-        """See `Fetcher`; what was asked for before the partition went, or came again, is of no use."""
+        """See `Fetcher`; responses from before the partition was revoked or assigned again are dropped."""
         if self._next.get(partition) == offset:
             self._ahead[partition].append((offset, value))
             self._next[partition] = offset + 1
@@ -195,4 +195,4 @@ class MemberRecords(MemberFetcher):
     def out_of_range(self, partition: int, offset: int) -> None:
         """See `Fetcher`."""
         if self._next.get(partition) == offset:
-            self.world.history.broken("lost-read", f"{self.name} finds nothing at {partition}@{offset} any more")
+            self.world.history.broken("lost-read", f"{self.name} no longer finds a record at {partition}@{offset}")

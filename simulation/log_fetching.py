@@ -1,9 +1,9 @@
-"""How simulated consumers read: by fetch sessions (KIP-227), from a replica in their rack where there is one (KIP-392).
+"""Fetching of simulated consumers: fetch sessions (KIP-227), from a replica in their rack if there is one (KIP-392).
 
-A `Fetcher` asks one broker at a time for all partitions that it wants and would read there. A session is the client's
-half of the protocol: it sends what changed, and begins anew after every error and lost answer. By read_committed the
-broker says which transactions were aborted, and the client leaves their records out, as all clients do: by producer id,
-from the offset at which the transaction began to its marker (KIP-98).
+A `Fetcher` requests from one broker at a time all partitions that it would read there. A session is the client side of
+the protocol: it sends changes, and restarts after every error and lost response. With read_committed the broker returns
+the aborted transactions, and the client skips their records as all clients do: by producer id, from the first offset of
+the transaction to its marker (KIP-98).
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ SESSION_ERRORS = frozenset({ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVA
 
 
 class Wanted(NamedTuple):
-    """Where to read a partition on."""
+    """The fetch position of a partition."""
 
     offset: int
     leader_epoch: int
 
 
 class FetchSession:
-    """The client's half of a session with one broker."""
+    """The client side of a session with one broker."""
 
     def __init__(self) -> None:
         self._id = 0
         self._epoch = 0
-        self._told: dict[int, Wanted] = {}
+        self._sent: dict[int, Wanted] = {}
 
     def request(self, topic: str, topic_id: bytes, wanted: Mapping[int, Wanted], isolation_level: int) -> FetchRequest:
-        """What the broker has to be told so that it reads `wanted`."""
-        gone = [partition for partition in self._told if partition not in wanted] if self._epoch else []
+        """The session request for `wanted`: changed and forgotten partitions."""
+        gone = [partition for partition in self._sent if partition not in wanted] if self._epoch else []
         news = [
             FetchPartition(
                 partition=partition,
@@ -57,9 +57,9 @@ class FetchSession:
                 partition_max_bytes=MAX_BYTES,
             )
             for partition, each in wanted.items()
-            if not self._epoch or self._told.get(partition) != each
+            if not self._epoch or self._sent.get(partition) != each
         ]
-        self._told = dict(wanted)
+        self._sent = dict(wanted)
         return FetchRequest(
             min_bytes=1,
             max_bytes=MAX_BYTES,
@@ -71,25 +71,25 @@ class FetchSession:
         )
 
     def answered(self, response: Any) -> list[Any]:
-        """The partitions of an answer; raises Violation for one that was not asked for."""
+        """The partitions of a response; raises Violation for one that was not requested."""
         self._id = response.session_id
         self._epoch = self._epoch + 1 if self._id else 0
         answers = [each for topic in response.responses for each in topic.partitions]
         for each in answers:
-            if each.partition_index not in self._told:
-                raise Violation(f"a fetch was answered for partition {each.partition_index}, which was not asked for")
+            if each.partition_index not in self._sent:
+                raise Violation(f"a Fetch response contains partition {each.partition_index}, which was not requested")
         return answers
 
 
 class Fetcher(LogClient):
-    """A client that reads; what and from where on, its subclasses say."""
+    """A reading client; subclasses define its partitions and positions."""
 
     def __init__(self, world: LogWorld, name: str, rng: SimRng, *, committed: bool = False) -> None:
         """`committed`: by read_committed."""
         super().__init__(world, name, rng)
         self.committed = committed
         self.polls = 0
-        """Answers so far."""
+        """Number of responses so far."""
         self._version = rng.choice(VERSIONS)
         self._rack = rng.choice(["", *world.racks])
         self._sessions: dict[int, FetchSession] = {}
@@ -100,18 +100,18 @@ class Fetcher(LogClient):
         raise NotImplementedError
 
     def found(self, partition: int, offset: int, value: str) -> None:
-        """A record was read, at the offset wanted or behind the record before."""
+        """A record was read, at the requested offset or after the previous record."""
         raise NotImplementedError
 
     def out_of_range(self, partition: int, offset: int) -> None:
-        """The leader has nothing there."""
+        """The leader does not have that offset."""
         raise NotImplementedError
 
     def passed(self, partition: int, position: int) -> None:
-        """All below came; where nothing did, it is not for this reader."""
+        """All records below were returned; missing ones are not visible to this reader."""
 
-    def told_end(self, partition: int, end: int) -> None:
-        """Up to where there is something to be read: the high watermark, or the last stable offset."""
+    def end_fetched(self, partition: int, end: int) -> None:
+        """End of the readable records: the high watermark, or the last stable offset."""
 
     async def poll(self, wait_ms: int) -> None:
         """One fetch from one broker. Raises RequestLost."""
@@ -143,7 +143,7 @@ class Fetcher(LogClient):
         return preferred if preferred in self._addresses else leader
 
     async def _again(self) -> None:
-        """After an error: from the leaders, once it is known who they are."""
+        """After an error: fetch from the leaders, once they are known."""
         self._preferred.clear()
         await self.backoff()
 
@@ -162,7 +162,7 @@ class Fetcher(LogClient):
         if response.error_code:
             del self._sessions[node]
             if response.error_code not in SESSION_ERRORS:
-                raise Violation(f"{self.name}: Fetch was answered {ErrorCode(response.error_code).name}")
+                raise Violation(f"{self.name}: Fetch returned {ErrorCode(response.error_code).name}")
             return
         self.polls += 1
         took = [self._took(each, wanted[each.partition_index], node) for each in session.answered(response)]
@@ -171,21 +171,21 @@ class Fetcher(LogClient):
             await self._again()
 
     def _took(self, answer: Any, wanted: Wanted, node: int) -> bool:
-        """Use what came for a partition; False: look again who has it."""
+        """Process the response for a partition; False: refresh its leader."""
         partition, offset = answer.partition_index, wanted.offset
         if answer.preferred_read_replica >= 0:
             self._preferred[partition] = answer.preferred_read_replica
         if answer.error_code == ErrorCode.NONE:
-            self.told_end(partition, answer.last_stable_offset if self.committed else answer.high_watermark)
+            self.end_fetched(partition, answer.last_stable_offset if self.committed else answer.high_watermark)
             self._use(partition, offset, answer.records or b"", answer.aborted_transactions or ())
             return True
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            # Followers may not have got so far; nor may a leader that was replaced and does not know it, which a client
-            # that heard of no later epoch believes, as with Apache Kafka.
+            # Followers may lag behind. So may a replaced leader that does not know it; a client without a later epoch
+            # accepts its response, as with Apache Kafka.
             if wanted.leader_epoch == self.world.leads(self._addresses[node], self.world.topic, partition):
                 self.out_of_range(partition, offset)
         elif answer.error_code not in RETRIABLE_HERE:
-            raise Violation(f"{self.name} was answered {ErrorCode(answer.error_code).name} at {partition}@{offset}")
+            raise Violation(f"{self.name} received {ErrorCode(answer.error_code).name} at {partition}@{offset}")
         return False
 
     def _use(
@@ -205,7 +205,7 @@ class Fetcher(LogClient):
 
 
 def _aborted(records: Buffer, transactions: Sequence[AbortedTransaction]) -> frozenset[int]:
-    """The base offsets of batches that a reader by read_committed leaves out."""
+    """The base offsets of batches that a read_committed reader skips."""
     return frozenset(_aborted_batches(iter_batches(records), transactions))
 
 

@@ -1,13 +1,13 @@
-"""A loop whose time is virtual: when nothing is due, the clock jumps to the next timer.
+"""An event loop with virtual time: when no callback is due, the clock jumps to the next timer.
 
-`SimLoop` is as much of an asyncio loop as the broker and the simulated clients use (callbacks, timers, futures, tasks)
-and satisfies `ottla.common.platform.clock.Scheduler`. Callbacks that are due at the same time run in the order in which
-they were scheduled, so a run is a function of its seed. An exception that leaves a callback ends the run: on the real
-loop it would be logged and forgotten, here it is a finding.
+`SimLoop` implements the part of an asyncio loop that the broker and the simulated clients use (callbacks, timers,
+futures, tasks) and satisfies `ottla.common.platform.clock.Scheduler`. Callbacks that are due at the same time run in
+scheduling order, so a run is a function of its seed. An exception that leaves a callback ends the run: a real loop
+would only log it, here it is a finding.
 
-`Process` is what a simulated process may use of it: once killed, none of its callbacks runs any more.
+`Process` is the part of the loop that a simulated process may use: once killed, none of its callbacks runs.
 
-Left out: sockets, threads, signals, subprocesses; the time that code takes to run, which is zero.
+Not included: sockets, threads, signals, subprocesses, and the run time of code, which is zero.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ T = TypeVar("T")
 START_MS = 1_700_000_000_000
 """Wall time at the start of every run."""
 MAX_EVENTS_AT_ONCE = 100_000
-"""So many callbacks without virtual time passing: something spins."""
+"""Callbacks without a step of virtual time after which the loop reports a livelock."""
 POOL_START_S = (0.00002, 0.002)
 POOL_RESULT_S = (0.00001, 0.0005)
-"""Bounds of how long a piece of work waits for a thread, and its result for the loop."""
+"""Limits of the time until a piece of work gets a thread, and until its result gets to the loop."""
 POOL_SLOW_CHANCE = 0.02
 POOL_SLOW_FACTOR = 100
 
 
 class Livelock(Exception):
-    """Callbacks schedule one another and time stands still."""
+    """Callbacks schedule one another while time does not advance."""
 
 
 class ProcessKilled(BaseException):
@@ -42,7 +42,7 @@ class ProcessKilled(BaseException):
 
 
 class SimHandle:
-    """What is to run, when; satisfies `TimerHandle`."""
+    """A scheduled callback and its time; satisfies `TimerHandle`."""
 
     __slots__ = ("_args", "_callback", "_context", "_when")
 
@@ -68,7 +68,7 @@ class SimHandle:
         self._args = ()
 
     def run(self) -> bool:
-        """Run it, once; whether there was something to run."""
+        """Run it, once; returns whether it was still pending."""
         callback, args = self._callback, self._args
         if callback is None:
             return False
@@ -81,7 +81,7 @@ class SimHandle:
 
 
 class SimLoop:
-    """The one loop of a simulated world; asyncio takes it for one of its own."""
+    """The one loop of a simulation; asyncio accepts it as an event loop."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -90,9 +90,9 @@ class SimLoop:
         self._closed = False
         self._running = False
         self.failures: list[BaseException] = []
-        """What asyncio would only log: failed tasks that nobody waits for."""
+        """Errors that asyncio would only log: failed tasks without a waiter."""
         self.events = 0
-        """Callbacks that ran."""
+        """Number of callbacks that ran."""
 
     # -- Scheduler
 
@@ -109,7 +109,7 @@ class SimLoop:
         return handle
 
     def schedule(self, handle: SimHandle) -> None:
-        """Run `handle` when it is due, behind all that are due at that time already."""
+        """Run `handle` when it is due, after all that are due at that time already."""
         self._sequence += 1
         heapq.heappush(self._queue, (handle.when(), self._sequence, handle))
 
@@ -120,15 +120,15 @@ class SimLoop:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> SimHandle:
-        """Run `callback(*args)` behind everything that is due now."""
+        """Run `callback(*args)` after everything that is due now."""
         return self.call_at(self._now, callback, *args, context=context)
 
     # -- running
 
     def run_until(self, end_s: float, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Run what is due up to `end_s`, or until `stop()`; whether it was `stop` that ended it.
+        """Run callbacks up to `end_s`, or until `stop()`; returns whether `stop` ended it.
 
-        Raises whatever a callback raises, and Livelock.
+        Raises the exception of a callback, and Livelock.
         """
         previous = asyncio._get_running_loop()
         asyncio._set_running_loop(self.as_asyncio())
@@ -154,14 +154,14 @@ class SimLoop:
             asyncio._set_running_loop(previous)
 
     def is_running(self) -> bool:
-        """Whether `run_until` is under way."""
+        """Whether `run_until` is running."""
         return self._running
 
     def is_closed(self) -> bool:
         return self._closed
 
     def close(self) -> None:
-        """Forget everything that was scheduled."""
+        """Drop everything that was scheduled."""
         self._closed = True
         self._queue.clear()
 
@@ -171,7 +171,7 @@ class SimLoop:
     # -- futures and tasks
 
     def as_asyncio(self) -> asyncio.AbstractEventLoop:
-        """For asyncio's functions, which ask for all of a loop and use what is here."""
+        """For asyncio's functions, which require a full loop and use only the parts implemented here."""
         return cast(asyncio.AbstractEventLoop, self)
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -185,7 +185,7 @@ class SimLoop:
         return asyncio.Task(coro, loop=self.as_asyncio(), name=name, context=context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """An exception that nobody retrieved ends the run."""
+        """An unretrieved exception ends the run."""
         error = context.get("exception")
         if error is not None:
             self.failures.append(error)
@@ -208,7 +208,7 @@ class SimClock:
 
 
 class ProcessHandle(SimHandle):
-    """What a process is to run; can be cancelled as long as it did not run, also while the process is paused."""
+    """A callback of a process; can be cancelled until it runs, also while the process is paused."""
 
     __slots__ = ("_process",)
 
@@ -238,31 +238,31 @@ class Process:
         self._loop = loop
         self._rng = rng
         self.paused: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = None
-        """What has become due since it was paused, in that order."""
+        """Callbacks that became due since it was paused, in that order."""
         self.alive = True
         self.on_death: Callable[[], None] = lambda: None
         self.pool_delay_s = 0.0
-        """At most so much longer waits a piece of work for a thread."""
+        """Maximum additional delay of work for a thread."""
 
     def kill(self) -> None:
-        """Nothing of it runs any more; idempotent."""
+        """None of its callbacks runs from now on; idempotent."""
         if self.alive:
             self.alive = False
             self.on_death()
 
     def pause(self) -> None:
-        """As SIGSTOP: nothing of it runs, time goes on. Idempotent."""
+        """Like SIGSTOP: no callback runs, time advances. Idempotent."""
         if self.paused is None:
             self.paused = []
 
     def resume(self) -> None:
-        """As SIGCONT: what was due meanwhile runs now, in the order in which it was due."""
+        """Like SIGCONT: callbacks that became due meanwhile run now, in order."""
         waiting, self.paused = self.paused, None
         for callback, args in waiting or ():
             self.call_soon(callback, *args)
 
     def run(self, callback: Callable[..., Any], *args: Any) -> None:
-        """Run `callback` as this process, if it lives; it may die in it. While it is paused, later."""
+        """Run `callback` as this process, if it lives; it may die in it. Later if it is paused."""
         if not self.alive:
             return
         if self.paused is not None:
@@ -284,7 +284,8 @@ class Process:
         return handle
 
     def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
-        """See `BlockingPool`. Work takes effect at some moment before `done` hears of it; a death may come between."""
+        """See `BlockingPool`. The work takes effect at some time before `done` is called; the process may die in
+        between."""
         factor = POOL_SLOW_FACTOR if self._rng.chance(POOL_SLOW_CHANCE) else 1
         start_s = self._rng.uniform(*POOL_START_S) * factor
         if self.pool_delay_s:
@@ -298,6 +299,6 @@ class Process:
             result = work()
         except ProcessKilled:
             raise
-        except BaseException as caught:  # the submitter decides what an error means
+        except BaseException as caught:  # the submitter handles the error
             error = caught
         self.call_later(self._rng.uniform(*POOL_RESULT_S), done, result, error)

@@ -1,10 +1,10 @@
-"""Members of a group, as far as all protocols have them in common: life, faults, reading, committing.
+"""Group members, the part common to all protocols: life cycle, faults, reading, committing.
 
-A `Member` is a process that joins, reads, commits, and ends by leaving or dying; a `MemberSlot` is where one process
-after another sits, with one instance id where it is static. What it reads is the world's affair (`Records`): pretended
-on one broker, records of the topic in a cluster; positions rise from what was fetched as committed. Commits go over a
-connection of their own, one at a time, and are not waited for unless a partition is given up in order, so that some
-arrive when their sender is no longer an owner.
+A `Member` is a process that joins, reads, commits, and ends by leaving or dying. A `MemberSlot` runs one process after
+another, with one instance id if it is static. The world defines the records (`Records`): generated with one broker,
+records of the topic in a cluster; positions rise from the fetched committed offsets. Commits have their own connection,
+one at a time, and are awaited only when a partition is given up in order, so that some arrive when their sender is no
+longer the owner.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HEARTBEAT_S = 1.0
 BACKOFF_S = (0.1, 0.6)
 RECORDS_A_TICK = 5
 COPIES_A_TICK = 30
-"""Whoever copies has to catch up with all that others wrote."""
+"""Time to finish for copiers, which have to catch up with all records of the writers."""
 
 RETRIABLE = frozenset(
     {
@@ -63,32 +63,33 @@ FIRST_FETCH_WITH_MEMBER = 9
 
 
 class Records(Protocol):
-    """What one process reads."""
+    """The records of one process."""
 
     def read(self, partition: int, position: int, most: int) -> int:
-        """Use up to `most` records of `partition` from `position` on; the position behind them."""
+        """Use at most `most` records of `partition` from `position` on; returns the next position."""
 
     def drop(self, partition: int) -> None:
         """The process no longer reads `partition`."""
 
     def close(self) -> None:
-        """The process is over."""
+        """The process has ended."""
 
 
 class Copier(Records, Protocol):
-    """Reads, and writes what came of it, together with the offsets, in transactions."""
+    """Reads records, and writes results together with the offsets, in transactions."""
 
     async def copy(
         self, ends: Mapping[int, int], member: tuple[str, int], instance_id: str | None, asking: Callable[[], None]
     ) -> bool:
-        """Copy what was read below `ends` and commit these as `member`; whether it is known to be committed.
+        """Copy the read records below `ends` and commit these as `member`; returns whether the commit is known to have
+        succeeded.
 
-        Calls `asking` before it asks for the commit.
+        Calls `asking` before it requests the commit.
         """
 
 
 class FakeRecords:
-    """There are always as many as are asked for. Implements `Records`."""
+    """Generated records, always as many as requested. Implements `Records`."""
 
     def read(self, _partition: int, position: int, most: int) -> int:
         """See `Records`."""
@@ -102,11 +103,11 @@ class FakeRecords:
 
 
 class GroupWorld(NamedTuple):
-    """What all members of one group share."""
+    """The shared state of all members of one group."""
 
     loop: SimLoop
     make_client: Callable[[str], Client]
-    """A connection to the group's coordinator, for the process of that name."""
+    """A connection to the group's coordinator, for the process with that name."""
     make_records: Callable[[str], Records]
     trace: Trace
     ownership: Ownership
@@ -122,11 +123,11 @@ class GroupWorld(NamedTuple):
     mixed: bool
     """Whether the group may change its protocol."""
     make_copier: Callable[[str], Copier] | None = None
-    """In place of `make_records`, where members commit in transactions: then they wait for offsets to be stable."""
+    """Instead of `make_records`, for members that commit in transactions: they wait for stable offsets."""
 
 
 class ProcessExit(Exception):
-    """This process of the member ends; `died` says how."""
+    """This process of the member ends; `died` is the way."""
 
     def __init__(self, died: bool) -> None:
         super().__init__()
@@ -139,7 +140,7 @@ class MemberSlot:
     def __init__(
         self, world: GroupWorld, name: str, rng: SimRng, kinds: Sequence[type[Member]], *, static: bool
     ) -> None:
-        """Each process is of one of `kinds`."""
+        """Each process has one of `kinds`."""
         self._world = world
         self._name = name
         self._rng = rng
@@ -149,7 +150,7 @@ class MemberSlot:
         self._member: Member | None = None
 
     async def run(self) -> None:
-        """One process after another, until cancelled."""
+        """Run one process after another, until cancelled."""
         await asyncio.sleep(self._rng.uniform(0, 3))
         while True:
             self._lives += 1
@@ -164,13 +165,13 @@ class MemberSlot:
             await asyncio.sleep(self._rng.uniform(0.2, 1.5 * self._world.session_s))
 
     def vanish(self) -> None:
-        """The process dies, and none comes after it; whoever runs this seat has cancelled it."""
+        """The process dies without a successor; the caller has cancelled this slot."""
         if self._member is not None:
             self._member.end(died=True)
 
 
 class Member:
-    """A process; see `members_classic`, `members_cooperative` and `members_consumer` for what they speak."""
+    """A member process; see `members_classic`, `members_cooperative` and `members_consumer` for the protocols."""
 
     def __init__(self, world: GroupWorld, name: str, rng: SimRng, instance_id: str | None) -> None:
         self.world = world
@@ -179,25 +180,25 @@ class Member:
         self.instance_id = instance_id
         self.client = world.make_client(name)
         self.positions: dict[int, int] = {}
-        """Of the partitions that this process believes it owns."""
+        """Positions of the partitions that this process believes it owns."""
         self.unfetched: list[int] = []
-        """Those of them for which it does not know yet where to begin."""
+        """Owned partitions with an unknown start position."""
         self._copier = None if world.make_copier is None else world.make_copier(name)
         self._records: Records = self._copier or world.make_records(name)
         self._commit_client = world.make_client(name)
         self._committed: dict[int, int] = {}
         self._rolled_back: set[int] = set()
-        """Partitions to be read again from where they were committed, as the transaction failed."""
+        """Partitions to be read again from the committed offset, since the transaction failed."""
         self._commit_task: asyncio.Task[None] | None = None
 
     # -- life
 
     async def life(self) -> None:
-        """One process; ends by LifeOver."""
+        """One process; ends by ProcessExit."""
         raise NotImplementedError
 
     async def leave(self) -> None:
-        """Tell the coordinator that this process goes."""
+        """Send the coordinator the request to leave."""
         raise NotImplementedError
 
     def identity(self) -> tuple[str, int]:
@@ -205,14 +206,15 @@ class Member:
         raise NotImplementedError
 
     def commit_accepted(self, generation: int) -> None:
-        """The coordinator took a commit of that generation or member epoch."""
+        """The coordinator accepted a commit of that generation or member epoch."""
 
     def in_doubt(self) -> bool:
-        """Whether only an accepted commit can tell that the member is still in: then it commits what it did before."""
+        """Whether only an accepted commit can prove the membership: then the member commits its earlier offsets
+        again."""
         return False
 
     def end(self, died: bool) -> None:
-        """The process is over."""
+        """The process has ended."""
         self.world.trace.note(self.name, "died" if died else "left")
         self.give_up(list(self.positions))
         if self._commit_task is not None:
@@ -226,7 +228,7 @@ class Member:
                 client.close()
 
     async def misbehave(self) -> None:
-        """Once a heartbeat: whatever the seed has in store. Raises LifeOver."""
+        """Once per heartbeat: a random misbehavior. Raises ProcessExit."""
         if not self.world.faults.is_set():
             return
         draw = self.rng.uniform(0, 1)
@@ -239,7 +241,7 @@ class Member:
             pause_s = self.rng.uniform(0.3, 2.5) * self.world.session_s
             self.world.trace.note(self.name, f"pauses for {pause_s:.3f} s")
             await asyncio.sleep(pause_s)
-            self.world.trace.note(self.name, "goes on")
+            self.world.trace.note(self.name, "continues")
             if self.rng.chance(0.5):
                 self.commit_later()
         elif draw < 0.060:
@@ -247,19 +249,19 @@ class Member:
             self.client.close()
 
     async def back_off(self) -> None:
-        """Before an attempt is repeated."""
+        """Delay before an attempt is repeated."""
         await asyncio.sleep(self.rng.uniform(*BACKOFF_S))
 
     def unknown_group(self, client: Client, code: int) -> bool:
-        """Whether a coordinator that was replaced and does not know it says that it never heard of the group."""
+        """Whether a replaced coordinator that does not know it returned that the group does not exist."""
         return code == ErrorCode.GROUP_ID_NOT_FOUND and not client.genuine
 
     def unexpected(self, what: str, code: int) -> Violation:
         """An error that no fault explains."""
-        return Violation(f"{self.name}: {what} was answered {ErrorCode(code).name}")
+        return Violation(f"{self.name}: {what} returned {ErrorCode(code).name}")
 
     async def find_coordinator(self) -> None:
-        """As clients do first; it makes the offsets topic."""
+        """First step of clients; it creates the offsets topic."""
         version = self.rng.randrange(7)
         batched = version >= 4
         while True:
@@ -282,7 +284,7 @@ class Member:
     # -- ownership
 
     def give_up(self, partitions: Iterable[int]) -> None:
-        """No longer touch these."""
+        """Stop using these partitions."""
         for partition in partitions:
             self.positions.pop(partition, None)
             self._committed.pop(partition, None)
@@ -305,11 +307,11 @@ class Member:
     # -- offsets
 
     async def fetch_offsets(self, partitions: list[int]) -> bool:
-        """Positions of newly owned partitions; False when the member should look at its membership first."""
+        """Fetch the positions of newly owned partitions; False if the member should check its membership first."""
         world = self.world
         if self._commit_task is not None:
-            # Partitions may have come back meanwhile. A commit of an earlier generation is accepted for those that the
-            # member still has (KIP-1251), so what is fetched beside it may be older than what it commits.
+            # Partitions may have been assigned again meanwhile. A commit of an earlier generation is accepted for those
+            # that the member still has (KIP-1251), so an offset fetched concurrently may be older than its commit.
             return False
         version = self.fetch_version()
         member_id, epoch = self.identity()
@@ -321,7 +323,7 @@ class Member:
         except RequestLost:
             return False
         if not self.client.genuine:
-            return False  # a coordinator that was replaced and does not know it answers with what it had
+            return False  # a replaced coordinator that does not know it returned its old state
         code, found = fetched_offsets(version, response)
         if code:
             if code not in RETRIABLE | OUT | {ErrorCode.UNSTABLE_OFFSET_COMMIT}:
@@ -333,15 +335,15 @@ class Member:
         return True
 
     def fetch_version(self) -> int:
-        """Of OffsetFetch."""
+        """Version of OffsetFetch."""
         raise NotImplementedError
 
     def commit_version(self) -> int:
-        """Of OffsetCommit."""
+        """Version of OffsetCommit."""
         raise NotImplementedError
 
     def commit_later(self) -> None:
-        """Start a commit of what was read, unless one is on its way."""
+        """Start a commit of the read records, unless one is pending."""
         if self._commit_task is None:
             task = self._commit_task = self.world.loop.create_task(self._commit())
             task.add_done_callback(self._commit_done)
@@ -354,13 +356,13 @@ class Member:
             self.world.loop.failures.append(error)
 
     async def commit_now(self) -> None:
-        """Commit and wait for the outcome, whatever it is."""
+        """Commit and wait for the outcome, success or error."""
         await self.commit_over()
         self.commit_later()
         await self.commit_over()
 
     async def commit_over(self) -> None:
-        """Wait until no commit is on its way."""
+        """Wait until no commit is pending."""
         task = self._commit_task
         if task is not None:
             await asyncio.wait([task])
@@ -404,7 +406,7 @@ class Member:
         commits: list[Commit] = []
 
         def asking() -> None:
-            # Only from here on may anybody be told that they are committed.
+            # Only from here on may a client see them as committed.
             commits.extend(offsets.sent(self.name, part, at) for part, at in due.items())
 
         if await copier.copy(due, member, self.instance_id, asking):

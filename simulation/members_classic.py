@@ -1,13 +1,13 @@
 """Members of the classic protocol (eager): JoinGroup, SyncGroup, Heartbeat, LeaveGroup, a range assignor on the leader.
 
-The lease of a claim. The coordinator restarts a member's session when it gets to a request, which is not before the
-request was sent. A heartbeat that was answered without error also says that no rebalance had begun when it was served,
-so none ends sooner than a rebalance time-out after it was sent. Hence: `sent + min(session, rebalance time-out)`, from
-the SyncGroup and from each Heartbeat that was answered without error. REBALANCE_IN_PROGRESS prolongs nothing.
-An answer of a coordinator that was replaced and does not know it prolongs nothing either, nor one of a coordinator that
-has committed nothing yet since it began: the next one may know more.
-One exception: while a coordinator loads it answers every heartbeat without error. So once a lease has run out, such an
-answer prolongs it only when a commit in the same generation was accepted after it: then the member was still in.
+The lease of a claim. The coordinator restarts a member's session when it processes a request, which is not before the
+request was sent. A heartbeat response without error also means that no rebalance had begun when it was processed, so
+none ends earlier than a rebalance timeout after it was sent. Hence the lease is `sent + min(session, rebalance
+timeout)`, from the SyncGroup and from each Heartbeat with a response without error. REBALANCE_IN_PROGRESS does not
+renew it. Nor does a response of a replaced coordinator that does not know it, or of a coordinator that has not
+committed a record since it began: the next one may know more. One exception: a loading coordinator answers every
+heartbeat without error. So once a lease has expired, a response renews it only if a commit in the same generation was
+accepted after it: then the member was still in the group.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ClassicMember(Member):
         self.generation = NO_GENERATION
         self._lease_until_s = 0.0
         self._unproven_s: float | None = None
-        """When the heartbeat was sent that counts once a commit is accepted."""
+        """Send time of the heartbeat that counts once a commit is accepted."""
         self._join_version = self._sync_version = self._heartbeat_version = 0
         self._commit_version = self._fetch_version = 0
         self._lease_s = min(world.session_s, world.rebalance_s)
@@ -50,8 +50,8 @@ class ClassicMember(Member):
     # -- life
 
     async def life(self) -> None:
-        """Join and stay, again and again."""
-        # Versions that know instance ids, so that any seat can be static.
+        """Join and stay, repeatedly."""
+        # Versions that know instance ids, so that any slot can be static.
         self._join_version = 5 + self.rng.randrange(5)
         self._sync_version = 3 + self.rng.randrange(3)
         self._heartbeat_version = 3 + self.rng.randrange(2)
@@ -69,11 +69,11 @@ class ClassicMember(Member):
                 await self.before_join()
 
     async def settled(self) -> bool:
-        """The assignment is here: whether the member may stay with it."""
+        """The assignment was received: returns whether the member may stay with it."""
         return True
 
     async def before_join(self) -> None:
-        """Eager: everything is given up before the next JoinGroup."""
+        """Eager: all partitions are given up before the next JoinGroup."""
         if self.rng.chance(0.7):
             await self.commit_now()
         self.give_up(list(self.positions))
@@ -89,19 +89,19 @@ class ClassicMember(Member):
         return self._commit_version
 
     def forget_generation(self) -> None:
-        """This process is in none any more."""
+        """This process is no longer in a generation."""
         self.generation = NO_GENERATION
         self._lease_until_s = 0.0
         self._unproven_s = None
 
     def _check_out(self, code: int) -> None:
-        """The coordinator says that this process is not in, or not in that generation."""
+        """The response states that this process is not in the group, or not in that generation."""
         self.give_up(list(self.positions))
         self.forget_generation()
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._member_id = ""
         if code == ErrorCode.FENCED_INSTANCE_ID:
-            # An older process of this seat came in late: a supervisor would start another one.
+            # An older process of this slot arrived late: a supervisor would start another one.
             raise ProcessExit(died=True)
 
     # -- lease
@@ -119,7 +119,7 @@ class ClassicMember(Member):
             world.ownership.claim(self.name, partition, self._lease_until_s)
 
     def claimed(self) -> Iterable[int]:
-        """What this process has for as long as it stays in its generation."""
+        """All partitions of this process during its generation."""
         return self.positions
 
     def commit_accepted(self, generation: int) -> None:
@@ -134,7 +134,7 @@ class ClassicMember(Member):
     # -- joining
 
     async def _join(self) -> JoinGroupResponse | None:
-        """Enter a generation; None: try again."""
+        """Join a generation; None: try again."""
         world = self.world
         metadata = self.metadata()
         request = JoinGroupRequest(
@@ -168,12 +168,12 @@ class ClassicMember(Member):
         return response
 
     def metadata(self) -> bytes:
-        """The subscription that JoinGroup carries."""
+        """The subscription in JoinGroup."""
         self.forget_generation()
         return eager_metadata(self.world.topic)
 
     async def _sync(self, joined: JoinGroupResponse) -> bool:
-        """Learn what this member owns; False: join again."""
+        """Get the assignment of this member; False: join again."""
         world = self.world
         dealt = self.deal(joined) if joined.leader == joined.member_id and not joined.skip_assignment else {}
         sent_s = world.loop.time()
@@ -210,12 +210,12 @@ class ClassicMember(Member):
         return True
 
     def take(self, partitions: list[int]) -> None:
-        """They are what this process has now."""
+        """The new assignment of this process."""
         self.positions = dict.fromkeys(partitions, 0)
         self.unfetched = partitions
 
     def deal(self, joined: JoinGroupResponse) -> Deal:
-        """As the leader: ranges for members in an order that changes, so that every rebalance moves partitions."""
+        """As the leader: ranges for members in a changing order, so that every rebalance moves partitions."""
         members = sorted(member.member_id for member in joined.members)
         turn = self.rng.randrange(len(members))
         return ranges(members[turn:] + members[:turn], self.world.partitions)
@@ -223,7 +223,7 @@ class ClassicMember(Member):
     # -- between rebalances
 
     async def _stay(self) -> None:
-        """Heartbeat, read and commit until the coordinator wants a JoinGroup."""
+        """Heartbeat, read and commit until the coordinator requests a JoinGroup."""
         while True:
             if self.unfetched and await self.fetch_offsets(self.unfetched):
                 self.unfetched = []
@@ -237,7 +237,7 @@ class ClassicMember(Member):
                 return
 
     async def _heartbeat(self) -> bool:
-        """Whether the member stays as it is."""
+        """Returns whether the member stays in its generation."""
         sent_s = self.world.loop.time()
         request = HeartbeatRequest(
             group_id=self.world.group_id,

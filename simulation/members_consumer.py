@@ -1,16 +1,15 @@
-"""Members of the consumer protocol (KIP-848): heartbeats that carry subscription, owned partitions and epoch.
+"""Members of the consumer protocol (KIP-848): heartbeats with subscription, owned partitions and epoch.
 
-A partition that has to go is used until the heartbeat is sent that no longer names it, and a member may take its time
-with that.
+A revoked partition is used until the heartbeat without it is sent, and a member may delay that.
 
-The lease of a claim: `sent + session` from each heartbeat that was answered without error, as for classic members; also
-after it ran out, since such an answer proves that the member was never thrown out. There is a second bound for all that
-the member has, since who does not let go in time is thrown out: the coordinator's rebalance timer may have begun with
-the first heartbeat after the last answer that the member got, even if the answer to that one was lost and the member
-does not know that it has to let go. Hence `oldest unanswered heartbeat + rebalance time-out`, which holds from the
-moment that heartbeat is sent until one is answered, and on as long as a partition has to go. An answer of a coordinator
-that was replaced and does not know it counts as none, and so does one of a coordinator that has committed nothing yet
-since it began: the next one may know more.
+The lease of a claim: `sent + session` from each heartbeat with a response without error, as for classic members; also
+after it expired, since that response proves that the member was never removed. There is a second limit for all
+partitions of the member, since a member that does not give up partitions in time is removed. The coordinator's
+rebalance timer may have started with the first heartbeat after the last response that the member received, even if its
+response was lost and the member does not know about the revocation. Hence `oldest unanswered heartbeat + rebalance
+timeout`, which applies from the time when that heartbeat is sent until one is answered, and longer while a partition is
+being revoked. A response of a replaced coordinator that does not know it does not count, nor does that of a coordinator
+that has not committed a record since it began: the next one may know more.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ class ConsumerMember(Member):
         self._version = 1
         self._assignor: str | None = None
         self._full = True
-        """The next heartbeat states everything: the first one, and after an answer that was lost."""
-        self._owned_told: list[int] | None = None
+        """The next heartbeat contains all fields: the first one, and after a lost response."""
+        self._owned_sent: list[int] | None = None
         self._unanswered_since_s: float | None = None
         self._session_until_s = 0.0
         self._going: dict[int, float] = {}
-        """Partitions that have to go, and when the coordinator may give up waiting for that."""
+        """Revoked partitions, and the time when the coordinator may stop waiting for them."""
 
     # -- life
 
@@ -85,18 +84,18 @@ class ConsumerMember(Member):
         return 9 + self.rng.randrange(2)
 
     def _start_over(self) -> None:
-        """Own nothing, be in no epoch."""
+        """Own no partition, be in no epoch."""
         self.give_up(list(self.positions))
         self._epoch = JOIN_EPOCH
         self._full = True
-        self._owned_told = None
+        self._owned_sent = None
         self._unanswered_since_s = None
         self._session_until_s = 0.0
         self._going = {}
         self.unfetched = []
 
     async def _let_go(self) -> None:
-        """Give up what has to go, sooner or later: the next heartbeat confirms it."""
+        """Give up revoked partitions, sooner or later: the next heartbeat confirms it."""
         if self.world.faults.is_set() and self.rng.chance(0.3):
             return
         if self.rng.chance(0.7):
@@ -109,7 +108,7 @@ class ConsumerMember(Member):
     # -- heartbeats
 
     async def _heartbeat(self) -> float:
-        """One heartbeat; returns the seconds until the next."""
+        """Send one heartbeat; returns the seconds until the next."""
         now = self.world.loop.time()
         owned = sorted(self.positions)
         if self._unanswered_since_s is None:
@@ -126,12 +125,12 @@ class ConsumerMember(Member):
         code = response.error_code
         if not code:
             self._full = False
-            self._owned_told = owned
+            self._owned_sent = owned
             self._take(response, now)
             return HEARTBEAT_S * self.rng.uniform(0.2, 1.2)
         self._full = True
         self.world.trace.note(self.name, f"heartbeat: {ErrorCode(code).name}")
-        # A group that became a classic one had no member of this protocol any more.
+        # A group that became classic had no member of this protocol left.
         classic = code == ErrorCode.GROUP_ID_NOT_FOUND and self.world.mixed
         if code in OUT or (self._epoch != JOIN_EPOCH and (classic or self.unknown_group(self.client, code))):
             self._start_over()
@@ -145,7 +144,7 @@ class ConsumerMember(Member):
         world = self.world
         full = self._full or self._epoch == JOIN_EPOCH
         partitions: list[TopicPartitions] | None = None
-        if full or owned != self._owned_told:
+        if full or owned != self._owned_sent:
             partitions = [TopicPartitions(topic_id=world.topic_id, partitions=owned)] if owned else []
         return ConsumerGroupHeartbeatRequest(
             group_id=world.group_id,
@@ -159,7 +158,7 @@ class ConsumerMember(Member):
         )
 
     def _take(self, response: ConsumerGroupHeartbeatResponse, sent_s: float) -> None:
-        """Follow an answer to a heartbeat that was sent at `sent_s`."""
+        """Process the response to a heartbeat that was sent at `sent_s`."""
         world = self.world
         lasting = self.client.lasting
         first_s = self._unanswered_since_s

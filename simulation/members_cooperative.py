@@ -1,17 +1,17 @@
-"""Members of the classic protocol that keep what they have while they join (cooperative, KIP-429).
+"""Members of the classic protocol that keep their partitions while they join (cooperative, KIP-429).
 
-Such a member says in JoinGroup what it owns and since which generation. What SyncGroup no longer assigns it gives up,
-and joins again at once, so that somebody else can get it in the next generation.
+JoinGroup of these members contains their partitions and the generation. Partitions that SyncGroup no longer assigns are
+given up, followed by another join, so that another member can get them in the next generation.
 
-What such clients have to see to themselves, because the coordinator of a classic group knows nothing of partitions:
-- a process that missed a generation, as a static member can, takes all that it had for lost: somebody else may have had
-  it meanwhile, also what it gets again;
-- a static process joins twice: when it took the place of the one before, the others were dealt with by what that one
-  said, and would wait for it to give up what nobody has any more.
+Duties of these clients, because the coordinator of a classic group knows nothing about partitions:
+- a process that missed a generation, as a static member can, treats all its partitions as lost: another member may have
+  had them meanwhile, also those that it gets again;
+- a static process joins twice: when it replaced its predecessor, the assignment was based on the predecessor's
+  partitions, and the others would wait for a revocation that never comes.
 
-The lease of a claim is that of eager members. It goes on through a rebalance and is not prolonged by it: only the next
-SyncGroup says what this member still has. No other member can be given a partition meanwhile: either this one joined in
-time and the leader was told of the claim, or the rebalance time-out has passed since the last Heartbeat without error.
+The lease of a claim is that of eager members. It continues during a rebalance and is not renewed by it: only the next
+SyncGroup contains the remaining partitions. No other member can get a partition meanwhile: either this one joined in
+time and the leader knows the claim, or the rebalance timeout has passed since the last Heartbeat without error.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from simulation.members_classic import ClassicMember
 
 
 class CooperativeMember(ClassicMember):
-    """A process that speaks the classic protocol and stops nothing for a rebalance."""
+    """A process of the classic protocol that keeps reading during a rebalance."""
 
     protocol_name = "cooperative-sticky"
     _going: frozenset[int] = frozenset()
-    """What it was told to give up."""
+    """Revoked partitions."""
     _taken_in = NO_GENERATION
     """The generation of the last assignment."""
     _has_joined = False
 
     async def before_join(self) -> None:
-        """Read on; what is committed now arrives while the others join."""
+        """Continue to read; a commit at this point arrives while the others join."""
         if not self.unfetched:
             self.read_on()
         if self.rng.chance(0.5):
@@ -60,10 +60,10 @@ class CooperativeMember(ClassicMember):
         self.unfetched = [partition for partition in self.unfetched if partition in partitions] + new
 
     async def settled(self) -> bool:
-        """Give up what has to go; then another generation is due."""
+        """Give up revoked partitions; then another generation is needed."""
         first, self._has_joined = not self._has_joined, True
         if self.unfetched:
-            # A commit of its own that arrives after it asked where to go on would look like somebody else's.
+            # Its own commit that arrives after this offset fetch would look like that of another member.
             await self.commit_over()
         if self._going:
             if self.rng.chance(0.7):
@@ -74,7 +74,7 @@ class CooperativeMember(ClassicMember):
         return not first or self.instance_id is None
 
     def deal(self, joined: JoinGroupResponse) -> Deal:
-        """As the leader; now and then all is dealt anew, so that partitions move."""
+        """As the leader; sometimes all partitions are assigned from scratch, so that they move."""
         members = sorted(member.member_id for member in joined.members)
         owners = claims(joined.members, self.world.topic)
         if self.world.faults.is_set() and self.rng.chance(0.3):

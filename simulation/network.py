@@ -1,16 +1,15 @@
-"""Connections in memory: each delivers its frames in order, after delays from the seed, until it is lost.
+"""In-memory connections: each delivers its frames in order, with random delays, until it is lost.
 
-`Network` stands where the kernel and `ottla.net` stand: brokers' processes listen at addresses with a dispatcher,
-clients and other brokers connect and get a `Link`; the server's end is a `Channel` as `common.platform.channel`
-describes it, one request in work at a time. Between two connections nothing is ordered.
+`Network` replaces the kernel and `ottla.net`: broker processes listen at addresses with a dispatcher, clients and other
+brokers connect and get a `Link`. The server's end is a `Channel` as described by `common.platform.channel`, with one
+request in progress at a time. Frames of different connections are not ordered.
 
-Faults: a connection that is cut loses the frames on their way, in each direction from some frame on; each end hears of
-it later, or only by its own time-out. While the network is slow, delays are long enough to outlive sessions. Between
-two hosts either direction can be blocked: what is sent then arrives once it is open again, as TCP sends it once more,
-unless an end gave up before.
+Faults: a cut connection loses frames in flight, in each direction from some frame on; each end notices later, or only
+by its own timeout. While the network is slow, delays exceed session timeouts. Between two hosts each direction can be
+blocked: frames arrive once it is open again, as by TCP retransmission, unless an end closed the connection before.
 
-Invariant: a frame is never delivered after an end of its connection closed: who gives a connection up and asks again on
-another one is not overtaken by what he asked before. What a process sent before it died does arrive.
+Invariant: no frame is delivered after an end of its connection closed: a client that retries on another connection is
+not overtaken by its earlier request. Frames that a process sent before it died do arrive.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ DELAY_S = (0.0001, 0.005)
 LONG_DELAY_S = (0.05, 1.5)
 LONG_DELAY_CHANCE = 0.02
 NOTICE_S = (0.001, 3.0)
-"""Until an end of a connection that was cut hears of it."""
+"""Delay until an end of a cut connection notices."""
 _PREFIX_BYTES = 4
 
 Address = tuple[str, int]
 """Host and port."""
 BetweenNodes = Callable[[Address, int, int, Buffer, bytes], bool]
-"""Sees each request of a node to another with its address, key, version, body and frame; whether it lets it pass."""
+"""Sees each request between nodes with its address, key, version, body and frame; returns whether it is forwarded."""
 
 
 class Listening(NamedTuple):
-    """Who answers at an address."""
+    """The listening process of an address."""
 
     process: Process
     dispatcher: Dispatcher
@@ -90,7 +89,7 @@ class ServerChannel:
             self._link.process.call_soon(self._serve)
 
     def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
-        """Nothing: clients here are under no quota."""
+        """Does nothing: clients here have no quota."""
 
     def close(self, reason: str) -> None:
         """See `Channel`."""
@@ -100,7 +99,7 @@ class ServerChannel:
     def _serve(self) -> None:
         while self._waiting and not self._busy and not self.closed:
             frame = self._waiting.popleft()
-            # Other bytes around it: a reader that leaves the frame would see them.
+            # Surrounded by other bytes: a reader that leaves the frame would see them.
             buffer = bytearray(b"\x55" * 8 + frame + b"\x55" * 8)
             self._busy = self._handling = True
             try:
@@ -119,7 +118,7 @@ class ServerChannel:
                     self._link.to_client(data)
 
     def _read(self, parts: list[Part]) -> bytes | None:
-        """The bytes of a response; None, and the connection is closed, where the disk does not give them."""
+        """The bytes of a response; None, and the connection is closed, if the disk read fails."""
         try:
             return _joined(parts)
         except OSError as error:
@@ -128,7 +127,7 @@ class ServerChannel:
 
 
 def _joined(parts: list[Part]) -> bytes:
-    """The bytes of a response; gives its regions back."""
+    """The bytes of a response; releases its regions."""
     out = bytearray()
     for part in parts:
         if isinstance(part, Buffer):
@@ -145,7 +144,7 @@ def _joined(parts: list[Part]) -> bytes:
 
 
 class Link:
-    """One connection with both its ends; the client's end is what the client holds."""
+    """One connection with both ends; the client holds this object as its end."""
 
     def __init__(self, network: Network, number: int, client_host: str, server_host: str, listening: Listening) -> None:
         self._network = network
@@ -160,9 +159,9 @@ class Link:
         self.on_frame: Callable[[bytes], None] = lambda frame: None
         self.on_close: Callable[[], None] = lambda: None
         self.owner: Process | None = None
-        """The client's process, where the client is a broker: the connection ends with it."""
+        """The client's process if the client is a broker: the connection ends with it."""
         self.closed = False
-        """As the client knows."""
+        """Whether the connection is open as seen by the client."""
         self._cut = False
         self._to_server_s = 0.0
         self._to_client_s = 0.0
@@ -170,20 +169,20 @@ class Link:
     # -- the client's side
 
     def send(self, frame: bytes) -> None:
-        """A request, with its size prefix."""
+        """Send a request, with its size prefix."""
         if not self._cut:
             self._to_server_s = self._network.arrival(self._to_server_s)
             self._loop.call_at(self._to_server_s, self._reach_server, frame)
 
     def close(self) -> None:
-        """The client is done with it, or died; the broker hears of it later."""
+        """The client closed it, or died; the broker notices later."""
         if not self.closed:
             self.closed = True
             self._network.forget(self)
             self._loop.call_later(self._rng.uniform(*DELAY_S), self._close_server)
 
     def die(self) -> None:
-        """The client's process died: what it sent is still on its way, nothing reaches it any more."""
+        """The client's process died: its frames in flight still arrive, but it receives none."""
         self.on_frame = lambda frame: None
         self.on_close = lambda: None
         self._loop.call_at(self._network.arrival(self._to_server_s), self.close)
@@ -204,19 +203,19 @@ class Link:
     # -- the broker's side
 
     def to_client(self, data: bytes) -> None:
-        """A response leaves the broker; it may outlive it."""
+        """The broker sends a response; it may outlive the broker."""
         if data and not self._cut:
             self._to_client_s = self._network.arrival(self._to_client_s)
             self._loop.call_at(self._to_client_s, self._reach_client, data)
 
     def server_closes(self, reason: str) -> None:
-        """The broker gives the connection up."""
+        """The broker closes the connection."""
         self._network.trace.note(f"link {self.number}", f"closed by the broker: {reason}")
         self.process.call_soon(self._close_server)
         self._loop.call_at(self._network.arrival(self._to_client_s), self._close_client)
 
     def server_died(self) -> None:
-        """Responses on their way may still arrive, or not."""
+        """Responses in flight may still arrive, or not."""
         self.channel.closed = True
         if self._rng.chance(0.5):
             self._cut = True
@@ -239,7 +238,7 @@ class Link:
     # -- faults
 
     def cut(self) -> None:
-        """The network loses the connection; the ends hear of it at different times, the client perhaps never."""
+        """The network loses the connection; the ends notice at different times, the client perhaps never."""
         self._cut = True
         self._loop.call_later(self._rng.uniform(*NOTICE_S), self._close_server)
         if self._rng.chance(0.7):
@@ -247,29 +246,29 @@ class Link:
 
 
 class Network:
-    """All connections of a simulated world."""
+    """All connections of a simulation."""
 
     def __init__(self, loop: SimLoop, rng: SimRng, trace: Trace, bootstrap: Address) -> None:
-        """`bootstrap` is where clients connect to that name no address."""
+        """`bootstrap` is the address of clients that name none."""
         self.loop = loop
         self.rng = rng
         self.trace = trace
         self.slow = False
-        """Long delays become usual."""
+        """Increase the share of long delays."""
         self.between_nodes: BetweenNodes = lambda address, key, version, body, frame: True
         self._bootstrap = bootstrap
         self._listening: dict[Address, Listening] = {}
         self._links: dict[int, Link] = {}
         self._numbers = itertools.count(1)
         self._held: dict[tuple[str, str], list[tuple[Callable[[bytes], None], bytes]]] = {}
-        """What waits, in order, for each direction between two hosts that is blocked."""
+        """Waiting frames, in order, for each blocked direction between two hosts."""
 
     def listen(self, address: Address, listening: Listening) -> None:
-        """From now on clients reach this broker there."""
+        """From now on clients reach this broker at that address."""
         self._listening[address] = listening
 
     def refuse(self, process: Process) -> None:
-        """The process is gone: its addresses refuse new connections, the present ones lose that end."""
+        """The process is dead: its addresses refuse new connections, and existing ones lose that end."""
         for address in [address for address, each in self._listening.items() if each.process is process]:
             del self._listening[address]
         for link in list(self._links.values()):
@@ -279,7 +278,7 @@ class Network:
                 link.die()
 
     def connect(self, client_host: str, address: Address | None = None) -> Link | None:
-        """A connection, None when it is refused."""
+        """A connection, None if it is refused."""
         address = address or self._bootstrap
         listening = self._listening.get(address)
         if listening is None or not listening.process.alive:
@@ -289,11 +288,11 @@ class Network:
         return link
 
     def block(self, source: str, target: str) -> None:
-        """Nothing from host `source` reaches host `target` any more."""
+        """Block frames from host `source` to host `target`."""
         self._held.setdefault((source, target), [])
 
     def unblock_all(self) -> None:
-        """Every direction is open again; what waited arrives."""
+        """Open every direction; waiting frames arrive."""
         held, self._held = self._held, {}
         for frames in held.values():
             for receive, frame in frames:
@@ -312,11 +311,11 @@ class Network:
         self._links.pop(link.number, None)
 
     def links(self) -> list[Link]:
-        """Connections whose client still holds them, oldest first."""
+        """Connections that are open at the client, oldest first."""
         return list(self._links.values())
 
     def arrival(self, not_before_s: float) -> float:
-        """When a frame that is sent now arrives, behind those that were sent before on its way."""
+        """Arrival time of a frame sent now, after all frames sent before."""
         chance = 0.5 if self.slow else LONG_DELAY_CHANCE
         delay = self.rng.uniform(*(LONG_DELAY_S if self.rng.chance(chance) else DELAY_S))
         return max(not_before_s, self.loop.time() + delay)

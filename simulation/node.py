@@ -1,10 +1,10 @@
-"""One real node in the simulated world: started, killed, paused, stopped and started again on the same disk.
+"""One real node in the simulation: started, killed, paused, stopped and started again on the same disk.
 
-The broker is `ottla.server.broker.Broker`, coordinator, controller and quorum and all; only clock, randomness, disk,
-network and pool are simulated. It comes back by itself after it died, as under a supervisor.
+The broker is `ottla.server.broker.Broker` with coordinator, controller and quorum; only clock, randomness, disk,
+network and pool are simulated. It restarts after it died, as under a supervisor.
 
 Findings here: a start that fails, an exception that reaches the loop, a defect that the broker caught and reported, and
-damage that its scrubber believes to see in files that nobody touched.
+damage reported by its scrubber in files that were not changed.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from simulation.trace import Trace
 DATA_DIR = "/data"
 RESTART_S = (0.2, 4.0)
 SCRUB_S = 5.0
-"""From one round of the scrubber to the next: a node lives no longer than minutes."""
+"""Scrubber interval: short, since a node lives only for minutes."""
 CLEANER_STEP_S = (0.001, 1.0)
-"""How long a group of segments is in the work of the cleaner."""
+"""Time that the cleaner works on a group of segments."""
 UUID_BYTES = 16
 
 
 class BrokerDefect(Exception):
-    """The broker did something that no fault excuses."""
+    """A defect of the broker that no fault explains."""
 
 
 class SimNode:
-    """One node: its disk and its clock last, its processes come and go."""
+    """One node: disk and clock persist, processes come and go."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class SimNode:
         endpoints: Sequence[Endpoint],
         settings: Mapping[str, str],
     ) -> None:
-        """`endpoints` are all on one host, whose name is the node's in the trace."""
+        """`endpoints` are all on one host, with the node's name in the trace."""
         self._loop = loop
         self._rng = rng.fork("broker")
         self._trace = trace
@@ -83,28 +83,28 @@ class SimNode:
         self._abandoned = False
         self._cluster_id = ""
         self.directory_id: Uuid = ZERO_UUID
-        """Of the data directory, where the node is formatted."""
+        """Id of the data directory, if the node is formatted."""
         self.pool_delay_s = 0.0
-        """So much longer takes everything that waits for the disk."""
+        """Additional delay of everything that waits for the disk."""
         self.starts = 0
         self.damaged_kinds: Counter[str] = Counter()
         self.may_lose_committed = False
-        """More is taken from the cluster than the promises cover."""
+        """Whether the cluster loses more than the guarantees cover."""
         self.scrubbed_bytes = 0
-        """Of all its lives."""
+        """Number of processes so far."""
 
     @property
     def client_address(self) -> Address:
-        """Where clients reach the node."""
+        """Address of the node for clients."""
         return (self._endpoints[0].host, self._endpoints[0].port)
 
     @property
     def controller_endpoint(self) -> Endpoint:
-        """Where other nodes reach it as a controller."""
+        """Address of the node's controller for other nodes."""
         return self._endpoints[-1]
 
     def format(self, cluster_id: str, directory_id: str, voters: Sequence[Voter]) -> None:
-        """Make the data directory of a node of a cluster, before its first start; without `voters` an observer's."""
+        """Format the data directory of a cluster node, before its first start; without `voters` as an observer."""
         self._cluster_id = cluster_id
         self.directory_id = uuid_from_string(directory_id)
         process = Process(self._loop, self._rng.fork("format"))
@@ -121,12 +121,12 @@ class SimNode:
 
     @property
     def running(self) -> bool:
-        """Whether there is a broker that finished its start and did not begin to stop."""
+        """Whether a broker has finished its start and not begun to stop."""
         return self._broker is not None
 
     @property
     def broker(self) -> Broker | None:
-        """The broker, if it is running: for checkers, which only look."""
+        """The broker, if it is running: for checkers, which only read."""
         return self._broker
 
     # -- life
@@ -177,7 +177,7 @@ class SimNode:
         except OperatorError as error:
             if process is not self._process:
                 return
-            # A minute is not always enough with faults about; after them the cluster has to become whole in time.
+            # A minute may not be enough during faults; after them the cluster has to recover in time.
             if not self.disk.refuses and not isinstance(error, NotJoinedInTimeError):
                 raise BrokerDefect(f"{self.host} doesn't start: {error}") from error
             process.kill()  # and the supervisor tries again
@@ -196,25 +196,25 @@ class SimNode:
                 self.network.listen((each.host, each.port), Listening(process, dispatcher, each.listener))
 
     def kill(self, *, power: bool = False) -> None:
-        """kill -9, or `power` failure: the process is gone now."""
+        """kill -9, or `power` failure: the process ends now."""
         if self._process is not None:
             self._power_fails = power
             self._process.kill()
 
     def kill_in_disk_change(self, operations: int) -> None:
-        """The process dies in the middle of one of its next changes of the disk."""
+        """The process dies during one of its next disk changes."""
         if self._mount is not None:
             self._mount.die_in(operations)
 
     def lose_disk(self) -> None:
-        """The process dies, and comes back on an empty disk that was formatted under a new directory id."""
+        """The process dies, and restarts with an empty disk that was formatted with a new directory id."""
         self.kill()
         self.disk = SimDisk(self.clock, self._rng.fork(f"disk {self.starts}"))
         directory_id = uuid_to_string(new_uuid(self._rng.fork(f"directory {self.starts}").random_bytes(UUID_BYTES)))
         self.format(self._cluster_id, directory_id, ())
 
     def damage_files(self, count: int) -> None:
-        """The process dies, and a bit of so many of its files is another one when it comes back."""
+        """The process dies, and restarts with a flipped bit in this many of its files."""
         logs = [] if self._broker is None else self._broker.parts.logs.logs()
         compacted = {partition_dir(log.topic, log.partition) for log in logs if log.config.compacted}
         self.kill()
@@ -223,7 +223,7 @@ class SimNode:
         self._trace.note(self.host, f"damaged: {', '.join(map(str, damaged))}")
 
     def slow_disk(self, delay_s: float) -> None:
-        """Everything that waits for the disk takes so much longer, until told otherwise."""
+        """Add a delay to everything that waits for the disk, until changed again."""
         self.pool_delay_s = delay_s
         if self._process is not None:
             self._process.pool_delay_s = delay_s
@@ -234,12 +234,12 @@ class SimNode:
             self._process.pause()
 
     def resume(self) -> None:
-        """SIGCONT; fine for a process that is not paused."""
+        """SIGCONT; allowed for a process that is not paused."""
         if self._process is not None:
             self._process.resume()
 
     def stop(self) -> None:
-        """Ask for a graceful stop; the broker comes back afterwards."""
+        """Request a graceful stop; the broker restarts afterwards."""
         broker, process = self._broker, self._process
         if broker is not None and process is not None:
             self._broker = None
@@ -267,7 +267,7 @@ class SimNode:
         process = self._process
         self._process = self._mount = self._broker = None
         if self._task is not None and not self._task.done():
-            # Not at once: it may be this very task that dies.
+            # Not at once: it may be the current task that dies.
             self._loop.call_soon(self._task.cancel)
         if process is not None:
             self.network.refuse(process)
@@ -278,7 +278,7 @@ class SimNode:
         self._loop.call_later(self._rng.uniform(*RESTART_S), self.start)
 
     def abandon(self) -> None:
-        """The run is over: no process comes back."""
+        """The run is over: no process restarts."""
         self._abandoned = True
         if self._process is not None:
             self._process.on_death = lambda: None
@@ -287,15 +287,15 @@ class SimNode:
     # -- findings
 
     def check(self) -> None:
-        """Raises BrokerDefect when the broker reported a defect of its own."""
+        """Raises BrokerDefect if the broker reported a defect."""
         if self._broker is not None:
             self._report_defects(self._broker)
 
     def _report_defects(self, broker: Broker) -> None:
         if broker.parts.failures.count:
-            raise BrokerDefect(f"{self.host} caught an exception that it did not expect; its log says which")
+            raise BrokerDefect(f"{self.host} caught an unexpected exception; see its log")
         if broker.parts.replicas.statistics.committed_truncations.value and not self.may_lose_committed:
-            raise BrokerDefect(f"{self.host} cut committed records; its log says where")
+            raise BrokerDefect(f"{self.host} truncated committed records; see its log")
         scrubber = broker.scrubber
         if scrubber is not None and scrubber.damaged and not (self.damaged_kinds or self.disk.failed_directory):
-            raise BrokerDefect(f"{self.host} found damage where there is none: {scrubber.damaged}")
+            raise BrokerDefect(f"{self.host} reported damage in undamaged files: {scrubber.damaged}")

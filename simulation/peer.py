@@ -1,6 +1,6 @@
-"""How a simulated node asks others: `ottla.common.platform.peer` on the simulated network.
+"""Requests between simulated nodes: `ottla.common.platform.peer` on the simulated network.
 
-A connection ends with the process that made it; what it sent before may still arrive.
+A connection ends with its process; requests sent before may still arrive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PREFIX_BYTES = 4
 
 
 class _Waiting(NamedTuple):
-    """A request that was not answered yet."""
+    """A request without a response so far."""
 
     correlation_id: int
     api_key: int

@@ -1,9 +1,9 @@
-"""A proxy before brokers that repeats requests, late, or passes them on late only (KAFKA-17754).
+"""A proxy in front of brokers that repeats requests late, or only forwards them late (KAFKA-17754).
 
-What it passes on late comes over a connection of its own, perhaps when whoever asked has long given up and asked again,
-ended the transaction and begun the next one. Clients of the first version of transactions are not safe from an end that
-is repeated in their next transaction, nor from offsets of one; that is what the second version mends (KIP-890), so
-these requests of theirs pass as they are. So it is with the markers that coordinators send (KIP-1228).
+A late request arrives on its own connection, perhaps when its client has given up, retried, ended the transaction and
+begun the next one. Clients of the first version of transactions are not safe against a repeated EndTxn or repeated
+transactional offsets in their next transaction; the second version fixes that (KIP-890). So these requests of the first
+version are forwarded unchanged, as are the markers of its coordinators (KIP-1228).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from simulation.rng import SimRng
 
 LATE_S = (0.02, 20.0)
 HELD_S = 5.0
-"""A connection of the proxy stays so long."""
+"""Lifetime of a connection of the proxy."""
 CHANCE = 0.06
 HOLD_CHANCE = 0.4
-"""Of a request that is late: nobody gets it earlier."""
+"""Minimum delay of a late request."""
 REPEATED_FROM = {
     ApiKey.PRODUCE: 0,
     ApiKey.ADD_PARTITIONS_TO_TXN: 0,
@@ -31,11 +31,11 @@ REPEATED_FROM = {
 }
 """The first version of each request that may be repeated."""
 SAFE_MARKERS = 2
-"""The version of transactions whose markers may be repeated, which the second version of their request tells."""
+"""The version of transactions whose markers may be repeated, recognized by version 2 of their request."""
 
 
 class LateProxy:
-    """Implements `simulation.client.Proxy`, and stands between nodes, too."""
+    """Implements `simulation.client.Proxy`, and is used between nodes too."""
 
     def __init__(self, loop: SimLoop, network: Network, rng: SimRng) -> None:
         self._loop = loop
@@ -45,7 +45,7 @@ class LateProxy:
         self.late_count = 0
 
     def __call__(self, address: Address | None, key: ApiKey, version: int, frame: bytes) -> bool:
-        """Whether the frame goes its way at once."""
+        """Whether the frame is forwarded at once."""
         first = REPEATED_FROM.get(key)
         return first is None or version < first or self._passes(address, frame)
 

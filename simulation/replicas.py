@@ -1,7 +1,7 @@
-"""The batches of all replicas of a partition are the same bytes, up to the lowest high watermark.
+"""Check that the batches of all replicas of a partition are identical bytes, up to the lowest high watermark.
 
-Each replica of a compacted log is cleaned by itself: what is at an offset in several of them is the same record, and a
-reader of any finds the same latest value of each key. The leader epochs that a replica knows are those of its batches.
+Each replica of a compacted log is cleaned separately: an offset that several of them have contains the same record, and
+a reader of any gets the same latest value of each key. The leader epochs of a replica match those of its batches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ READ_BYTES = 1 << 20
 
 
 def compare_replicas(topic: str, index: int, replicas: Sequence[tuple[str, ReplicaManager]]) -> None:
-    """Raises Violation that names the first offset, or the first key, at which two replicas differ."""
+    """Raises Violation with the first offset, or the first key, at which two replicas differ."""
     partitions = [(host, manager.find(topic, index)) for host, manager in replicas]
     start = max(partition.log.log_start_offset for _, partition in partitions)
     end = min(partition.high_watermark for _, partition in partitions)
@@ -38,10 +38,10 @@ def compare_replicas(topic: str, index: int, replicas: Sequence[tuple[str, Repli
 
 
 def compare_epochs(topic: str, index: int, replicas: Sequence[tuple[str, ReplicaManager]]) -> None:
-    """Raises Violation where two replicas know different leader epochs of offsets below both high watermarks.
+    """Raises Violation if two replicas have different leader epochs for offsets below both high watermarks.
 
-    At any time, for replicas of which none lost committed records. Not of compacted logs: where an epoch begins depends
-    on the batches that the cleaner had left when the replica fetched them.
+    At any time, for replicas without lost committed records. Not for compacted logs: the start of an epoch depends on
+    the batches that the cleaner had left when the replica fetched them.
     """
     partitions = [(host, manager.find(topic, index)) for host, manager in replicas]
     for (host, one), (other_host, other) in combinations(partitions, 2):
@@ -69,7 +69,7 @@ def _epochs(partition: Partition, start: int, end: int) -> list[tuple[int, int]]
 
 
 _Batches = dict[int, tuple[BatchView, bool]]
-"""By base offset, and whether a reader under read_committed sees it."""
+"""By base offset, and whether the batch is visible to read_committed."""
 
 
 def _bytes(batches: _Batches, offset: int) -> bytes | None:
@@ -78,7 +78,7 @@ def _bytes(batches: _Batches, offset: int) -> bytes | None:
 
 
 def _batches(partition: Partition, start: int, end: int) -> _Batches:
-    """Those below `end`."""
+    """Batches below `end`."""
     batches: _Batches = {}
     offset = start
     while offset < end:
@@ -127,7 +127,7 @@ def _committed(batches: _Batches) -> dict[int, _Record]:
 
 
 def _latest(records: dict[int, _Record]) -> dict[bytes, tuple[int, bytes]]:
-    """Of each key that was not deleted in the end its offset and value."""
+    """Offset and value of each key without a final deletion."""
     latest: dict[bytes, tuple[int, bytes]] = {}
     for offset in sorted(records):
         key, value, _ = records[offset]

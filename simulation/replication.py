@@ -1,13 +1,13 @@
-"""The workload of a replicated cluster: real nodes, clients, faults; then calm, where all must come right.
+"""The replication workload: real nodes, clients and faults; then a calm phase with full recovery.
 
-A run is a function of its seed. The cluster is that of `simulation.cluster_simulation`; the topic has three replicas a
-partition and `min.insync.replicas` 2, and may be a compacted one, whose records have keys; producers want acks=all, a
-consumer reads for itself, and the members of a consumer group read and commit. While things go wrong the history of the
-clients is checked (`simulation.history`), what the group was promised (`simulation.checkers`), and that no epoch of a
-partition or of the quorum has two leaders.
-After the last fault every producer must get every partition acknowledged again within a bounded time, the group must
-read and commit all that was acknowledged, and all replicas must be in sync; then the contents are compared with the
-history, and the replicas with one another, byte for byte where they are not compacted.
+A run is a function of its seed. The cluster is that of `simulation.cluster_simulation`. The topic has three replicas
+per partition and `min.insync.replicas` 2, and may be compacted with keyed records. Producers use acks=all, a consumer
+reads with assigned partitions, and the members of a consumer group read and commit. During the faults the checks are
+the client history (`simulation.history`), the guarantees to the group (`simulation.checkers`), and that no epoch of a
+partition or of the quorum has two leaders. After the last fault every producer must get every partition acknowledged
+again within a bounded time, the group must read and commit all acknowledged records, and all replicas must be in sync.
+Then the contents are compared with the history, and the replicas with one another, byte for byte unless they are
+compacted.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ from simulation.log_consumers import Consumer, Reader
 TOPIC = "events"
 MIN_OPERATIONS = 2_000
 MIN_FAULTS = 20
-"""A seed counts as tried only above these."""
+"""Minimum number of operations for a seed to count."""
 
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """What a run does not take from its seed."""
+    """Options of a run that are not taken from its seed."""
 
     nodes: int | None = None
-    """Three or four by the seed when None."""
+    """Three or four by the seed if None."""
     partitions: int = 20
     producers: int = 2
     consumers: int = 1
     members: int = 2
-    """Of the group; none where more is lost than is promised, since committed offsets would be lost as well."""
+    """Members of the group; none if losses exceed the guarantees, since committed offsets would be lost as well."""
     compacted: bool = False
-    """The topic is; then there is no group, since its members expect each offset."""
+    """Whether the topic is compacted; then there is no group, since its members expect each offset."""
     protocol: str | None = None
-    """Of the group, one of PROTOCOLS; by the seed when None."""
+    """Group protocol, one of PROTOCOLS; by the seed if None."""
     faults_s: float = 600.0
-    """Virtual seconds in which things go wrong."""
+    """Virtual seconds of faults."""
     damage: bool = False
-    """Change bits of files, too."""
+    """Also flip bits of files."""
     beyond: bool = False
-    """Take unsynced data from more replicas than the promises cover; then losses are counted, not refused."""
+    """Lose unsynced data of more replicas than the guarantees cover; then losses are counted, not violations."""
 
 
 @dataclass
 class ClusterOutcome(ClusterRunOutcome):
-    """What came of a run."""
+    """Results of a run."""
 
     losses: Losses = field(default_factory=lambda: Losses(0, 0))
     conflicts: int = 0
 
     @property
     def counts(self) -> bool:
-        """Whether enough happened for the run to say something."""
+        """Whether enough happened for the run to be significant."""
         return self.operations >= MIN_OPERATIONS and self.faults >= MIN_FAULTS
 
     @property
@@ -69,10 +69,10 @@ class ClusterOutcome(ClusterRunOutcome):
         """See `ClusterRunOutcome`."""
         return f"below {MIN_OPERATIONS:,} operations or {MIN_FAULTS} faults"
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """See `RunOutcome`."""
         lost = f", {self.losses.acknowledged} acknowledged and {self.losses.served} served records lost"
-        return super().told() + (lost if self.conflicts else "")
+        return super().summary() + (lost if self.conflicts else "")
 
 
 class ReplicationSimulation(ClusterSimulation):
@@ -81,7 +81,7 @@ class ReplicationSimulation(ClusterSimulation):
     def __init__(
         self, seed: int, options: ClusterOptions | None = None, cpu_time: Callable[[], float] = lambda: 0.0
     ) -> None:
-        """`cpu_time` in seconds, only to report it."""
+        """`cpu_time` in seconds, only for the report."""
         self.options = options = options or ClusterOptions()
         super().__init__(seed, options.nodes, cpu_time, beyond=options.beyond, damage=options.damage)
         history = CompactedHistory if options.compacted else LogHistory
@@ -99,7 +99,7 @@ class ReplicationSimulation(ClusterSimulation):
         self._losses = Losses(0, 0)
 
     def run(self) -> ClusterOutcome:
-        """To the end, or to the first violation."""
+        """Run to the end, or to the first violation."""
         outcome = ClusterOutcome(self.seed, self.description)
         self._run_into(outcome)
         self._fill_in(outcome)
@@ -112,7 +112,7 @@ class ReplicationSimulation(ClusterSimulation):
         outcome.conflicts = self.history.forgiven.total()
         return outcome
 
-    # -- the course of a run
+    # -- phases of a run
 
     def _faults_s(self) -> float:
         return self.options.faults_s
@@ -148,7 +148,7 @@ class ReplicationSimulation(ClusterSimulation):
         self._losses = self.history.finish(reader.contents)
 
     def _wait_for_progress(self) -> None:
-        """Every producer is acknowledged somewhere again, and together they are everywhere."""
+        """Wait until every producer is acknowledged somewhere again, and together they are everywhere."""
         calm_s = self.loop.time()
         progress = self.world.progress
         progress.clear()
@@ -161,12 +161,12 @@ class ReplicationSimulation(ClusterSimulation):
             reached = set().union(*progress.values()) if progress else set()
             raise Violation(
                 f"{PROGRESS_S:.0f} s after the last fault nothing was acknowledged in partitions "
-                f"{sorted(wanted - reached)}; producers that go on: {sorted(progress)}"
+                f"{sorted(wanted - reached)}; producers with progress: {sorted(progress)}"
             )
-        self.trace.note("observer", f"all is well {self.loop.time() - calm_s:.1f} s after the last fault")
+        self.trace.note("observer", f"recovered {self.loop.time() - calm_s:.1f} s after the last fault")
 
     def _wait_for_group(self) -> None:
-        """The members read and commit everything."""
+        """Wait until the members have read and committed everything."""
         ends = self.history.acknowledged_ends()
         if not self.loop.run_until(self.loop.time() + PROGRESS_S, lambda: not self.group.lacks(ends)):
             raise Violation(f"{PROGRESS_S:.0f} s after the last record the group lacks {self.group.lacks(ends)}")

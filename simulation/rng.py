@@ -1,8 +1,8 @@
 """Randomness of a simulation: one seed, any number of independent streams.
 
-Each part of the world draws from its own stream (`fork`), so that a fault more or less in one part leaves the draws of
-the others as they were, and a failing seed stays recognizable after a small change. SplitMix64, written out because the
-sequence must be the same on every Python version. Implements `ottla.common.platform.clock.Rng`.
+Each part of the world draws from its own stream (`fork`), so that an additional fault in one part does not change the
+draws of the others, and a failing seed remains recognizable after a small change. SplitMix64, implemented here because
+the sequence must be the same on every Python version. Implements `ottla.common.platform.clock.Rng`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SimRng:
         return mixed ^ (mixed >> 31)
 
     def fork(self, label: str) -> SimRng:
-        """A stream of its own for `label`; does not depend on what was drawn here."""
+        """An independent stream for `label`; does not depend on earlier draws of this one."""
         return SimRng(self._state ^ (zlib.crc32(label.encode()) * _GAMMA))
 
     def randrange(self, stop: int) -> int:

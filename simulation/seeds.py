@@ -1,6 +1,6 @@
-"""Runs of many seeds, in this process or in several.
+"""Runs many seeds, in this process or in several.
 
-A module of its own, since the processes of a pool import what they are to run by its name.
+A separate module, since the processes of a pool import the function to run by its name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GROUPS, CLUSTER, COMPACTED, TRANSACTIONS = "groups", "cluster", "compacted", "tr
 
 
 def outcomes_of(chosen: argparse.Namespace) -> Iterator[RunOutcome]:
-    """Of each seed, in their order, by the options of the command."""
+    """The outcome of each seed, in their order, by the options of the command."""
     run = partial(_run, chosen=chosen)
     seeds = range(chosen.seed, chosen.seed + chosen.many)
     if chosen.jobs <= 1:
@@ -64,4 +64,4 @@ WORKLOADS = {
     COMPACTED: _cluster,
     TRANSACTIONS: _transactions,
 }
-"""What runs a seed, by the name of the workload."""
+"""The function that runs a seed, by the name of the workload."""

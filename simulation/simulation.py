@@ -1,6 +1,6 @@
-"""A run of the simulated world, whatever its workload: the course of a seed, its findings, and its end without a sound.
+"""Base of all workloads: phases of a seed's run, its findings, and its silent end.
 
-Invariant: whatever reaches the loop is a finding, not only what the checkers raise.
+Invariant: any exception that reaches the loop is a finding, not only those of the checkers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_ROUNDS_OF_CANCELLING = 100
 
 @dataclass
 class RunOutcome:
-    """What came of a run, whatever its workload."""
+    """Results of a run, common to all workloads."""
 
     seed: int
     description: str
@@ -34,16 +34,16 @@ class RunOutcome:
     commits: int = 0
     history: list[str] = field(default_factory=list)
 
-    def told(self) -> str:
-        """What happened, in a line."""
+    def summary(self) -> str:
+        """The results in one line."""
         return f"{self.rebalances} partitions taken, {self.commits} offsets committed"
 
 
 class Simulation(ABC):
-    """The world of one seed; a workload says how it is peopled and what must hold."""
+    """The world of one seed; a workload defines its clients and checks."""
 
     def __init__(self, seed: int, cpu_time: Callable[[], float]) -> None:
-        """`cpu_time` in seconds, only to report it."""
+        """`cpu_time` in seconds, only for the report."""
         self.seed = seed
         self._cpu_time = cpu_time
         self.loop = SimLoop()
@@ -51,14 +51,14 @@ class Simulation(ABC):
 
     @abstractmethod
     def _run(self) -> None:
-        """The course of the run; raises what is found."""
+        """Execute the phases of the run; raises findings."""
 
     @abstractmethod
     def _abandon(self) -> None:
         """End all nodes, without a stop."""
 
     def _run_into(self, outcome: RunOutcome) -> None:
-        """Run to the end, or to the first violation, and fill in what every workload reports."""
+        """Run to the end, or to the first violation, and fill in the common results."""
         handler = LogLines(self.trace)
         logger = logging.getLogger("ottla")
         propagated, logger.propagate = logger.propagate, False
@@ -80,7 +80,7 @@ class Simulation(ABC):
         outcome.history = self.trace.lines() if outcome.violation else []
 
     def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Start a task whose failure ends the run."""
+        """Start a task; its failure ends the run."""
         task = self.loop.create_task(work)
         self._follow(task)
         return task
@@ -94,7 +94,7 @@ class Simulation(ABC):
             self.loop.failures.append(error)
 
     def _finish(self, work: Coroutine[None, None, None], within_s: float, otherwise: str) -> None:
-        """Run the world until `work` is done; a violation that says `otherwise` when it takes longer."""
+        """Run the world until `work` is done; raises Violation with `otherwise` after the limit."""
         task = self._begin(work)
         self._wait(otherwise, within_s, task.done)
         task.result()
@@ -105,7 +105,7 @@ class Simulation(ABC):
             raise Violation(f"{otherwise} after {within_s:.0f} s")
 
     def _end(self) -> None:
-        """Take the world apart without a sound: tasks that were under way would complain when collected."""
+        """Destroy the world silently: pending tasks would log errors when collected."""
         self._abandon()
         for task in asyncio.all_tasks(self.loop.as_asyncio()):
             task.cancel()

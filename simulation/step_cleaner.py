@@ -1,7 +1,7 @@
-"""A worker of the log cleaner in the broker's own process: a step of its round whenever it is let.
+"""A log cleaner worker in the broker's own process, which runs its pass in scheduled steps.
 
-A step reads and writes at one moment of virtual time, and goes as far as the next group of segments; the log's owner,
-clients and faults come in between. A process that dies takes its round with it, as the real one's ends with the broker.
+A step reads and writes at one point of virtual time, and ends at the next group of segments; the log's owner, clients
+and faults run in between. A process that dies ends its pass, as a real worker ends with its broker.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from ottla.storage.compaction.worker import CleaningTask, RoundFailure, Told, ru
 class StepWorker:
     """Implements `ottla.storage.compaction.worker.Worker`."""
 
-    __slots__ = ("_disk", "_later", "_round", "_stopped", "_tell")
+    __slots__ = ("_disk", "_later", "_report", "_round", "_stopped")
 
     def __init__(self, disk: Disk, later: Callable[[Callable[[], None]], object]) -> None:
-        """`later(step)` runs a step at some time, never during its call."""
+        """`later(step)` runs a step at some later time, never during its call."""
         self._disk = disk
         self._later = later
         self._round: Generator[Told, None, None] | None = None
-        self._tell: Callable[[Told], None] | None = None
+        self._report: Callable[[Told], None] | None = None
         self._stopped = False
 
     def begin(self, task: CleaningTask, tell: Callable[[Told], None]) -> None:
         """See `Worker`."""
         if self._round is not None:
-            raise InvariantError(f"a round over {task.directory} begins before the last one has ended")
+            raise InvariantError(f"a pass over {task.directory} begins before the last one has ended")
         self._round = run_round(task, self._disk, lambda size: None)
-        self._tell = tell
+        self._report = tell
         self._stopped = False
         self.go_on()
 
@@ -48,11 +48,11 @@ class StepWorker:
             self.go_on()
 
     def _step(self, of: Generator[Told, None, None] | None) -> None:
-        """Of a round that was stopped meanwhile, nothing comes late."""
-        if self._round is None or self._round is not of or self._tell is None:
+        """A pass that was stopped meanwhile sends no late result."""
+        if self._round is None or self._round is not of or self._report is None:
             return
-        told = RoundFailure("stopped", lacks_room=False) if self._stopped else next(self._round)
-        if not isinstance(told, CleanedGroup):
+        result = RoundFailure("stopped", lacks_room=False) if self._stopped else next(self._round)
+        if not isinstance(result, CleanedGroup):
             self._round.close()
             self._round = None
-        self._tell(told)
+        self._report(result)

@@ -1,7 +1,7 @@
-"""What happened in a run: a hash over everything, so that two runs can be compared, and the last lines in words.
+"""History of a run: a hash over all events, to compare two runs, and the last lines as text.
 
-Every frame that is delivered, every fault and every decision of a member goes into the hash. The words are for the
-person who reads a failing seed; they are made only when somebody reads them.
+Every delivered frame, every fault and every decision of a member is hashed. The text is for the reader of a failing
+seed; it is formatted only on output.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections import deque
 from typing import Protocol
 
 HISTORY_LINES = 20_000
-"""Lines that are kept; a violation is rarely explained by what was longer ago."""
+"""Number of retained lines; older events rarely explain a violation."""
 
 
 class HasTime(Protocol):
-    """What the lines are dated by: the simulated loop, or a real clock."""
+    """The clock of the lines: the simulated loop, or a real clock."""
 
     def time(self) -> float:
         """Seconds."""
@@ -33,21 +33,21 @@ class Trace:
         self._lines: deque[tuple[float, str, str]] = deque(maxlen=HISTORY_LINES)
 
     def time(self) -> float:
-        """Seconds, by what the lines are dated by."""
+        """Seconds, by the clock of the lines."""
         return self._loop.time()
 
-    def note(self, who: str, what: str) -> None:
-        """Something that a reader wants to know."""
+    def note(self, source: str, what: str) -> None:
+        """Add an event for hash and text."""
         now = self._loop.time()
-        self._lines.append((now, who, what))
-        self._hash.update(f"{now!r} {who} {what}\n".encode())
+        self._lines.append((now, source, what))
+        self._hash.update(f"{now!r} {source} {what}\n".encode())
 
-    def remark(self, who: str, what: str) -> None:
-        """Something for the reader alone, such as a log line, whose text may differ between two runs."""
-        self._lines.append((self._loop.time(), who, what))
+    def remark(self, source: str, what: str) -> None:
+        """Add a line for the text only, such as a log line, which may differ between two runs."""
+        self._lines.append((self._loop.time(), source, what))
 
     def count(self, what: bytes) -> None:
-        """Something that only counts for the comparison of two runs."""
+        """Add an event for the hash only."""
         self._hash.update(b"%r %b" % (self._loop.time(), what))
 
     def digest(self) -> str:
@@ -57,7 +57,7 @@ class Trace:
     def lines(self, last: int = HISTORY_LINES) -> list[str]:
         """The newest lines, oldest first."""
         chosen = list(self._lines)[-last:]
-        return [f"{when:11.6f}  {who:<12} {what}" for when, who, what in chosen]
+        return [f"{when:11.6f}  {source:<12} {what}" for when, source, what in chosen]
 
 
 class LogLines(logging.Handler):

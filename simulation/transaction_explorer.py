@@ -1,12 +1,12 @@
-"""Every order of the steps of `transaction_model`, to a depth; states that are equal are visited once.
+"""Explores every order of the steps of `transaction_model`, up to a depth; equal states are visited once.
 
-Breadth first, so that what is found is found by the fewest steps. From each state that is reached the transactions must
-end when nothing is lost any more.
+The search is breadth first, so that a violation is found with the fewest steps. From each reached state the
+transactions must end once no message is lost any more.
 
-In November 2026, on one core that was shared: two producers and two partitions (`all`) to 12 steps are 205,849 states
-and 65 s. To their ends go one producer with two transactions (`sequel`), 275,982 states in 27 steps and 97 s, and two
+In November 2026, on one shared core: two producers and two partitions (`all`) to 12 steps are 205,849 states and 65 s.
+Explored completely: one producer with two transactions (`sequel`), 275,982 states in 27 steps and 97 s, and two
 producers with one each (`zombie`), 342,746 states in 26 steps and 117 s, both on one partition; and the first over the
-last epoch to another producer id (`last-epoch`), 289,976 states in 27 steps and 103 s. Nothing was wrong.
+last epoch to another producer id (`last-epoch`), 289,976 states in 27 steps and 103 s. No violation was found.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from simulation.transaction_model import Ask, Asked, Bounds, Deliver, Rules, Sen
 
 
 class Exploration(NamedTuple):
-    """What a walk found."""
+    """Result of an exploration."""
 
     depth: int
     states: int
     complete: bool
-    """Nothing lies behind the depth that was reached."""
+    """Whether all states were explored, and not only those up to the depth."""
     cpu_s: float
     wrong: str | None
     trace: tuple[Step, ...]
-    """The steps that lead there."""
+    """The steps that lead to the violation."""
 
 
 def explore(depth: int, bounds: Bounds, rules: Rules) -> Exploration:
-    """Walk all states that `depth` steps reach, and stop at the first that is wrong."""
+    """Explore all states within `depth` steps, and stop at the first violation."""
     started_s = time.process_time()
     first = World(bounds, rules)
     known: dict[int, tuple[int, Step | None]] = {hash(first.key()): (0, None)}
@@ -69,7 +69,7 @@ def _trace(known: dict[int, tuple[int, Step | None]], key: int) -> tuple[Step, .
 
 
 def describe(step: Step) -> str:
-    """A step of a trace, in words."""
+    """A step of a trace as text."""
     if isinstance(step, Send):
         return f"send {step.message}"
     if not isinstance(step, Deliver):

@@ -1,10 +1,11 @@
-"""What must hold in every state of `transaction_model`, asked of the logs and of who was told what.
+"""Invariants of every state of `transaction_model`, checked on the logs and on the responses to producers.
 
-- Atomic: a transaction is committed in all its partitions or in none, and only where its producer asked for it and the
-  coordinator agreed; who was told of an end was told the truth.
-- No record of a transaction that has ended comes after its end, or into a later transaction.
-- No sequence twice or left out, and what a producer was told to be in the log is there.
-- Alive (`hanging`): once nothing is lost any more all transactions end, and the last stable offset reaches the end.
+- Atomic: a transaction is committed in all its partitions or in none, and only if its producer requested it and the
+  coordinator agreed; responses about its end are true.
+- No record of a transaction that has ended is appended after its end, or into a later transaction.
+- No sequence is duplicated or skipped, and acknowledged records are in the log.
+- Liveness (`hanging`): once no message is lost any more all transactions end, and the last stable offset reaches the
+  end.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from ottla.coordinator.transaction.state import PREPARED, TransactionState
 from simulation.transaction_model import Deliver, Entry, Label, Rules, TimeOut, World
 
 HEALING_STEPS = 200
-"""More than any state within reach needs until all is delivered."""
+"""More steps than any reachable state needs until all is delivered."""
 
 
 def violation(world: World) -> str | None:
-    """What is wrong with this state; None where everything holds.
+    """The violation in this state; None if all invariants hold.
 
-    A batch is committed or aborted by the first marker of its producer id that follows it.
+    A batch is committed or aborted by the next marker of its producer id.
     """
-    for label, committed in world.told.items():
-        # What the coordinator aborted of itself is told to be aborted, too.
+    for label, committed in world.acknowledged_ends.items():
+        # A transaction that the coordinator aborted by timeout is reported as aborted too.
         if world.decided.get(label, False) is not committed:
-            return f"{label} was told {_word(committed)} and the coordinator decided otherwise"
+            return f"{label} was acknowledged as {_word(committed)}, but the coordinator decided otherwise"
     for index, partition in enumerate(world.partitions):
         wrong = _wrong_in(world, index, partition.log)
         if wrong is not None:
@@ -46,7 +47,7 @@ def _wrong_in(world: World, index: int, log: list[Entry]) -> str | None:
             ending = open_labels.pop(entry.producer_id, None)
             if ending is not None:
                 ended.add(ending)
-                # Whoever did not ask for a commit is aborted, and never the other way round: so all partitions agree.
+                # A transaction without a commit request is never committed: so all partitions agree.
                 if world.decided.get(ending, False) is not entry.committed:
                     return f"partition {index} shows {_word(entry.committed)} of {ending}, which was not decided"
             continue
@@ -64,9 +65,10 @@ def _wrong_in(world: World, index: int, log: list[Entry]) -> str | None:
 
 
 def hanging(world: World, rules: Rules) -> str | None:
-    """Deliver everything, time out what is open: what then still holds back a last stable offset, or is wrong.
+    """Deliver everything, time out open transactions: returns a last stable offset that does not advance, or another
+    violation.
 
-    Producers are gone, since a transaction has to end without them. Changes `world`.
+    Producers are dead, since a transaction has to end without them. Changes `world`.
     """
     world.producers = [producer._replace(phase="dead") for producer in world.producers]
     world.faults = 0

@@ -1,16 +1,16 @@
-"""A small model of transactions v2 (KIP-890, KIP-1228) over the coordinator's and the partitions' own code.
+"""A small model of transactions v2 (KIP-890, KIP-1228) that runs the real code of coordinator and partitions.
 
 Two producers share a transactional id, so that the second is the first one's successor and the first its zombie. They
-write to two partitions, each of which has a `ProducerState`; the coordinator decides by `coordinator.transaction`. What
-lies between is a network without order: a request may be delivered at any time or never, and a number of times
-(`Bounds.faults`) its answer is lost or a copy of it stays. The coordinator may move to another broker, which sends the
-markers again in an epoch of its own while those of the one before are still on their way, and it may time a transaction
-out. `transaction_explorer` walks through all orders of these steps.
+write to two partitions, each of which has a `ProducerState`; the coordinator decides by `coordinator.transaction`. The
+network is unordered: a request may be delivered at any time or never, and up to a limit (`Bounds.faults`) its response
+is lost or it is duplicated. The coordinator may move to another broker, which sends the markers again in its own epoch
+while those of its predecessor are still in flight, and it may time a transaction out. `transaction_explorer` explores
+all orders of these steps.
 
-What must hold is in `transaction_invariants`.
+The invariants are in `transaction_invariants`.
 
-Left out: the coordinator's own log, where a write is one step: an answer and the markers follow only what is committed,
-and a write that is lost with its leader is the same as a request that never came. Replicas of the partitions.
+Not included: the coordinator's log, where a write is one step: responses and markers follow only committed writes, and
+a write lost with its leader equals a request that never arrived; and replicas of the partitions.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ FIRST_PRODUCER_ID = 1_000
 
 
 class Bounds(NamedTuple):
-    """How much may happen; together with the depth of the walk that makes the model finite."""
+    """Limits of events; together with the depth of the exploration they bound the model."""
 
     transactions: tuple[int, int] = (2, 1)
-    """Of each producer."""
+    """Transactions of each producer."""
     batches: tuple[int, ...] = (1, 1)
-    """Of one transaction to each partition."""
+    """Batches of one transaction to each partition."""
     faults: int = 1
-    """Lost answers and repeated requests."""
+    """Lost responses and repeated requests."""
     moves: int = 1
-    """Of the coordinator."""
+    """Moves of the coordinator."""
     timeouts: int = 1
     first_epoch: int = 0
-    """With which the transactional id begins; near 32,766 the producer id changes."""
+    """Initial epoch of the transactional id; near 32,766 the producer id changes."""
 
 
 BOUNDS = {
@@ -71,15 +71,15 @@ BOUNDS = {
     "zombie": Bounds(transactions=(1, 1), batches=(1,)),
     "last-epoch": Bounds(transactions=(2, 0), batches=(1,), first_epoch=32_765),
 }
-"""All but the first are small enough to be walked to their end: one partition, and either one producer with two
+"""All but the first are small enough to be explored completely: one partition, and either one producer with two
 transactions or two with one each."""
 
 
 class Rules(NamedTuple):
-    """What a planted defect replaces."""
+    """The rules that a test replaces to plant a defect."""
 
     verifies: bool = True
-    """Partitions ask the coordinator before a transaction begins there."""
+    """Partitions verify with the coordinator before a transaction begins there."""
     strict_markers: bool = True
     """A marker of the epoch of an open transaction does not end it."""
     bumps: bool = True
@@ -87,19 +87,19 @@ class Rules(NamedTuple):
 
 
 class Label(NamedTuple):
-    """One transaction as its producer sees it."""
+    """One transaction as seen by its producer."""
 
     producer: int
     number: int
 
 
 class Producer(NamedTuple):
-    """One producer: what it knows and waits for."""
+    """The state of one producer."""
 
     phase: str = "new"
     """new, initializing, ready, ending, dead"""
     number: int = 0
-    """Of its transaction."""
+    """Partitions of its transaction."""
     producer_id: int = -1
     producer_epoch: int = -1
     sent: frozenset[tuple[int, int]] = frozenset()
@@ -114,7 +114,7 @@ class Init(NamedTuple):
 
 
 class Produce(NamedTuple):
-    """A batch on its way to the leader of its partition."""
+    """A batch in flight to the leader of its partition."""
 
     label: Label
     partition: int
@@ -124,14 +124,14 @@ class Produce(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """A batch whose partition asks the coordinator to add it to the transaction."""
+    """A batch that waits for the coordinator to add its partition to the transaction."""
 
     produce: Produce
     guard: VerificationGuard
 
 
 class Asked(NamedTuple):
-    """The coordinator's answer on its way back to the partition."""
+    """The coordinator's response in flight to the partition."""
 
     produce: Produce
     guard: VerificationGuard
@@ -170,7 +170,7 @@ Message = Init | Produce | Ask | Asked | End | Marker
 
 
 class Deliver(NamedTuple):
-    """The message at `position` of the network arrives. `answered`: so does its answer. `copied`: it will arrive once
+    """The message at `position` of the network arrives. `answered`: its response too. `copied`: it will arrive once
     more."""
 
     position: int
@@ -189,7 +189,7 @@ Step = Send | Deliver | Move | TimeOut
 
 
 class Entry(NamedTuple):
-    """A batch in a partition's log; a marker where there is no label."""
+    """A batch in a partition's log; a marker if it has no label."""
 
     label: Label | None
     producer_id: int
@@ -199,7 +199,7 @@ class Entry(NamedTuple):
 
 
 class Partition:
-    """The log of one partition, whose high watermark is its end, and what it knows about producers."""
+    """The log of one partition, whose high watermark is its end, and its producer state."""
 
     def __init__(self, *, verifies: bool) -> None:
         self.log: list[Entry] = []
@@ -207,7 +207,7 @@ class Partition:
         self.state.verification_enabled = verifies
 
     def append(self, produce: Produce, guard: VerificationGuard | None) -> ErrorCode:
-        """As the leader appends a client's transactional batch of one record; a duplicate is no error."""
+        """Append a client's transactional batch of one record, as the leader does; a duplicate is not an error."""
         producer_id, epoch, sequence = produce.producer_id, produce.producer_epoch, produce.sequence
         try:
             duplicate = self.state.check(producer_id, epoch, sequence, 0, TRANSACTIONAL_MASK, guard)
@@ -221,7 +221,7 @@ class Partition:
         return ErrorCode.NONE
 
     def end_transaction(self, marker: Marker, rules: Rules) -> ErrorCode:
-        """As the leader appends a marker."""
+        """Append a marker, as the leader does."""
         version = marker.version if rules.strict_markers else VERSION - 1
         producer_id, epoch, coordinator_epoch = marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
         try:
@@ -247,7 +247,7 @@ class Partition:
 
 
 class _Clock:
-    """Time stands still; what would end by it does so by a step."""
+    """A constant clock; expirations are explicit steps."""
 
     def time_ms(self) -> int:
         return 0
@@ -257,7 +257,7 @@ class _Clock:
 
 
 class _Nothing:
-    """What a shard is given and an operation does not use."""
+    """Dependencies of a shard that its operations do not use."""
 
     def __getattr__(self, name: str) -> Any:
         raise InvariantError(f"an operation used {name}")
@@ -288,18 +288,18 @@ class World:
         self.metadata: TransactionMetadata | None = None
         self.coordinator_epoch = 0
         self.waiting: frozenset[int] = frozenset()
-        """Partitions that have not yet taken the marker of this coordinator."""
+        """Partitions that have not received the marker of this coordinator."""
         self.next_producer_id = FIRST_PRODUCER_ID
         self.faults, self.moves, self.timeouts = bounds.faults, bounds.moves, bounds.timeouts
         self.decided: dict[Label, bool] = {}
-        """What the coordinator decided because the producer asked for it."""
-        self.told: dict[Label, bool] = {}
-        """What the producer was told of the end of its transaction."""
+        """Decisions of the coordinator on request of the producer."""
+        self.acknowledged_ends: dict[Label, bool] = {}
+        """The end of its transaction as reported to the producer."""
         self.confirmed: set[tuple[Label, int, int]] = set()
-        """(transaction, partition, sequence) of batches whose producer was told that they are in the log."""
+        """(transaction, partition, sequence) of batches that were acknowledged to the producer."""
 
     def copy(self) -> bytes:
-        """This state; guards in the network stay the ones that partitions hold."""
+        """A copy of this state; guards in the network stay the ones that partitions hold."""
         return pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
 
     def key(self) -> object:
@@ -313,7 +313,7 @@ class World:
             self.waiting,
             (self.faults, self.moves, self.timeouts),
             frozenset(self.decided.items()),
-            frozenset(self.told.items()),
+            frozenset(self.acknowledged_ends.items()),
             frozenset(self.confirmed),
         )
 
@@ -330,7 +330,7 @@ class World:
             return (type(message).__name__, good, message.produce, *message[2:])
         return (type(message).__name__, *message)
 
-    # --- what may come next ----------------------------------------------------------------------------------------
+    # --- possible steps --------------------------------------------------------------------------------------------
 
     def steps(self) -> Iterator[Step]:
         """All steps that are possible now."""
@@ -452,14 +452,14 @@ class World:
         return self.next_producer_id - 1
 
     def _operate(self, operation: Callable[[TransactionShard, int | None], _Result], rules: Rules) -> Any:
-        """Run an operation on the coordinator's shard; what it writes is committed at once."""
+        """Run an operation on the coordinator's shard; its writes are committed at once."""
         result = operation(self._shard(), None)
         if isinstance(result.response, MissingInput):
             result = operation(self._shard(), self._spare())
         for record in result.records:
             metadata = record.metadata
             if metadata is None:
-                raise InvariantError("nothing expires here")
+                raise InvariantError("the model never expires transactional ids")
             if self.metadata is None:
                 metadata = metadata._replace(producer_epoch=self.bounds.first_epoch)
             elif metadata.state in PREPARED and not rules.bumps:
@@ -478,7 +478,7 @@ class World:
             lambda shard, spare: shard.initialize(TRANSACTIONAL_ID, None, TIMEOUT_MS, spare), rules
         )
         if answer.error is ErrorCode.NONE and self.metadata is not None:
-            # Where `first_epoch` stands for 0.
+            # `first_epoch` replaces epoch 0.
             answer = answer._replace(producer_epoch=self.metadata.producer_epoch)
         return answer
 
@@ -509,7 +509,7 @@ class World:
     def _time_out(self) -> None:
         metadata = self.metadata
         if metadata is None:
-            raise InvariantError("nothing is open")
+            raise InvariantError("no transaction is open")
         decision = abort_open(metadata, 0, VERSION, None)
         self._write(abort_open(metadata, 0, VERSION, self._spare()) if isinstance(decision, MissingInput) else decision)
 
@@ -523,7 +523,7 @@ class World:
     def _send_markers(self) -> None:
         metadata = self.metadata
         if metadata is None:
-            raise InvariantError("there is no transaction to end")
+            raise InvariantError("no transaction to end")
         self.waiting = frozenset(index for _, index in metadata.partitions)
         committed = metadata.state is TransactionState.PREPARE_COMMIT
         self.network.extend(
@@ -556,7 +556,7 @@ class World:
             self.metadata = completed(self.metadata, 0)
 
     def _move(self) -> None:
-        """Another broker replays the coordinator's log, and sends the markers of what is decided."""
+        """Another broker replays the coordinator's log, and sends the markers of decided transactions."""
         self.coordinator_epoch += 1
         if self.metadata is not None:
             record = decode_record(encode_key(TRANSACTIONAL_ID), encode_value(self.metadata, VERSION))
@@ -566,7 +566,7 @@ class World:
             if self.metadata.state in PREPARED:
                 self._send_markers()
 
-    # --- what producers hear ---------------------------------------------------------------------------------------
+    # --- responses to producers ------------------------------------------------------------------------------------
 
     def _initialized(self, message: Init, answer: Answer) -> None:
         if self.producers[message.producer].phase != "initializing":
@@ -603,7 +603,7 @@ class World:
         if answer.error is ErrorCode.CONCURRENT_TRANSACTIONS:
             self._send_again(message)
         elif answer.error is ErrorCode.NONE:
-            self.told[label] = message.committed
+            self.acknowledged_ends[label] = message.committed
             self.producers[label.producer] = Producer(
                 "ready", label.number + 1, answer.producer_id, answer.producer_epoch
             )
@@ -612,6 +612,6 @@ class World:
 
 
 def restore(copy: bytes) -> World:
-    """A state of its own from what `World.copy` made."""
+    """A separate state from the result of `World.copy`."""
     world: World = pickle.loads(copy)
     return world

@@ -1,9 +1,9 @@
-"""A transactional producer of a simulated cluster, which tells the history what it was told.
+"""A transactional producer of a simulated cluster, which reports responses to the history.
 
-It speaks both versions of transactions, chosen as each transaction begins: in the first it adds partitions to the
-transaction and ends it by EndTxn below 5, and takes a new epoch after an abort that left an outcome unknown (KIP-360);
-in the second the broker adds them, and each end gives the epoch of the next transaction (KIP-890). What the protocol
-lets clients do on an error is in the tables below; any other error is a finding.
+It supports both versions of transactions, chosen when each transaction begins. In the first it adds partitions to the
+transaction and ends it by EndTxn below 5, and takes a new epoch after an abort with an unknown outcome (KIP-360). In
+the second the broker adds them, and each end returns the epoch of the next transaction (KIP-890). The tables below
+contain the errors that the protocol expects clients to handle; any other error is a finding.
 """
 
 from __future__ import annotations
@@ -44,22 +44,23 @@ API_VERSIONS_VERSION = 4
 INIT_VERSIONS = (3, 4, 5)
 ADD_VERSION, ADD_OFFSETS_VERSION = 3, 3
 PRODUCE_VERSIONS = ((9, 10, 11), (12, 13))
-"""Of the first and the second version of transactions; so are the next ones."""
+"""Versions of the requests in the first and the second version of transactions; likewise the next ones."""
 END_VERSIONS = ((3, 4), (5,))
 OFFSET_VERSIONS = ((3, 4), (5, 6))
 GIVE_UP_CHANCE = 0.2
 
 AGAIN = RETRIABLE | {ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS}
 UNTOUCHED = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS})
-"""Those of them after which nothing can have come of the request."""
+"""Errors after which the request can have had no effect."""
 FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
 ABORTABLE = frozenset({ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE})
 OVERTAKEN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER})
-"""A batch that came a second time is being verified, and those behind it wait for it in vain."""
+"""A repeated batch is being verified, and those after it wait for it without effect."""
 
 
 class Fenced(Exception):
-    """Another process took the transactional id over, or the coordinator ended the transaction: this one is over."""
+    """Another process took the transactional id over, or the coordinator ended the transaction: this process is
+    fenced."""
 
 
 class Abortable(Exception):
@@ -68,7 +69,7 @@ class Abortable(Exception):
 
 @dataclass
 class TransactionWorld:
-    """What all transactional clients share."""
+    """The shared state of all transactional clients."""
 
     trace: Trace
     transactions: Transactions
@@ -84,7 +85,7 @@ class TransactionWorld:
 
 
 class _Router(LogClient):
-    """The way to the leaders of one topic."""
+    """Routing to the leaders of one topic."""
 
     def __init__(self, world: LogWorld, name: str, rng: SimRng, proxy: Proxy) -> None:
         super().__init__(world, name, rng)
@@ -97,13 +98,13 @@ class _Router(LogClient):
         return client
 
     def die(self) -> None:
-        """The process ends; what it sent may still arrive."""
+        """The process ends; sent requests may still arrive."""
         for client in self._clients.values():
             client.die()
 
 
 class TransactionalProducer:
-    """One process: begins by `init`, ends when it is told to or is fenced."""
+    """One process: starts with `init`, ends when it is closed or fenced."""
 
     def __init__(
         self,
@@ -115,7 +116,7 @@ class TransactionalProducer:
         *,
         modern: bool,
     ) -> None:
-        """Writes to `logs`; who is not `modern` knows the first version only."""
+        """Writes to `logs`; a producer that is not `modern` only knows the first version."""
         self.world = world
         self.name = name
         self.rng = rng
@@ -129,14 +130,14 @@ class TransactionalProducer:
         self._producer_id = self._producer_epoch = -1
         self._sequences: dict[tuple[str, int], int] = {}
         self._second = False
-        """Whether this transaction is of the second version."""
+        """Whether this transaction uses the second version."""
         self._count = 0
         self._transaction = ""
         self._added: set[tuple[str, int]] = set()
         self._started = False
-        """Whether the coordinator may know of this transaction."""
+        """Whether the coordinator may know this transaction."""
         self._in_doubt = False
-        """Whether something of this transaction may still arrive."""
+        """Whether a request of this transaction may still arrive."""
 
     def close(self, *, died: bool) -> None:
         """The process ends."""
@@ -147,10 +148,10 @@ class TransactionalProducer:
             else:
                 client.close()
 
-    # -- the course of a transaction
+    # -- phases of a transaction
 
     async def init(self) -> None:
-        """Take the transactional id over. Raises Fenced."""
+        """Take over the transactional id. Raises Fenced."""
         await self._init(-1, -1)
 
     async def _init(self, producer_id: int, producer_epoch: int) -> None:
@@ -169,11 +170,11 @@ class TransactionalProducer:
         self.world.trace.note(self.name, f"is producer {self._producer_id} in epoch {self._producer_epoch}")
 
     async def begin(self) -> None:
-        """The next transaction. Raises Fenced."""
+        """Begin the next transaction. Raises Fenced."""
         second = self._modern and await self._level() >= FIRST_WITH_IMPLICIT_ADD
         if second and not self._second and self._count:
-            # Markers of the last transaction may be under way, and its partitions take this epoch for theirs: as Java's
-            # client, go on with another one (KAFKA-18227).
+            # Markers of the last transaction may be in flight, and its partitions then have this epoch: like Java's
+            # client, use another one (KAFKA-18227).
             await self._init(self._producer_id, self._producer_epoch)
         self._second = second
         self._count += 1
@@ -183,7 +184,7 @@ class TransactionalProducer:
         self.world.transactions.began(self._transaction)
 
     async def _level(self) -> int:
-        """Of the feature, as some broker has it."""
+        """The level of the feature, as known by some broker."""
         router = next(iter(self._routers.values()))
         request = ApiVersionsRequest(client_software_name="sim", client_software_version="1")
         while True:
@@ -195,7 +196,7 @@ class TransactionalProducer:
             return next((each.max_version_level for each in response.finalized_features if each.name == FEATURE), 0)
 
     async def send(self, topic: str, partition: int, values: list[str]) -> None:
-        """One batch, until it is acknowledged. Raises Fenced and Abortable."""
+        """Send one batch, until it is acknowledged. Raises Fenced and Abortable."""
         router = self._routers[topic]
         await self._add(topic, partition)
         self._started = True
@@ -227,13 +228,14 @@ class TransactionalProducer:
             if answer.error_code == ErrorCode.NONE:
                 router.world.history.acknowledged(self.name, partition, answer.base_offset, values)
                 break
-            if answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:  # so old that nobody knows where
+            # so old that the broker no longer knows the offset
+            if answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 for value in values:
                     router.world.history.acknowledged_somewhere(partition, value)
                 break
             self._in_doubt = True
             self.world.trace.note(
-                self.name, f"{topic}-{partition}: Produce was answered {ErrorCode(answer.error_code).name}"
+                self.name, f"{topic}-{partition}: Produce returned {ErrorCode(answer.error_code).name}"
             )
             if answer.error_code not in PRODUCE_RETRIABLE | AGAIN:
                 if answer.error_code in OVERTAKEN:
@@ -252,7 +254,7 @@ class TransactionalProducer:
         )
 
     async def _add(self, topic: str, partition: int) -> None:
-        """The first version says which partitions it will write to."""
+        """First version: announce the partitions that it will write to."""
         if self._second or (topic, partition) in self._added:
             return
         self._started = True
@@ -268,7 +270,7 @@ class TransactionalProducer:
     async def send_offsets(
         self, group: str, member: tuple[str, int], instance_id: str | None, log: LogWorld, offsets: Mapping[int, int]
     ) -> None:
-        """What `member` (its id, and generation or epoch) has read. Raises Fenced and Abortable."""
+        """Commit the offsets that `member` (its id, and generation or epoch) has read. Raises Fenced and Abortable."""
         if not self._second:
             self._started = True
             add = AddOffsetsToTxnRequest(
@@ -306,7 +308,7 @@ class TransactionalProducer:
             await self._init(self._producer_id, self._producer_epoch)
 
     async def commit(self) -> None:
-        """End the transaction. Raises Fenced, and then it may be committed or not."""
+        """End the transaction. Raises Fenced, and then the outcome is unknown."""
         self.world.transactions.asked(self._transaction)
         await self._end(committed=True)
         self.world.committed[self._transactional_id] = self.world.committed.get(self._transactional_id, 0) + 1
@@ -341,16 +343,16 @@ class TransactionalProducer:
                 continue
             if not unknown or not committed:
                 transactions.aborted(name)
-            # A coordinator that was replaced and does not know it refuses by what it had.
+            # A replaced coordinator that does not know it rejects by its old state.
             explained = unknown or not committed or not self._coordinator.genuine
             if code not in FENCED and not (code in ABORTABLE and explained):
                 raise self._unexpected(f"EndTxn, committed {committed},", code)
             raise Fenced
 
-    # -- answers
+    # -- responses
 
     async def _ask(self, client: CoordinatorClient, key: ApiKey, version: int, message: object) -> Any:
-        """Until there is an answer without an error. Raises Fenced and Abortable."""
+        """Retry until there is a response without an error. Raises Fenced and Abortable."""
         while True:
             try:
                 response = await client.request(key, version, message)
@@ -360,7 +362,7 @@ class TransactionalProducer:
             code = next(filter(None, codes_of(response)), ErrorCode.NONE)
             if code == ErrorCode.NONE:
                 return response
-            self.world.trace.note(self.name, f"{key.name} was answered {ErrorCode(code).name}")
+            self.world.trace.note(self.name, f"{key.name} returned {ErrorCode(code).name}")
             if code not in AGAIN:
                 self._refuse(key.name, code)
             await self._back_off()
@@ -373,7 +375,7 @@ class TransactionalProducer:
         raise self._unexpected(what, code)
 
     def _unexpected(self, what: str, code: int) -> Violation:
-        return Violation(f"{self.name}: {what} was answered {ErrorCode(code).name}")
+        return Violation(f"{self.name}: {what} returned {ErrorCode(code).name}")
 
     async def _back_off(self) -> None:
         await asyncio.sleep(self.rng.uniform(*BACKOFF_S))

@@ -1,4 +1,5 @@
-"""Processes that write transactions, one after another under one transactional id, and some that are replaced alive."""
+"""Processes that write transactions, one after another under one transactional id; some are replaced while they
+live."""
 
 from __future__ import annotations
 
@@ -13,19 +14,19 @@ PAUSE_S = (0.0, 2.0)
 MAX_BATCHES = 4
 ABORT_CHANCE = 0.15
 STALL_CHANCE = 0.03
-"""Of a transaction that its producer forgets for longer than the timeout."""
+"""Share of transactions that their producer leaves open for longer than the timeout."""
 DEATH_CHANCE = 0.02
 REPLACEMENT_CHANCE = 0.03
 OLD_CHANCE = 0.4
-"""Of a process that knows the first version of transactions only."""
+"""Share of processes that only know the first version of transactions."""
 
 
 class Died(Exception):
-    """The process ends without a word."""
+    """The process ends abruptly."""
 
 
 class Writer:
-    """One process."""
+    """One writer process."""
 
     def __init__(self, world: TransactionWorld, log: LogWorld, transactional_id: str, name: str, rng: SimRng) -> None:
         self._world = world
@@ -34,13 +35,13 @@ class Writer:
         self._name = name
         self._numbers = 0
         self.replaced = asyncio.Event()
-        """Set when the next process is to begin while this one lives."""
+        """Set when the next process is to start while this one lives."""
         self._producer = TransactionalProducer(
             world, [log], transactional_id, name, rng, modern=not rng.chance(OLD_CHANCE)
         )
 
     async def run(self) -> None:
-        """Transaction after transaction until the world stops, or this process is fenced or dies."""
+        """Write transaction after transaction until the stop, or until this process is fenced or dies."""
         died = False
         try:
             await self._producer.init()
@@ -84,7 +85,7 @@ class Writer:
 
 
 class WriterSeat:
-    """A transactional id, and whoever has it."""
+    """A transactional id, and its successive processes."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class WriterSeat:
         rng: SimRng,
         follow: Callable[[asyncio.Task[None]], None],
     ) -> None:
-        """Each process is given to `follow`."""
+        """Each process is passed to `follow`."""
         self._world = world
         self._log = log
         self._id = transactional_id
@@ -104,7 +105,7 @@ class WriterSeat:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
-        """One process after another, until the world stops and all have ended."""
+        """Run one process after another, until the stop and all have ended."""
         loop = self._log.loop
         while not self._log.stopping:
             self._lives += 1

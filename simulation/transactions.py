@@ -1,15 +1,15 @@
-"""The workload of transactions: producers, consume-transform-produce, faults; then calm, where all must come right.
+"""The transaction workload: producers, consume-transform-produce and faults; then a calm phase with full recovery.
 
-A run is a function of its seed. Writers commit and abort transactions to one topic, some of them replaced while they
-live, some forgetting a transaction for longer than its timeout, some dying in one; an idempotent producer writes
-between them. Members of a group copy what they read by read_committed to a second topic, exactly once. Requests are
-repeated late (`simulation.proxy`), clients speak either version of transactions, and the level of the feature may
-change while they run. Readers by read_committed and by read_uncommitted look on.
+A run is a function of its seed. Writers commit and abort transactions to one topic; some are replaced while they live,
+some leave a transaction open for longer than its timeout, some die in one. An idempotent producer writes between them.
+Members of a group copy the records that they read by read_committed to a second topic, exactly once. Requests are
+repeated late (`simulation.proxy`), clients use either version of transactions, and the level of the feature may change
+during the run. Other readers use read_committed and read_uncommitted.
 
-After the last fault every transactional id must commit again within a bounded time; then the clients end, some in the
+After the last fault every transactional id must commit again within a bounded time. Then the clients end, some in the
 middle of a transaction, and each transaction must end too: the last stable offset reaches the end of every partition.
-Then `simulation.history` judges, and all replicas are compared byte for byte. Coordinators are held to their logs
-throughout.
+Then `simulation.history` checks the contents, and all replicas are compared byte for byte. Coordinators are compared
+with their logs throughout.
 """
 
 from __future__ import annotations
@@ -38,43 +38,44 @@ from simulation.transactional_writers import WriterSeat
 SOURCE, TARGET = "events", "copies"
 STATE_PARTITIONS = 2
 TIMEOUT_MS = 12_000
-"""Of a transaction."""
+"""Timeout of a transaction."""
 CLEANUP_MS = 2_000
-"""The coordinator looks so often for transactions that are over time."""
+"""Interval of the coordinator's check for timed out transactions."""
 ENDED_S = 60.0
-"""From the end of the last client until every transaction has ended: the timeout, the coordinator's round, markers."""
+"""Limit in seconds from the end of the last client until every transaction has ended: the timeout, the coordinator's
+interval, markers."""
 MIN_TRANSACTIONS = 40
 MIN_FAULTS = 5
-"""A seed counts as tried only above these."""
+"""Minimum number of transactions for a seed to count."""
 
 
 @dataclass(frozen=True)
 class TransactionOptions:
-    """What a run does not take from its seed."""
+    """Options of a run that are not taken from its seed."""
 
     nodes: int | None = None
-    """Three or four by the seed when None."""
+    """Three or four by the seed if None."""
     partitions: int = 3
-    """Of each of the two topics."""
+    """Partitions of each of the two topics."""
     writers: int = 3
-    """Transactional ids that write."""
+    """Number of transactional ids that write."""
     members: int = 2
-    """Of the group that copies."""
+    """Members of the copying group."""
     protocol: str | None = None
-    """Of the group, one of PROTOCOLS; by the seed when None."""
+    """Group protocol, one of PROTOCOLS; by the seed if None."""
     level: int | None = None
-    """Of the feature `transaction.version` all the time; by the seed, and changing at times, when None."""
+    """Constant level of the feature `transaction.version`; by the seed, and sometimes changing, if None."""
     faults_s: float = 150.0
-    """Virtual seconds in which things go wrong."""
+    """Virtual seconds of faults."""
     damage: bool = False
-    """Change bits of files, too."""
+    """Also flip bits of files."""
     settings: tuple[tuple[str, str], ...] = ()
-    """Of the brokers, beside what the workload sets."""
+    """Broker settings in addition to the workload's."""
 
 
 @dataclass
 class TransactionOutcome(ClusterRunOutcome):
-    """What came of a run."""
+    """Results of a run."""
 
     committed: int = 0
     aborted: int = 0
@@ -85,7 +86,7 @@ class TransactionOutcome(ClusterRunOutcome):
 
     @property
     def counts(self) -> bool:
-        """Whether enough happened for the run to say something."""
+        """Whether enough happened for the run to be significant."""
         return self.committed >= MIN_TRANSACTIONS and self.faults >= MIN_FAULTS
 
     @property
@@ -93,10 +94,10 @@ class TransactionOutcome(ClusterRunOutcome):
         """See `ClusterRunOutcome`."""
         return f"below {MIN_TRANSACTIONS} transactions or {MIN_FAULTS} faults"
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """See `RunOutcome`."""
         return (
-            f"{super().told()}, {self.committed} transactions committed and {self.aborted} aborted, "
+            f"{super().summary()}, {self.committed} transactions committed and {self.aborted} aborted, "
             f"{self.copied} records copied, {self.late} requests late, worst lag {self.worst_lag_s:.1f} s"
         )
 
@@ -107,7 +108,7 @@ class TransactionSimulation(ClusterSimulation):
     def __init__(
         self, seed: int, options: TransactionOptions | None = None, cpu_time: Callable[[], float] = lambda: 0.0
     ) -> None:
-        """`cpu_time` in seconds, only to report it."""
+        """`cpu_time` in seconds, only for the report."""
         self.options = options = options or TransactionOptions()
         super().__init__(seed, options.nodes, cpu_time, damage=options.damage)
         rng = self._rng
@@ -177,7 +178,7 @@ class TransactionSimulation(ClusterSimulation):
         )
 
     def run(self) -> TransactionOutcome:
-        """To the end, or to the first violation."""
+        """Run to the end, or to the first violation."""
         outcome = TransactionOutcome(self.seed, self.description)
         self._run_into(outcome)
         self._fill_in(outcome)
@@ -194,7 +195,7 @@ class TransactionSimulation(ClusterSimulation):
         outcome.late = self.proxy.late_count
         return outcome
 
-    # -- the course of a run
+    # -- phases of a run
 
     def _faults_s(self) -> float:
         return self.options.faults_s
@@ -243,13 +244,13 @@ class TransactionSimulation(ClusterSimulation):
                 f"{PROGRESS_S:.0f} s after the last fault no transaction of "
                 f"{sorted(wanted - self._world.committed.keys())} was committed"
             )
-        self.trace.note("observer", f"all is well {self.loop.time() - calm_s:.1f} s after the last fault")
+        self.trace.note("observer", f"recovered {self.loop.time() - calm_s:.1f} s after the last fault")
         sources = self._stop_writers()
         self._stop_copiers(sources)
         self._judge(sources)
 
     def _stop_writers(self) -> dict[int, dict[int, str]]:
-        """What is committed in the end of what they wrote."""
+        """Stop the writers; returns their values that are committed at the end."""
         self.sources.stopping = True
         writers = self._tasks[: len(self._seats) + 1]
         self._wait("a writer is still waiting", PROGRESS_S, lambda: all(task.done() for task in writers))
@@ -264,7 +265,7 @@ class TransactionSimulation(ClusterSimulation):
         self._wait_for_stable_offsets(*self.view.newest().topics)
 
     def _wait_for_stable_offsets(self, *topics: str) -> None:
-        """Every transaction ends, also one that nobody ends."""
+        """Wait until every transaction ends, including those that no producer ends."""
         self.loop.run_until(
             self.loop.time() + ENDED_S, lambda: all(each[0] == each[1] for each in self._progress(topics).values())
         )

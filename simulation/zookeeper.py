@@ -1,10 +1,10 @@
-"""A ZooKeeper for simulations: sessions, znodes, versions, multi() and watches as one pure state machine.
+"""Simulated ZooKeeper: sessions, znodes, versions, multi() and watches as one pure state machine.
 
-What it does is what one reader and writer of a real ensemble sees, in the order of its transactions: a zxid for each
-change, ephemeral znodes that go with their session, watches that fire once. Time is told (`advance`); a session that
-was not heard of for its timeout expires.
+It behaves as a real ensemble seen by one reader and writer, in transaction order: a zxid for each change, ephemeral
+znodes that are removed with their session, watches that fire once. `advance` sets the time; a session that was silent
+for its timeout expires.
 
-Left out: that reads of different servers may be of different age, access rights, quotas, containers and TTL nodes.
+Not included: stale reads from different servers, access rights, quotas, containers and TTL nodes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ottla.protocol.znodes.operations import ANY_VERSION, Create, Delete, Operat
 from ottla.protocol.znodes.session import Code, Event, EventType, ZooKeeperError
 
 MAX_REQUEST_BYTES = 0xFFFFF
-"""A server hangs up on whoever sends more (`jute.maxbuffer`)."""
+"""A server closes the connection of a client that sends more (`jute.maxbuffer`)."""
 
 
 class Stat(NamedTuple):
-    """What ZooKeeper knows of a znode beside its data."""
+    """Metadata of a znode."""
 
     czxid: int
     mzxid: int
@@ -41,7 +41,7 @@ class _Node:
     owner: int = 0
     version: int = 0
     created_children: int = 0
-    """Which numbers sequential znodes, and never falls."""
+    """Counter for sequential znodes; it never decreases."""
     children: dict[str, None] = field(default_factory=dict)
 
 
@@ -54,7 +54,7 @@ class _Session:
 
 
 class SimZooKeeper:
-    """The ensemble. Sessions are numbers; a call on one that is over raises ZooKeeperError SESSION_EXPIRED."""
+    """The ensemble. Sessions are numbers; a call on an expired one raises ZooKeeperError SESSION_EXPIRED."""
 
     def __init__(self) -> None:
         self.zxid = 0
@@ -75,21 +75,21 @@ class SimZooKeeper:
         return session
 
     def ping(self, session: int) -> None:
-        """The session lives; so does every other call on it."""
+        """Keep the session alive; every other call on it does so too."""
         self._heard(session)
 
     def close(self, session: int) -> None:
-        """The client ends its session; what was ephemeral goes at once."""
+        """The client ends its session; its ephemeral znodes are removed at once."""
         self._heard(session)
         self._end(session)
 
     def expire(self, session: int) -> None:
-        """The server gives the session up, as one that it did not hear of; does nothing for one that is over."""
+        """The server expires the session, as after a silence; does nothing for an expired one."""
         if session in self._sessions:
             self._end(session)
 
     def advance(self, now_ms: int) -> list[int]:
-        """It is `now_ms`; the sessions that expired by that. Their clients don't know until they ask."""
+        """Set the time to `now_ms`; returns the sessions that expired. Their clients notice it at the next call."""
         self._now_ms = now_ms
         expired = [each for each, known in self._sessions.items() if known.heard_ms + known.timeout_ms <= now_ms]
         for session in expired:
@@ -97,7 +97,7 @@ class SimZooKeeper:
         return expired
 
     def events(self, session: int) -> list[Event]:
-        """What the session was told since it last asked; of one that is over that it is."""
+        """Events of the session since the last call; for an expired session its expiration."""
         known = self._sessions.get(session)
         if known is None:
             return [Event(EventType.EXPIRED, "")]
@@ -124,7 +124,7 @@ class SimZooKeeper:
     # -- reads -----------------------------------------------------------------------------------------------------
 
     def get(self, session: int, path: str, *, watch: bool = False) -> tuple[bytes, Stat]:
-        """Data of a znode; the watch tells of its next change or its end. Raises ZooKeeperError NO_NODE."""
+        """Data of a znode; the watch reports its next change or removal. Raises ZooKeeperError NO_NODE."""
         self._heard(session)
         node = self._node(path)
         if watch:
@@ -132,7 +132,7 @@ class SimZooKeeper:
         return node.data, _stat(node)
 
     def exists(self, session: int, path: str, *, watch: bool = False) -> Stat | None:
-        """Whether there is such a znode; the watch also tells of its coming."""
+        """Whether the znode exists; the watch also reports its creation."""
         self._heard(session)
         if watch:
             self._data_watches.setdefault(path, {})[session] = None
@@ -140,7 +140,7 @@ class SimZooKeeper:
         return None if node is None else _stat(node)
 
     def children(self, session: int, path: str, *, watch: bool = False) -> list[str]:
-        """Names below a znode; the watch tells when one comes or goes. Raises ZooKeeperError NO_NODE."""
+        """Names below a znode; the watch reports a created or removed child. Raises ZooKeeperError NO_NODE."""
         self._heard(session)
         node = self._node(path)
         if watch:
@@ -158,9 +158,9 @@ class SimZooKeeper:
     # -- writes ----------------------------------------------------------------------------------------------------
 
     def multi(self, session: int, operations: Sequence[Operation]) -> list[str]:
-        """All of them as one transaction, or none; the paths that came to be, "" where that means nothing.
+        """Apply all operations as one transaction, or none; returns the created paths, "" for other operations.
 
-        Each sees what those before it did. Raises ZooKeeperError for the first that fails.
+        Each sees the effects of those before it. Raises ZooKeeperError for the first that fails.
         """
         self._heard(session)
         size = sum(len(each.path) + len(getattr(each, "data", b"")) for each in operations)
@@ -171,7 +171,7 @@ class SimZooKeeper:
             for position, operation in enumerate(operations):
                 self._try(session, operation, position, undo)
         finally:
-            # What was tried is taken back in any case: the second pass, which can't fail, also tells the watches.
+            # The attempt is undone in any case: the second pass, which can't fail, also fires the watches.
             for path, node in reversed(undo):
                 if node is None:
                     self._unlink(path)
@@ -203,7 +203,7 @@ class SimZooKeeper:
             self._unlink(path)
 
     def _touched(self, path: str, undo: list[tuple[str, _Node | None]]) -> _Node:
-        """A copy in the place of the node, which comes back when it is undone."""
+        """Replace the node by a copy, so that the original can be restored."""
         node = self._nodes[path]
         undo.append((path, node))
         self._nodes[path] = copy = replace(node)
@@ -241,15 +241,15 @@ class SimZooKeeper:
             self._link(path, _Node(operation.data, self.zxid, self.zxid, self.zxid, owner))
             if owner:
                 self._sessions[session].ephemerals[path] = None
-            self._tell(self._data_watches, path, EventType.CREATED)
-            self._tell(self._child_watches, parent_path, EventType.CHILDREN_CHANGED)
+            self._fire(self._data_watches, path, EventType.CREATED)
+            self._fire(self._child_watches, parent_path, EventType.CHILDREN_CHANGED)
             return path
         if isinstance(operation, SetData):
             node = self._nodes[path]
             node.data = operation.data
             node.version += 1
             node.mzxid = self.zxid
-            self._tell(self._data_watches, path, EventType.DATA_CHANGED)
+            self._fire(self._data_watches, path, EventType.DATA_CHANGED)
         elif isinstance(operation, Delete):
             owner = self._nodes[path].owner
             if owner in self._sessions:
@@ -280,12 +280,12 @@ class SimZooKeeper:
         parent = path.rpartition("/")[0]
         self._unlink(path)
         self._nodes[parent].pzxid = self.zxid
-        self._tell(self._data_watches, path, EventType.DELETED)
-        self._tell(self._child_watches, path, EventType.DELETED)
-        self._tell(self._child_watches, parent, EventType.CHILDREN_CHANGED)
+        self._fire(self._data_watches, path, EventType.DELETED)
+        self._fire(self._child_watches, path, EventType.DELETED)
+        self._fire(self._child_watches, parent, EventType.CHILDREN_CHANGED)
 
-    def _tell(self, watches: dict[str, dict[int, None]], path: str, kind: EventType) -> None:
-        """Each watch tells once; a session that watched data and children of one znode hears of its end once."""
+    def _fire(self, watches: dict[str, dict[int, None]], path: str, kind: EventType) -> None:
+        """Fire each watch once; a session that watches data and children of one znode gets its removal once."""
         event = Event(kind, path)
         for session in watches.pop(path, ()):
             events = self._sessions[session].events
@@ -294,6 +294,6 @@ class SimZooKeeper:
 
 
 def _stat(node: _Node) -> Stat:
-    """`cversion` counts children that came and that went, as ZooKeeper tells it."""
+    """`cversion` counts created and removed children, as in ZooKeeper."""
     changes = 2 * node.created_children - len(node.children)
     return Stat(node.czxid, node.mzxid, node.pzxid, node.version, changes, node.owner, len(node.children))

@@ -1,10 +1,10 @@
-"""Sessions on the simulated ZooKeeper, on the loop and with a network that loses answers.
+"""Sessions on the simulated ZooKeeper, on the loop and with a network that loses responses.
 
-`Ensemble` is the server: it moves its time on, so that sessions of those expire that it did not hear of, and passes on
-what watches tell. `SimSession` is `ottla.protocol.znodes.session.ZooKeeperSession`: a call takes time both ways, a
-connection that is cut loses answers and some calls, and a process that is paused or killed pings no more.
+`Ensemble` is the server: it advances its time, so that silent sessions expire, and delivers watch events. `SimSession`
+is `ottla.protocol.znodes.session.ZooKeeperSession`: a call takes time both ways, a cut connection loses responses and
+some calls, and a paused or killed process sends no pings.
 
-Watches come by a way of their own, as from the real client: before or after the answers of calls.
+Watch events are delivered independently, as from the real client: before or after the responses of calls.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ T = TypeVar("T")
 
 TICK_S = 0.05
 DELAY_S = (0.0002, 0.004)
-"""Bounds of how long a call or an answer is on its way."""
+"""Limits of the delay of a call or a response."""
 RECONNECT_S = (0.01, 0.5)
 LATE_CHANCE = 0.5
-"""That a call of a connection that was cut reaches the server yet."""
+"""Probability that a call of a cut connection still reaches the server."""
 
 _CHILDREN = frozenset({EventType.CHILDREN_CHANGED, EventType.DELETED})
 
 
 class Ensemble:
-    """The server, and the sessions that are connected to it."""
+    """The server, and its connected sessions."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.server = SimZooKeeper()
@@ -41,9 +41,9 @@ class Ensemble:
         self._tick()
 
     def _tick(self) -> None:
-        """It is now; who is over by that is told by its next call or ping."""
+        """Advance the time; expired sessions learn it by their next call or ping."""
         self.server.advance(int(self._loop.time() * 1000))
-        self.tell()
+        self.deliver()
         self._loop.call_later(TICK_S, self._tick)
 
     def now(self) -> float:
@@ -51,19 +51,19 @@ class Ensemble:
         return self._loop.time()
 
     def arrive(self, delay_s: float, call: Callable[[], None]) -> None:
-        """What was sent reaches the server, whatever became of its sender."""
+        """A request reaches the server, even if its sender is dead."""
         self._loop.call_later(delay_s, call)
 
-    def tell(self) -> None:
-        """Pass on what happened to those who are connected."""
+    def deliver(self) -> None:
+        """Deliver events to connected sessions."""
         for session_id, session in list(self.connected.items()):
             for event in self.server.events(session_id):
                 if event.type is not EventType.EXPIRED:
-                    session.told(event.type, event.path)
+                    session.on_event(event.type, event.path)
 
 
 class SimSession:
-    """One process's sessions, one after the other."""
+    """The sessions of one process, one after the other."""
 
     def __init__(self, ensemble: Ensemble, process: Process, rng: SimRng, timeout_ms: int) -> None:
         self._ensemble = ensemble
@@ -74,7 +74,7 @@ class SimSession:
         self._listener: SessionListener | None = None
         self._session = 0
         self._connection = 0
-        """Rises with each that is made or lost; odd while there is one."""
+        """Incremented when a connection is opened or lost; odd while there is one."""
         self._waiting: dict[int, Callable[[ZooKeeperError], None]] = {}
         self._calls = 0
         self._watches: dict[tuple[str, bool], list[Watch]] = {}
@@ -95,20 +95,20 @@ class SimSession:
         self._process.call_later(self._rng.uniform(*RECONNECT_S), self._connect)
 
     def cut(self, away_s: float = 0.0) -> None:
-        """The connection is lost, and there is none for so long; does nothing without one."""
+        """The connection is lost, and can't be restored for this long; does nothing without one."""
         if self._connection % 2 and self._process.alive:
             self._disconnected()
             self._process.call_later(away_s + self._rng.uniform(*RECONNECT_S), self._connect)
 
     def expire(self) -> None:
-        """The server gives the session up, as one that it did not hear of; the process does not know."""
+        """The server expires the session, as after a silence; the process does not know."""
         if self._session:
             self._server.expire(self._session)
-            self._ensemble.tell()
+            self._ensemble.deliver()
 
     @property
     def session(self) -> int:
-        """That of now, or the last one."""
+        """The current session, or the last one."""
         return self._session
 
     def _connect(self) -> None:
@@ -156,7 +156,7 @@ class SimSession:
             with suppress(ZooKeeperError):
                 self._server.close(self._session)
             self._disconnected()
-            self._ensemble.tell()
+            self._ensemble.deliver()
         self._process.call_soon(done)
 
     # -- calls -----------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class SimSession:
             is_set = error is None and (answer is not None or not watched[1])
             if watch is not None and connection == self._connection and is_set:
                 self._watches.setdefault(watched, []).append(watch)
-            self._ensemble.tell()
+            self._ensemble.deliver()
             self._answered_s = max(self._answered_s, self._now() + self._rng.uniform(*DELAY_S))
             self._process.call_later(self._answered_s - self._now(), answered, answer, error)
 
@@ -225,7 +225,7 @@ class SimSession:
         self._asked_s = max(self._asked_s, self._now() + self._rng.uniform(*DELAY_S))
         self._ensemble.arrive(self._asked_s - self._now(), arrive)
 
-    def told(self, kind: EventType, path: str) -> None:
+    def on_event(self, kind: EventType, path: str) -> None:
         """A watch of this connection fired."""
         keys = [(path, False)] if kind is not EventType.CHILDREN_CHANGED else []
         if kind in _CHILDREN:

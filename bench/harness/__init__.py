@@ -1,1 +1,1 @@
-"""What every measurement shares: peers, cells, the runner, reports and the comparison of two checkouts."""
+"""Common parts of all benchmarks: peers, cells, the runner, reports and the comparison of two checkouts."""

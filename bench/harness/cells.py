@@ -1,6 +1,6 @@
-"""What a workload gives: cells, each one measurement on one peer, and the figures that it returns.
+"""Cells of a workload: each is one measurement on one peer, and returns its figures.
 
-A workload is a module of `bench/workloads/` with a function `cells()`. Nothing else registers it.
+A workload is a module of `bench/workloads/` with a function `cells()`; it needs no registration.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Profile:
-    """How long and how often; a cell names the profiles that it belongs to."""
+    """Duration and number of runs; a cell names its profiles."""
 
     name: str
     seconds: float
@@ -100,7 +100,7 @@ def all_cells() -> list[Cell]:
 
 
 def chosen(cells: Sequence[Cell], profile: str, only: Sequence[str]) -> list[Cell]:
-    """The cells of a profile; with patterns those that match one, of whatever profile."""
+    """The cells of a profile; with patterns the matching ones, of any profile."""
     if only:
         return [cell for cell in cells if any(fnmatchcase(cell.name, pattern) for pattern in only)]
     return [cell for cell in cells if profile in cell.profiles]

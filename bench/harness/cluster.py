@@ -1,8 +1,8 @@
-"""Peers of several processes: nodes of one kind, each on a directory of its own, that form one cluster.
+"""Peers of several processes: nodes of one kind, each with its own directory, that form one cluster.
 
 Every node is an ordinary process with a config file of the same lines for every peer, so that Ottla and Apache Kafka
-differ in nothing but the program; nobody starts a node again that was killed. Use and memory are the sums of the nodes
-that run: what a killed process had used is not in them.
+differ only in the program; a killed node is not restarted. CPU and memory are the sums of the running nodes, without
+killed processes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ PAUSE_S = 0.01
 
 
 def connect(port: int, timeout_s: float = 30.0) -> Connection:
-    """To one node, whatever the others do. Raises BrokerUnreachable and KafkaError."""
+    """Connect to one node only. Raises BrokerUnreachable and KafkaError."""
     return Connection("127.0.0.1", port, client_id=CLIENT_ID, timeout_s=timeout_s, software_version="0")
 
 
 @dataclass
 class Cluster(Server):
-    """So many nodes, made by `make_node` with the name, the settings, `port`, `home`, `cpus` and `member` of each.
+    """A cluster of nodes, created by `make_node` with the name, the settings, `port`, `home`, `cpus` and `member` of
+    each.
 
     `data`, `pid` and `process` are those of the nodes; `port` is the first one's.
     """
@@ -85,7 +86,7 @@ class Cluster(Server):
         return time.perf_counter() - started
 
     def answers(self) -> bool:
-        """Every node was let in by the controller, and every node has heard so."""
+        """Whether every node was accepted by the controller, and every node knows it."""
         return all(node.answers() for node in self.nodes) and all(self.complete(node.port) for node in self.nodes)
 
     def complete(self, port: int) -> bool:
@@ -105,7 +106,7 @@ class Cluster(Server):
             node.check_alive()
 
     def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """End all at once; a clean end of all has nobody left to hand over to, and is not measured."""
+        """Kill all at once; a clean stop of all can't hand over leadership, and is not measured."""
         for node in self.nodes:
             node.end(number)
         for node in self.nodes:

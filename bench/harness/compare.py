@@ -1,8 +1,8 @@
-"""Two revisions of Ottla by ratio, A B A B: a regression is a yardstick that grew by more than the limit.
+"""Comparison of two Ottla revisions by ratio, A B A B: a regression is a figure that grew by more than the limit.
 
 The base is checked out by `git worktree` into a temporary directory and installed from there (`pip install --target`,
-with its compiled module), the head is this checkout as it is. Both are started by the same Python with the same
-dependencies; only PYTHONPATH differs. The worktree is removed afterwards.
+with its compiled module); the head is this checkout. Both are started by the same Python with the same dependencies;
+only PYTHONPATH differs. The worktree is removed afterwards.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a figure is worth nothing without: the machine, the versions, the commit, where what may run."""
+"""Conditions of a measurement: machine, versions, commit, and CPU assignment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.peers import BROKER_CPUS, JARS, LOAD_CPUS, ROOT
 
 
 def output(*command: str) -> str:
-    """What a command prints, on either stream; empty where it is not installed."""
+    """The output of a command, from either stream; empty if it is not installed."""
     if not shutil.which(command[0]):
         return ""
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -1,7 +1,7 @@
-"""The most expensive legal requests of each API, made from the declarations of their messages.
+"""The most expensive legal requests of each API, built from the declarations of their messages.
 
-A new API is in the table of `ottla.protocol.registry` before it can be served, so it is here without a further line.
-A request names as many things as a broker accepts: `flat` in the list at its top, `deep` in the lists below one thing.
+A new API is in the table of `ottla.protocol.registry` before it can be served, so it is included automatically. A
+request names as many objects as a broker accepts: `flat` in the list at its top, `deep` in the lists below one object.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ottla.protocol.registry import API, ApiSpec
 from ottla.protocol.schema import ArrayType, Field, Primitive, schema_of
 
 ELEMENTS = 19_000
-"""Just below what a small broker accepts (`server.requests.request_limits`)."""
+"""Just below the limit of a small broker (`server.requests.request_limits`)."""
 
 
 class Expensive(NamedTuple):

@@ -1,7 +1,7 @@
-"""The compiled load generator: builds it when its source changed, runs it, and reads the broker's CPU at its window.
+"""The compiled load generator: builds it when its source changed, runs it, and reads the broker's CPU in its window.
 
-`load/load.c` is linked against the librdkafka that confluent-kafka brings, so that the client is the newest one; the
-header is the one of Debian's librdkafka-dev (or of any 2.x), whose binary interface is stable.
+`load/load.c` is linked against the librdkafka of confluent-kafka, so that the client is the newest one; the header is
+the one of Debian's librdkafka-dev (or of any 2.x), which has a stable binary interface.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BUILD = ROOT / ".cache" / "bench"
 
 @dataclass(frozen=True)
 class Loaded:
-    """What the broker used within the window, and what the load counted in it."""
+    """The broker's usage within the window, and the counters of the load."""
 
     used: Usage
     counts: Mapping[str, Any]
@@ -46,7 +46,7 @@ def client_library() -> Path:
 
 
 def missing() -> str:
-    """What must be installed before the load generator can be built, as a sentence; empty where nothing is."""
+    """The packages that are missing to build the load generator, as a sentence; empty if none."""
     if not shutil.which("gcc"):
         return "the load generator needs gcc and librdkafka's header: apt-get install gcc librdkafka-dev"
     probe = ["gcc", "-E", "-x", "c", "-o", os.devnull, "-"]

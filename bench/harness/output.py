@@ -20,7 +20,7 @@ def add_output(parser: argparse.ArgumentParser, name: str) -> None:
 
 
 def output_file(text: str) -> Path:
-    """A file that can be written, in a directory that is there or can be made. Raises ArgumentTypeError."""
+    """A writable file, in a directory that exists or can be created. Raises ArgumentTypeError."""
     path = Path(text)
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a directory: name a file in it, such as {path / 'figures.json'}")
@@ -28,13 +28,13 @@ def output_file(text: str) -> Path:
     while not there.exists() and there != there.parent:
         there = there.parent
     if there != path and not there.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} can't be written: {there} is no directory")
+        raise argparse.ArgumentTypeError(f"{text} can't be written: {there} is not a directory")
     if not os.access(there, os.W_OK):
-        raise argparse.ArgumentTypeError(f"{text} can't be written: there is no right to write to {there}")
+        raise argparse.ArgumentTypeError(f"{text} can't be written: no permission to write to {there}")
     return path
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
-    """The figures as JSON, in directories that are made."""
+    """Write the figures as JSON; directories are created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")

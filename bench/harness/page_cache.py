@@ -1,9 +1,9 @@
-"""Keeps the free memory of the machine small, by reading a sparse file, so that new pages cost what they cost in use.
+"""Keeps the free memory of the machine small, by reading a sparse file, so that new pages have their usual cost.
 
-A virtual machine may hand its free memory back to its host, and the first touch of a page then costs a fault in the
-host: measured here 2.4 CPU seconds a GB written, against 0.24 when the page was in use a moment ago. That tenth part is
-what a broker on a machine with a full page cache sees; the other nine would hide every difference between two brokers.
-So before each run clean pages fill the memory; the kernel reclaims them as the broker writes. Not done: locking them.
+A virtual machine may return its free memory to its host, and the first touch of a page then causes a fault in the host:
+measured here 2.4 CPU seconds per GB written, against 0.24 for a recently used page. The lower cost is that of a broker
+on a machine with a full page cache; the host's faults would hide every difference between two brokers. So before each
+run clean pages fill the memory; the kernel reclaims them as the broker writes. They are not locked.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def memory_bytes(name: str) -> int:
 
 @contextmanager
 def page_cache_filler() -> Iterator[Callable[[], None]]:
-    """Gives what fills: it reads on in a sparse file, much larger than the memory, until what is free gets no less.
+    """Returns a function that reads a sparse file, much larger than the memory, until free memory stops shrinking.
 
-    How much that is, hundreds of MB at times, is the kernel's affair, so no fixed mark is waited for. Called right
-    after a run it is quick: the host has not taken back what the run left yet.
+    The remaining amount, sometimes hundreds of MB, depends on the kernel, so the target is not fixed. Right after a
+    run it is quick: the host has not reclaimed that memory yet.
     """
     with tempfile.TemporaryFile(prefix="ottla-bench-", buffering=0) as file:
         os.ftruncate(file.fileno(), SPARSE_BYTES)

@@ -1,7 +1,7 @@
-"""The servers that are measured: how each one starts, stops, and what it has used.
+"""The measured servers: start, stop, and resource usage.
 
-A peer is started on a fresh directory on the same file system, one at a time, kept to the declared CPUs, and read from
-/proc. To add one: a subclass of `Server` with a `command`, and its name in `PEERS` (see README.md).
+A peer is started on a fresh directory on the same file system, one at a time, pinned to the declared CPUs, and read
+from /proc. To add one: a subclass of `Server` with a `command`, and its name in `PEERS` (see README.md).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ ONE_REPLICA = {
     "transaction.state.log.replication.factor": 1,
     "transaction.state.log.min.isr": 1,
 }
-"""What Apache Kafka needs to be told where it is alone."""
+"""Settings of a single Apache Kafka node."""
 
 
 def free_port() -> int:
-    """A port that nobody listens on now, and that no connection gets while a peer is down."""
+    """A free port, outside the range of outgoing connections, which could take it while a peer is down."""
     return free_ports(1)[0]
 
 
@@ -97,13 +97,13 @@ class Server:
     member: Member | None = None
     """Its place in a cluster of several (`harness.cluster`); None where it is alone."""
     tls_port: int | None = None
-    """Of a second listener, whose certificate the settings name; None for none."""
+    """Port of a second listener with a certificate in the settings; None for none."""
     process: subprocess.Popen[bytes] | None = None
     protocol: ClassVar[str] = "kafka"
 
     @staticmethod
     def missing() -> str:
-        """What must be installed first, as a sentence; empty where the peer can be started."""
+        """The packages that are missing to start the peer, as a sentence; empty if none."""
         return ""
 
     @property
@@ -124,7 +124,7 @@ class Server:
 
     @property
     def data(self) -> Path:
-        """Where the server keeps its data; partition 0 of topic t of a Kafka peer is `data/t-0`."""
+        """The server's data directory; partition 0 of topic t of a Kafka peer is `data/t-0`."""
         return self.home / "data"
 
     @property
@@ -133,7 +133,7 @@ class Server:
         return self.home / "server.properties"
 
     def prepare(self) -> None:
-        """What is done once for a fresh directory before the first start, such as formatting it."""
+        """Prepare a fresh directory before the first start, e.g. format it."""
 
     def command(self) -> Sequence[str]:
         """The command line."""
@@ -143,7 +143,7 @@ class Server:
         return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
     def start(self) -> float:
-        """Start on what the directory holds; seconds from the start of the process to its first answer."""
+        """Start on the existing directory; returns seconds from process start to the first response."""
         started = time.perf_counter()
         self.launch()
         self.wait_until(self.answers)
@@ -172,7 +172,7 @@ class Server:
             raise RuntimeError(f"{self.name} ended with {self.process.returncode}: {self.last_words()}")
 
     def end(self, number: signal.Signals) -> None:
-        """Tell the process to end, and don't wait for it."""
+        """Ask the process to end, and don't wait for it."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
 
@@ -244,7 +244,7 @@ class Server:
 
 @dataclass
 class Ottla(Server):
-    """A checkout of Ottla, or a folder that it was installed to; this checkout unless told."""
+    """A checkout of Ottla, or a folder with an installation; this checkout by default."""
 
     source: Path = ROOT / "src"
     supervised: int = 0

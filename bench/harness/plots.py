@@ -1,7 +1,7 @@
 """Plots of cost against size from the summary: one PNG for each plot that cells name, and figure.
 
-Both axes are logarithmic; where a cost is zero, as that of an idle broker may be, the vertical one is linear. Bars are
-for what has no size.
+Both axes are logarithmic; if a cost is zero, as an idle broker's may be, the vertical one is linear. Cells without a
+size are bars.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def draw_bars(title: str, panels: Mapping[str, str], runs: Sequence[Mapping[str,
 
 
 def draw_percentiles(title: str, unit: str, lines: Mapping[str, Sequence[float]], path: Path) -> None:
-    """One line for each name: its percentiles, the 1st to the 99th, upwards, over what they are in `unit`."""
+    """One line per name: its percentiles, the 1st to the 99th, on the vertical axis, over their values in `unit`."""
     canvas, axes = pyplot.subplots(figsize=(8, 5))
     for name, percentiles in lines.items():
         axes.plot(percentiles, range(1, len(percentiles) + 1), label=name)

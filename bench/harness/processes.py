@@ -19,7 +19,7 @@ USER, SYSTEM, CHILDREN_USER, CHILDREN_SYSTEM = 11, 12, 13, 14  # after the name,
 
 @dataclass(frozen=True)
 class Usage:
-    """What was used up to a moment; the difference of two is what a window used."""
+    """Cumulative usage at one time; the difference of two is the usage of a window."""
 
     seconds: float
     user_s: float

@@ -24,7 +24,7 @@ PUBLISHED_PLOTS = (
     "cluster_latency_end_to_end_p99.png",
     "unclean_restart_restart_to_first_record.png",
 )
-"""What the documents show of the plots; the others are drawn again from summary.json by whoever wants them."""
+"""Plots shown in the documents; the others can be drawn from summary.json."""
 
 
 def load_runs(folder: Path) -> list[Run]:
@@ -99,7 +99,7 @@ def table(rows: Sequence[Mapping[str, Any]], first: str, second: str) -> list[st
 
 
 def conditions_lines(runs: Sequence[Run]) -> list[str]:
-    """What was the same for all runs once, and what was not with all its values."""
+    """Conditions common to all runs once, and differing ones with all their values."""
     seen: dict[str, list[str]] = defaultdict(list)
     for run in runs:
         for name, value in {**run["conditions"], **run["profile"]}.items():
@@ -144,9 +144,9 @@ def write_report(folder: Path, first: str = "ottla", second: str = "kafka") -> l
 
 
 def publish(folder: Path, published: Path) -> list[Path]:
-    """Copies the report of `folder`, without its runs, to where the documents link to; what it put there.
+    """Copy the report of `folder`, without its runs, to the path that the documents link to; returns the copied files.
 
-    What `folder` does not have, as a report of some cells lacks plots, stays as it was published last.
+    Files missing in `folder`, such as plots in a report of some cells, keep their last published version.
     """
     names = ("summary.json", "table.md", "groups.json", *(f"plots/{name}" for name in PUBLISHED_PLOTS))
     copied = [published / name for name in names if (folder / name).exists()]

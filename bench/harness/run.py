@@ -1,4 +1,5 @@
-"""The runner: every cell in alternation (A B A B) for so many rounds, one JSON file a run, what is there is skipped."""
+"""The runner: every cell in alternation (A B A B) for a number of rounds, one JSON file per run, existing ones are
+skipped."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ AROUND_S = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What to run and where to keep it."""
+    """The cells to run and the folder of their results."""
 
     cells: Sequence[Cell]
     peers: Mapping[str, Callable[..., Server]]
@@ -35,7 +36,7 @@ class Plan:
 
 
 def run_file(folder: Path, cell: Cell, peer: str, round_number: int) -> Path:
-    """Where a run is kept; the name is for people, the content says all of it again."""
+    """The file of a run; the name is for readers, the content has all of its parts again."""
     name = re.sub(r"[^\w.=-]+", "_", cell.name)
     return folder / "runs" / f"{name}--{peer}--{round_number}.json"
 
@@ -65,7 +66,7 @@ def one_run(cell: Cell, server: Server, profile: Profile) -> Sequence[Figure]:
 
 
 def record(plan: Plan, cell: Cell, peer: str, round_number: int) -> dict[str, Any]:
-    """Run it; an error is a result too, and the others go on."""
+    """Run it and store the result; an error is a result too, and the others continue."""
     started = time.perf_counter()
     result: dict[str, Any] = {
         "cell": cell.name,
@@ -100,7 +101,7 @@ def shown(result: Mapping[str, Any]) -> str:
 
 
 def runs_of(plan: Plan) -> Iterator[tuple[Cell, str, int, Path]]:
-    """What is still to be done, in its order: cell by cell, so that what is compared lies a few minutes apart."""
+    """The remaining runs, in order: cell by cell, so that compared runs are only minutes apart."""
     for cell in plan.cells:
         for round_number in range(plan.rounds):
             for peer in plan.peers:
@@ -120,7 +121,7 @@ def minutes(plan: Plan) -> float:
 
 
 def run_plan(plan: Plan) -> None:
-    """Everything that is still to be done, each run kept as soon as it is over."""
+    """Run everything that remains; each run is stored as soon as it ends."""
     os.sched_setaffinity(0, LOAD_CPUS)  # of this process and of every load that it starts
     with page_cache_filler() as fill_page_cache:
         for cell, peer, round_number, path in runs_of(plan):

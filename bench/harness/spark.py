@@ -1,7 +1,7 @@
 """Programs in `readers/` that run by Spark: the pyspark of this checkout, or that of Spark's own Kafka connector.
 
-Heap, Java and the rest of the settings are alike for both; a program says by words on its output how far it is, and
-stays until its input ends.
+Heap, Java and the other settings are the same for both; a program prints its progress as words, and stays until its
+input ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ END_S = 120.0
 
 
 def missing(way: str) -> str:
-    """What must be there first, as a sentence."""
+    """The missing requirements, as a sentence."""
     if way == CONNECTOR and not (CONNECTOR_PYTHON.exists() and any(CONNECTOR_JARS.glob("spark-sql-kafka*.jar"))):
         return "its jars and its pyspark come from Maven and PyPI by `make bench-pipeline`"
     if way != CONNECTOR and any(find_spec(name) is None for name in EXTRA_MODULES):
@@ -79,7 +79,7 @@ class Program:
         return self._process.pid
 
     def said(self, word: str) -> Usage:
-        """What was used when it said a word. Raises RuntimeError when it ended before."""
+        """The usage at the time when it printed a word. Raises RuntimeError if it ended before."""
         if self._process.stdout is None:
             raise RuntimeError("the program has no output")
         for line in self._process.stdout:
@@ -96,7 +96,7 @@ class Program:
         return self._log.read_text(errors="replace")[-3000:]
 
     def end(self) -> str:
-        """End its input; what it says until it has ended."""
+        """End its input; returns its output until its end."""
         return self._process.communicate(timeout=END_S)[0]
 
 

@@ -130,7 +130,7 @@ async def run(mode: str, options: dict[str, str]) -> None:
         if load.rate:
             row |= {"ack": quantiles(load.ack), "end_to_end": quantiles(load.end_to_end)}
         print(json.dumps(row), flush=True)
-    os._exit(0)  # what is still in flight is not waited for
+    os._exit(0)  # messages in flight are not awaited
 
 
 if __name__ == "__main__":

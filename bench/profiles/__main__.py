@@ -30,7 +30,7 @@ SIX = 6
 WARM_UP_S = 2.0
 SAMPLED_S = 8
 RATE = 250
-"""Samples a second of py-spy, which stops the process for each: more would change what is measured."""
+"""Sampling rate of py-spy, which stops the process for each sample: a higher one would change the measurement."""
 PERF_ROWS = 25
 
 
@@ -121,7 +121,7 @@ def take(name: str) -> str:
         f"{used.cpu_s / used.seconds:.2f} cores used, {100 * kernel:.0f} % in the kernel",
         "Where the samples are (perf):\n" + "\n".join(objects),
         "Symbols (perf):\n" + "\n".join(symbols),
-        "Functions by their own time (py-spy, native frames; system calls weighed by what the kernel counted):\n"
+        "Functions by their own time (py-spy, native frames; system calls weighted by kernel CPU time):\n"
         + "\n".join(self_times(stacks)),
         "Calls, down to 1.5 % of the samples (py-spy):\n" + "\n".join(call_tree(stacks)),
     ]
@@ -134,7 +134,7 @@ def main() -> None:
     names = parser.parse_args().names or list(PROFILED)
     unknown = [name for name in names if name not in PROFILED]
     if unknown:
-        raise SystemExit(f"there is no profile {unknown[0]!r}, but {', '.join(PROFILED)}")
+        raise SystemExit(f"unknown profile {unknown[0]!r}, but {', '.join(PROFILED)}")
     with page_cache_filler() as fill:
         for name in names:
             fill()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 MIN_SHARE = 0.015
 SELF_ROWS = 30
 SOURCE = re.compile(r"\((?:.*/)?((?:[\w.]+/)?[\w.]+?)(?::\d+)?\)$")
-"""Of a frame's source only the file and its folder are kept: no path of a machine, and no line numbers, so that the
+"""Only the file and its folder of a frame's source are kept: no path of a machine, and no line numbers, so that the
 samples of one function are counted together."""
 
 UNNAMED = re.compile(r"^0x[0-9a-f]+")
@@ -17,7 +17,7 @@ WAITS = ("PyThread_acquire_lock_timed", "epoll_pwait")
 """A thread of the pool that waits for work, and a loop that has none: py-spy may take both for running."""
 
 LOOP = "uv_run "
-"""What is above it is the same for every sample."""
+"""Frames above it are the same for every sample."""
 
 SYSTEM_CALL = re.compile(
     r"(epoll_\w+|fallocate\w*|fdatasync|lseek\w*|p?readv?\w*|p?writev?\w*|sendmsg|\w*stat\w*) \(libc"
@@ -85,7 +85,7 @@ class Branch:
 
 
 def call_tree(stacks: Stacks) -> list[str]:
-    """Every call with its share, callers above what they call."""
+    """Every call with its share, callers above their callees."""
     root = Branch()
     for stack, count in stacks.items():
         branch = root

@@ -7,7 +7,7 @@ ottla       Spark's reader by the source `ottla`
 connector   Spark's reader by its own Kafka connector, whose jars `conf` names
 
 It prints `ready` when the session is up and `done` when all is written. Until its input ends it stays, and so does the
-session, whose workers are then there to be asked what they used: those of a session that ended are nobody's children.
+session, so that the usage of its workers can be read: workers of an ended session are no longer its child processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 FORMATS = {"ottla": "ottla", "connector": "kafka"}
 
 
-def tell(word: str) -> None:
+def say(word: str) -> None:
     print(word, flush=True)
 
 
@@ -36,13 +36,13 @@ def by_reader(job: dict[str, Any]) -> None:
     spark.sparkContext.setLogLevel("ERROR")
     if job["way"] == "ottla":
         import_module("ottla.spark").register(spark)
-    tell("ready")
+    say("ready")
     reader = spark.read.format(FORMATS[job["way"]]).option("kafka.bootstrap.servers", job["bootstrap"])
     reader.option("subscribe", job["topic"]).option("startingOffsets", "earliest").load().write.parquet(job["target"])
 
 
 def by_load(job: dict[str, Any], until: ExitStack) -> None:
-    """A load into a new table, whose session ends with `until`."""
+    """A load into a new table; its session ends with `until`."""
     from pathlib import Path
 
     from ottla.pipeline.load.driver import Observer, load
@@ -50,22 +50,22 @@ def by_load(job: dict[str, Any], until: ExitStack) -> None:
     from ottla.pipeline.sinks.delta import DeltaTarget
     from ottla.pipeline.spark.session import open_session, parallelism, with_small_jvm
 
-    class Told(Observer):
+    class Progress(Observer):
         def landing(self, *_: object) -> None:
-            tell("ready")
+            say("ready")
 
     def session() -> Any:
         return nullcontext(until.enter_context(open_session(job["master"], "ottla bench", with_small_jvm(job["conf"]))))
 
     settings = PlanSettings("bench", parallelism=parallelism(job["master"]))
-    load([job["topic"]], DeltaTarget(Path(job["target"])), job["bootstrap"], session, settings, Told())
+    load([job["topic"]], DeltaTarget(Path(job["target"])), job["bootstrap"], session, settings, Progress())
 
 
 def main() -> None:
     job = json.loads(sys.argv[1])
     with ExitStack() as until:
         by_load(job, until) if job["way"] == "load" else by_reader(job)
-        tell("done")
+        say("done")
         sys.stdin.read()
 
 

@@ -1,9 +1,9 @@
-"""The raw request replayer: `replayer.c`, compiled on first use, and what starts it and reads its results.
+"""The raw request replayer: `replayer.c`, compiled on first use, and the code that starts it and reads its results.
 
     with Replay(server.port, load, seconds=10, warm_up_s=5) as replay: ...
     used, replayed = measure(server, load, seconds=10, warm_up_s=5)
 
-No client library takes part, so what a broker needs for one request can be told apart from what its clients do.
+It uses no client library, so the broker's cost of a request is separate from that of its clients.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ENDLESS_S = 86_400.0
 
 @dataclass(frozen=True)
 class Load:
-    """What is sent. Places count from the size prefix of a request or response; see `replayer.c`."""
+    """A load to send. Positions count from the size prefix of a request or response; see `replayer.c`."""
 
     frames: Sequence[bytes]
     connections: int = 1
@@ -58,7 +58,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Replayed:
-    """What came of it, within the measured time."""
+    """Results within the measured time."""
 
     requests: int
     seconds: float
@@ -135,7 +135,7 @@ class Replay:
             raise RuntimeError(f"the replayer said {said!r} where {event!r} was expected")
 
     def end(self) -> Replayed:
-        """Send no more; the result, once what is unanswered has come."""
+        """Stop sending; returns the result once pending responses have arrived."""
         self._process.terminate()
         self.wait_for("end")
         return self.result()
@@ -156,7 +156,7 @@ class Replay:
 
 
 def measure(server: Server, load: Load, seconds: float, warm_up_s: float) -> tuple[Usage, Replayed]:
-    """One load alone: what the server used within the measured time, and what came of it."""
+    """One load alone: the server's usage within the measured time, and the results."""
     with Replay(server.port, load, seconds=seconds, warm_up_s=warm_up_s) as replay:
         replay.wait_for("begin")
         before = server.usage()
@@ -166,7 +166,7 @@ def measure(server: Server, load: Load, seconds: float, warm_up_s: float) -> tup
 
 
 def replay_all(server: Server, load: Load) -> Replayed:
-    """As many requests as `load.requests` says, as fast as they are answered."""
+    """`load.requests` requests, as fast as they are answered."""
     with Replay(server.port, load) as replay:
         replay.wait_for("begin")
         replay.wait_for("end")

@@ -1,7 +1,7 @@
-"""Prepared request frames, made with Ottla's own protocol package, for a peer that speaks Kafka's protocol.
+"""Prepared request frames, encoded with Ottla's own protocol package, for a peer that speaks Kafka's protocol.
 
-`Wire` asks the peer for the versions it knows and takes the highest that both do, which is what Java's client does. The
-places that the replayer patches are found by a mark in the encoded bytes, so that no layout is written down twice.
+`Wire` requests the peer's versions and takes the highest common one, as Java's client does. The positions that the
+replayer patches are found by a mark in the encoded bytes, so that no layout is written down twice.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def batch(record_bytes: int, count: int = 1) -> bytes:
 
 
 def place(frame: bytes, mark: bytes) -> int:
-    """Where the mark is; it must be there once."""
+    """Position of the mark, which must occur once."""
     if frame.count(mark) != 1:
         raise RuntimeError("the mark of a place is not there exactly once")
     return frame.index(mark)
@@ -131,7 +131,7 @@ class Wire:
         return self.encode(ApiKey.PRODUCE, self.produce_request(topic, [(partition, records)], acks))
 
     def produce_error_at(self, topic: str) -> int:
-        """Where the answer to `produce` has its error code."""
+        """Position of the error code in the response to `produce`."""
         row = PartitionProduceResponse(index=0, error_code=MARK_16, base_offset=0)
         response = ProduceResponse(responses=[self.produce_answer(topic, [row])])
         return place(
@@ -194,11 +194,11 @@ class Wire:
         return self.encode(ApiKey.FETCH, self.fetch_request(topic, offsets, max_bytes=max_bytes))
 
     def fetch_error_at(self) -> int:
-        """Where the answer to a fetch has its top-level error code."""
+        """Position of the top-level error code in a Fetch response."""
         return place(self._fetch_response(FetchResponse(error_code=MARK_16)), struct.pack(">H", MARK_16))
 
     def session_id_at(self) -> int:
-        """Where the answer to a fetch has the id of the session."""
+        """Position of the session id in a Fetch response."""
         return place(self._fetch_response(FetchResponse(session_id=MARK_32)), struct.pack(">I", MARK_32))
 
     def _fetch_response(self, response: FetchResponse) -> bytes:

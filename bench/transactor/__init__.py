@@ -1,8 +1,9 @@
-"""The generator of transactions: `transactor.c`, its frames made with Ottla's own protocol package, and its results.
+"""The generator of transactions: `transactor.c`, its frames encoded with Ottla's own protocol package, and its results.
 
     driven = drive(server, wire, topic, rate=1000, seconds=10, warm_up_s=4)
 
-Places that the program patches or reads are found by a mark in encoded bytes, so that no layout is written down twice.
+Positions that the program patches or reads are found by a mark in encoded bytes, so that no layout is written down
+twice.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ MARK_16, MARK_64 = 0x5A5B, 0x5A5B5C5D5E5F6061
 
 @dataclass(frozen=True)
 class Shape:
-    """How many producers there are, and what one transaction of each is."""
+    """The number of producers, and the content of one transaction of each."""
 
     producers: int
     topic: str
@@ -56,7 +57,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Driven:
-    """What came of it, within the measured time."""
+    """Results within the measured time."""
 
     transactions: int
     """Complete: the next one was accepted."""
@@ -95,7 +96,7 @@ def drive(server: Server, wire: Wire, shape: Shape, *, rate: float, seconds: flo
 
 
 def _wake_coordinator(server: Server) -> None:
-    """Whoever looks for a coordinator first has its topic made."""
+    """The first lookup of a coordinator creates its topic."""
     with Cluster(server.bootstrap_servers, timeout_s=START_TIMEOUT_S) as cluster:
         try:
             cluster.describe_transaction("nobody")
@@ -111,7 +112,7 @@ def _expect(process: subprocess.Popen[str], event: str) -> None:
 
 
 def _places(wire: Wire, shape: Shape, frames: Path) -> list[str]:
-    """Write the frames of all producers; the options that say where in them and in their answers what is."""
+    """Write the frames of all producers; returns the options with the positions in them and in their responses."""
     for key, version in FIRST_VERSIONS.items():
         if wire.version(key) < version:
             raise RuntimeError(f"the server has no transactions v2: {key.name} goes to version {wire.version(key)}")

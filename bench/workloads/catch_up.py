@@ -1,9 +1,9 @@
-"""Catch-up: four consumers read a cold backlog from its beginning, beside live producers whose latency is watched.
+"""Catch-up: four consumers read a cold backlog from its beginning, next to live producers with measured latency.
 
-The backlog lies in batches of 1 MB on four partitions. The harness has the kernel write it and drop its pages, so the
-reads go to the disk; how much did is a figure. Each consumer has a connection and fetches batch after batch, one fetch
-under way. The producers send 2,000 single-record requests a second of 1 KiB, acks=1, over eight connections to another
-topic: first alone, then as long as the catching up takes.
+The backlog consists of batches of 1 MB on four partitions. The harness flushes it and drops its pages, so the reads go
+to the disk; the share is a figure. Each consumer has a connection and fetches batch after batch, one fetch in flight.
+The producers send 2,000 single-record requests a second of 1 KiB, acks=1, over eight connections to another topic:
+first alone, then during the catch-up.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ GIGABYTE = 1e9
 
 
 def drop_pages(folder: Path) -> None:
-    """Everything in the folder goes to the disk and out of the page cache (fdatasync, posix_fadvise DONTNEED).
+    """Flush everything in the folder to disk and drop it from the page cache (fdatasync, posix_fadvise DONTNEED).
 
-    The memory that it held is filled with other clean pages, for what the harness does so before each run.
+    Its memory is filled with other clean pages, for the same reason as before each run.
     """
     for path in sorted(folder.rglob("*")):
         if path.is_file():
@@ -73,7 +73,7 @@ def live_load(wire: Wire) -> Load:
 
 
 def backlog_load(wire: Wire, batches: int) -> Load:
-    """Written here; what is returned reads it, every partition by a connection of its own."""
+    """Writes the backlog; returns the load that reads it, one connection per partition."""
     wire.create_topic(BACKLOG, READERS)
     wire.write(BACKLOG, READERS, batch(BATCH_RECORD_BYTES, BATCH_RECORDS), batches)
     offsets = [(index, number * BATCH_RECORDS) for index in range(READERS) for number in range(batches)]

@@ -42,7 +42,7 @@ USABLE_TIMEOUT_S = 120.0
 
 
 def create_first_topic(server: Server) -> None:
-    """As soon as there are brokers enough for its replicas."""
+    """As soon as there are enough brokers for its replicas."""
     deadline = time.perf_counter() + USABLE_TIMEOUT_S
     while True:
         try:

@@ -1,16 +1,17 @@
-"""What a killed broker costs in a cluster of three: a leader's partition, and the controller of 10,000 partitions.
+"""Cost of a killed broker in a cluster of three: a leader's partition, and the controller of 10,000 partitions.
 
-`cluster/failover`: one librdkafka producer sends 1,000 records a second with acks=all to one partition; its leader, who
-is not the active controller, is killed with -9, and the time without an acknowledgement is taken by the producer. Then
-the broker is started again, joins the ISR and gets its leaderships back, and all begins anew.
+`cluster/failover`: one librdkafka producer sends 1,000 records a second with acks=all to one partition; its leader,
+which is not the active controller, is killed with -9, and the producer measures the time without an acknowledgement.
+Then the broker is restarted, joins the ISR and gets its leaderships back, and the next round begins.
 
-`cluster/controller_failover/PARTITIONS`: the active controller is killed, and a client sends a change (a setting of a
-topic) to another broker, again as long as it is refused, until it is acknowledged.
+`cluster/controller_failover/PARTITIONS`: the active controller is killed, and a client sends a change (a config of a
+topic) to another broker, with retries, until it is acknowledged.
 
-Detection is a matter of two settings that are the same for both peers: the controller misses a broker after
-`broker.session.timeout.ms` without a heartbeat, the voters miss their leader after `controller.quorum.fetch.timeout.ms`
-without an answer. The last heartbeat, or answer, came at most one interval before the kill; what is said to come after
-detection is counted from the earliest moment at which the timeout may have ended, and so is an upper bound.
+Detection depends on two settings that are the same for both peers: the controller fences a broker after
+`broker.session.timeout.ms` without a heartbeat, the voters give up their leader after
+`controller.quorum.fetch.timeout.ms` without a response. The last heartbeat, or response, came at most one interval
+before the kill. The time after detection is counted from the earliest possible end of the timeout, and so is an upper
+bound.
 """
 
 from __future__ import annotations
@@ -68,14 +69,14 @@ WARM_UP_RATE = 20_000
 STEADY_S = 1.0
 LIMIT_S = 300.0
 TOPIC_PARTITIONS = 1000
-"""Of each topic of many: one request makes no more than the controllers take in one batch."""
+"""Partitions per topic: one request creates at most as many as fit into one batch of the controllers."""
 REPETITIONS_A_SECOND = 2
 CONTROLLERS_A_SECOND = 0.3
 """Repetitions for each second of the profile's window."""
 
 
 def wait_for(reached: Callable[[], bool], what: str, pause_s: float = 0.05) -> None:
-    """What the cluster can't do yet is tried again."""
+    """Retry until the cluster can do it."""
     deadline = time.perf_counter() + LIMIT_S
     while True:
         try:
@@ -154,7 +155,7 @@ def leader_killed(cluster: Cluster, client: Client) -> tuple[float, float, float
 
 
 def whole_again(cluster: Cluster, client: Client, node_id: int) -> None:
-    """Start a node that was killed; it is in sync everywhere and leads what it led."""
+    """Restart a killed node; returns when it is in sync everywhere and has its leaderships back."""
     cluster.node(node_id).start()
     wait_for(
         lambda: all(len(each.isr) == BROKERS for each in client.topic(TOPIC).partitions), "all replicas are in sync"
@@ -202,7 +203,7 @@ def make_partitions(client: Client, partitions: int) -> list[str]:
 
 
 def change_by(port: int, topic: str, value: int) -> None:
-    """One setting of a topic is changed by the broker on this port, tried again as long as it is refused."""
+    """Change one config of a topic through the broker on this port, with retries while it is refused."""
     changes = [("retention.ms", ConfigOperation.SET, str(value))]
 
     def changed() -> bool:

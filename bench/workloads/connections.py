@@ -1,8 +1,8 @@
-"""What partitions and connections cost that do nothing, and what they cost those that do something.
+"""Cost of idle partitions and connections, for the broker and for active clients.
 
-A topic with so many partitions is created, and that is timed. Then come three windows: nothing is connected; so many
-connections are open and silent; and 1,000 single-record requests a second go over these connections, to all partitions
-in turn. The lines of a plot are to be flat in latency and in idle CPU, and to rise in memory by little.
+A topic with this many partitions is created, and that is timed. Then come three windows: without connections; with this
+many open and silent connections; and with 1,000 single-record requests a second over these connections, to all
+partitions in turn. The lines of a plot should be flat in latency and in idle CPU, and rise little in memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RATE = 1000
 CONNECTIONS = (1, 8, 64, 1000)
 PARTITIONS = (1, 100, 1000, 10_000)
 BOTH = (10_000, 1000)
-"""Two minutes a run, most of it to make the topic: not in the subset, which has to fit forty minutes."""
+"""Two minutes per run, mostly to create the topic: not in the subset, which has to fit forty minutes."""
 SUBSET = {"connections/1x1000"}
 IDLE_WINDOWS = 2
 """Idle windows are so many times longer than others: the periodic steps of a broker are seconds apart."""

@@ -1,8 +1,8 @@
 """Apache Kafka's own ProducerPerformance and ConsumerPerformance (from its jars) against each peer.
 
-A first, shorter run warms the broker and tells the rate, from which the number of records of the measured run follows.
-The window is the whole run of the tool, its start and its end too, which cost the broker next to nothing. The consumer
-reads the topic as often as the time wants, each time as a new group.
+A first, shorter run warms the broker and measures the rate, which determines the number of records of the measured run.
+The window is the whole run of the tool, including its start and end, which cost the broker next to nothing. The
+consumer reads the topic repeatedly to fill the time, each time as a new group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FIRST_BYTES = 100_000_000
 
 
 def tool(name: str, *arguments: str) -> str:
-    """What the tool prints."""
+    """The output of the tool."""
     command = ["java", HEAP, "-cp", CLASS_PATH, name, *arguments]
     result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if result.returncode != 0:

@@ -1,9 +1,9 @@
-"""A mixed load: producers, 20 consumers in four groups, and what a record needs from end to end meanwhile.
+"""A mixed load: producers, 20 consumers in four groups, and the end-to-end latency of records meanwhile.
 
 One topic of 16 partitions, records of 1 KiB. Two producers: 2,000 single-record requests a second by the replayer over
 16 connections, and 1,000 records a second through librdkafka, whose latencies are the figures. Every record goes to
 four groups of five consumers each (librdkafka; two groups of the classic protocol, two of KIP-848's), which commit
-every second; once a second a consumer of one group leaves and joins again, so that some group always rebalances.
+every second; once a second a consumer of one group leaves and joins again, so that there is always a rebalance.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EXPECTED_ERRORS = {KafkaError._PARTITION_EOF, KafkaError.UNKNOWN_MEMBER_ID, Kafk
 
 
 class Member(threading.Thread):
-    """One consumer of a group; `rejoin` makes it leave and come back as another."""
+    """One consumer of a group; `rejoin` replaces it by another."""
 
     def __init__(self, server: Server, group: str, protocol: str) -> None:
         super().__init__(daemon=True)
@@ -117,7 +117,7 @@ class Groups:
             turn += 1
 
     def consumed(self) -> int:
-        """Records so far, of all members; raises what a member failed with."""
+        """Records so far, of all members; raises the error of a member."""
         for member in self.members:
             if member.failure:
                 raise RuntimeError(f"a consumer failed: {member.failure}")
@@ -153,7 +153,7 @@ def run(server: Server, profile: Profile) -> Sequence[Figure]:
         *requests.latency_figures("request"),
         *cpu_figures(loaded.used),
         Figure("broker CPU", 100 * loaded.used.cpu_s / loaded.used.seconds, "% of a core", yardstick=True),
-        Figure("delivered to groups", 100 * delivered_per_s / expected_per_s, "% of what was sent", better="more"),
+        Figure("delivered to groups", 100 * delivered_per_s / expected_per_s, "% of the sent records", better="more"),
         *memory_figures(server),
     ]
 

@@ -6,7 +6,7 @@ session     an incremental fetch (KIP-227) over all partitions, none of which ha
 active      the same with one partition that is followed through a backlog, a record a fetch, among idle ones
 tail        the same at the end of that partition's log: the fetch waits for a producer of 1,000 records a second
 
-What a request names it must pay for; the last three should cost the same with 10,000 partitions as with one.
+A request pays for the partitions that it names; the last three should cost the same with 10,000 partitions as with one.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ TAIL_RATE = 1000
 TAIL_WAIT_MS = 30_000
 ALL_ROWS = -1
 ROWS = {"full": ALL_ROWS, "idle": ALL_ROWS, "session": 0, "active": 1, "tail": 1}
-"""How many rows a right answer has."""
+"""The number of rows of a correct response."""
 
 
 def load(wire: Wire, kind: str, partitions: int) -> Load:
-    """Topic and requests; also what the profile of this workload runs."""
+    """Topic and requests; also used by the profile of this workload."""
     wire.create_topic(TOPIC, partitions)
     wire.fill(TOPIC, range(partitions), batch(RECORD_BYTES))
     if kind in ("full", "idle"):

@@ -1,8 +1,8 @@
-"""An unclean restart: kill -9 of a broker that just took so many gigabytes, and the time to its first answer.
+"""An unclean restart: kill -9 of a broker that just received some gigabytes, and the time to its first response.
 
 The log is written by the replayer in batches of 1 MB to six partitions, with Kafka's default segments of 1 GiB, and the
-broker killed right behind the last answer. `warm` leaves the page cache as it is, as after a crash of the process; for
-`cold` it is dropped, as after a crash of the machine. Then every record must be there, and one more can be written.
+broker killed right after the last response. `warm` keeps the page cache, as after a crash of the process; for `cold` it
+is dropped, as after a crash of the machine. Then every record must exist, and one more can be written.
 """
 
 from __future__ import annotations

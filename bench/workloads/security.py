@@ -1,10 +1,10 @@
-"""What security costs: `produce` and `consume` of 1 KiB by TLS, silent connections, ACLs and quotas nobody reaches.
+"""Cost of security: `produce` and `consume` of 1 KiB by TLS, silent connections, ACLs and unreached quotas.
 
-`tls` has a second listener with a certificate of an authority made for the run, and clients that check it; the load and
-the figures are those of `throughput`. `tls/held/1000` has the memory of a thousand connections that have asked for
-versions once, without and with TLS in one run. To `guarded` the same cell without it compares
-(`produce/1024/none/acks=1`, `consume/1024/none`): ACLs allow whoever comes, among others for other topics, and quotas
-of all kinds are far away.
+`tls` has a second listener with a certificate of an authority created for the run, and clients that check it; load and
+figures are those of `throughput`. `tls/held/1000` is the memory of a thousand connections that have sent ApiVersions
+once, without and with TLS in one run. `guarded` is to be compared with the same cell without it
+(`produce/1024/none/acks=1`, `consume/1024/none`): ACLs allow all clients, with more of them for other topics, and
+quotas of all kinds are far away.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ ACKS = "1"
 HELD = 1000
 """Connections of each kind."""
 PROTOCOLS = "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT"
-"""Apache Kafka knows that of the controllers by itself only where no listener is encrypted."""
+"""Apache Kafka finds that of the controllers automatically only if no listener is encrypted."""
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
 }
-ANYBODY = "User:ANONYMOUS"
+ANY_USER = "User:ANONYMOUS"
 OTHER_TOPICS = 100
 FAR_AWAY = {"producer_byte_rate": 1e12, "consumer_byte_rate": 1e12, "request_percentage": 1e6}
 
@@ -101,7 +101,7 @@ def guarded(measure: Measure, server: Server, profile: Profile) -> Sequence[Figu
 
 
 def _allowed(topic: str) -> Acl:
-    return Acl(ResourceType.TOPIC, topic, PatternType.LITERAL, ANYBODY, WILDCARD, AclOperation.ALL, Permission.ALLOW)
+    return Acl(ResourceType.TOPIC, topic, PatternType.LITERAL, ANY_USER, WILDCARD, AclOperation.ALL, Permission.ALLOW)
 
 
 def cells() -> list[Cell]:

@@ -1,6 +1,6 @@
-"""Start to first answer, and what a server takes that has done nothing yet.
+"""Time from start to the first response, and resources of an idle server.
 
-The data directory is fresh and, where a peer needs it, formatted beforehand: formatting is no part of a start.
+The data directory is fresh and, if a peer needs it, formatted beforehand: formatting is not part of a start.
 """
 
 from __future__ import annotations

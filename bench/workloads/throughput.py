@@ -49,7 +49,7 @@ def produce(size: int, codec: str, acks: str, server: Server, profile: Profile, 
 
 
 def consume(size: int, codec: str, server: Server, profile: Profile, **client: object) -> Sequence[Figure]:
-    """From the page cache: what is read was written just before. `client` as for `produce`."""
+    """From the page cache: the records were written just before. `client` as for `produce`."""
     create_topic(server, TOPIC, PARTITIONS)
     records = int(PRELOADED_BYTES_PER_SECOND * profile.seconds) // size
     properties = {**PRODUCER, **CONSUMER, "producer.compression.type": codec}
@@ -78,7 +78,7 @@ def matrix() -> Iterator[tuple[str, Run, bool, Axis | None, int]]:
     """Name, what to run, whether NATS can do it too, its point in a plot, the size."""
     for size, codec in product(SIZES, CODECS):
         axis = Axis("consume", codec, size, "bytes of a record")
-        # At 100 bytes NATS' Python client writes ten minutes at what is to be read.
+        # At 100 bytes NATS' Python client needs ten minutes to write the records.
         yield f"consume/{size}/{codec}", partial(consume, size, codec), codec == "none" and size > 100, axis, size
         for acks in ACKS:
             axis = Axis("produce", codec, size, "bytes of a record")

@@ -1,13 +1,13 @@
-"""Transactions of 1,000 transactional ids at 1,000 and 5,000 a second, and the highest rate that is kept up with.
+"""Transactions of 1,000 transactional ids at 1,000 and 5,000 a second, and the highest sustainable rate.
 
 By a generator of raw requests (`transactor/`), in the flow of transactions v2. Each transaction is one record of 100
-bytes to each of three partitions, in one Produce request with acks=all, and EndTxn; each id has a connection of its own
-and always a transaction open. A commit is complete when the coordinator accepts the next transaction of the id, for
-which all markers must be written.
+bytes to each of three partitions, in one Produce request with acks=all, and EndTxn; each id has its own connection and
+always an open transaction. A commit is complete when the coordinator accepts the next transaction of the id, which
+requires that all markers are written.
 
-The highest rate is looked for from `LADDER[0]` upwards, each a quarter above the one before, until more than `BEHIND`
-of the transactions are missing in the end or commits take too long. A closed loop does not tell it: of 1,000 that
-end at once most are refused and tried again, and a broker does that instead of transactions.
+The search for the highest rate starts at `LADDER[0]` and increases by a quarter, until more than `BEHIND` of the
+transactions are missing at the end or commits take too long. A closed loop does not measure it: of 1,000 that end at
+once most are refused and retried, and a broker does that instead of transactions.
 """
 
 from __future__ import annotations

@@ -148,5 +148,5 @@ def test_a_broker_works_stops_and_is_killed(zookeeper_classpath: str, tmp_path: 
         (tmp_path / "meta.properties").write_text(
             f"version=0\nbroker.id=7\ncluster.id={'o' * 22}\ndirectory.id={'d' * 22}\n"
         )
-        assert f"leads to cluster {broker.ready['cluster_id']}" in refused(server.address, tmp_path)
+        assert f"names cluster {broker.ready['cluster_id']}" in refused(server.address, tmp_path)
         tree.close()

@@ -1,8 +1,8 @@
-"""All that clients know of one compacted topic: of each key the latest stays, and what it takes the place of may go.
+"""Client history of one compacted topic: the latest record of each key remains, and older ones may be removed.
 
-The rules are those of `LogHistory` but for two. A record that was acknowledged or served is at its offset at the end,
-or a later one of its key is. Who chose its partitions may pass over records, of each of which a later one of its key is
-there at the end; since it comes to that as well, it ends with the latest of every key.
+The rules are those of `LogHistory` with two exceptions. An acknowledged or served record is at its offset at the end,
+or a later one of its key is. A reader with assigned partitions may skip records for which a later one of the same key
+exists at the end; since it reaches that one too, it ends with the latest of every key.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ KEYS = 7
 
 
 class CompactedHistory(LogHistory):
-    """See the module. A value has the key that its number gives, so that both are known from either side."""
+    """See the module. A value's number determines its key."""
 
     def key_of(self, value: str) -> bytes | None:
         """See `LogHistory`."""
         return b"%d" % (int(value.rpartition(":")[2]) % KEYS)
 
     def _passed_over(self, gap: Gap) -> None:
-        """What lies there is known at the end only."""
+        """The skipped records are known only at the end."""
         self._gaps.append(gap)
 
     def _check_places(self, contents: Contents, places: dict[Place, str], rule: str, what: str) -> None:

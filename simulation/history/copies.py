@@ -1,4 +1,4 @@
-"""Consume-transform-produce, exactly once: what came out is what went in, once each and in its order."""
+"""Consume-transform-produce, exactly once: the output equals the input, each record once and in order."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from simulation.history.findings import Findings
 def judge_copies(
     findings: Findings, inputs: Mapping[int, Sequence[str]], outputs: Mapping[int, Iterable[tuple[str, str]]]
 ) -> None:
-    """Compare partition by partition, both as read_committed reads them at the end, in the order of their offsets.
+    """Compare input and output per partition, both as returned by read_committed at the end, in offset order.
 
-    `inputs` are values; `outputs` are copies, each with the value that it is a copy of. A copy lies in the partition
-    whose number is that of its source; a source that its producer sent twice has as many. Breaks lost-copy,
-    duplicate-copy, reordered-copy, and phantom for a copy of what is not in the input.
+    `inputs` are values; `outputs` are copies, each with its source value. A copy is in the partition with the number of
+    its source's; a source that its producer sent twice has as many copies. Reports lost-copy, duplicate-copy,
+    reordered-copy, and phantom for a copy without a source in the input.
     """
     for partition in sorted(inputs.keys() | outputs.keys()):
         places: dict[str, deque[int]] = {}

@@ -1,4 +1,4 @@
-"""What becomes of a broken rule: it ends the run, or is counted where losses are allowed and may explain it."""
+"""Handling of a violated rule: it ends the run, or is counted if losses are allowed and may explain it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections import Counter
 from simulation.checkers import Violation
 
 UNFORGIVABLE = frozenset({"phantom"})
-"""What no loss explains."""
+"""Rules whose violation no loss explains."""
 
 
 class Findings:
-    """Of one run or round, shared by all that judge it."""
+    """Findings of one run or round, shared by all its checkers."""
 
     def __init__(self, *, allow_loss: bool = False) -> None:
-        """`allow_loss`: the run takes more replicas than the promises cover."""
+        """`allow_loss`: the run fails more replicas than the guarantees cover."""
         self._allow_loss = allow_loss
         self.forgiven: Counter[str] = Counter()
-        """Violations that `allow_loss` forgave, by rule."""
+        """Violations excused by `allow_loss`, by rule."""
 
     def broken(self, rule: str, what: str) -> None:
-        """A promise was broken. Raises Violation, unless it is forgiven."""
+        """A rule was violated. Raises Violation, unless it is excused."""
         if not self._allow_loss or rule in UNFORGIVABLE:
             raise Violation(f"{rule}: {what}")
         self.forgiven[rule] += 1

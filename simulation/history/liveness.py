@@ -1,4 +1,4 @@
-"""Once faults are over every transaction ends: the last stable offset reaches the end of each partition."""
+"""After the faults every transaction ends: the last stable offset reaches the end of each partition."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from simulation.history.findings import Findings
 
 
 class Progress(NamedTuple):
-    """Of one partition, as its leader has it."""
+    """Offsets of one partition, from its leader."""
 
     last_stable_offset: int
     end_offset: int
 
 
 def judge_stable_offsets(findings: Findings, partitions: Mapping[str, Progress], within_s: float) -> None:
-    """Break hanging-transaction for each partition that does not read to its end by read_committed.
+    """Report hanging-transaction for each partition that read_committed can't read to its end.
 
-    To be called `within_s` seconds after the last fault and the last write: no transaction may be open for longer than
-    its timeout and what the coordinator needs to end it.
+    To be called `within_s` seconds after the last fault and the last write: the transaction timeout, plus the
+    coordinator's time to end a transaction.
     """
     for name, (last_stable_offset, end_offset) in sorted(partitions.items()):
         if last_stable_offset < end_offset:

@@ -1,4 +1,4 @@
-"""All that clients know of one topic, and the rules that this breaks."""
+"""Client history of one topic, and the rules that it violates."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from simulation.trace import Trace
 Place = tuple[int, int]
 """Partition and offset."""
 Contents = Mapping[int, Mapping[int, str]]
-"""Of each partition the value at each offset."""
+"""The value at each offset, by partition."""
 DIFFERENT = "inconsistent-offsets"
 
 
 class Losses(NamedTuple):
-    """Values that did not survive a run that allowed it: they are nowhere in their partition at the end."""
+    """Values lost in a run with allowed losses: at the end no offset of their partition has them."""
 
     acknowledged: int
     served: int
 
 
 class Lag(NamedTuple):
-    """How long a record was acknowledged before a reader came to it, by the clock of the trace."""
+    """Time from a record's acknowledgement until a reader got to it, by the clock of the trace."""
 
     start_s: float
     end_s: float
@@ -34,14 +34,14 @@ class Lag(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The time between."""
+        """Duration of the lag."""
         return self.end_s - self.start_s
 
 
 class Gap(NamedTuple):
-    """Offsets between two records that a reader got one after the other; nothing that it may read lies there."""
+    """Offsets between two consecutive records of a reader; they must contain no record visible to it."""
 
-    who: str
+    client: str
     partition: int
     start: int
     end: int
@@ -50,21 +50,21 @@ class Gap(NamedTuple):
 
 
 class _Position(NamedTuple):
-    """Where a reader goes on, and the poll that brought it there."""
+    """The next offset of a reader, and its last poll."""
 
     offset: int
     poll: int | None
 
 
 class LogHistory:
-    """All that clients know of one topic."""
+    """Client history of one topic."""
 
     def __init__(
         self, trace: Trace, *, allow_loss: bool = False, transactions: Transactions | None = None, named: str = ""
     ) -> None:
-        """With `transactions` there are offsets without a record, so what polls left out is judged at the end.
+        """With `transactions` there are offsets without a record, so skipped offsets are checked at the end.
 
-        `named` stands before partitions in findings, where there are several topics.
+        `named` is the prefix of partitions in findings, if there are several topics.
         """
         self._trace = trace
         self._transactions = transactions
@@ -73,72 +73,74 @@ class LogHistory:
         self._acknowledged: dict[Place, str] = {}
         self._served: dict[Place, str] = {}
         self._without_offset: list[str] = []
-        """Values that were acknowledged so."""
+        """Acknowledged values, by offset."""
         self._acknowledged_values: dict[str, int] = {}
-        """The partition of each; unlike their offsets these are never overwritten by what came after a loss."""
+        """The partition of each acknowledged value; unlike offsets never overwritten by records after a loss."""
         self._acknowledged_at: dict[str, float] = {}
         self._served_values: dict[str, int] = {}
         self._sent: dict[str, int] = {}
         """The partition of each value that was ever sent."""
         self._served_end: dict[int, int] = {}
         self._next: dict[tuple[str, int], _Position] = {}
-        """Of each reader, by its name and the partition."""
+        """Positions, by reader and partition."""
         self._gaps: list[Gap] = []
         self._seen: dict[str, set[str]] = {}
-        """What each reader has read."""
+        """Values read by each reader."""
         self.acknowledged_count = 0
         self.served_count = 0
         self.worst_lag = Lag(0.0, 0.0, "nothing was read")
 
     @property
     def forgiven(self) -> Counter[str]:
-        """Violations that `allow_loss` forgave, by rule."""
+        """Violations excused by `allow_loss`, by rule."""
         return self._findings.forgiven
 
     def key_of(self, value: str) -> bytes | None:
-        """Under which key a value is written."""
+        """The key of a value."""
         return None
 
     def sent(self, partition: int, value: str, transaction: str | None = None) -> None:
-        """A producer is about to send it, perhaps several times."""
+        """A producer is about to send this value, perhaps several times."""
         self._sent[value] = partition
         if transaction is not None and self._transactions is not None:
             self._transactions.wrote(transaction, value)
 
-    def acknowledged(self, who: str, partition: int, base_offset: int, values: list[str]) -> None:
-        """`who` was told that its batch begins at `base_offset`."""
+    def acknowledged(self, client: str, partition: int, base_offset: int, values: list[str]) -> None:
+        """`client` received an acknowledgement with `base_offset`."""
         self.acknowledged_count += len(values)
-        self._trace.note(who, f"acknowledged {self._named}{partition}@{base_offset} {values[0]}+{len(values)}")
+        self._trace.note(client, f"acknowledged {self._named}{partition}@{base_offset} {values[0]}+{len(values)}")
         now = self._trace.time()
         for offset, value in enumerate(values, base_offset):
             self._acknowledged_values[value] = partition
             self._acknowledged_at[value] = now
-            self._claim(self._acknowledged, (partition, offset), value, f"{who} was told")
-            self._agree(self._served, (partition, offset), value, f"{who} was told")
+            self._claim(self._acknowledged, (partition, offset), value, f"{client} was acknowledged")
+            self._agree(self._served, (partition, offset), value, f"{client} was acknowledged")
 
     def acknowledged_somewhere(self, partition: int, value: str) -> None:
-        """Its producer was told that it is there (DUPLICATE_SEQUENCE_NUMBER), but not at which offset."""
+        """Its producer got DUPLICATE_SEQUENCE_NUMBER: the value is in the log at an unknown offset."""
         self.acknowledged_count += 1
         self._acknowledged_values[value] = partition
         self._acknowledged_at[value] = self._trace.time()
         self._without_offset.append(value)
 
-    def served(self, who: str, partition: int, offset: int, value: str, *, committed: bool = False) -> None:
-        """`who` read it; `committed` by read_committed."""
+    def served(self, client: str, partition: int, offset: int, value: str, *, committed: bool = False) -> None:
+        """`client` read this value; `committed` by read_committed."""
         self.served_count += 1
         if self._sent.get(value) != partition:
-            self.broken("phantom", f"{who} read {value!r} at {self._at(partition, offset)}, which nobody sent there")
+            self.broken(
+                "phantom", f"{client} read {value!r} at {self._at(partition, offset)}, which no producer sent there"
+            )
         if committed and self._transactions is not None:
-            self._transactions.read(who, value)
+            self._transactions.read(client, value)
         self._served_values[value] = partition
-        self._claim(self._served, (partition, offset), value, f"{who} read")
-        self._agree(self._acknowledged, (partition, offset), value, f"{who} read")
+        self._claim(self._served, (partition, offset), value, f"{client} read")
+        self._agree(self._acknowledged, (partition, offset), value, f"{client} read")
         self._served_end[partition] = max(offset + 1, self._served_end.get(partition, 0))
-        self._seen.setdefault(who, set()).add(value)
+        self._seen.setdefault(client, set()).add(value)
 
     def polled(
         self,
-        who: str,
+        client: str,
         partition: int,
         offset: int,
         value: str,
@@ -147,59 +149,60 @@ class LogHistory:
         poll: int | None = None,
         subscribed: bool = False,
     ) -> None:
-        """`who` read it: by read_committed if `committed`, by which `poll` if that is known.
+        """`client` read this value: by read_committed if `committed`, in `poll` if that is known.
 
-        Who has its partitions from a group is `subscribed`; whoever has not began the partition at its first offset.
+        `subscribed`: its partitions are assigned by a group; otherwise it started at the first offset of the partition.
         """
-        expected, before = self._next.get((who, partition), _Position(offset if subscribed else 0, None))
+        expected, before = self._next.get((client, partition), _Position(offset if subscribed else 0, None))
         internal = poll is not None and poll == before
-        self._next[who, partition] = _Position(offset + 1, poll)
+        self._next[client, partition] = _Position(offset + 1, poll)
         if internal or not subscribed:
             form = "int-" if internal else ""
             place = self._at(partition, offset)
             if offset < expected:
-                self.broken(f"{form}nonmonotonic-poll", f"{who} read {place} after {expected - 1}")
+                self.broken(f"{form}nonmonotonic-poll", f"{client} read {place} after {expected - 1}")
             elif offset > expected:
-                self._passed_over(Gap(who, partition, expected, offset, committed, f"{form}poll-skip"))
+                self._passed_over(Gap(client, partition, expected, offset, committed, f"{form}poll-skip"))
         if not subscribed:
-            self._note_lag(who, partition, offset, value)
-        self.served(who, partition, offset, value, committed=committed)
+            self._note_lag(client, partition, offset, value)
+        self.served(client, partition, offset, value, committed=committed)
 
     def _passed_over(self, gap: Gap) -> None:
-        """Of what was written without transactions nothing may be."""
+        """Without transactions no record may be skipped."""
         if self._transactions is None:
             place = self._at(gap.partition, gap.end)
-            self.broken(gap.rule, f"{gap.who} read {place} where {gap.start} came next")
+            self.broken(gap.rule, f"{gap.client} read {place} where {gap.start} came next")
         else:
             self._gaps.append(gap)
 
-    def _note_lag(self, who: str, partition: int, offset: int, value: str) -> None:
-        """The first time that `who` comes to it counts."""
+    def _note_lag(self, client: str, partition: int, offset: int, value: str) -> None:
+        """Only the first time that `client` gets to it counts."""
         start_s, now = self._acknowledged_at.get(value), self._trace.time()
-        if start_s is not None and now - start_s > self.worst_lag.seconds and value not in self.seen(who):
-            self.worst_lag = Lag(start_s, now, f"{who} {self._at(partition, offset)}")
+        if start_s is not None and now - start_s > self.worst_lag.seconds and value not in self.seen(client):
+            self.worst_lag = Lag(start_s, now, f"{client} {self._at(partition, offset)}")
 
     def served_end(self, partition: int) -> int:
-        """The end of what anybody has read."""
+        """End of the offsets that any reader has read."""
         return self._served_end.get(partition, 0)
 
-    def seen(self, who: str) -> Collection[str]:
+    def seen(self, client: str) -> Collection[str]:
         """Values that this reader has read."""
-        return self._seen.get(who, frozenset())
+        return self._seen.get(client, frozenset())
 
     def acknowledged_ends(self) -> dict[int, int]:
-        """For each partition the end of what was acknowledged there."""
+        """The end of the acknowledged records of each partition."""
         ends: dict[int, int] = {}
         for partition, offset in self._acknowledged:
             ends[partition] = max(offset + 1, ends.get(partition, 0))
         return ends
 
-    def told_latest(self, who: str, partition: int, offset: int, served_before: int) -> None:
-        """ListOffsets told `who` the latest offset; `served_before` is `served_end` from before the request."""
+    def latest_offset_listed(self, client: str, partition: int, offset: int, served_before: int) -> None:
+        """ListOffsets returned the latest offset to `client`; `served_before` is `served_end` at the time of the
+        request."""
         if offset < served_before:
             self.broken(
                 "end-went-back",
-                f"{who} was told that {self._named}{partition} ends at {offset}, after {served_before} had been served",
+                f"{client} got log end {offset} of {self._named}{partition}, after {served_before} had been served",
             )
 
     # -- the end
@@ -211,11 +214,11 @@ class LogHistory:
         committed: Contents | None = None,
         readers: Mapping[str, bool] | None = None,
     ) -> Losses:
-        """Compare with what every partition holds at the end. Raises Violation unless allowed.
+        """Compare with the content of every partition at the end. Raises Violation unless allowed.
 
-        `resent` are second copies in another producer epoch: their producer began anew and sent again what had arrived,
-        which no broker can know for duplicates. `committed` is what read_committed returns of `contents`; all of it
-        when it is None. `readers` have read to the end, by read_committed where True.
+        `resent` are second copies in another producer epoch: a restarted producer sent them again, and no broker can
+        detect these as duplicates. `committed` is the part of `contents` that read_committed returns; all of it if
+        None. `readers` have read to the end, by read_committed if True.
         """
         committed = contents if committed is None else committed
         for partition, records in contents.items():
@@ -232,7 +235,7 @@ class LogHistory:
         present = {(partition, value) for partition, records in contents.items() for value in records.values()}
         for value in self._without_offset:
             if (self._acknowledged_values[value], value) not in present:
-                self.broken("lost-write", f"{value} was acknowledged and is nowhere at the end")
+                self.broken("lost-write", f"{value} was acknowledged and is not in the log at the end")
         acknowledged, served = (
             sum((partition, value) not in present for value, partition in values.items())
             for values in (self._acknowledged_values, self._served_values)
@@ -247,7 +250,7 @@ class LogHistory:
                 self.broken(rule, f"{value} was {what} at {place}, where {found!r} is at the end")
 
     def _check_committed(self, contents: Contents, committed: Contents) -> None:
-        """What read_committed returns is in the log, and all of it but what transactions explain."""
+        """Check that read_committed returns the whole log except records of transactions that are not committed."""
         if committed is contents or self._transactions is None:
             return
         for partition, records in committed.items():
@@ -270,7 +273,7 @@ class LogHistory:
         if first < len(offsets) and offsets[first] < gap.end:
             self.broken(
                 gap.rule,
-                f"{gap.who} read {self._at(gap.partition, gap.end)} after {gap.start - 1}, and "
+                f"{gap.client} read {self._at(gap.partition, gap.end)} after {gap.start - 1}, and "
                 f"{records[offsets[first]]} is at {offsets[first]}",
             )
 
@@ -282,7 +285,7 @@ class LogHistory:
                     self.broken("unseen", f"{reader} never read {value} at {self._at(partition, offset)}")
 
     def _check_order(self, partition: int, records: Mapping[int, str]) -> None:
-        """Once each, and by rising number for each producer: a value is `producer:number`."""
+        """Check that each value exists once, in rising order for each producer: a value is `producer:number`."""
         newest: dict[str, tuple[int, str, int]] = {}
         places: dict[str, int] = {}
         for offset in sorted(records):
@@ -300,7 +303,7 @@ class LogHistory:
             newest[producer] = (int(number), value, offset)
 
     def _form(self, values: Iterable[str]) -> str:
-        """The prefix of a rule that two values of one transaction break."""
+        """The prefix of a rule that two values of one transaction violate."""
         if self._transactions is None:
             return ""
         found = {self._transactions.of(value) for value in values}
@@ -315,11 +318,11 @@ class LogHistory:
     def _agree(self, other: dict[Place, str], place: Place, value: str, how: str) -> None:
         known = other.get(place)
         if known is not None and known != value:
-            self.broken(DIFFERENT, f"{how} that {self._at(*place)} is {value}, where another was told {known}")
+            self.broken(DIFFERENT, f"{how} that {self._at(*place)} is {value}, where another client got {known}")
 
     def _at(self, partition: int, offset: int) -> str:
         return f"{self._named}{partition}@{offset}"
 
     def broken(self, rule: str, what: str) -> None:
-        """A promise was broken. Raises Violation, unless losses are allowed and may explain it: then it is counted."""
+        """A rule was violated. Raises Violation, unless losses are allowed and may explain it: then it is counted."""
         self._findings.broken(rule, what)

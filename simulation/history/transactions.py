@@ -1,8 +1,8 @@
-"""The transactions of all producers: what each wrote, whether its commit was asked for, and what came of it.
+"""Transaction history of all producers: values of each transaction, whether its commit was requested, and its outcome.
 
-A transaction is named by its producer as it likes, once and for all. Whoever never asks for its commit must never see
-it committed; whoever asked and was told that it failed, neither. Where the answer was lost, or its producer died
-waiting for it, either is right, but for all that it wrote alike.
+Producers choose unique transaction names. A transaction without a commit request must never become visible, nor one
+with a failed commit. If the response was lost, or its producer died waiting for it, both outcomes are valid, but all
+its values must have the same.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from simulation.history.findings import Findings
 
 
 class Outcome(Enum):
-    """What is known of a transaction."""
+    """Known outcome of a transaction."""
 
     OPEN = "open"
-    """Nobody asked for its commit: if it ends, it is aborted."""
+    """The commit was not requested: if the transaction ends, it is aborted."""
     ASKED = "asked"
-    """Its producer asked for the commit and does not know what came of it."""
+    """Its producer requested the commit and does not know the outcome."""
     COMMITTED = "committed"
     ABORTED = "aborted"
 
 
 class Transactions:
-    """Of one run or round, over all topics."""
+    """Transactions of one run or round, over all topics."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
@@ -32,11 +32,11 @@ class Transactions:
         self._of: dict[str, str] = {}
         """The transaction of each value that was sent in one."""
         self._read: dict[str, str] = {}
-        """Who first read something of each transaction by read_committed."""
+        """The first read_committed reader of each transaction."""
         self.committed_count = self.aborted_count = 0
 
     def began(self, transaction: str) -> None:
-        """Its producer begins it, perhaps without ever writing to it."""
+        """A producer starts it, perhaps without ever writing to it."""
         self._outcomes.setdefault(transaction, Outcome.OPEN)
 
     def wrote(self, transaction: str, value: str) -> None:
@@ -45,24 +45,28 @@ class Transactions:
         self._of[value] = transaction
 
     def asked(self, transaction: str) -> None:
-        """Its producer is about to ask for the commit."""
+        """Its producer is about to request the commit."""
         self.began(transaction)
         if self._outcomes[transaction] is Outcome.OPEN:
             self._outcomes[transaction] = Outcome.ASKED
 
     def committed(self, transaction: str) -> None:
-        """Its producer was told that it is committed."""
+        """Its producer received the successful commit response."""
         if self._outcomes[transaction] is Outcome.ABORTED:
-            self._findings.broken("G1a", f"{transaction} was told to be committed after it was told to be aborted")
+            self._findings.broken(
+                "G1a", f"{transaction} was acknowledged as committed after it was acknowledged as aborted"
+            )
         elif self._outcomes[transaction] is Outcome.OPEN:
-            self._findings.broken("precommitted-read", f"{transaction} was told to be committed, which nobody asked")
+            self._findings.broken(
+                "precommitted-read", f"{transaction} was acknowledged as committed without a commit request"
+            )
         self._outcomes[transaction] = Outcome.COMMITTED
         self.committed_count += 1
 
     def aborted(self, transaction: str) -> None:
-        """Its producer was told that it is aborted, or that its commit was refused for good."""
+        """Its producer received the abort response, or a final rejection of its commit."""
         if self._outcomes[transaction] is Outcome.COMMITTED:
-            self._findings.broken("lost-write", f"{transaction} was told to be aborted after it was committed")
+            self._findings.broken("lost-write", f"{transaction} was acknowledged as aborted after it was committed")
         reader = self._read.get(transaction)
         if reader is not None:
             self._findings.broken("G1a", f"{reader} read something of {transaction}, which was aborted")
@@ -70,34 +74,34 @@ class Transactions:
         self.aborted_count += 1
 
     def of(self, value: str) -> str | None:
-        """The transaction in which it was sent, None when it was sent in none."""
+        """The transaction of a value, None if it was sent in none."""
         return self._of.get(value)
 
     def outcome(self, transaction: str) -> Outcome:
-        """What is known of it."""
+        """The known outcome."""
         return self._outcomes[transaction]
 
     def may_be_read(self, value: str) -> bool:
-        """Whether read_committed may return it, as far as anybody knows now."""
+        """Whether read_committed may return it, by current knowledge."""
         transaction = self._of.get(value)
         return transaction is None or self._outcomes[transaction] in (Outcome.ASKED, Outcome.COMMITTED)
 
-    def read(self, who: str, value: str) -> None:
-        """`who` read it by read_committed."""
+    def read(self, client: str, value: str) -> None:
+        """`client` read a value of it by read_committed."""
         transaction = self._of.get(value)
         if transaction is None:
             return
         outcome = self._outcomes[transaction]
         if outcome is Outcome.ABORTED:
-            self._findings.broken("G1a", f"{who} read {value}, which {transaction} wrote and was aborted")
+            self._findings.broken("G1a", f"{client} read {value}, which {transaction} wrote and was aborted")
         elif outcome is Outcome.OPEN:
             self._findings.broken(
-                "precommitted-read", f"{who} read {value}, and nobody asked for the commit of {transaction}"
+                "precommitted-read", f"{client} read {value} before the commit request of {transaction}"
             )
-        self._read.setdefault(transaction, who)
+        self._read.setdefault(transaction, client)
 
     def finish(self, visible: frozenset[str]) -> None:
-        """Judge by all values that read_committed returns at the end, of all topics."""
+        """Check by all values that read_committed returns at the end, of all topics."""
         whole: dict[str, bool] = {}
         for value, transaction in self._of.items():
             outcome = self._outcomes[transaction]

@@ -377,8 +377,8 @@ class TestObstacles:
     @pytest.mark.parametrize(
         ("bounds", "what"),
         [
-            ([BeginTransactionRecord()], "begun"),
-            ([BeginTransactionRecord(), AbortTransactionRecord()], "aborted"),
+            ([BeginTransactionRecord()], "an open"),
+            ([BeginTransactionRecord(), AbortTransactionRecord()], "an aborted"),
             ([BeginTransactionRecord(), EndTransactionRecord()], ""),
         ],
     )
@@ -388,7 +388,7 @@ class TestObstacles:
         directory = ApacheDirectory(tmp_path / "kafka")
         directory.write([*features(), bounds[0], registration(), *bounds[1:]])
         if what:
-            assert f"a transaction that was {what} and does not count" in refused(directory)
+            assert f"has {what} metadata transaction" in refused(directory)
         else:
             assert adopt(directory).exit_code == 0
 

@@ -1,4 +1,4 @@
-"""What `bench/cleaner.py` makes of its runs, and what it refuses; the runs themselves need both brokers."""
+"""Evaluation of `bench/cleaner.py`, and its errors; the runs themselves need both brokers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def runs() -> list[dict[str, object]]:
 
 
 def test_ratios_are_those_of_one_round() -> None:
-    told = cleaner.summary(runs())
-    assert told["ottla"]["of_broker"] == (120.0 + 60.0) / 2
-    assert told["to_kafka"]["of_broker"] == 2.0
+    reported = cleaner.summary(runs())
+    assert reported["ottla"]["of_broker"] == (120.0 + 60.0) / 2
+    assert reported["to_kafka"]["of_broker"] == 2.0
 
 
 def test_one_peer_alone_has_no_ratio() -> None:
@@ -42,7 +42,7 @@ def test_a_run_that_cleaned_nothing_fails() -> None:
         cleaner.check("kafka", BEFORE, BEFORE)
 
 
-def test_the_checkpoint_tells_how_far_the_partition_is_clean(tmp_path: Path) -> None:
+def test_checkpoint_contains_the_clean_offset(tmp_path: Path) -> None:
     assert cleaner.clean_up_to(tmp_path) == 0
     checkpoint = tmp_path / "cleaner-offset-checkpoint"
     checkpoint.write_text("0\n2\nrecords-old 0 9\nother 0 8\n")

@@ -1,4 +1,4 @@
-"""A peer of several processes, with three real nodes: their sums, a node that is killed, and what is left of them."""
+"""A peer of several processes, with three real nodes: totals, a killed node, and cleanup."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_killed_node_is_missed_and_comes_back(cluster: Cluster) -> None:
     assert set(cluster.bootstrap_servers.split(",")) == {f"127.0.0.1:{node.port}" for node in cluster.nodes}
 
 
-def test_a_node_that_ends_while_it_starts_is_told_with_its_words() -> None:
+def test_failed_node_start_is_reported_with_its_output() -> None:
     @dataclasses.dataclass
     class Refusing(Ottla):
         def command(self) -> Sequence[str]:
@@ -67,7 +67,7 @@ def test_a_node_that_ends_while_it_starts_is_told_with_its_words() -> None:
     assert not made.home.exists()
 
 
-def test_a_cell_of_several_brokers_gets_a_cluster_which_is_gone_afterwards(tmp_path: Path) -> None:
+def test_cell_of_several_brokers_gets_a_temporary_cluster(tmp_path: Path) -> None:
     processes: list[int] = []
 
     def measure(server: Server, profile: Profile) -> Sequence[Figure]:
@@ -86,7 +86,7 @@ def test_a_cell_of_several_brokers_gets_a_cluster_which_is_gone_afterwards(tmp_p
     assert not any(Path(f"/proc/{pid}").exists() for pid in processes)
 
 
-def test_every_node_is_told_the_same_voters() -> None:
+def test_every_node_is_configured_with_the_same_voters() -> None:
     members = [Member(node_id, {1: 11, 2: 12, 3: 13}) for node_id in (1, 2, 3)]
     assert len({member.initial_controllers() for member in members}) == 1
     names = [voter.split("@")[1].rsplit(":", 1) for voter in members[0].initial_controllers().split(",")]

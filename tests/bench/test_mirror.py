@@ -1,4 +1,4 @@
-"""How `bench/mirror.py` starts MirrorMaker 2, and what it makes of its runs; the runs themselves need brokers."""
+"""MirrorMaker 2 settings and evaluation of `bench/mirror.py`; the runs themselves need brokers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_each_way_has_the_median_of_its_rounds() -> None:
     assert mirror.summary(runs) == {"ottla": {"cpu_s_per_gb": 2.0}, "mirrormaker": {"cpu_s_per_gb": 30.0}}
 
 
-def test_both_copy_the_topic_under_its_name_and_leave_out_what_was_aborted(tmp_path: Path) -> None:
+def test_both_keep_the_topic_name_and_skip_aborted_records(tmp_path: Path) -> None:
     source, target = Ottla("source", home=tmp_path), Ottla("target", home=tmp_path)
     assert "--topics load" in " ".join(mirror.command("ottla", source, target))
     mirror.command("mirrormaker", source, target)

@@ -1,4 +1,4 @@
-"""`--output` of the measurements: what can't be written is told before anything is measured."""
+"""`--output` of the benchmarks: an unwritable path is reported before any measurement."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_file_where_a_directory_has_to_be(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit):
         parsed("--output", str(tmp_path / "file" / "deeper" / "figures.json"))
-    assert f"{tmp_path / 'file'} is no directory" in capsys.readouterr().err
+    assert f"{tmp_path / 'file'} is not a directory" in capsys.readouterr().err
 
 
 def test_directories_are_made(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What `bench/pipeline.py` makes of its runs; the runs themselves need Spark of two versions."""
+"""Evaluation of `bench/pipeline.py`; the runs themselves need Spark of two versions."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def runs() -> list[dict[str, object]]:
 
 
 def test_ratios_are_those_of_one_round() -> None:
-    told = pipeline.summary(runs())
-    assert told["medians"]["load"]["rows_per_cpu_s"] == (6_000 + 3_000) / 2
-    assert told["medians"]["load"]["rows_per_cpu_s_with_start"] == (2_000 + 1_500) / 2
-    assert told["to_connector"]["load"]["rows_per_cpu_s"] == 3.0
-    assert set(told["to_connector"]) == {"load"}
+    reported = pipeline.summary(runs())
+    assert reported["medians"]["load"]["rows_per_cpu_s"] == (6_000 + 3_000) / 2
+    assert reported["medians"]["load"]["rows_per_cpu_s_with_start"] == (2_000 + 1_500) / 2
+    assert reported["to_connector"]["load"]["rows_per_cpu_s"] == 3.0
+    assert set(reported["to_connector"]) == {"load"}
 
 
-def test_without_the_connector_there_are_no_ratios() -> None:
-    told = pipeline.summary([run for run in runs() if run["way"] == "load"])
-    assert set(told) == {"medians"}
+def test_no_ratios_without_the_connector() -> None:
+    reported = pipeline.summary([run for run in runs() if run["way"] == "load"])
+    assert set(reported) == {"medians"}
 
 
 def test_every_figure_of_the_plot_is_drawn(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The load generators in C: when they are compiled anew."""
+"""The load generators in C: when they are recompiled."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from harness import programs
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
-def test_a_program_is_compiled_anew_when_its_source_or_what_it_shares_has_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_program_is_recompiled_when_its_sources_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared, source = tmp_path / "shared.h", tmp_path / "answer.c"
     monkeypatch.setattr(programs, "ROOT", tmp_path)
     monkeypatch.setattr(programs, "SHARED", shared)

@@ -78,7 +78,7 @@ def test_cpu_by_payload_and_records() -> None:
     assert values["system share of CPU"] == 0.75
 
 
-def test_a_report_tells_what_failed_and_under_which_conditions(tmp_path: Path) -> None:
+def test_report_contains_failures_and_conditions(tmp_path: Path) -> None:
     runs = [run("ottla", 0, 1.0), run("kafka", 0, 4.0)]
     failed = run("kafka", 1, 0.0, error="RuntimeError: it ended with 1")
     del failed["figures"]
@@ -131,7 +131,7 @@ def test_a_rate_that_falls_is_a_regression() -> None:
     assert [row["figure"] for row in regressions(summarise(runs, "head", "base"), 1.15)] == ["rate"]
 
 
-def test_a_regression_is_above_the_limit_in_the_median_and_in_every_round_above_one() -> None:
+def test_regression_needs_median_above_limit_and_all_rounds() -> None:
     def summary(*heads: float) -> list[dict[str, Any]]:
         rounds = [run("base", each, 1.0) for each in range(3)]
         return summarise([*rounds, *(run("head", each, value) for each, value in enumerate(heads))], "head", "base")

@@ -1,4 +1,4 @@
-"""The runner: alternation, going on where it was stopped, failures; with a peer that is a small real server."""
+"""The runner: alternation, resuming, failures; with a peer that is a small real server."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_cell_alternates_between_the_peers(make_plan: Callable[..., Plan], see
     assert seen == [(cell, peer) for cell in ("x/1", "x/2") for _ in range(2) for peer in ("A", "B")]
 
 
-def test_what_is_there_is_skipped_unless_told(make_plan: Callable[..., Plan], seen: list[tuple[str, str]]) -> None:
+def test_existing_results_are_skipped_by_default(make_plan: Callable[..., Plan], seen: list[tuple[str, str]]) -> None:
     plan = make_plan()
     run_plan(plan)
     next((plan.folder / "runs").glob("x_2--B--1.json")).unlink()
@@ -102,7 +102,7 @@ def test_a_failed_run_is_kept_and_tried_again(make_plan: Callable[..., Plan], se
     assert seen == [("x/1", "B"), ("x/2", "B")]
 
 
-def test_a_run_tells_all_about_itself(make_plan: Callable[..., Plan], tmp_path: Path) -> None:
+def test_run_records_its_conditions(make_plan: Callable[..., Plan], tmp_path: Path) -> None:
     def nothing(server: Server, profile: Profile) -> Sequence[Figure]:
         return [Figure("CPU", 1.5, "s")]
 
@@ -130,7 +130,7 @@ def test_a_peer_is_gone_after_its_run(make_plan: Callable[..., Plan]) -> None:
     assert not home.exists()
 
 
-def test_broker_and_load_have_a_half_of_the_cpus_each_or_share_few() -> None:
+def test_broker_and_load_split_the_cpus_or_share_few() -> None:
     assert [sorted(half) for half in split({0, 1, 2, 3, 4})] == [[0, 1], [2, 3, 4]]
     assert [sorted(half) for half in split({0, 1})] == [[0, 1], [0, 1]]
 
@@ -155,7 +155,7 @@ def test_cells_are_chosen_by_profile_or_by_pattern() -> None:
     assert len(chosen(cells, "full", [])) == 2 + len([cells[0]])
 
 
-def test_every_workload_names_its_cells_once_and_every_subset_is_of_full() -> None:
+def test_workload_cells_are_unique_and_subsets_are_of_full() -> None:
     pytest.importorskip("confluent_kafka")
     for cell in all_cells():
         if cell.profiles != {"quick"}:

@@ -1,4 +1,4 @@
-"""What `bench/size.py` makes of its windows; the windows themselves need brokers and disk."""
+"""Evaluation of `bench/size.py`; the measured windows themselves need brokers and disk."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def points() -> list[size.Point]:
     return found
 
 
-def test_growth_is_the_median_at_the_last_place_over_that_at_the_first() -> None:
-    told = size.growth(size.summary(points()))
-    assert told["Log size: CPU"] == {"ottla": 1.0, "kafka": 2.0}
-    assert len(told) == len(size.UNITS)
+def test_growth_is_the_ratio_of_last_to_first_median() -> None:
+    reported = size.growth(size.summary(points()))
+    assert reported["Log size: CPU"] == {"ottla": 1.0, "kafka": 2.0}
+    assert len(reported) == len(size.UNITS)
 
 
 def test_each_figure_is_a_plot(tmp_path: Path) -> None:

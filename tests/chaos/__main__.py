@@ -1,11 +1,11 @@
-"""`make chaos`: real brokers under random faults from a seed, with producers and consumers, judged round by round.
+"""`make chaos`: real brokers under random faults from a seed, with producers and consumers, checked round by round.
 
     python -m tests.chaos --minutes 40 --seed 1 --brokers 3 [--security sasl_ssl] [--coordination zookeeper] [--lossy]
-        [--json FILE] [--keep DIR]
+[--json FILE] [--keep DIR]
 
-The run lives in namespaces of its own (processes, network, mounts), so nothing of it is left when it ends, however it
-does. The seed fixes the faults and when they begin; processes and networks keep their own time, so a second run with it
-is alike, not the same. Exit code 0: clean; 1: a promise was broken; 2: this machine can't do it, or a wrong option.
+The run uses its own namespaces (processes, network, mounts), so nothing remains when it ends in any way. The seed fixes
+the faults and their start times; processes and networks have their own timing, so a second run with it is similar, not
+identical. Exit code 0: clean; 1: a guarantee was violated; 2: this machine can't run it, or an option is wrong.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--security",
         choices=security.KINDS,
         default=security.KINDS[0],
-        help="sasl_ssl: nodes and clients say by SCRAM who they are",
+        help="sasl_ssl: nodes and clients authenticate by SCRAM",
     )
     parser.add_argument(
         "--coordination",

@@ -1,4 +1,4 @@
-"""What the clients of a round were told: the shared history, told by many threads, and figures for the report."""
+"""Client history of a round: the shared history, recorded by many threads, and figures for the report."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class Figures:
         self.longest_gap_s = 0.0
         self.latencies_s: list[float] = []
         self.worst_lag = Lag(0.0, 0.0, "")
-        """Of a reader behind an acknowledgement, by the monotonic clock."""
+        """Worst lag of a reader behind an acknowledgement, by the monotonic clock."""
         self.lost_acknowledged = self.lost_served = 0
         self.transactions: Counter[str] = Counter()
-        """How many transactions ended how, as far as their producers know."""
+        """Number of transactions by outcome, as known by their producers."""
         self.forgiven: Counter[str] = Counter()
 
     def beside(self) -> Figures:
@@ -74,7 +74,7 @@ class Book:
         self.findings = Findings()
         self.transactions: Transactions = Transactions(self.findings) if beside is None else beside.transactions
         self.copies: dict[str, str] = {}
-        """Of each copy that was ever sent what it is a copy of."""
+        """The source of each copy that was ever sent."""
         self.progress: dict[str, set[int]] = defaultdict(set)
         """Partitions in which each producer was acknowledged since the last `begin_progress`."""
         self.allow_loss = allow_loss
@@ -107,16 +107,16 @@ class Book:
         with self._lock:
             self._found(what)
 
-    def remark(self, who: str, what: str) -> None:
+    def remark(self, client: str, what: str) -> None:
         """For the reader of the history."""
         with self._lock:
-            self.trace.remark(who, what)
+            self.trace.remark(client, what)
 
-    def error(self, who: str, name: str) -> None:
-        """A client was told an error, or told one itself."""
+    def error(self, client: str, name: str) -> None:
+        """A client received an error, or raised one."""
         with self._lock:
             self.figures.errors[name] += 1
-            self.trace.remark(who, name)
+            self.trace.remark(client, name)
 
     def sent(self, partition: int, value: str, transaction: str | None = None) -> None:
         """A producer is about to send it."""
@@ -135,45 +135,45 @@ class Book:
         with self._lock:
             self.transactions.asked(transaction)
 
-    def ended(self, who: str, transaction: str, partitions: Collection[int], *, committed: bool) -> None:
-        """Its producer was told that it ended; it wrote to these partitions."""
+    def ended(self, client: str, transaction: str, partitions: Collection[int], *, committed: bool) -> None:
+        """Its producer received the end of the transaction; it wrote to these partitions."""
         with self._lock:
             self.figures.transactions["committed" if committed else "aborted"] += 1
-            self.trace.remark(who, f"{transaction} {'committed' if committed else 'aborted'}")
+            self.trace.remark(client, f"{transaction} {'committed' if committed else 'aborted'}")
             if committed:
-                self.progress[who].update(partitions)
+                self.progress[client].update(partitions)
                 self._checked(self.transactions.committed, transaction)
             else:
                 self._checked(self.transactions.aborted, transaction)
 
-    def left_open(self, who: str, what: str) -> None:
+    def left_open(self, client: str, what: str) -> None:
         """A producer went without knowing what becomes of its transaction."""
         with self._lock:
             self.figures.transactions["left open"] += 1
-            self.trace.remark(who, f"leaves {what}")
+            self.trace.remark(client, f"leaves {what}")
 
-    def failed(self, who: str, value: str, name: str) -> None:
+    def failed(self, client: str, value: str, name: str) -> None:
         """Its producer gave it up: it may be there or not."""
         with self._lock:
             self.figures.failed += 1
             self.figures.errors[name] += 1
-            self.trace.remark(who, f"{value} failed: {name}")
+            self.trace.remark(client, f"{value} failed: {name}")
 
-    def acknowledged(self, who: str, partition: int, offset: int | None, value: str) -> None:
-        """Its producer was told where it is; None when the leader knew a duplicate, but no longer where it is."""
+    def acknowledged(self, client: str, partition: int, offset: int | None, value: str) -> None:
+        """Its producer received its offset; None if the leader detected a duplicate, but no longer knows the offset."""
         now = time.monotonic()
         with self._lock:
             self.figures.acknowledged += 1
             self.figures.latencies_s.append(now - self._sent_at[value])
             self._acknowledged_at[value] = now
             if self.transactions.of(value) is None:
-                self.progress[who].add(partition)
+                self.progress[client].add(partition)
             self._gap(now)
             self._last_acknowledged = now
             if offset is None:
                 self._history.acknowledged_somewhere(partition, value)
             else:
-                self._checked(self._history.acknowledged, who, partition, offset, [value])
+                self._checked(self._history.acknowledged, client, partition, offset, [value])
 
     def _gap(self, now: float) -> None:
         last = self._last_acknowledged
@@ -184,58 +184,58 @@ class Book:
             self.figures.gaps.append((last, now))
 
     def begin_progress(self) -> None:
-        """Forget who was acknowledged where."""
+        """Forget the acknowledged partitions."""
         with self._lock:
             self.progress.clear()
 
     def progressed(self, producers: list[str], partitions: int) -> bool:
         """Every producer was acknowledged somewhere, and together they were everywhere."""
         with self._lock:
-            reached = [self.progress[who] for who in producers]
+            reached = [self.progress[client] for client in producers]
             return all(reached) and len(set().union(*reached)) == partitions
 
-    def polled(self, who: str, partition: int, offset: int, value: str, *, committed: bool = False) -> None:
+    def polled(self, client: str, partition: int, offset: int, value: str, *, committed: bool = False) -> None:
         """A consumer with partitions of its own choice read it; `committed` by read_committed."""
         with self._lock:
             self.figures.served += 1
-            self._checked(self._history.polled, who, partition, offset, value, committed=committed)
+            self._checked(self._history.polled, client, partition, offset, value, committed=committed)
 
-    def group_read(self, group: str, who: str, partition: int, offset: int, value: str) -> None:
+    def group_read(self, group: str, client: str, partition: int, offset: int, value: str) -> None:
         """A member of a group read it."""
         with self._lock:
             self.figures.group_reads += 1
             self._group_seen[group].add(value)
-            self._checked(self._history.served, who, partition, offset, value, committed=True)
+            self._checked(self._history.served, client, partition, offset, value, committed=True)
 
     def joined(self) -> None:
         """A member begins."""
         with self._lock:
             self.figures.group_joins += 1
 
-    def position_lost(self, who: str, what: str) -> None:
-        """A consumer was told that its position is not there."""
+    def position_lost(self, client: str, what: str) -> None:
+        """A consumer was informed that its position does not exist."""
         with self._lock:
             self.figures.errors["position lost"] += 1
-            self._checked(self._history.broken, "lost-write", f"{who}: {what}")
+            self._checked(self._history.broken, "lost-write", f"{client}: {what}")
 
-    def told_latest(self, who: str, partition: int, offset: int, served_before: int) -> None:
-        """ListOffsets answered `who`, which had read up to `served_before` when it asked."""
+    def latest_offset_listed(self, client: str, partition: int, offset: int, served_before: int) -> None:
+        """ListOffsets answered `client`, which had read up to `served_before` at the time of the request."""
         with self._lock:
             self.figures.looked_up += 1
-            self._checked(self._history.told_latest, who, partition, offset, served_before)
+            self._checked(self._history.latest_offset_listed, client, partition, offset, served_before)
 
     def unseen(self, group: str) -> set[str]:
-        """What no member of the group has read yet of what is acknowledged and committed."""
+        """Acknowledged and committed records that no member of the group has read yet."""
         with self._lock:
             return self._wanted() - self._group_seen[group]
 
-    def unread(self, who: str) -> set[str]:
-        """What this reader has not read yet of what is acknowledged and committed."""
+    def unread(self, client: str) -> set[str]:
+        """Acknowledged and committed records that this reader has not read yet."""
         with self._lock:
-            return self._wanted() - set(self._history.seen(who))
+            return self._wanted() - set(self._history.seen(client))
 
     def uncopied(self, copies: Book, reader: str) -> set[str]:
-        """What `reader` has seen no copy of yet, of what is acknowledged and committed here."""
+        """Acknowledged and committed records without a copy seen by `reader`."""
         with self._lock:
             return self._wanted() - {copies.copies[copy] for copy in copies._history.seen(reader)}
 
@@ -253,7 +253,7 @@ class Book:
         committed: dict[int, dict[int, str]] | None = None,
         readers: dict[str, bool] | None = None,
     ) -> None:
-        """Judge against what the partitions hold at the end; see `LogHistory.finish`."""
+        """Check against the content of the partitions at the end; see `LogHistory.finish`."""
         with self._lock:
             self.figures.resent += len(resent)
             losses = Losses(0, 0)
@@ -289,7 +289,7 @@ class Book:
             self._checked(judge_stable_offsets, self.findings, partitions, within_s)
 
     def write_trace(self, path: Path) -> None:
-        """The newest lines of the history, for who wants to understand it."""
+        """Write the newest lines of the history, to explain a failure."""
         with self._lock:
             path.write_text("\n".join(self.trace.lines()) + "\n")
 

@@ -1,4 +1,4 @@
-"""Producers and consumers of a round, in threads: confluent-kafka as anybody would use it, and what they saw."""
+"""Producers and consumers of a round, in threads, with plain confluent-kafka, and their observations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAUSE_S = 0.016
 """Between two records of a producer."""
 LOOK_UP_S = 0.5
 STAY_S = (8.0, 30.0)
-"""How long a member stays in its group."""
+"""Lifetime of a group member."""
 FLUSH_TIMEOUT_S = 60.0
 JOIN_TIMEOUT_S = 75.0
 
@@ -35,16 +35,17 @@ PRODUCERS = {
 }
 """Requests under way to a broker, and the time after which a record is given up (0: never)."""
 STRICT = frozenset({"p0"})
-"""One record under way to a partition, nothing given up: these never send twice, never fail for good. Others may.
+"""One record in flight per partition, without timeouts: these producers never send twice and never fail fatally. Others
+may.
 
-The client begins a new epoch when it gives a record up, when a request behind a failed one was out of order, and when
-the leader moves while a request is under way to the old one: it does not hold back the next request to the new one,
-which is out of order there (librdkafka's issue 4953). What was under way then and had arrived is there twice. And a
-leader that was restarted knows the last batch of a producer only, as Apache Kafka's snapshots do: an older one sent
-again is out of order, which the client takes for fatal.
+The client begins a new epoch when it gives a record up, when a request after a failed one was out of order, and when
+the leader moves while a request is in flight to the old one: it does not hold back the next request to the new one,
+which is out of order there (librdkafka's issue 4953). Records that were in flight and had arrived are duplicated. And a
+restarted leader only knows the last batch of a producer, as with Apache Kafka's snapshots: an older one sent again is
+out of order, which is fatal for the client.
 """
 READERS = {"c0": True, "c1": False}
-"""Which of them read by read_committed; all do where there are no transactions."""
+"""The read_committed consumers; all are without transactions."""
 GROUPS = {"classic": 2, "consumer": 2}
 """Protocol to the number of members."""
 
@@ -61,7 +62,7 @@ POSITION_LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, 
 
 @dataclass(frozen=True)
 class Round:
-    """What the clients of a round share."""
+    """The shared state of the clients of a round."""
 
     bootstrap_servers: str
     security: Mapping[str, Any]
@@ -73,17 +74,17 @@ class Round:
     said: dict[str, deque[str]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=KEPT_LINES)))
     """The newest lines of each client's own log."""
 
-    def settings(self, who: str, **more: Any) -> dict[str, Any]:
+    def settings(self, client: str, **more: Any) -> dict[str, Any]:
         """A client's configuration; keyword arguments have underscores for dots."""
 
         def on_error(error: KafkaError) -> None:
-            self.book.error(who, error.name())
+            self.book.error(client, error.name())
 
         return {
             "bootstrap.servers": self.bootstrap_servers,
-            "client.id": who,
+            "client.id": client,
             "error_cb": on_error,
-            "logger": _Kept(self.said[who]),
+            "logger": _Kept(self.said[client]),
             **COMMON,
             **self.security,
             **{name.replace("_", "."): value for name, value in more.items()},
@@ -91,7 +92,7 @@ class Round:
 
 
 class _Kept(logging.Logger):
-    """What a client logs, in place of its standard error."""
+    """The log of a client, instead of its standard error."""
 
     def __init__(self, lines: deque[str]) -> None:
         super().__init__("client")
@@ -107,7 +108,7 @@ def value_of(name: str, number: int) -> bytes:
 
 
 class Client:
-    """A thread that works until it is told to stop. An exception in it is a violation of the round."""
+    """A thread that works until it is stopped. An exception in it is a violation of the round."""
 
     def __init__(self, the_round: Round, name: str, rng: random.Random) -> None:
         self.round = the_round
@@ -155,7 +156,7 @@ class Producing(Client):
     """Partitions with a record under way; of strict producers only."""
 
     def work(self) -> None:
-        """Record after record, to partitions by chance; a fatal error ends a producer, and another one goes on."""
+        """Send record after record, to random partitions; a fatal error ends a producer, and another one continues."""
         acks = {"acks": "1"} if self.round.lossy else {"acks": "all", "enable_idempotence": True}
         settings = {"linger_ms": 5, "request_timeout_ms": 5_000, **PRODUCERS[self.name], **acks}
         name, lives = self.name, 1
@@ -171,7 +172,7 @@ class Producing(Client):
     def _ended(self, name: str, error: KafkaError) -> None:
         self.book.error(self.name, f"fatal {error.name()}")
         if self.name in STRICT:
-            self.book.violated(f"producer {name} can't go on: {error.str()}")
+            self.book.violated(f"producer {name} can't continue:  {error.str()}")
 
     def _produce(self, name: str, producer: Producer) -> None:
         self._busy = set()
@@ -248,8 +249,8 @@ class Reading(Client):
             self.book.error(self.name, error.name())
 
     def _look_up(self, consumer: Consumer, partition: int) -> None:
-        # Its own reads: a leader that was paused may answer another client before it hears that it leads no longer.
-        # Not by get_watermark_offsets, which waits for ever where librdkafka loses the answer (its issue 4878).
+        # Its own reads: a paused leader may answer another client before it learns that it no longer leads. Not by
+        # get_watermark_offsets, which waits forever if librdkafka loses the response (its issue 4878).
         before = self.positions[partition]
         try:
             (latest,) = consumer.offsets_for_times([TopicPartition(self.round.topic, partition, OFFSET_END)], 3)
@@ -259,7 +260,7 @@ class Reading(Client):
             if latest.error is not None:
                 self.book.error(self.name, latest.error.name())
             else:
-                self.book.told_latest(self.name, partition, latest.offset, before)
+                self.book.latest_offset_listed(self.name, partition, latest.offset, before)
 
 
 class Member(Client):

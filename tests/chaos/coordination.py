@@ -1,6 +1,6 @@
-"""What coordinates the brokers: a quorum of their own, or three servers of ZooKeeper, each a host of its own.
+"""Coordination of the brokers: a quorum, or three ZooKeeper servers, each on its own host.
 
-Of controllers on ZooKeeper the brokers' logs tell when each begins, and in which epoch.
+With ZooKeeper the brokers' logs show the start and epoch of each controller term.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ PORTS = (2181, 2888, 3888)
 DISK_BYTES = 1024 * MEGABYTE
 """More than they write: no fault of a run fills these."""
 SYNC_TICKS = 3
-"""Of a second: less than most cuts last, so that servers elect another leader meanwhile."""
+"""In seconds: less than most network cuts last, so that servers elect another leader meanwhile."""
 ENDS_BY_SIGTERM = 143
 """The exit code of Java."""
 
 _REIGN = re.compile(r"broker (\d+) is the controller in epoch (\d+)")
 
 Reigns = Mapping[int, Sequence[int]]
-"""By controller epoch, who began it; one each."""
+"""The controller of each controller epoch."""
 
 
 def obstacle(kind: str) -> str | None:
@@ -48,7 +48,7 @@ def obstacle(kind: str) -> str | None:
 
 
 def reigns_in(logs: Iterable[str]) -> Reigns:
-    """What the logs of brokers tell."""
+    """The controller terms in the logs of brokers."""
     found: dict[int, list[int]] = defaultdict(list)
     for log in logs:
         for broker_id, epoch in _REIGN.findall(log):

@@ -1,4 +1,4 @@
-"""What partitions hold: records for the history, and whether replicas, in the files of running nodes, are equal."""
+"""Content of partitions: records for the history, and comparison of replicas in the files of running nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def stored(folder: Path) -> bytes:
 
 
 def difference(replicas: Mapping[int, Path]) -> str | None:
-    """Where the replicas of a partition, given as their folders by node, are not the same bytes; None if they are."""
+    """The first difference between the replicas of a partition, given as their folders by node; None if they are
+    equal."""
     contents = {node: stored(folder) for node, folder in replicas.items()}
     (first, expected), *others = contents.items()
     for node, found in others:

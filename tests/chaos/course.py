@@ -61,7 +61,7 @@ COMMITTED_CUT = "below its high watermark"
 NEVER_TWICE = frozenset({*STRICT, *WRITERS, *COPIERS})
 
 ROUND_S = 100.0
-"""Of faults, at most; then everybody recovers and the round is judged."""
+"""Maximum duration of faults; then all nodes recover and the round is checked."""
 RECOVERY_S = 60.0
 """Bound on each step of the recovery once all faults have ended and all processes serve."""
 SETUP_S = 30.0
@@ -73,7 +73,7 @@ CALM_S = 3.0
 
 @dataclass
 class Options:
-    """What was asked for."""
+    """Command line options of the run."""
 
     seed: int
     brokers: int
@@ -88,7 +88,7 @@ class Options:
 
 @dataclass
 class Outcome:
-    """What came of it."""
+    """Results of the run."""
 
     options: Options
     figures: Figures = field(default_factory=Figures)
@@ -101,7 +101,7 @@ class Outcome:
     """Of each round: from then until every ISR was full."""
     compared_bytes: int = 0
     epoch_batches: int = 0
-    """Batches whose leader epoch was found in the checkpoint file after the clean stop at the end."""
+    """Batches whose leader epoch was found in the checkpoint file after the final clean stop."""
     packets: tuple[int, int, int] = (0, 0, 0)
     """Passed, lost, delayed."""
     nemesis: Nemesis | None = None
@@ -119,12 +119,12 @@ def at_the_end(positions: Mapping[int, int], ends: Sequence[int]) -> bool:
 
 
 def has_read_all(book: Book, reader: str) -> bool:
-    """Whether a reader has read all that was acknowledged, and committed."""
+    """Whether a reader has read all acknowledged and committed records."""
     return not book.unread(reader)
 
 
 def has_seen_all(book: Book, group: str) -> bool:
-    """Whether a group has read all that was acknowledged."""
+    """Whether a group has read all acknowledged records."""
     return not book.unseen(group)
 
 
@@ -262,22 +262,22 @@ class Course:
         if book.violations:
             self._secure_evidence(the_round)
         self.outcome.violations += book.violations
-        self._tell(len(faults))
+        self._print_progress(len(faults))
 
     def _secure_evidence(self, the_round: Round) -> None:
-        """Every replica of the topic, what each client said last, and all that ZooKeeper wrote, for `--keep`."""
+        """Store every replica of the topic, the last output of each client, and ZooKeeper's files, for `--keep`."""
         evidence = self._options.folder / "evidence"
         for number, disk in enumerate(self._disks, 1):
             for folder in (disk.outside / "data").glob(f"{the_round.topic}-*"):
                 shutil.copytree(folder, evidence / f"node-{number}" / folder.name)
         for host, server in self._servers.items():
             shutil.copytree(server.seat.outside, evidence / f"server-{host}", ignore=shutil.ignore_patterns("*.tmp"))
-        for who, lines in the_round.said.items():
+        for client, lines in the_round.said.items():
             evidence.mkdir(exist_ok=True)
-            (evidence / f"{the_round.topic}-{who}.txt").write_text("\n".join([*lines, ""]))
+            (evidence / f"{the_round.topic}-{client}.txt").write_text("\n".join([*lines, ""]))
 
     def _secure_groups(self, cluster: Cluster, clients: Clients) -> None:
-        """The groups while their members are still there: how they are, their offsets, and what they have not read."""
+        """Store the groups while their members still exist: state, offsets, and unread records."""
         evidence = self._options.folder / "evidence"
         evidence.mkdir(exist_ok=True)
         for group in clients.groups:
@@ -286,7 +286,7 @@ class Course:
                 unseen = sorted(clients.round.book.unseen(group))
                 (evidence / f"{group}.txt").write_text("\n".join(map(str, [*found, unseen, ""])))
 
-    def _tell(self, faults: int) -> None:
+    def _print_progress(self, faults: int) -> None:
         figures = self.outcome.figures
         recovery = (
             f"{self.outcome.progress_s[-1]:.1f} + {self.outcome.in_sync_s[-1]:.1f} s"
@@ -312,7 +312,7 @@ class Course:
         wait_for(lambda: self._in_sync(cluster, topics), "the new topics are in sync", SETUP_S)
 
     def _recover(self, cluster: Cluster, clients: Clients) -> None:
-        """All faults are over: everything must come back by itself, in bounded time."""
+        """All faults are over: everything must recover automatically, in bounded time."""
         book, topic = clients.round.book, clients.round.topic
         names = [client.name for client in (*clients.producers, *clients.writers)]
         book.begin_progress()
@@ -338,7 +338,7 @@ class Course:
             wait_for(partial(has_read_all, clients.copies, reader.name), f"{reader.name} has read everything")
 
     def _recover_readers(self, cluster: Cluster, clients: Clients) -> None:
-        """Where records may be lost, every reader comes to the end of what is left."""
+        """With losses, every reader gets to the end of the remaining records."""
         keys = [(clients.round.topic, index) for index in range(PARTITIONS)]
         ends = cluster.list_offsets(dict.fromkeys(keys, -1))
         for reader in clients.readers:
@@ -390,7 +390,7 @@ class Course:
             book.violated(f"{error}: {self._differences(cluster, topic)}")
 
     def _contents(self, cluster: Cluster, topic: str, book: Book) -> tuple[dict[int, dict[int, str]], set[RecordPlace]]:
-        """What the partitions hold, and which of it are second copies."""
+        """The content of the partitions, and the second copies in it."""
         contents: dict[int, dict[int, str]] = {}
         resent: set[RecordPlace] = set()
         for index in range(PARTITIONS):
@@ -413,7 +413,7 @@ class Course:
         return found
 
     def _differences(self, cluster: Cluster, topic: str) -> list[str]:
-        """Where the replicas of a partition are not the same bytes."""
+        """Differences between the replicas of a partition."""
         differences = []
         compared = 0
         found = cluster.topics()

@@ -1,4 +1,4 @@
-"""All clients of a round: who they are, and their ends."""
+"""All clients of a round: their start and end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Clients:
 
     def stop(self, clients: Sequence[Client] | None = None) -> None:
         """End them, by default all; returns when they have."""
-        everybody = [
+        all_clients = [
             *self.producers,
             *self.writers,
             *self.copiers,
@@ -47,7 +47,7 @@ class Clients:
             *self.copy_readers,
             *self.members,
         ]
-        chosen = everybody if clients is None else clients
+        chosen = all_clients if clients is None else clients
         for client in chosen:
             client.stopping.set()
         for client in chosen:

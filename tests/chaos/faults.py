@@ -1,4 +1,4 @@
-"""What goes wrong in a run: a schedule drawn from the seed, and the hands that carry it out on processes and links."""
+"""Faults of a run: a schedule drawn from the seed, and its execution on processes and links."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ WEIGHTS = {
     "restart": 4,  # SIGTERM, started again after a while
     "pause": 4,  # SIGSTOP, SIGCONT
     "kill-all": 1,
-    "one-way": 3,  # one broker does not hear one other
-    "muted": 2,  # no broker hears one of them
-    "isolated": 2,  # one broker and the others don't hear each other, clients reach all
-    "unplugged": 2,  # nobody hears one broker, and it hears nobody
+    "one-way": 3,  # one broker does not receive from another
+    "muted": 2,  # no broker receives from one of them
+    "isolated": 2,  # one broker and the others can't reach each other, clients reach all
+    "unplugged": 2,  # one broker is isolated in both directions
     "bad-link": 4,  # loss and delay on all links of one broker
     "full-disk": 3,
 }
@@ -36,7 +36,7 @@ ON_ZOOKEEPER = {
     "kill-controller": 4,
     "kill-servers": 1,  # of ZooKeeper, all
     "expire": 4,  # a broker stands still for longer than its session lasts
-    "alone": 4,  # a broker and the servers don't hear each other; brokers and clients reach it
+    "alone": 4,  # a broker and the servers can't reach each other; brokers and clients reach it
 }
 """Others than those of OF_BROKERS and kill-all are of any host."""
 OF_BROKERS = frozenset({"full-disk", "kill-controller", "expire", "alone"})
@@ -70,7 +70,7 @@ class Fault:
         return f"{self.kind} {self.node}" + (f" to {self.other}" if self.kind == "one-way" else "")
 
     def links(self, nodes: Sequence[int], servers: Sequence[int] = ()) -> Links:
-        """What it does to the network of these hosts."""
+        """The effect on the network of these hosts."""
         others = [host for host in (*nodes, *servers) if host != self.node]
         away = {(self.node, other) for other in others}
         back = {(other, self.node) for other in others}
@@ -112,7 +112,7 @@ class Done:
 
 
 class Nemesis:
-    """Carries schedules out, and starts again what ended by itself."""
+    """Executes schedules, and restarts processes that ended."""
 
     def __init__(
         self, nodes: Nodes, disks: Sequence[SmallDisk], network: Network, servers: Mapping[int, Server]
@@ -128,20 +128,20 @@ class Nemesis:
         self._locks = {host: threading.Lock() for host in self._processes}
         self._filled: Counter[int] = Counter()
         self._had_full_disk: set[int] = set()
-        """Nodes whose disk was full in their present life."""
+        """Nodes whose disk was full since their last start."""
         self._threads: list[threading.Thread] = []
         self.done: list[Done] = []
         self.counts: Counter[str] = Counter()
         self.skipped = 0
         """Faults that met a process already stopped by another one."""
         self.ended_by_itself: list[str] = []
-        """Ends of processes that nobody asked for, where no full disk explains them."""
+        """Unexpected ends of processes that no full disk explains."""
         self.ended_on_a_full_disk = 0
         self.servers_ended = 0
-        """How often one of ZooKeeper's ended, and nobody asked for it; they come back like brokers."""
+        """Unexpected ends of ZooKeeper servers; they are restarted like brokers."""
 
     def begin(self, faults: Sequence[Fault], note: Callable[[str, str], None]) -> None:
-        """Carry the schedule out, beside the caller; `note` is told of each beginning and end."""
+        """Execute the schedule in the background; `note` is called at each start and end."""
         self._calm.clear()
         self._note = note
         start_s = time.monotonic()
@@ -151,7 +151,7 @@ class Nemesis:
             thread.start()
 
     def end(self) -> None:
-        """Mend everything; on return all processes serve. Raises AssertionError when they don't in time."""
+        """End all faults; on return all processes serve. Raises AssertionError if they don't in time."""
         self._calm.set()
         for thread in self._threads:
             thread.join()
@@ -196,7 +196,7 @@ class Nemesis:
         return [host for host in self._processes if (host in self._servers) == (fault.kind == "kill-servers")]
 
     def _controller(self) -> int | None:
-        """Who began the newest epoch."""
+        """The controller of the newest epoch."""
         reigns = reigns_in(node.log_text() for node in self._nodes.nodes)
         return reigns[max(reigns)][-1] if reigns else None
 
@@ -255,7 +255,7 @@ class Nemesis:
             return
         # A process that is still starting ends by the signal itself, as by a kill; a server of ZooKeeper always does.
         if code != 0 and host not in self._servers and (served or code != -signal.SIGTERM):
-            self._told_end(host, code, "at a SIGTERM")
+            self._record_exit(host, code, "at a SIGTERM")
 
     def _start(self, host: int) -> None:
         if not self._filled[host]:
@@ -272,14 +272,14 @@ class Nemesis:
                 continue
             try:
                 if watched.process is not None and (code := watched.process.poll()) is not None:
-                    self._told_end(host, code, "by itself")
+                    self._record_exit(host, code, "by itself")
                     watched.process = None
                 if watched.process is None and not self._filled[host]:
                     self._start(host)
             finally:
                 self._locks[host].release()
 
-    def _told_end(self, host: int, code: int, how: str) -> None:
+    def _record_exit(self, host: int, code: int, how: str) -> None:
         self._note(f"node {host}", f"ended {how} with code {code}")
         if host in self._servers:
             self.servers_ended += 1

@@ -1,9 +1,8 @@
-"""The network of a run: a namespace a host, and a switch between them that loses, delays and cuts in one direction.
+"""The network of a run: a namespace per host, and a switch between them that loses, delays and cuts in one direction.
 
-Each host has a TUN device in its own network namespace; a process reads the packets of all of them and passes them on.
-So TCP sees what it sees on a bad network (retransmission, half-open connections, packets out of order), and nothing is
-asked of the kernel but TUN: netem and packet filters are often not built in. No address outside these namespaces
-exists.
+Each host has a TUN device in its own network namespace; a process reads and forwards the packets of all of them. So TCP
+sees a bad network (retransmission, half-open connections, reordered packets), and the kernel needs only TUN: netem and
+packet filters are often not built in. No address outside these namespaces exists.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ DEVICE = "chaos0"
 MTU = 9000
 MAX_WAIT_S = 0.5
 MAX_DELAYED = 20_000
-"""Packets under way on slow links; what comes beyond is lost, as in a queue that is full."""
+"""Maximum packets in flight on slow links; more are lost, as in a full queue."""
 
 _CLONE_NEWNET = 0x40000000
 _TUNSETIFF = 0x400454CA
@@ -46,7 +45,7 @@ def address(host: int) -> str:
 
 @dataclass(frozen=True)
 class Link:
-    """What happens to packets in one direction between two hosts."""
+    """Faults of packets in one direction between two hosts."""
 
     cut: bool = False
     loss: float = 0.0
@@ -107,7 +106,7 @@ class Switch:
             heapq.heappush(self._delayed, (due, self.late, receiver, packet))
 
     def deliver_due(self, now: float) -> float:
-        """Deliver what is due; seconds until there is more to do."""
+        """Deliver due packets; returns the seconds until the next one."""
         while self._delayed and self._delayed[0][0] <= now:
             _, _, receiver, packet = heapq.heappop(self._delayed)
             self._deliver(receiver, packet)
@@ -203,21 +202,21 @@ class Network:
         """`trouble` holds until `end(owner)`."""
         with self._lock:
             self._troubles[owner] = trouble
-            self._tell()
+            self._counters()
 
     def end(self, owner: object) -> None:
         """The trouble of `owner` is over."""
         with self._lock:
             self._troubles.pop(owner, None)
-            self._tell()
+            self._counters()
 
     def packets(self) -> tuple[int, int, int]:
         """Passed, lost and delayed so far."""
         with self._lock:
-            passed, lost, delayed = self._tell()
+            passed, lost, delayed = self._counters()
             return passed, lost, delayed
 
-    def _tell(self) -> list[int]:
+    def _counters(self) -> list[int]:
         """The state of all links, which is answered by counts."""
         links = merged(self._troubles.values())
         control, answers = self._process.stdin, self._process.stdout

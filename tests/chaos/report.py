@@ -1,4 +1,4 @@
-"""What a run found, for people and as JSON."""
+"""Results of a run, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
             "every ISR full after that, worst": max(outcome.in_sync_s, default=None),
         },
         "bytes of replicas compared": outcome.compared_bytes,
-        "batches whose leader epoch is in its file": outcome.epoch_batches,
+        "batches with their leader epoch in the file": outcome.epoch_batches,
         "lost": {"acknowledged": figures.lost_acknowledged, "served": figures.lost_served},
         "forgiven by rule": dict(figures.forgiven),
         "violations": outcome.violations,

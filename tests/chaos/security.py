@@ -1,6 +1,6 @@
-"""Who may come in: everybody, or nodes and clients that log in by SASL over TLS, and controllers by certificate.
+"""Access to the nodes: open to all, or by SASL over TLS for nodes and clients, with certificates for controllers.
 
-Sessions are over while faults are there, so that who goes on has to say it again.
+Sessions expire during the faults, so that clients have to reauthenticate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SESSION_MS = 10_000
 
 @dataclass(frozen=True)
 class Security:
-    """What both sides of all connections are told."""
+    """The security settings of both sides of all connections."""
 
     node_settings: Mapping[str, str] = field(default_factory=dict)
     format_options: Sequence[str] = ()

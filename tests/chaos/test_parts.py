@@ -208,7 +208,7 @@ def test_a_record_that_was_acknowledged_without_an_offset():
     made.finish({0: {3: "p:0"}})
     assert made.violations == []
     made.finish({0: {}})
-    assert made.violations == ["lost-write: p:0 was acknowledged and is nowhere at the end"]
+    assert made.violations == ["lost-write: p:0 was acknowledged and is not in the log at the end"]
 
 
 def test_losses_that_are_allowed_are_figures():
@@ -220,7 +220,7 @@ def test_losses_that_are_allowed_are_figures():
     assert made.figures.forgiven == {"lost-write": 1}
 
 
-def test_what_a_group_has_not_seen():
+def test_records_unseen_by_a_group():
     made = book()
     made.acknowledged("p", 0, 0, "p:0")
     made.acknowledged("p", 0, 1, "p:1")

@@ -1,4 +1,4 @@
-"""A short run of `make chaos` in each mode, as a person would start it."""
+"""A short run of `make chaos` in each mode, from the command line."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def test_nothing_is_lost(tmp_path):
     assert figures["operations"]["read by assignment"] > figures["operations"]["acknowledged"]
     assert figures["transactions"]["committed"] > 3
     assert figures["bytes of replicas compared"] > 0
-    assert figures["batches whose leader epoch is in its file"] > figures["transactions"]["committed"]
+    assert figures["batches with their leader epoch in the file"] > figures["transactions"]["committed"]
     assert figures["lost"] == {"acknowledged": 0, "served": 0}
 
 
-def test_losses_that_the_documents_allow_are_told(tmp_path):
+def test_documented_losses_are_reported(tmp_path):
     figures = chaos(tmp_path, "--minutes", "0.3", "--seed", "3", "--lossy")
     assert figures["mode"] == "acks=1, unclean elections"
     assert figures["operations"]["acknowledged"] > 100
@@ -56,7 +56,7 @@ def test_an_interrupted_run_ends_and_leaves_nothing(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"kept"}
 
 
-def test_a_wrong_option_is_told(tmp_path):
+def test_wrong_option_is_reported(tmp_path):
     command = [sys.executable, "-m", "tests.chaos", "--brokers", "2"]
     ended = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2

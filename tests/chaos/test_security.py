@@ -1,4 +1,4 @@
-"""What `--security sasl_ssl` makes, on one node."""
+"""The setup of `--security sasl_ssl`, on one node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..cluster.nodes import Nodes
 from .security import MECHANISM, PASSWORD, make_security
 
 
-def test_only_who_knows_the_password_is_let_in(tmp_path):
+def test_login_requires_the_password(tmp_path):
     def as_client(password):
         return security.client._replace(
             login=lambda _: ScramClient(BY_NAME[MECHANISM], "client", password, SystemRng())

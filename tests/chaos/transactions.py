@@ -20,10 +20,10 @@ from .book import Book
 from .clients import FLUSH_TIMEOUT_S, Client, Round, value_of
 
 TIMEOUT_MS = 10_000
-"""Of a transaction."""
+"""Timeout of a transaction."""
 CALL_TIMEOUT_S = 5.0
 HUNG_S = 15.0
-"""A call that takes longer, though it was told to come back before, never ends."""
+"""A call that takes longer than this, despite its timeout, never ends."""
 MAX_RECORDS, MAX_COPIED = 20, 300
 """In one transaction of a writer, and of a copier that has to catch up."""
 PAUSE_S = 0.15
@@ -33,11 +33,11 @@ WRITERS = ("t0", "t1")
 COPIERS = ("k0", "k1")
 COPY_READER = "r0"
 STAY_S = (8.0, 30.0)
-"""How long a copier stays in its group."""
+"""Lifetime of a copier in its group."""
 
 
 class OverError(Exception):
-    """The producer can't go on; its transaction may be committed or not."""
+    """The producer can't continue; the outcome of its transaction is unknown."""
 
 
 class Abandoned(Exception):
@@ -45,7 +45,7 @@ class Abandoned(Exception):
 
 
 class Transacting(Client):
-    """A transactional producer; what its transactions hold, `fill` says."""
+    """A transactional producer; `fill` defines the content of its transactions."""
 
     _name = ""
     """Of the process: values and transactions bear it."""
@@ -56,7 +56,7 @@ class Transacting(Client):
     _partitions: set[int]
 
     def __init__(self, the_round: Round, target: Book, topic: str, name: str, rng: random.Random) -> None:
-        """Writes to `topic`, whose book is `target`."""
+        """Writes to `topic`, which has the book `target`."""
         self.target = target
         self.topic = topic
         super().__init__(the_round, name, rng)
@@ -113,7 +113,7 @@ class Transacting(Client):
         self.over(committed=False)
 
     def prepare(self) -> bool:
-        """Whether there is something for a transaction."""
+        """Returns whether there are records for a transaction."""
         return True
 
     def fill(self, producer: Producer) -> None:
@@ -121,7 +121,7 @@ class Transacting(Client):
         raise NotImplementedError
 
     def over(self, *, committed: bool | None) -> None:
-        """The transaction has ended; None: nobody here knows how."""
+        """The transaction has ended; None: with unknown outcome."""
 
     def _persist(self, call: Callable[..., Any], *arguments: Any) -> None:
         """Call again as long as that may help. Raises KafkaException, and OverError for a call that never returns."""
@@ -162,7 +162,7 @@ class Transacting(Client):
             raise raised[0]
 
     def next_text(self) -> str:
-        """What identifies the record that is sent next."""
+        """The unique text of the next record."""
         return f"{self._name}:{self._numbers}"
 
     def send(self, producer: Producer, partition: int) -> None:
@@ -236,12 +236,12 @@ class Copying(Transacting):
         self._messages = []
 
     def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        """Whoever has them next goes on at what is committed."""
+        """The next owner continues at the committed offset."""
         gone = {each.partition for each in partitions}
         self._messages = [message for message in self._messages if message.partition() not in gone]
 
     def prepare(self) -> bool:
-        """See `Transacting`. What is left of a transaction that was aborted comes first."""
+        """See `Transacting`. Records of an aborted transaction come first."""
         for message in self._member().consume(MAX_COPIED, 0.3):
             if message.error() is None:
                 self._messages.append(message)

@@ -194,7 +194,7 @@ def test_the_id_of_a_voter_has_to_fit_into_a_record(tmp_path, node_id):
     command = ["format", "--data-dir", str(tmp_path / "data"), *cluster]
     result = CliRunner().invoke(cli, command)
     assert result.exit_code == 2
-    assert "is no controller of the form ID@HOST:PORT:DIRECTORYID, with an id up to 2147483647" in result.stderr
+    assert "is not a controller of the form ID@HOST:PORT:DIRECTORYID, with an id up to 2147483647" in result.stderr
 
 
 def test_the_environment_names_the_broker(nowhere):

@@ -1,4 +1,4 @@
-"""Three families of clients that others wrote, behind one face: what each of them sends and receives, and no more.
+"""Three families of third-party clients behind one interface: the records that each of them sends and receives.
 
 All of them read by manual assignment, without groups.
 """
@@ -81,7 +81,8 @@ class ConfluentKafka:
     def produce(self, servers, topic, partition, records, codec):
         from confluent_kafka import Producer
 
-        # One batch, which the flush sends at once: librdkafka sends a batch uncompressed that compression makes larger.
+        # One batch, which the flush sends at once: librdkafka sends a batch uncompressed if compression would enlarge
+        # it.
         properties = {"bootstrap.servers": servers, "compression.type": codec, "acks": "all", "linger.ms": 10_000}
         producer = Producer(properties)
         offsets, errors = [], []

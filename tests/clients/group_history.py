@@ -1,14 +1,14 @@
-"""What the members of a group saw, as a history that is judged afterwards.
+"""History of group members, checked after a run.
 
-Rules: no partition has two owners at a time; nobody reads what it does not own; an owner goes on at the offset that was
-committed last (one that is lower lost a commit, one that is higher skipped records); within one ownership offsets
-have no gap; every record is read by somebody; reading never stalls for longer than a bound, and nobody who is gone is
-kept in the group for longer than another one.
+Rules: no partition has two owners at a time; no member reads a partition that it does not own; an owner continues at
+the last committed offset (a lower one lost a commit, a higher one skipped records); within one ownership offsets have
+no gap; every record is read; reading never stalls for longer than a limit, and no closed member remains in the group
+for longer than another limit.
 
 Members report when they take and give up partitions: taking at the end of a rebalance, giving up before the client
-tells the broker. Members of other processes report with their own clock of the same machine. What the coordinator says
-of the group now and then (`described`) is judged too: a group waits for a member that went without LeaveGroup until
-its session is over, and time that passes so is no stall.
+notifies the broker. Members of other processes report with their own clock of the same machine. Descriptions of the
+group by the coordinator (`described`) are checked too: a group waits for a member that left without LeaveGroup until
+its session expires, and that time is not a stall.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The group as its coordinator described it to a request that was sent at `at`: partitions by member.
+    """The group as described by its coordinator in response to a request sent at `at`: partitions by member.
 
-    Only where it is `settled` do all partitions belong to what the members were told.
+    Only if it is `settled`, all partitions are those that the members know.
     """
 
     at: int
@@ -69,7 +69,7 @@ class History:
         self._descriptions: list[Description] = []
         self.rebalances: dict[str, int] = defaultdict(int)
         self.readers: Counter[str] = Counter()
-        """How often each member told of a read."""
+        """Times at which each member reported a read."""
 
     def assigned(self, member: str, partitions: Iterable[int], at: int | None = None) -> None:
         """The member owns these from now on, beside those it has."""
@@ -106,12 +106,12 @@ class History:
             self._commits[partition].append(Commit(offset, sent_at, time.time_ns() if known else NEVER))
 
     def ended(self, member: str) -> None:
-        """The member's client is closed; whether it told the coordinator is another question."""
+        """The member's client is closed; the coordinator may or may not know it."""
         with self._lock:
             self._ended[member] = time.time_ns()
 
     def described(self, description: Description) -> None:
-        """What the coordinator said; descriptions come in order."""
+        """A description by the coordinator, in chronological order."""
         with self._lock:
             self._descriptions.append(description)
 
@@ -132,25 +132,26 @@ class History:
             return dict(owned)
 
     def read_ends(self) -> dict[int, int]:
-        """Past the highest offset that anybody read, by partition."""
+        """End of the offsets that any member read, by partition."""
         with self._lock:
             return {each: max((end for _, end in self._reads(each)), default=0) for each in self._ownerships}
 
     def read_count(self) -> int:
-        """How many reads were reported so far."""
+        """Number of reported reads so far."""
         with self._lock:
             return len(self._read_at)
 
     def longest_stall_s(self) -> float:
-        """The longest time in which nobody read and the group waited for nobody who was gone."""
+        """The longest time without a read while the group waited for no closed member."""
         with self._lock:
             times = sorted([*self._read_at, *(at for at, ghosts in self._ghosts() if ghosts)])
             return max((later - earlier for earlier, later in itertools.pairwise(times)), default=0) / 1e9
 
     def longest_wait_for_ghosts_s(self) -> float:
-        """The longest time in which none of those who were gone, but in the group at its start, left the group.
+        """The longest time in which no closed member that was in the group at its start left the group.
 
-        Each may stay for its session; one that went while it waited for a rebalance, for a session after that is over.
+        Each may remain for its session timeout; one closed during a rebalance, for a session timeout after the end of
+        that.
         """
         longest = 0
         with self._lock:
@@ -162,7 +163,7 @@ class History:
         return longest / 1e9
 
     def _ghosts(self) -> list[tuple[int, set[str]]]:
-        """By description, members of the group whose client had been closed when it was asked for."""
+        """Per description, members of the group whose client was already closed."""
         return [
             (each.at, {member for member in each.members if self._ended.get(member, NEVER) < each.at})
             for each in self._descriptions
@@ -172,7 +173,7 @@ class History:
         return sorted(read for ownership in self._ownerships[partition] for read in ownership.reads)
 
     def violations(self, ends: Mapping[int, int], *, commits_known: bool = True) -> list[str]:
-        """Everything that was wrong; `ends` are the log ends. Without `commits_known` some members told no commits."""
+        """All violations; `ends` are the log ends. Without `commits_known` some members reported no commits."""
         with self._lock:
             found = [*self._strays, *self._described_twice()]
             for partition, end in sorted(ends.items()):
@@ -236,6 +237,6 @@ class History:
         position = 0
         for first, last in self._reads(partition):
             if first > position:
-                return [f"{partition}: nobody read {position} to {first}"]
+                return [f"{partition}: no member read {position} to {first}"]
             position = max(position, last)
-        return [] if position >= end else [f"{partition}: nobody read {position} to {end}"]
+        return [] if position >= end else [f"{partition}: no member read {position} to {end}"]

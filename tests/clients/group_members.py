@@ -1,6 +1,6 @@
-"""Members of a group, each a stock client in a thread of this process, that report to a `History`.
+"""Group members, each a stock client in a thread of this process, that report to a `History`.
 
-All of them read from the earliest offset without a commit, commit what they read themselves, and stop by leaving.
+All of them read from the earliest offset without a commit, commit their own reads, and stop by leaving.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Member(threading.Thread):
 
     @contextmanager
     def committing(self) -> Iterator[dict[int, int]]:
-        """Around the commit of what is yielded: the history learns what became of it."""
+        """Around the commit of the yielded offsets: reports its outcome to the history."""
         offsets, sent_at = dict(self.pending), time.time_ns()
         try:
             yield offsets
@@ -109,7 +109,7 @@ class Member(threading.Thread):
 
 
 def _name(error: Exception) -> str:
-    """The protocol's or the library's name of what happened."""
+    """The protocol's or the library's name of the error."""
     inner = error.args[0] if error.args else None
     name = getattr(inner, "name", None)
     return str(name()) if callable(name) else type(error).__name__
@@ -282,7 +282,7 @@ class AioKafkaMember(Member):
 
 
 class GroupWatch(threading.Thread):
-    """Asks the coordinator again and again who is in the group and has what, for the history; `with` runs it.
+    """Periodically requests members and assignments from the coordinator, for the history; `with` runs it.
 
     The members' client ids are their names.
     """

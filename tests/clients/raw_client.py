@@ -1,8 +1,8 @@
-"""A client of brokers 0.8 and 0.9, made by hand: every byte of requests and message sets is laid out here by `struct`.
+"""A client of brokers 0.8 and 0.9, with all bytes of requests and message sets encoded here by `struct`.
 
-It shares nothing with the broker, so that neither can be wrong in the same way. Kafka's versions of then: Metadata 0,
-Produce 0 to 2, Fetch 0 and 2, ListOffsets 0, OffsetCommit and OffsetFetch 0 and 1, ConsumerMetadata 0 (today's
-FindCoordinator). Message format 0 travels in Produce and Fetch 0, format 1 in version 2 of both.
+It shares no code with the broker, so that the two can't have the same defect. Kafka's versions of that time: Metadata
+0, Produce 0 to 2, Fetch 0 and 2, ListOffsets 0, OffsetCommit and OffsetFetch 0 and 1, ConsumerMetadata 0 (today's
+FindCoordinator). Message format 0 is used by Produce and Fetch 0, format 1 by version 2 of both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ XERIAL_BLOCK_BYTES = 32 * 1024
 
 
 class Row(NamedTuple):
-    """A record as it is sent; format 0 drops the time."""
+    """A record to send; format 0 drops the time."""
 
     key: bytes | None
     value: bytes | None
@@ -61,7 +61,7 @@ def message(magic: int, attributes: int, offset: int, row: Row) -> bytes:
 
 
 def message_set(rows: Sequence[Row], magic: int, codec: int = NONE) -> bytes:
-    """What a producer of then sends: messages, or one message whose value is them, compressed."""
+    """The message set of an old producer: messages, or one message that wraps them, compressed."""
     plain = b"".join(message(magic, NONE, number, row) for number, row in enumerate(rows))
     return plain if codec == NONE else wrapper(plain, len(rows) - 1, magic, codec)
 
@@ -297,7 +297,7 @@ class RawClient:
         return error, node, host, port
 
     def commit(self, version: int, group: str, topic: str, offsets: dict[int, tuple[int, str]]) -> dict[int, int]:
-        """The error of each partition; version 1 is that of a client which assigns partitions by itself."""
+        """The error of each partition; version 1 is that of a client with manually assigned partitions."""
         member = struct.pack(">i", -1) + string("") if version else b""
         timestamp = struct.pack(">q", -1) if version else b""
         partitions = [

@@ -27,7 +27,7 @@ BROKER_ID = 1
 
 
 class SimulatedZooKeeper:
-    """The server, and whoever has a session there. A context manager."""
+    """The server and its sessions. A context manager."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -61,7 +61,7 @@ class SimulatedZooKeeper:
         return done.result()
 
     def tree(self) -> dict[str, bytes]:
-        """What lies where."""
+        """The data of each znode."""
         return self.call(lambda: {path: node.data for path, node in self.ensemble.server.tree().items()})
 
     def write(self, path: str, data: bytes) -> None:
@@ -72,7 +72,7 @@ class SimulatedZooKeeper:
             missing = [each for each in (*paths.parents(path), path) if server.exists(self._session, each) is None]
             operations: list[Operation] = [Create(each, data if each == path else b"") for each in missing]
             server.multi(self._session, operations or [SetData(path, data)])
-            self.ensemble.tell()
+            self.ensemble.deliver()
 
         self.call(run)
 
@@ -81,7 +81,7 @@ class SimulatedZooKeeper:
 
         def run() -> None:
             self.ensemble.server.multi(self._session, [Delete(path)])
-            self.ensemble.tell()
+            self.ensemble.deliver()
 
         self.call(run)
 
@@ -99,12 +99,12 @@ class SimulatedZooKeeper:
     def connect(
         self, _servers: str, timeout_ms: int, *, post: Callable[..., object], pool: BlockingPool, access: object
     ) -> Session:
-        """As `session_below` is called."""
+        """Called like `session_below`."""
         return Session(self, timeout_ms, post)
 
 
 class Session:
-    """A session whose calls and answers go from loop to loop."""
+    """A session that passes calls and responses between two loops."""
 
     def __init__(self, zookeeper: SimulatedZooKeeper, timeout_ms: int, post: Callable[..., object]) -> None:
         self._zookeeper = zookeeper
@@ -144,7 +144,7 @@ class _Listener:
 
 
 class _Process:
-    """What a session needs of the process that it belongs to."""
+    """The interface that a session needs from its process."""
 
     alive = True
 

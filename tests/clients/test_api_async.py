@@ -58,7 +58,7 @@ async def values(consumer, count):
     return found
 
 
-def test_what_is_sent_is_read(servers, topic, config):
+def test_sent_records_are_read(servers, topic, config):
     async def run():
         async with AsyncProducer(servers) as producer:
             arrived = await producer.send(topic, "0", key="k")
@@ -80,7 +80,7 @@ def test_what_is_sent_is_read(servers, topic, config):
 
 
 def test_a_call_that_is_cancelled_loses_no_record(servers, topic, config, monkeypatch):
-    """It goes on in its thread, and what it fetches there is for the next call."""
+    """It continues in its thread, and the fetched records are for the next call."""
     monkeypatch.setattr(async_consumer, "POLL_S", 5.0)
 
     async def run():
@@ -101,7 +101,7 @@ def test_a_call_that_is_cancelled_loses_no_record(servers, topic, config, monkey
     asyncio.run(run())
 
 
-def test_the_loop_goes_on_while_the_queue_is_full():
+def test_loop_runs_while_the_queue_is_full():
     async def run(address):
         config = {"queue.buffering.max.messages": 1, "max.block.ms": 300, "delivery.timeout.ms": 3000, "linger.ms": 0}
         producer = AsyncProducer(address, config)
@@ -122,9 +122,9 @@ def test_the_loop_goes_on_while_the_queue_is_full():
         assert first.exception() is not None
         return raised.value.code
 
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        assert asyncio.run(run(f"127.0.0.1:{nobody.getsockname()[1]}")) == ErrorCode.REQUEST_TIMED_OUT
+    with socket.socket() as refused_address:
+        refused_address.bind(("127.0.0.1", 0))
+        assert asyncio.run(run(f"127.0.0.1:{refused_address.getsockname()[1]}")) == ErrorCode.REQUEST_TIMED_OUT
 
 
 def test_copies_are_exact_though_a_transaction_is_aborted(servers, topic, config):
@@ -192,13 +192,13 @@ def test_closed_clients_say_so(servers, topic, config):
 
 
 async def turns():
-    """Until whatever is cancelled has come as far as it can without anybody else."""
+    """Run the loop until a cancelled task has progressed as far as it can."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 class Stop:
-    """Where a thread waits until it may go on."""
+    """A point where a thread waits until it is released."""
 
     def __init__(self):
         self.reached, self.passed = threading.Event(), threading.Event()
@@ -272,7 +272,7 @@ def test_a_transaction_that_begins_though_it_is_cancelled_ends():
 
 
 def test_clients_close_though_that_is_cancelled(servers, topic, config):
-    """The consumer is one of its group no more, and the producer has sent what it had."""
+    """The consumer has left its group, and the producer has sent its records."""
     assigning, choosing = Stop(), Stop()
 
     def choose(key, count):
@@ -308,7 +308,7 @@ def test_clients_close_though_that_is_cancelled(servers, topic, config):
     asyncio.run(run())
 
 
-def test_a_producer_that_is_made_though_its_start_is_cancelled_is_closed(servers, monkeypatch):
+def test_producer_with_a_cancelled_start_is_closed(servers, monkeypatch):
     stop = Stop()
     made = []
 
@@ -328,7 +328,7 @@ def test_a_producer_that_is_made_though_its_start_is_cancelled_is_closed(servers
         await turns()
         stop.passed.set()
         assert starting.cancelled()
-        await producer.start()  # behind what was begun before
+        await producer.start()  # after the calls that were started before
         await producer.start()
         await producer.close()
 
@@ -339,7 +339,7 @@ def test_a_producer_that_is_made_though_its_start_is_cancelled_is_closed(servers
             each.flush()
 
 
-def test_who_asks_a_client_that_closes_does_not_wait_for_it(servers, topic):
+def test_call_on_a_closing_client_does_not_wait(servers, topic):
     """The loop least of all: the connection is busy with a fetch that finds nothing."""
 
     async def run():

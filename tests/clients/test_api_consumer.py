@@ -77,7 +77,7 @@ def offsets(admin, config):
     return {key: committed.offset for key, committed in admin.group_offsets(config["group.id"]).items()}
 
 
-def test_a_loop_reads_what_is_there_and_a_normal_end_commits_what_it_was_given(servers, admin, topic, config):
+def test_loop_reads_all_records_and_commits_at_normal_end(servers, admin, topic, config):
     with Consumer(servers, config, topics=topic) as consumer:
         given = list(itertools.islice(consumer, 13))
     assert sum(offsets(admin, config).values()) == 13
@@ -90,7 +90,7 @@ def test_a_loop_reads_what_is_there_and_a_normal_end_commits_what_it_was_given(s
     assert offsets(admin, config) == {(topic, 0): 10, (topic, 1): 10}
 
 
-def test_a_record_whose_handling_failed_is_read_again(servers, admin, topic, config):
+def test_record_with_failed_handling_is_read_again(servers, admin, topic, config):
     seen = []
 
     def fail():
@@ -117,12 +117,12 @@ def slow(monkeypatch, config):
 
 
 @pytest.mark.usefixtures("slow")
-def test_progress_is_committed_while_what_was_fetched_at_once_takes_its_time(servers, admin, topic, config):
+def test_progress_is_committed_during_a_slow_batch(servers, admin, topic, config):
     with Consumer(servers, config, topics=topic) as consumer:
         records = iter(consumer)
         given = [next(records) for _ in range(4)]
         while sum(offsets(admin, config).values()) < 3:
-            consumer.fill(0)  # as the loop does; what it gave out last is done with then
+            consumer.fill(0)  # as the loop does; the last returned records are done then
         assert sum(offsets(admin, config).values()) <= len(given)
         given += itertools.islice(records, 16)
     assert len({(record.partition, record.offset) for record in given}) == 20
@@ -130,7 +130,7 @@ def test_progress_is_committed_while_what_was_fetched_at_once_takes_its_time(ser
 
 
 @pytest.mark.usefixtures("slow")
-def test_a_group_is_shared_anew_while_what_was_fetched_at_once_takes_its_time(servers, admin, config):
+def test_group_rebalances_during_a_slow_batch(servers, admin, config):
     topic = filled(admin, 2, 200)
     with Consumer(servers, config, topics=topic) as consumer:
         records = iter(consumer)
@@ -142,14 +142,14 @@ def test_a_group_is_shared_anew_while_what_was_fetched_at_once_takes_its_time(se
     assert len(given) < 400  # which one fetch brought
 
 
-def test_progress_is_told_though_the_library_hears_of_it_late(servers, admin, config):
+def test_progress_is_reported_before_the_library_knows_it(servers, admin, config):
     """Batch after batch of one partition, up to a seek, and up to where nothing more comes."""
     topic = filled(admin, 1, 30)
     config |= {"max.poll.records": 5, "auto.commit.interval.ms": 50}
     with Consumer(servers, config, topics=topic) as consumer:
         read(consumer, 10)
         while offsets(admin, config) != {(topic, 0): 10}:
-            consumer.fill(0)  # what comes next is not given out
+            consumer.fill(0)  # the next records are not returned
         consumer.seek(topic, 0, 20)
         assert [record.offset for record in read(consumer, 10)] == list(range(20, 30))
         while offsets(admin, config) != {(topic, 0): 30}:
@@ -157,7 +157,7 @@ def test_progress_is_told_though_the_library_hears_of_it_late(servers, admin, co
     assert offsets(admin, config) == {(topic, 0): 30}
 
 
-def test_who_commits_by_hand_commits_what_was_given_out(servers, admin, topic, config):
+def test_manual_commit_covers_returned_records(servers, admin, topic, config):
     config["enable.auto.commit"] = False
     heard = []
     done = threading.Event()
@@ -201,7 +201,7 @@ def test_paused_partitions_give_nothing_and_lose_nothing(servers, topic):
         assert [record.offset for record in rest if record.partition == paused[1]] == list(range(at, 10))
 
 
-def test_it_goes_where_it_is_told(servers, topic):
+def test_seek_moves_the_position(servers, topic):
     with Consumer(servers, {"auto.offset.reset": "earliest", "fetch.max.wait.ms": 50}) as consumer:
         consumer.assign([(topic, 0)])
         assert consumer.assignment == {(topic, 0)}
@@ -222,7 +222,7 @@ def test_it_goes_where_it_is_told(servers, topic):
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_rebalance_hooks_are_told_what_comes_and_goes_and_may_seek(servers, admin, topic, config, protocol):
+def test_rebalance_hooks_get_changes_and_may_seek(servers, admin, topic, config, protocol):
     config["group.protocol"] = protocol
     events = []
 
@@ -258,7 +258,7 @@ def test_a_filter_takes_up_topics_that_come(servers, admin, config):
         assert [record.topic for record in read(consumer, 1)] == [f"{mark}-c"]
 
 
-def test_a_record_that_can_not_be_decoded_is_told_with_its_place(servers, admin, config):
+def test_undecodable_record_is_reported_with_its_offset(servers, admin, config):
     topic = filled(admin, 1, 0)
     with Producer(servers) as producer:
         producer.send_batch(topic, ['{"a": 1}', "{", '{"a": 2}'])
@@ -271,7 +271,7 @@ def test_a_record_that_can_not_be_decoded_is_told_with_its_place(servers, admin,
 
 
 class Counting:
-    """Leaves out every other record, and keeps what was committed."""
+    """Skips every other record, and stores the committed offsets."""
 
     def __init__(self):
         self.committed = []
@@ -283,7 +283,7 @@ class Counting:
         self.committed.append(dict(offsets))
 
 
-def test_interceptors_see_what_is_given_out_and_committed(servers, topic, config):
+def test_interceptors_get_returned_records_and_commits(servers, topic, config):
     counting = Counting()
     with Consumer(servers, config, topics=topic, interceptors=[counting]) as consumer:
         records = read(consumer, 10)
@@ -307,7 +307,7 @@ def test_an_interceptor_that_returns_nothing_takes_nothing_away(servers, topic, 
     assert "it returned NoneType, not list" in caplog.text
 
 
-def test_an_offset_out_of_range_is_an_error_where_no_reset_is_wanted(servers, topic):
+def test_offset_out_of_range_without_a_reset_is_an_error(servers, topic):
     with Consumer(servers, {"auto.offset.reset": "none"}) as consumer:
         consumer.assign({(topic, 0): 99})
         with pytest.raises(KafkaError) as raised:
@@ -354,7 +354,7 @@ def test_a_hook_of_a_rebalance_may_stop_and_not_close(servers, topic, config):
     assert heard == [ErrorCode.INVALID_REQUEST]
 
 
-def test_a_hook_that_fails_at_the_end_is_logged_and_the_consumer_closes(servers, admin, topic, config, caplog):
+def test_failing_close_hook_is_logged_and_consumer_closes(servers, admin, topic, config, caplog):
     def fail(offsets, failure):
         raise ZeroDivisionError
 
@@ -366,7 +366,7 @@ def test_a_hook_that_fails_at_the_end_is_logged_and_the_consumer_closes(servers,
     assert not admin.group(config["group.id"]).members
 
 
-def test_what_is_no_topic_is_refused(servers, config):
+def test_invalid_topic_is_refused(servers, config):
     for topics in ("", [""], ["a", ""]):
         with pytest.raises(KafkaError) as raised:
             Consumer(servers, config, topics=topics)
@@ -379,7 +379,7 @@ def test_an_age_that_is_none_is_refused(servers, config):
     assert raised.value.code == ErrorCode.INVALID_CONFIG
 
 
-def test_more_records_than_the_library_gives_at_once_may_be_asked_for(servers, topic, config):
+def test_poll_may_exceed_the_limit_of_the_library(servers, topic, config):
     with Consumer(servers, config | {"max.poll.records": 2_000_000}, topics=topic) as consumer:
         assert len(read(consumer, 20)) == 20
 
@@ -432,7 +432,7 @@ def test_each_partition_belongs_to_one_stream(servers, admin, config):
     assert offsets(admin, config) == {(topic, partition): 10 for partition in range(6)}
 
 
-def test_what_a_stream_raises_ends_all_of_them(servers, topic, config):
+def test_error_of_a_stream_ends_all_streams(servers, topic, config):
     with Streams(servers, config, topics=topic, count=2) as streams, pytest.raises(ZeroDivisionError):
         streams.run(lambda record: 1 // 0)
 
@@ -497,7 +497,7 @@ def test_offsets_of_times_and_bounds(servers, topic):
             consumer.offsets_for_times({(topic, 0): -1})
 
 
-def test_offsets_before_a_time_come_descending_and_no_more_than_asked_for(servers, topic):
+def test_offsets_before_a_time_are_descending_and_limited(servers, topic):
     with SimpleConsumer(servers) as consumer:
         assert consumer.get_offsets_before(topic, 0, consumer.LATEST_TIME, 5) == [10, 0]
         assert consumer.get_offsets_before(topic, 0, consumer.LATEST_TIME, 1) == [10]
@@ -580,7 +580,7 @@ def test_header_names_that_are_not_utf8_are_read(servers, admin, config, twin):
     append_raw_headers(servers, topic, [("first?", None), ("a", b"1"), ("last?", b"2"), ("", b""), ("x\0y", b"3")])
     with Consumer(servers, config, topics=topic) as consumer:
         bad, good = (module.Record(record.message) for record in itertools.islice(consumer, 2))
-        # Of several such names the library tells the first alone, and of one with a NUL what is before it.
+        # The library reports only the first of several such names, and the part before a NUL.
         expected = (("first\ufffd", None), ("a", b"1"), ("\ufffd", b"2"), ("", b""), ("x", b"3"))
         assert bad.headers == bad.headers == pickle.loads(pickle.dumps(bad)).headers == expected
         assert (bad.value, good.value, good.headers) == (b"bad", b"good", ())

@@ -1,4 +1,4 @@
-"""What the child of a fork has of the clients of its parent, in processes of their own."""
+"""Clients of a parent process in the child of a fork, tested in separate processes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ for client in (producer, consumer, admin):
 """
 
 
-def test_a_child_has_to_make_its_own_and_takes_nothing_from_its_parent(servers):
+def test_child_needs_its_own_clients_and_affects_no_parent(servers):
     topic = f"forked-{next(NUMBERS)}"
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROGRAM, servers, topic]
     result = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)

@@ -93,14 +93,14 @@ def until(condition):
 
 
 def committed(zookeeper, group):
-    """What ZooKeeper has, by partition."""
+    """The committed offsets in ZooKeeper, by partition."""
     folder = f"{paths.CONSUMERS}/{group}/offsets/"
     found = {path.removeprefix(folder): data for path, data in zookeeper.tree().items() if path.startswith(folder)}
     return {place(path): int(data) for path, data in found.items() if "/" in path}
 
 
 def owners(zookeeper, group):
-    """Which thread ZooKeeper says reads which partition."""
+    """The owning thread of each partition in ZooKeeper."""
     folder = f"{paths.CONSUMERS}/{group}/owners/"
     found = {path.removeprefix(folder): data for path, data in zookeeper.tree().items() if path.startswith(folder)}
     return {place(path): data.decode() for path, data in found.items() if "/" in path}
@@ -112,7 +112,7 @@ def place(path):
 
 
 class Reading:
-    """A thread for each stream, which take what comes and say who took it, until the consumer is shut down."""
+    """A thread for each stream; they store records with their reader, until the consumer is shut down."""
 
     def __init__(self, streams):
         self.taken = []
@@ -148,7 +148,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize("places", PLACES, ids=["zookeeper", "both", "kafka"])
-def test_a_group_goes_on_exactly_where_it_was(make, admin, zookeeper, group, topic, places):
+def test_group_continues_exactly_at_its_offset(make, admin, zookeeper, group, topic, places):
     with make(places) as consumer:
         (stream,) = consumer.create_message_streams({topic: 1})[topic]
         first = [(record.topic, record.partition, record.offset) for record in itertools.islice(stream, 23)]
@@ -165,7 +165,7 @@ def test_a_group_goes_on_exactly_where_it_was(make, admin, zookeeper, group, top
     assert set(first) | set(second) == all_of(topic)
 
 
-def test_who_comes_takes_partitions_over_and_who_goes_leaves_them(make, servers, zookeeper, group, topic):
+def test_members_take_over_and_release_partitions(make, servers, zookeeper, group, topic):
     keys = {(topic, partition) for partition in range(PARTITIONS)}
     one, two = make(), make()
     first = Reading(one.create_message_streams({topic: 2})[topic])
@@ -242,7 +242,7 @@ def test_a_session_that_expires_is_followed_by_another(make, servers, zookeeper,
     reading.ended()
 
 
-def test_a_filter_reads_what_is_there_and_what_comes(make, servers, admin, zookeeper, group):
+def test_filter_reads_existing_and_new_topics(make, servers, admin, zookeeper, group):
     name = f"filtered-{next(NUMBERS)}"
     consumer = make()
     reading = Reading(consumer.create_message_streams_by_filter(TopicFilter(f"{name}-.*"), 2))
@@ -254,7 +254,7 @@ def test_a_filter_reads_what_is_there_and_what_comes(make, servers, admin, zooke
     reading.ended()
 
 
-def test_a_stream_ends_after_its_time_and_can_go_on(make, servers, topic):
+def test_stream_ends_after_its_timeout_and_can_continue(make, servers, topic):
     with make({"consumer.timeout.ms": 1}) as consumer:
         (stream,) = consumer.create_message_streams({topic: 1})[topic]
         found = []
@@ -264,7 +264,7 @@ def test_a_stream_ends_after_its_time_and_can_go_on(make, servers, topic):
         assert list(stream) == []
 
 
-def test_what_a_consumer_can_not_do_is_told(make, topic):
+def test_unsupported_operations_are_reported(make, topic):
     consumer = make()
     with pytest.raises(KafkaError) as refused:
         consumer.create_message_streams_by_filter(TopicFilter("a(?=b)"))
@@ -278,7 +278,7 @@ def test_what_a_consumer_can_not_do_is_told(make, topic):
         consumer.commit_offsets()
 
 
-def test_records_are_decoded_and_one_that_can_not_be_may_be_left_out(make, zookeeper, group, topic):
+def test_undecodable_records_may_be_skipped(make, zookeeper, group, topic):
     def decoded(value):
         return 1 // abs(int(value) - 21)  # refuses the sixth record of partition 1
 
@@ -302,7 +302,7 @@ def test_records_are_decoded_and_one_that_can_not_be_may_be_left_out(make, zooke
 
 
 class Hooks:
-    """What a consumer's hooks were told; commits before something is released, as Kafka 0.9's MirrorMaker does."""
+    """Events of a consumer's hooks; commits before a partition is released, like Kafka 0.9's MirrorMaker."""
 
     def __init__(self, make, topic, streams):
         self.released, self.assigned = [], []
@@ -317,10 +317,10 @@ class Hooks:
 
     def _starting(self, consumer, assignment):
         self.assigned.append((consumer, assignment))
-        raise ZeroDivisionError  # which holds up nobody
+        raise ZeroDivisionError  # which delays no other stream
 
 
-def test_hooks_commit_what_goes_to_others_and_hear_who_reads_what(make, servers, zookeeper, group, topic):
+def test_hooks_commit_moved_partitions_and_get_assignments(make, servers, zookeeper, group, topic):
     one = Hooks(make, topic, 2)
     until(lambda: set(one.reading.taken) == all_of(topic))
     assert not committed(zookeeper, group)
@@ -338,7 +338,7 @@ def test_hooks_commit_what_goes_to_others_and_hear_who_reads_what(make, servers,
     for each in (one, two):
         each.consumer.shutdown()
         each.reading.ended()
-    assert one.released == [released], "who leaves is told nothing"
+    assert one.released == [released], "a leaving member gets no event"
 
 
 def test_with_an_event_loop_a_cancelled_call_loses_nothing(make, servers, zookeeper, group, topic):

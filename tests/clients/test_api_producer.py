@@ -150,16 +150,16 @@ def test_partitioners_by_name_pass_over_the_key(servers, topic, name, partitions
     assert found == partitions if partitions else len(found) < 3
 
 
-def test_a_partition_that_is_not_there_is_told(servers, topic):
+def test_missing_partition_is_reported(servers, topic):
     wrong = Producer(servers, partitioner=lambda key, count: count)
     with wrong, pytest.raises(KafkaError, match="chose partition 3 of topic"):
         wrong.send(topic, "v")
     heard = []
-    with Producer(servers) as telling:
-        telling.send(topic, "v", partition=7, on_delivery=heard.append)
+    with Producer(servers) as reporting:
+        reporting.send(topic, "v", partition=7, on_delivery=heard.append)
     assert heard[0].error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     producer = Producer(servers)
-    producer.send(topic, "v", partition=0).result(WAIT_S)  # from now on the library knows, and tells at once
+    producer.send(topic, "v", partition=0).result(WAIT_S)  # from now on the library knows it, and fails at once
     failed = producer.send(topic, "v", partition=8)
     with pytest.raises(KafkaError) as raised:
         producer.close()
@@ -168,7 +168,7 @@ def test_a_partition_that_is_not_there_is_told(servers, topic):
         failed.result()
 
 
-def test_what_is_too_large_is_refused_at_once(servers, topic):
+def test_too_large_record_is_refused_at_once(servers, topic):
     with Producer(servers, {"max.request.size": 1000}) as producer, pytest.raises(KafkaError) as raised:
         producer.send(topic, bytes(2000))
     assert raised.value.code == ErrorCode.MESSAGE_TOO_LARGE
@@ -185,15 +185,15 @@ class Tracing:
     """Adds a header to each record, and keeps what became of it."""
 
     def __init__(self):
-        self.told = []
+        self.reported = []
 
     def on_send(self, record):
         record.headers = (*record.headers, ("trace", b"1"))
         return record
 
     def on_acknowledgement(self, delivery):
-        self.told.append(delivery.result().offset)
-        raise RuntimeError("whose failure is no failure of the record")
+        self.reported.append(delivery.result().offset)
+        raise RuntimeError("its failure is not a failure of the record")
 
 
 def test_interceptors_see_records_on_their_way_out_and_back(servers, topic):
@@ -203,7 +203,7 @@ def test_interceptors_see_records_on_their_way_out_and_back(servers, topic):
         producer.send_record(ProducerRecord(topic, "b", partition=0))
         producer.send_batch(topic, ["c"], key="k")
     assert [record.headers for record in stored(servers, topic)] == [(("trace", b"1"),)] * 3
-    assert len(tracing.told) == 3
+    assert len(tracing.reported) == 3
 
 
 class Forgetful(Tracing):
@@ -221,7 +221,7 @@ def test_an_interceptor_that_returns_nothing_takes_nothing_away(servers, topic, 
 
 
 @pytest.mark.parametrize("value", ["one", b"one"])
-def test_one_value_is_no_batch(servers, topic, value):
+def test_one_value_is_not_a_batch(servers, topic, value):
     with Producer(servers) as producer, pytest.raises(KafkaError, match="needs a list of values"):
         producer.send_batch(topic, value)
 
@@ -235,7 +235,7 @@ def test_callbacks_may_come_from_no_call_of_the_caller(servers, topic):
 
 @pytest.mark.parametrize("what", ["flush", "close"])
 def test_a_callback_that_would_wait_for_itself_is_refused(servers, topic, what):
-    """Whoever waits for it is the producer's thread, or a flush."""
+    """The waiting thread is the producer's own, or in a flush."""
     refused = []
     by_thread = threading.Event()
 
@@ -254,7 +254,7 @@ def test_a_callback_that_would_wait_for_itself_is_refused(servers, topic, what):
     assert len(stored(servers, topic)) == 2
 
 
-def test_a_callback_that_ends_the_program_ends_no_thread_of_the_producer(servers, topic):
+def test_callback_that_exits_ends_no_producer_thread(servers, topic):
     with Producer(servers) as producer:
         left = threading.Event()
 
@@ -278,11 +278,11 @@ def test_a_closed_producer_says_so(servers, topic):
     assert len(stored(servers, topic)) == 1
 
 
-def test_ctrl_c_ends_a_producer_whose_cluster_is_gone(monkeypatch):
+def test_ctrl_c_ends_a_producer_without_its_cluster(monkeypatch):
     monkeypatch.setattr(producer_module, "INTERRUPTED_FLUSH_S", 0.2)
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        producer = Producer(f"127.0.0.1:{nobody.getsockname()[1]}")
+    with socket.socket() as closed_address:
+        closed_address.bind(("127.0.0.1", 0))
+        producer = Producer(f"127.0.0.1:{closed_address.getsockname()[1]}")
         delivery = producer.send("t", "v")
         with pytest.raises(KeyboardInterrupt), producer:
             raise KeyboardInterrupt
@@ -291,17 +291,17 @@ def test_ctrl_c_ends_a_producer_whose_cluster_is_gone(monkeypatch):
     assert raised.value.code == ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
-def test_ctrl_c_while_it_closes_tells_whoever_waits_for_a_record():
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        producer = Producer(f"127.0.0.1:{nobody.getsockname()[1]}")
+def test_ctrl_c_during_close_fails_pending_records():
+    with socket.socket() as closed_address:
+        closed_address.bind(("127.0.0.1", 0))
+        producer = Producer(f"127.0.0.1:{closed_address.getsockname()[1]}")
         (delivery,) = producer.send_batch("t", ["v"])
-        told = []
+        reported = []
 
         def wait():
             with pytest.raises(KafkaError) as raised:
                 delivery.result()
-            told.append(raised.value.code)
+            reported.append(raised.value.code)
 
         def interrupt():
             while not producer._flushing:
@@ -315,14 +315,14 @@ def test_ctrl_c_while_it_closes_tells_whoever_waits_for_a_record():
             producer.close()
         for each in waiting:
             each.join(WAIT_S)
-    assert told == [ErrorCode.OPERATION_NOT_ATTEMPTED]
+    assert reported == [ErrorCode.OPERATION_NOT_ATTEMPTED]
 
 
-def test_a_full_queue_is_waited_for_and_told_of():
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
+def test_full_queue_is_awaited_and_reported():
+    with socket.socket() as closed_address:
+        closed_address.bind(("127.0.0.1", 0))
         config = {"queue.buffering.max.messages": 2, "max.block.ms": 150, "delivery.timeout.ms": 2000, "linger.ms": 0}
-        producer = Producer(f"127.0.0.1:{nobody.getsockname()[1]}", config)
+        producer = Producer(f"127.0.0.1:{closed_address.getsockname()[1]}", config)
         deliveries = producer.send_batch("t", ["a", "b"])
         with pytest.raises(KafkaError, match="stays full"):
             producer.send("t", "c")
@@ -378,7 +378,7 @@ def test_what_was_committed_is_not_committed_again(topic, transactional):
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_record_that_fails_aborts_its_transaction_and_the_producer_goes_on(servers, topic, transactional, known):
+def test_failed_record_aborts_transaction_producer_continues(servers, topic, transactional, known):
     before = [b"before it"] if known else []
     for value in before:
         with transactional.transaction():
@@ -406,7 +406,7 @@ def test_the_younger_of_two_producers_fences_the_other(servers, topic):
     assert [record.value for record in stored(servers, topic, "read_committed")] == [b"living"]
 
 
-def test_without_an_id_there_is_no_transaction(servers):
+def test_transaction_requires_an_id(servers):
     with Producer(servers) as producer, pytest.raises(KafkaError, match=r"transactional\.id") as raised:
         producer.transaction()
     assert raised.value.code == ErrorCode.INVALID_CONFIG

@@ -16,7 +16,7 @@ from ottla.protocol.znodes import paths
 
 NUMBERS = itertools.count(1)
 WITHIN_S = 120
-"""Less than the library needs to look for partitions by itself (`metadata.max.age.ms`, 300 s)."""
+"""Less than the library's own refresh interval of partitions (`metadata.max.age.ms`, 300 s)."""
 BY_ZOOKEEPER = {"zk.connect": "simulated"}
 
 
@@ -44,7 +44,7 @@ def until(condition):
         time.sleep(0.01)
 
 
-def test_partitions_that_come_are_used_once_zookeeper_tells(servers, zookeeper, topic):
+def test_new_partitions_are_used_once_zookeeper_notifies(servers, zookeeper, topic):
     with Producer(config=BY_ZOOKEEPER, partitioner="random") as producer:
         assert producer.send(topic, "a").result(WITHIN_S).partition == 0
         with Admin(servers) as admin:
@@ -65,27 +65,27 @@ def test_so_are_they_by_a_partitioner_of_the_callers(servers, zookeeper, topic):
         until(lambda: producer.send(topic, "b").result(WITHIN_S).partition == 2)
 
 
-def test_the_four_changes_are_told_and_after_a_lost_connection_whatever_it_was(zookeeper):
-    told = []
+def test_changes_are_reported_also_after_a_lost_connection(zookeeper):
+    reported = []
 
-    def is_told(change):
-        before = len(told)
+    def is_reported(change):
+        before = len(reported)
         change()
-        until(lambda: len(told) > before)
+        until(lambda: len(reported) > before)
 
     zookeeper.set_topic("t", 1)
     watch = BrokerWatch("simulated", "PLAINTEXT", UNSECURED)
     try:
         assert watch.addresses(WITHIN_S)
-        watch.on_change(lambda: told.append(None))
-        is_told(lambda: watch.watch("t"))
-        is_told(lambda: zookeeper.write(paths.broker(2), b""))
-        is_told(lambda: zookeeper.remove(paths.broker(2)))
-        is_told(lambda: zookeeper.set_topic("new", 1))
-        is_told(lambda: zookeeper.set_topic("t", 2))
-        is_told(lambda: zookeeper.call(zookeeper.sessions[0].cut))
+        watch.on_change(lambda: reported.append(None))
+        is_reported(lambda: watch.watch("t"))
+        is_reported(lambda: zookeeper.write(paths.broker(2), b""))
+        is_reported(lambda: zookeeper.remove(paths.broker(2)))
+        is_reported(lambda: zookeeper.set_topic("new", 1))
+        is_reported(lambda: zookeeper.set_topic("t", 2))
+        is_reported(lambda: zookeeper.call(zookeeper.sessions[0].cut))
         for count in range(3, 9):  # more than there were watches to be set again
-            is_told(lambda count=count: zookeeper.set_topic("t", count))
+            is_reported(lambda count=count: zookeeper.set_topic("t", count))
     finally:
         watch.close()
 
@@ -98,7 +98,7 @@ def test_a_list_of_brokers_may_have_their_ids(servers, topic, listed):
         assert reader.latest(topic, 0) == 1
 
 
-def test_what_can_not_be_is_told(zookeeper):
+def test_impossible_settings_are_reported(zookeeper):
     for arguments in (
         (None, {}),
         ("localhost:1", BY_ZOOKEEPER),
@@ -113,7 +113,7 @@ def test_what_can_not_be_is_told(zookeeper):
     assert missing.value.code is ErrorCode.BROKER_NOT_AVAILABLE
 
 
-def test_a_zookeeper_that_does_not_answer_is_told():
+def test_unreachable_zookeeper_is_reported():
     with pytest.raises(KafkaError, match=r"zk\.connect: no response from ZooKeeper") as silent:
         Producer(config={"zk.connect": "127.0.0.1:1", "max.block.ms": 50})
     assert silent.value.code is ErrorCode.NETWORK_EXCEPTION

@@ -1,5 +1,5 @@
-"""What one client produced, every client reads: from the beginning, from an offset, from a timestamp; and the bytes on
-the way are the bytes that were sent."""
+"""Every client reads the records of every client: from the beginning, from an offset, from a timestamp; and the
+transferred bytes are the sent ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a client can do wrong with a group, and the error code that Apache Kafka has for it; the group is unharmed.
+"""Invalid group requests of a client, and Apache Kafka's error code for each; the group is unharmed.
 
-Requests are written by hand, in the versions that current clients use. OTTLA_TEST_BOOTSTRAP=host:port holds the table
-to that broker: Apache Kafka 4.3.1 agrees with every row.
+Requests are encoded by hand, in the versions that current clients use. OTTLA_TEST_BOOTSTRAP=host:port checks the table
+against that broker: Apache Kafka 4.3.1 agrees with every row.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def test_join_of_a_group_that_does_not_exist(classic, name, case):
     "metadata", [b"", b"\xff", b"\0\0\x7f\xff\xff\xff", bytes(range(256)) * 2000], ids=["none", "short", "lie", "large"]
 )
 def test_member_metadata_is_opaque(connection, name, topic, metadata):
-    """Nonsense is what the members have to live with; the group stands, describes itself and goes."""
+    """Members have to handle invalid content; the group is stable, can be described and deleted."""
     if os.environ.get("OTTLA_TEST_BOOTSTRAP") and len(metadata) > 2:
         pytest.skip("Apache Kafka 4.3.1 never answers such a join")
     one = Classic(connection, name, topic)
@@ -259,7 +259,7 @@ def test_member_metadata_is_opaque(connection, name, topic, metadata):
 
 
 def test_an_assignment_beyond_a_message_is_refused(connection, name, topic):
-    """1 MiB is the default for batches; the rebalance fails with a code and the group can go on."""
+    """1 MiB is the default limit of batches; the rebalance fails with a code and the group can continue."""
     one = Classic(connection, name, topic)
     one.leave(MemberIdentity(member_id=one.member_id))
     joined = one.join(member_id=one.join().member_id)
@@ -296,7 +296,7 @@ CALLS: dict[str, tuple[Callable[[Classic], object], object]] = {
     "commit: unknown member": (lambda g: g.commit(member_id="nobody"), ErrorCode.UNKNOWN_MEMBER_ID),
     "commit: old generation": (lambda g: g.commit(generation_id_or_member_epoch=0), ErrorCode.ILLEGAL_GENERATION),
     "commit: future generation": (lambda g: g.commit(generation_id_or_member_epoch=9), ErrorCode.ILLEGAL_GENERATION),
-    "commit: nobody into a group with members": (
+    "commit: without a member into a group with members": (
         lambda g: g.commit(member_id="", generation_id_or_member_epoch=-1),
         ErrorCode.UNKNOWN_MEMBER_ID,
     ),
@@ -404,7 +404,7 @@ class ConsumerProtocol:
         return ErrorCode(self.heartbeat(**{"member_epoch": self.member_epoch, **changes}).error_code)
 
     def confirm(self) -> int:
-        """What a member that has everything sends."""
+        """The heartbeat of a member with all its partitions."""
         code: int = self.heartbeat(member_epoch=self.member_epoch, topic_partitions=self.owned).error_code
         return code
 
@@ -462,7 +462,7 @@ HEARTBEATS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
     "a bad pattern": ({"subscribed_topic_regex": "a(b"}, ErrorCode.INVALID_REGULAR_EXPRESSION),
     "leaving for good without a name": ({"member_epoch": -2}, ErrorCode.INVALID_REQUEST),
     "unknown instance": ({"instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
-    "nobody leaves": ({"member_id": "nobody", "member_epoch": -1}, ErrorCode.UNKNOWN_MEMBER_ID),
+    "no member leaves": ({"member_id": "nobody", "member_epoch": -1}, ErrorCode.UNKNOWN_MEMBER_ID),
 }
 
 

@@ -12,7 +12,7 @@ MS = 1_000_000
 
 @pytest.fixture
 def history() -> History:
-    """`a` reads 0 to 10 and commits, then `b` goes on."""
+    """`a` reads 0 to 10 and commits, then `b` continues."""
     history = History()
     history.assigned("a", [0], at=100 * MS)
     history.read("a", 0, 0, 5, at=110 * MS)
@@ -71,8 +71,8 @@ def test_a_commit_of_unknown_outcome_may_count_or_not(history):
     assert history.violations({0: 20}) == []
 
 
-def test_records_that_nobody_read(history):
-    assert history.violations({0: 11, 1: 3}) == ["0: nobody read 10 to 11", "1: nobody read 0 to 3"]
+def test_unread_records(history):
+    assert history.violations({0: 11, 1: 3}) == ["0: no member read 10 to 11", "1: no member read 0 to 3"]
 
 
 def test_the_longest_stall(history):
@@ -84,7 +84,7 @@ def describe(history: History, at: int, *members: str, settled: bool = False, pa
     history.described(Description(at, {each: frozenset({partition}) for each in members}, settled))
 
 
-def test_waiting_for_a_member_that_went_silently_is_no_stall():
+def test_waiting_for_a_silent_member_is_not_a_stall():
     history = History()
     history.ended("a")
     now = time.time_ns()
@@ -120,7 +120,7 @@ def test_ghosts_that_follow_each_other():
 
 def test_two_owners_by_the_coordinator(history):
     describe(history, 1, "a", "b")
-    assert history.violations({0: 10}) == [], "while it moves, nobody is told of both"
+    assert history.violations({0: 10}) == [], "while it moves, no description contains both"
     describe(history, 2, "a", "b", settled=True)
     describe(history, 3, "a", "b", settled=True)
     assert history.violations({0: 10}) == ["0 was described as a's and b's"]

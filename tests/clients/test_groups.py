@@ -1,7 +1,8 @@
-"""Consumer groups through clients that others wrote: one owner a partition, no lost commit, no stall, under churn.
+"""Consumer groups of third-party clients: one owner per partition, no lost commit, no stall, under churn.
 
-The brokers here have short intervals so that seconds are enough. OTTLA_CHURN_SECONDS=120 churns for as long as it says.
-OTTLA_TEST_BOOTSTRAP=host:port runs what needs no restart against that broker instead: Apache Kafka judges these tests.
+The brokers here have short intervals so that seconds are enough. OTTLA_CHURN_SECONDS=120 sets the churn duration.
+OTTLA_TEST_BOOTSTRAP=host:port runs all tests without a restart against that broker instead, to check them with Apache
+Kafka.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ when it is closed while it waits for JoinGroup or SyncGroup. The rebalance then 
 that are closed meanwhile go in the same way. Under Apache Kafka 4.3.1 that adds up to as much: 36 s in two minutes.
 """
 LONG_SESSION_MS = 60_000
-"""Of who is away for a moment and may not be missed, however long that is on a busy machine."""
+"""Session timeout of members that are away for a moment and must not expire, even on a busy machine."""
 PARTITIONS = 8
 CONFIGS = {
     "group.initial.rebalance.delay.ms": 100,
@@ -73,7 +74,7 @@ def servers() -> Iterator[str]:
 
 @pytest.fixture
 def name() -> str:
-    """For a topic and a group that no other test has."""
+    """A topic and group name that no other test uses."""
     return f"groups-{next(NUMBERS)}"
 
 
@@ -276,7 +277,7 @@ def test_a_pattern_finds_topics_that_come_later(servers, name, protocol):
 
 @pytest.mark.parametrize("protocol", ["eager", "consumer"])
 def test_a_static_member_returns_to_its_partitions(servers, name, history, protocol):
-    """Nobody else sees a rebalance when it is back inside the session timeout (KIP-345)."""
+    """No other member sees a rebalance when it returns within the session timeout (KIP-345)."""
     create_topic(servers, name)
     with Cluster(servers) as cluster:
         change = ("consumer.session.timeout.ms", ConfigOperation.SET, str(LONG_SESSION_MS))
@@ -350,7 +351,7 @@ def test_an_older_classic_member_of_the_same_instance_is_fenced(servers, name):
     assert instance_error(servers, name, RANGE, newcomer=False) in ("FENCED_INSTANCE_ID", "_FATAL")
 
 
-def test_a_newcomer_of_the_same_instance_waits_in_the_consumer_protocol(servers, name):
+def test_second_member_of_an_instance_waits_in_kip848(servers, name):
     create_topic(servers, name)
     assert instance_error(servers, name, CONSUMER, newcomer=True) in ("UNRELEASED_INSTANCE_ID", "_FATAL")
 
@@ -383,7 +384,7 @@ def test_a_member_that_dies_is_replaced(servers, name, history, protocol):
     survivor.stop()
 
 
-def test_a_broker_that_is_killed_keeps_offsets_and_its_members_resume(name, history, protocol, ottla_broker_factory):
+def test_killed_broker_keeps_offsets_and_members_resume(name, history, protocol, ottla_broker_factory):
     if os.environ.get("OTTLA_TEST_BOOTSTRAP"):
         pytest.skip("the broker under test cannot be killed from here")
     broker = ottla_broker_factory(configs=CONFIGS)

@@ -1,4 +1,4 @@
-"""How consumers of librdkafka leave their group."""
+"""LeaveGroup of librdkafka consumers."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""What is not served: a client hears at once and for good, instead of asking for ever."""
+"""Unsupported requests: a client gets a final error at once, instead of retrying forever."""
 
 from __future__ import annotations
 
 import pytest
 
 LONG_S = 60
-"""Who goes on asking is still at it then, and the test fails."""
+"""A client that keeps retrying is still running then, and the test fails."""
 
 
-def test_confluent_kafka_hears_that_there_is_no_authorizer(ottla_broker):
+def test_confluent_kafka_gets_the_error_without_an_authorizer(ottla_broker):
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import (
         AclBinding,

@@ -1,4 +1,4 @@
-"""A client of brokers 0.8 and 0.9 whose bytes are made by hand, beside those of today: all directions, both formats."""
+"""A client of brokers 0.8 and 0.9 with hand-encoded bytes, next to current clients: all directions, both formats."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def made(ottla_broker, families, topic) -> str:
 
 
 def as_found(rows: list[Row], reader_magic: int, writer_magic: int, first: int = 0) -> list[Found]:
-    """What a reader of one format is told of records that came in another; 2 is that of today."""
-    told = []
+    """The fields of a record of another format as seen by a reader of one format; 2 is the current one."""
+    expected = []
     for number, row in enumerate(rows):
         known = row.timestamp_ms if writer_magic else -1
-        told.append(Found(first + number, row.key, row.value, known if reader_magic else None))
-    return told
+        expected.append(Found(first + number, row.key, row.value, known if reader_magic else None))
+    return expected
 
 
 def received(rows) -> list[Found]:
@@ -78,7 +78,7 @@ def test_metadata_names_brokers_and_leaders(raw, made, ottla_broker):
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("magic", OLD_FORMATS)
-def test_what_it_writes_all_read(raw, made, ottla_broker, families, magic, codec):
+def test_its_records_are_read_by_all_clients(raw, made, ottla_broker, families, magic, codec):
     """In two partitions by one request, twice; null and empty keys and values, with times and without."""
     for first in (0, len(ROWS)):
         answers = raw.produce(
@@ -110,22 +110,22 @@ def test_what_clients_of_today_write_it_reads(raw, made, ottla_broker, producer,
 def test_all_formats_and_codecs_in_one_partition(raw, made, ottla_broker, families, make_records):
     servers = ottla_broker.bootstrap_servers
     new = families["confluent-kafka"]
-    told: list[list[Found]] = [[], [], []]
+    expected: list[list[Found]] = [[], [], []]
     for name, codec in CODECS.items():
         for magic in OLD_FORMATS:
-            count = len(told[0])
+            count = len(expected[0])
             assert raw.produce(2 * magic, made, {0: message_set(ROWS, magic, codec)}) == {0: (0, count)}
-            for reader, rows in enumerate(told):
+            for reader, rows in enumerate(expected):
                 rows += as_found(ROWS, reader, magic, count)
         sent = make_records(new)[:5]
-        count = len(told[0])
+        count = len(expected[0])
         assert new.produce(servers, made, 0, sent, name)[0] == count
-        for reader, rows in enumerate(told):
+        for reader, rows in enumerate(expected):
             rows += as_found([Row(each.key, each.value, each.timestamp_ms) for each in sent], reader, 2, count)
     for magic in OLD_FORMATS:
-        assert raw.read(magic, made, 0) == told[magic]
+        assert raw.read(magic, made, 0) == expected[magic]
     for family in families.values():
-        assert received(family.consume(servers, made, 0, None, len(told[2]))) == told[2]
+        assert received(family.consume(servers, made, 0, None, len(expected[2]))) == expected[2]
 
 
 def test_a_fetch_has_several_partitions_and_their_errors(raw, made):
@@ -191,7 +191,7 @@ def test_offsets_by_time_are_those_of_segments(raw, ottla_broker, families, topi
 
 
 def find_coordinator(raw: RawClient, group: str) -> tuple[int, str, int]:
-    """Its node, as soon as there is one; the first question makes the topic of the offsets."""
+    """The coordinator's node, as soon as there is one; the first request creates the offsets topic."""
     deadline = time.monotonic() + WAIT_S
     while True:
         error, node, host, port = raw.coordinator(group)
@@ -202,7 +202,7 @@ def find_coordinator(raw: RawClient, group: str) -> tuple[int, str, int]:
 
 
 def committed(raw: RawClient, version: int, group: str, topic: str) -> dict[int, tuple[int, str | None, int]]:
-    """As soon as the coordinator has loaded its group."""
+    """The committed offset, as soon as the coordinator has loaded its group."""
     deadline = time.monotonic() + WAIT_S
     while True:
         found = raw.committed(version, group, topic, (0, 1, 2))
@@ -214,7 +214,7 @@ def committed(raw: RawClient, version: int, group: str, topic: str) -> dict[int,
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_offsets_of_a_group_go_both_ways(raw, made, ottla_broker, version):
-    """Committed by hand and read by librdkafka, then the other way round; what nobody committed is -1."""
+    """Committed by hand and read by librdkafka, then the other way round; a missing commit is -1."""
     group = f"{made} by hand"
     node, host, port = find_coordinator(raw, group)
     assert raw.metadata()[0] == {node: (host, port)}
@@ -233,7 +233,7 @@ def test_offsets_of_a_group_go_both_ways(raw, made, ottla_broker, version):
     assert committed(raw, version, group, made) == {0: (5, "note", 0), 1: (9, "", 0), 2: (7, "", 0)}
 
 
-def test_a_request_of_a_version_that_never_was_ends_the_connection(raw):
+def test_request_of_an_unknown_version_closes_connection(raw):
     raw.send(1, 9999, b"")
     with pytest.raises((AssertionError, ConnectionError), match=r"closed|reset"):
         raw.receive()
@@ -244,7 +244,7 @@ READERS = 4
 
 
 def converted_at_once(servers: str, topic: str, count: int) -> list[int]:
-    """The bytes that so many consumers get who each ask for a hundred megabytes of every partition, all at a time."""
+    """The total bytes of this many consumers that each request a hundred megabytes of every partition at once."""
 
     def read(_: int) -> int:
         with RawClient(servers) as client:

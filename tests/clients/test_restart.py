@@ -10,7 +10,7 @@ import pytest
 
 TIMEOUT_S = 60
 MAX_QUEUED = 5_000
-"""What waits for the broker: librdkafka's own queue would be full where a start takes long."""
+"""Maximum records that wait for the broker: librdkafka's own queue would overflow during a slow start."""
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["SIGTERM", "SIGKILL"])

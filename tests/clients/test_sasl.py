@@ -1,4 +1,4 @@
-"""SASL_PLAINTEXT with librdkafka and by hand: who gets in, who doesn't, and what is found of their secrets."""
+"""SASL_PLAINTEXT with librdkafka and by hand: accepted and rejected logins, and leaked secrets."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 REAUTH_MS = 5_000
 """librdkafka authenticates again after nine tenths of it, and has half a second for that."""
 PAUSE_S = 0.05
-"""Between two requests of who works over the end of a session."""
+"""Delay between two requests of a client that works beyond the end of a session."""
 KEYS = {spec.request: spec.key for spec in API.values()}
 
 
 class Served:
-    """A broker with a listener for everybody, and one that asks."""
+    """A broker with one open listener, and one with authentication."""
 
     def __init__(self, broker: Broker, directory: Path, key: rsa.RSAPrivateKey) -> None:
         self.broker = broker
@@ -121,7 +121,7 @@ def test_and_does_not_with_another_secret(served: Served, mechanism: str) -> Non
         producer.list_topics(timeout=0.2)
 
 
-def test_librdkafka_goes_on_over_the_end_of_its_sessions(served: Served) -> None:
+def test_librdkafka_continues_beyond_its_session_lifetime(served: Served) -> None:
     errors: list[Any] = []
     producer = Producer({**client_of(served, "PLAIN"), "error_cb": errors.append})
     deadline = time.monotonic() + 2.2 * REAUTH_MS / 1000
@@ -152,14 +152,14 @@ def test_tools_get_in_by_client_properties(served: Served, mechanism: str, tmp_p
     run("topic", "create", f"tools-{mechanism}")
     run("produce", f"tools-{mechanism}")
     assert f"tools-{mechanism}" in run("topic", "list").stdout
-    told = run("topic", "list", password="wrong-secret", exit_code=2).stderr
-    assert "rejected the login" in told
-    assert "wrong-secret" not in told
-    assert told.count("\n") == 1
+    shown = run("topic", "list", password="wrong-secret", exit_code=2).stderr
+    assert "rejected the login" in shown
+    assert "wrong-secret" not in shown
+    assert shown.count("\n") == 1
 
 
 class Issuer(BaseHTTPRequestHandler):
-    """Gives a token to who says the right secret, as RFC 6749 has it."""
+    """Returns a token for the right secret, as in RFC 6749."""
 
     served: Served
     asked: list[bytes]
@@ -202,13 +202,13 @@ def test_tools_get_in_by_tokens(served: Served, source: str, tmp_path: Path) -> 
         run("topic", "create", f"tokens-{source}")
         run("produce", f"tokens-{source}")
         assert run("consume", f"tokens-{source}", "--from-beginning", "--max", "1", "--group", source).stdout == "v\n"
-        told = run("topic", "list", secret="wrong-secret", exit_code=2).stderr
+        shown = run("topic", "list", secret="wrong-secret", exit_code=2).stderr
     finally:
         issuer.shutdown()
         thread.join()
         issuer.server_close()
-    assert ("the issuer returned HTTP 401" if source == "issuer" else "rejected the login") in told
-    assert "wrong-secret" not in told
+    assert ("the issuer returned HTTP 401" if source == "issuer" else "rejected the login") in shown
+    assert "wrong-secret" not in shown
     asked = issuer.RequestHandlerClass.asked  # type: ignore[attr-defined]
     assert set(asked) == ({b"grant_type=client_credentials&scope=a+b"} if source == "issuer" else set())
 
@@ -222,13 +222,13 @@ def test_tools_get_in_by_tokens(served: Served, source: str, tmp_path: Path) -> 
         ("file:///nowhere/token", "can't be read"),
     ],
 )
-def test_a_token_that_is_nowhere_is_told(tmp_path: Path, url: str, words: str) -> None:
+def test_missing_token_is_reported(tmp_path: Path, url: str, words: str) -> None:
     properties = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": url}
     with pytest.raises(OperatorError, match=words):
         read_login(properties, "client.properties")[0]("host")
 
 
-def test_tools_go_on_over_the_end_of_their_sessions(served: Served) -> None:
+def test_tools_continue_beyond_their_session_lifetime(served: Served) -> None:
     security = ClientSecurity(login=lambda _: PlainClient("ann", PASSWORD))
     with Cluster(served.asking, client_id="test", timeout_s=30, security=security) as cluster:
         cluster.topics()
@@ -257,7 +257,7 @@ class Wire:
         self.socket.sendall(data)
 
     def frame(self) -> bytes:
-        """What comes next; empty at the end."""
+        """The next frame; empty at the end."""
         data = b""
         wanted = 4
         while len(data) < wanted:
@@ -315,7 +315,7 @@ def test_without_headers_and_with_another_password(served: Served) -> None:
         assert wire.socket.recv(1) == b""
 
 
-def test_an_unknown_mechanism_is_told_of_the_others(served: Served) -> None:
+def test_unknown_mechanism_gets_the_supported_ones(served: Served) -> None:
     with Wire(served) as wire:
         answer = wire.ask(SaslHandshakeRequest(mechanism="GSSAPI"), 1)
         assert answer.error_code == 33
@@ -370,7 +370,7 @@ def test_a_crowd_that_guesses_is_late_and_others_are_served(served: Served) -> N
 
 
 def test_nothing_secret_is_found_anywhere(served: Served) -> None:
-    """After all that was done above, in what the broker wrote; the module's last test."""
+    """No secret in any broker output of all tests above; the module's last test."""
     with Cluster(served.broker.bootstrap_servers, client_id="test", timeout_s=30) as cluster:
         entries = cluster.describe_configs(ResourceType.BROKER, str(served.broker.ready["node_id"]), None)
     assert PASSWORD not in repr(entries)

@@ -1,7 +1,7 @@
-"""Consume-transform-produce by librdkafka: offsets go with the transaction, in both protocols of groups.
+"""Consume-transform-produce by librdkafka: offsets are part of the transaction, in both group protocols.
 
-What is read from `input` is written to `output` with its number, and its offset is committed by the producer
-(KIP-447). Some transactions are aborted, then the consumer goes back; the broker is killed in the middle of one.
+Records read from `input` are written to `output` with their number, and their offsets are committed by the producer
+(KIP-447). Some transactions are aborted, then the consumer seeks back; the broker is killed in the middle of one.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def test_exactly_once_over_aborts_and_a_kill(broker, families, topic, settings):
 
 
 def test_a_zombie_of_the_group_is_fenced(broker, families, topic, settings):
-    """KIP-447: the producers differ, the group alone tells who is behind."""
+    """KIP-447: the producers differ, only the group shows the zombie."""
     from confluent_kafka import KafkaException
 
     servers, output, group = broker.bootstrap_servers, f"{topic}-out", f"{topic}-group"

@@ -1,6 +1,6 @@
-"""Transactions of clients that others wrote: all or nothing to readers of what is committed, and one epoch at a time.
+"""Transactions of third-party clients: atomic for read_committed consumers, and one epoch at a time.
 
-OTTLA_TEST_BOOTSTRAP=host:port runs them against that broker instead: Apache Kafka judges these tests.
+OTTLA_TEST_BOOTSTRAP=host:port runs them against that broker instead, to check them with Apache Kafka.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def make_producer(servers) -> Iterator[MakeProducer]:
 
 
 def committed_offset(servers: str, group: str, topic: str) -> int:
-    """As a reader that waits for the ends of transactions sees it."""
+    """As seen by a reader that waits for the end of transactions."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "isolation.level": "read_committed"})
@@ -100,8 +100,8 @@ def commit_late(zombie: TransactionalProducer, _: str) -> None:
     zombie.commit()
 
 
-# Not there: kafka-python 3.0, whose send is refused, asks for the next epoch as if it were no zombie. Apache Kafka
-# takes that for the InitProducerId of the successor, come again, and answers both alike.
+# Not here: kafka-python 3.0, whose send is refused, requests the next epoch as if it were not a zombie. Apache Kafka
+# treats that as a repeated InitProducerId of the successor, and answers both alike.
 LATE = [
     (library, late)
     for library in PRODUCERS
@@ -144,7 +144,7 @@ def test_offsets_count_once_they_are_committed(servers, topic, make_producer, li
 
 
 def test_families_follow_each_other_under_one_id(servers, topic, make_producer):
-    """Each takes the transactional id over from the one before, whose open transaction is aborted."""
+    """Each takes over the transactional id of the previous one, whose open transaction is aborted."""
     for library in [*PRODUCERS, *PRODUCERS]:
         producer = make_producer(library, f"id-{topic}")
         producer.begin()

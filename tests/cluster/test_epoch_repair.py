@@ -57,7 +57,7 @@ def test_a_cluster_without_epochs_is_repaired(nodes: Nodes) -> None:
     for node in nodes.nodes:
         file = state_file(node)
         file.write_bytes(encode_fields(decode_fields(file.read_bytes()) | {"leaderEpoch": LAST_EPOCH, "leaderId": -1}))
-    assert all(ends_with(node, "there is no leader epoch left") for node in nodes.nodes)
+    assert all(ends_with(node, "no leader epoch is left") for node in nodes.nodes)
 
     dry = repair(*directories)
     assert dry.returncode == 0

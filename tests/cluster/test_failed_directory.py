@@ -98,7 +98,7 @@ def test_partitions_of_the_failed_directory_move(spare: Nodes, disk: FailingDisk
     assert "Traceback" not in text
     # The disk is repaired, and the node fetches the missing records.
     assert victim.stop() == 0
-    disk.mend()
+    disk.remount()
     victim.start()
     eventually(lambda: in_sync(admin(*spare.nodes), TOPIC, 3), "all replicas are in sync", 60.0)
     assert on(disk.outside / "second") == lost
@@ -126,7 +126,7 @@ def test_failed_metadata_directory_stops_the_node(metadata: Nodes, disk: Failing
     assert again.stderr.splitlines()[-1].startswith("ottla: ")
     assert str(disk.path / "first") in again.stderr
     assert "Traceback" not in again.stderr
-    disk.mend()
+    disk.remount()
     victim.start()
     eventually(lambda: in_sync(admin(*metadata.nodes), TOPIC, 3), "all replicas are in sync", 60.0)
     expected = [*values("first"), *values("second"), *values("third")]

@@ -197,7 +197,7 @@ class TestConfiguredVoters:
         def only_the_dead_one_is_missing() -> bool:  # the live one reports its directory shortly after the election
             refused = run_tool(*raising, f"{HOST}:{other}")
             assert refused.returncode == 1
-            return f"no directory is known of {leader.node_id}, which" in refused.stderr + refused.stdout
+            return f"on nodes {leader.node_id}: their directory ids" in refused.stderr + refused.stdout
 
         eventually(only_the_dead_one_is_missing, "a refusal for the dead voter")
         start_all(leader)

@@ -1,12 +1,13 @@
-"""Who wants to keep others out, in a process of its own: connections that cost the broker much and themselves little.
+"""Attackers that exclude other clients, in a separate process: connections that cost the broker much and themselves
+little.
 
     python -m tests.faults.besiegers half-open|slow|plain|scram HOST PORT --crowd 1000 --seconds 60
 
-half-open: as many connections, each begins a handshake of TLS and never goes on with it; closed, it comes again.
-slow: each goes on with it byte by byte.
-plain, scram: each logs in with a wrong password, again and again, every other time without waiting for the answer.
+half-open: as many connections, each starts a TLS handshake and never continues it; when closed, it reconnects. slow:
+each continues it byte by byte. plain, scram: each logs in with a wrong password, repeatedly, every other time without
+waiting for the response.
 
-It ends after `--seconds`, but not before each has done so once, or with its input, and prints what came of it as JSON.
+It ends after `--seconds`, but not before each has done so once, or with its input, and prints the results as JSON.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ from ottla.protocol.registry import ApiKey
 
 PASSWORD = "wrong-password-of-a-besieger"
 CONNECTING = 200
-"""Connections made at a time: more than that wait in the backlog, or are lost there."""
+"""Concurrent connection attempts: more of them wait in the backlog, or are lost there."""
 OTHER_DESCRIPTORS = 100
 SLOW_S = 0.05
 """Between two bytes of a slow handshake."""
 
 
 def affordable(wanted: int) -> int:
-    """How many connections this process may have, after it has asked for as many as it may; told where it is fewer."""
+    """The number of connections allowed for this process, after raising its limit; printed if it is lower than
+    requested."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + OTHER_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < needed:
@@ -61,7 +63,7 @@ def client_hello() -> bytes:
 
 
 class Besieger:
-    """One kind of it; `counts` says what happened."""
+    """One kind of attacker; `counts` contains its events."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = host, port
@@ -91,7 +93,7 @@ class Besieger:
             self._all_done.set()
 
     async def done(self, seconds: float) -> None:
-        """That time is over, and each has had its turn."""
+        """Whether the time is over, and each has had its turn."""
         await asyncio.sleep(seconds)
         await self._all_done.wait()
 
@@ -181,7 +183,7 @@ async def _end_of_input() -> None:
 
 
 async def besiege(kind: str, host: str, port: int, crowd: int, seconds: float) -> Counter[str]:
-    """All of them together; what came of it."""
+    """Run all of them together; returns their counts."""
     besieger = Besieger(host, port)
     playing = asyncio.ensure_future(besieger.play(kind, crowd))
     ends = [asyncio.ensure_future(each) for each in (besieger.done(seconds), _end_of_input())]

@@ -27,13 +27,13 @@ TIMEOUT_S = 30
 ANSWER_S = 2
 TRANSACTION_TIMEOUT_MS = 5_000
 HUNG_S = 6.0
-"""librdkafka 2.16 whose only broker was away for a moment may never send the TxnOffsetCommit after AddOffsetsToTxn and
-waits for its answer beyond the time that it was given, with Apache Kafka too: such a copier is to be started again."""
+"""If the only broker was away for a moment, librdkafka 2.16 may never send the TxnOffsetCommit after AddOffsetsToTxn,
+and waits longer than its timeout, with Apache Kafka too: such a copier has to be restarted."""
 EXIT_FATAL = 3
 STEPS = ("began", "sent", "offsets", "ended")
 
 
-def tell(step: str) -> None:
+def report(step: str) -> None:
     print(step, flush=True)
 
 
@@ -107,24 +107,24 @@ class Copier:
         self._consumer.close()
 
     def _copy(self, messages: list[Message]) -> None:
-        """One transaction; what is aborted is read again."""
+        """One transaction; aborted records are read again."""
         self._producer.begin_transaction()
-        tell("began")
+        report("began")
         try:
             for message in messages:
                 self._producer.produce(self._target, message.value(), message.key(), message.partition())
             self._producer.flush(TIMEOUT_S)
-            tell("sent")
+            report("sent")
             positions = self._consumer.position(self._consumer.assignment())
             offsets = [each for each in positions if each.offset >= 0]
             metadata = self._consumer.consumer_group_metadata()
-            self._until_told(partial(self._producer.send_offsets_to_transaction, offsets, metadata))
-            tell("offsets")
+            self._until_answered(partial(self._producer.send_offsets_to_transaction, offsets, metadata))
+            report("offsets")
             if self._random.randrange(ABORTS):
-                self._until_told(self._producer.commit_transaction)
+                self._until_answered(self._producer.commit_transaction)
             else:
                 self._abort()
-            tell("ended")
+            report("ended")
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
@@ -132,13 +132,13 @@ class Copier:
             self._abort()
 
     def _abort(self) -> None:
-        self._until_told(self._producer.abort_transaction)
+        self._until_answered(self._producer.abort_transaction)
         for each in self._consumer.committed(self._consumer.assignment(), TIMEOUT_S):
             each.offset = max(each.offset, 0)
             self._consumer.seek(each)
 
-    def _until_told(self, ask: Any) -> None:
-        """What may be asked for again until it is answered."""
+    def _until_answered(self, ask: Any) -> None:
+        """Retry a repeatable request until it is answered."""
         while True:
             self._asked = time.monotonic()
             try:

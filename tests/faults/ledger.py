@@ -1,6 +1,6 @@
-"""What was acknowledged, and whether a broker still has it: at its offset, once, in order, unaltered.
+"""Acknowledged records, and whether a broker still has them: at their offset, once, in order, unaltered.
 
-Each record's value is its own number, so that a reader can tell a duplicate from a gap from an alteration.
+Each record's value is its own number, so that a reader can distinguish a duplicate, a gap and an alteration.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_IN_FLIGHT = 20_000
 
 
 class Ledger:
-    """An idempotent producer with acks=all that never stops, and the book of what it was promised."""
+    """An idempotent producer with acks=all that never stops, and its acknowledgements."""
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int, value_bytes: int, **settings: Any) -> None:
         self._topic = topic
@@ -94,7 +94,7 @@ class Ledger:
                 raise AssertionError(f"{goal - len(self.acknowledged)} records were not acknowledged in {timeout_s} s")
 
     def finish(self) -> None:
-        """Wait for what is under way; everything must be acknowledged in the end."""
+        """Wait for records in flight; all must be acknowledged in the end."""
         left = self._producer.flush(FLUSH_S)
         if left or self.failures or self.fatal or len(self.acknowledged) != self.sent:
             raise AssertionError(
@@ -103,7 +103,7 @@ class Ledger:
             )
 
     def verify(self, bootstrap_servers: str, *, exactly: bool = True) -> None:
-        """Read everything back. `exactly`: nothing is there that was not acknowledged."""
+        """Read everything back. `exactly`: without unacknowledged records."""
         found: dict[tuple[int, int], int] = {}
         with Cluster(bootstrap_servers) as cluster:
             for partition in range(self._partitions):
@@ -135,7 +135,7 @@ class Ledger:
                         raise AssertionError(f"the record at {offset} of partition {partition} lost its key")
                     number = int(record.key)
                     if number <= last:
-                        raise AssertionError(f"record {number} stands behind {last} in partition {partition}")
+                        raise AssertionError(f"record {number} comes after {last} in partition {partition}")
                     last = number
                     if record.value != record.key + self._padding:
                         raise AssertionError(f"record {number} was altered")

@@ -50,7 +50,7 @@ def signal_at(point: str, number: int, signal_number: int) -> None:
 
 
 def copy(source: str, target: str, pattern: str, template: str = "{topic}", **settings: Any) -> None:
-    """All that is there, or with `share` what comes until it is interrupted."""
+    """Copy all records, or with `share` new ones until it is interrupted."""
     groups = settings.pop("groups", None)
     once = settings.get("share") is None
     wanted = Settings(
@@ -85,7 +85,7 @@ def main() -> None:
             share=options.share,
             on_refused=options.on_refused,
         )
-    except BrokerUnreachable:  # as the command tells an operator who named a cluster that was never there
+    except BrokerUnreachable:  # as the command reports a cluster that never existed
         sys.exit(UNREACHABLE)
 
 

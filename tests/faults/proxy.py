@@ -1,8 +1,8 @@
-"""A proxy before a broker that makes answers late, or loses them with their connection, as a bad network does.
+"""A proxy in front of a broker that delays responses, or loses them with their connection, like a bad network.
 
-Requests always arrive. Each answer of a connection is passed on, passed on late while other connections overtake it, or
-lost: the connection ends in its place, since a client takes answers in order. What was asked for has been done all the
-same, and the client asks again.
+Requests always arrive. Each response of a connection is forwarded, forwarded late while other connections overtake it,
+or lost: the connection ends instead, since a client expects responses in order. The request has been executed all the
+same, and the client retries.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Proxy:
         self._broker_port = 0
         self._connections: set[asyncio.StreamWriter] = set()
         self.troubled = False
-        """Whether answers are made late and lost; whoever creates topics would have to ask again."""
+        """Whether responses are delayed and lost; off while topics are created, which would need retries."""
         self.late = self.lost = 0
 
     def __enter__(self) -> Proxy:
@@ -50,7 +50,7 @@ class Proxy:
         self._loop.close()
 
     def connect_to(self, broker_port: int) -> None:
-        """Where the broker really listens."""
+        """The real address of the broker."""
         self._broker_port = broker_port
 
     def _call(self, call: object) -> asyncio.Server:

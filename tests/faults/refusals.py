@@ -10,7 +10,7 @@ START_S = 120
 
 
 def start(*arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """Run `ottla start` to its end, which is to come by itself."""
+    """Run `ottla start` until it exits."""
     command = [*prefix, sys.executable, "-m", "ottla", "start", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False)
 

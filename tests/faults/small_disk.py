@@ -1,8 +1,8 @@
-"""A tmpfs of a few megabytes in a mount namespace of its own, and a Python that runs inside it; on request with a
-network namespace of its own, so that it is a host. And the same with a disk that can be made to fail.
+"""A tmpfs of a few megabytes in its own mount namespace, and a Python that runs inside it; optionally with its own
+network namespace, so that it is a host. Also a disk that can be made to fail.
 
-The namespace is held by a process that sleeps: so the disk outlives the broker, and all of it goes with that process.
-Nothing outside the namespace sees the mount.
+A sleeping process holds the namespace: so the disk outlives the broker, and is removed with that process. No process
+outside the namespace sees the mount.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SmallDisk:
 
     @property
     def enter(self) -> list[str]:
-        """What a command begins with that runs inside."""
+        """The prefix of a command that runs inside."""
         return ["nsenter", "--target", str(self._holder.pid), *self._namespaces, "--"]
 
     @property
@@ -100,7 +100,7 @@ class SmallDisk:
 
 
 class FailingDisk(SmallDisk):
-    """An ext4 in a file, which the kernel can be told to shut down: from then on nearly all of it is EIO."""
+    """An ext4 in a file, which the kernel can shut down: from then on nearly every operation is EIO."""
 
     _mount = 'truncate -s "$2" "$1.img" && mkfs.ext4 -q -F "$1.img" && mount -o loop "$1.img" "$1"'
     _SHUT_DOWN = 0x8004587D
@@ -114,8 +114,8 @@ class FailingDisk(SmallDisk):
         finally:
             os.close(descriptor)
 
-    def mend(self) -> None:
-        """Mount it anew, as after a visit to the data centre; nothing may have it in use."""
+    def remount(self) -> None:
+        """Mount it again, as after a repair; no process may have it open."""
         again = 'umount "$1" && mount -o loop "$1.img" "$1"'
         enter = ["nsenter", "--target", str(self._holder.pid), "--mount", "--"]
         subprocess.run([*enter, "sh", "-c", again, "sh", str(self.path)], check=True, timeout=60)

@@ -1,8 +1,8 @@
-"""A broker is killed at random moments of cleaning, retention, roll and swap, under load: each start is clean, and
-nothing that must be kept is lost.
+"""A broker is killed at random times during cleaning, retention, roll and swap, under load: each start is clean, and no
+required record is lost.
 
-OTTLA_CLEANER_KILLS=200 OTTLA_CLEANER_SEED=1 kills so often, as `make cleaner-kills` does; then each kind of moment must
-have been met, which the names of the files tell that a kill left.
+OTTLA_CLEANER_KILLS=200 OTTLA_CLEANER_SEED=1 sets the number of kills, as `make cleaner-kills` does; then each kind of
+moment must have occurred, as shown by the files that a kill left.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Written(NamedTuple):
 
 
 class Feeder(threading.Thread):
-    """Writes to both topics, and keeps what was acknowledged at which offset."""
+    """Writes to both topics, and stores the offset of each acknowledged record."""
 
     def __init__(self, servers: str, rng: random.Random) -> None:
         super().__init__(daemon=True)
@@ -92,7 +92,7 @@ class Feeder(threading.Thread):
         self._producer.flush(60)
 
     def _send(self, topic: str, record: Written) -> None:
-        def told(error: object, message: Message) -> None:
+        def acknowledgements(error: object, message: Message) -> None:
             if error is not None:
                 self.failures.append(str(error))
             else:
@@ -100,12 +100,12 @@ class Feeder(threading.Thread):
 
         self.sent[topic].add(record)
         try:
-            self._producer.produce(topic, record.value, record.key, partition=0, on_delivery=told)
+            self._producer.produce(topic, record.value, record.key, partition=0, on_delivery=acknowledgements)
         except BufferError:
             self._producer.poll(0.1)
 
     def acknowledged_to(self, topic: str, end: int) -> dict[int, Written]:
-        """What was acknowledged below an offset that the log has reached, once all of it was."""
+        """The acknowledged records below an offset that the log has reached, once all were acknowledged."""
         while True:
             known = dict(self.acknowledged[topic])
             if max(known, default=-1) >= end - 1:
@@ -118,9 +118,9 @@ class Feeder(threading.Thread):
 
 
 def read(broker: Broker, topic: str) -> tuple[range, dict[int, Written]]:
-    """The offsets that the topic has when it was read, and what was in it until then, in order.
+    """Start and end offset of the topic at the time of the read, and its records until then, in order.
 
-    Retention may let go of what is being read; then it goes on where the topic begins by then.
+    Retention may delete records during the read; then it continues at the new start.
     """
     settings: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "reader"}
     consumer = Consumer({**settings, "enable.partition.eof": True, "auto.offset.reset": "earliest"})
@@ -131,7 +131,7 @@ def read(broker: Broker, topic: str) -> tuple[range, dict[int, Written]]:
         found: dict[int, Written] = {}
         while True:
             message = consumer.poll(30)
-            assert message is not None, "a consumer waits in vain"
+            assert message is not None, "a consumer waits without progress"
             error = message.error()
             if error is not None:
                 assert error.code() == KafkaError._PARTITION_EOF, error
@@ -151,11 +151,11 @@ def read(broker: Broker, topic: str) -> tuple[range, dict[int, Written]]:
 def check_compacted(
     before: dict[int, Written], sent: set[Written], found: dict[int, Written], after: dict[int, Written]
 ) -> None:
-    """Of each key the latest is there, and what is there was written, at its offset.
+    """The latest record of each key exists, and each record was written at its offset.
 
-    `found` ends where the log did when reading began, and `after` has all that was written until it was over. What of a
-    key came behind that end may have taken the place of what was to be read; and a tombstone may have gone again, and
-    its key with it.
+    `found` ends at the log end at the start of the read, and `after` has all records written until it was over. A later
+    record of a key may have replaced one that was to be read; and a tombstone may have been removed, and its key with
+    it.
     """
     assert set(found.values()) <= sent
     assert all(before.get(offset, record) == record for offset, record in found.items())
@@ -182,7 +182,7 @@ def check_deleted(before: dict[int, Written], there: range, earlier_start: int, 
 
 
 class Moment:
-    """Waits until the files tell that it is time to kill."""
+    """Waits until the files show that it is time to kill."""
 
     def __init__(self, data_dir: Path, kind: str, rng: random.Random) -> None:
         self._folders = [data_dir / f"{topic}-0" for topic in TOPICS]
@@ -202,7 +202,7 @@ class Moment:
                 return
 
     def left(self) -> list[str]:
-        """What kinds of unfinished work the kill has left."""
+        """The kinds of unfinished work that the kill has left."""
         return [suffix for suffix in (".cleaned", ".swap", ".deleted") if self._names(suffix)]
 
 

@@ -88,7 +88,7 @@ def append_noise(segment: Segment) -> int:
 
 
 def append_zeros(segment: Segment) -> int:
-    """What some file systems leave behind a file's end after a power failure."""
+    """Trailing zeros, as some file systems leave after a power failure."""
     segment.data += bytes(10_000)
     return BATCHES
 
@@ -115,7 +115,7 @@ def flip_in_last_header(segment: Segment) -> int:
 
 
 def flip_in_the_middle(segment: Segment) -> int:
-    """Everything behind it goes: what a follower would take from a leader that was damaged would be worse."""
+    """All later batches are removed: a follower must not copy records of a damaged leader."""
     segment.data[segment.starts[25] + 70] ^= 0x80
     return 25
 
@@ -196,7 +196,7 @@ def test_damage_in_the_active_segment_is_cut_off_and_named(damage):
             ((path, position, lost, offset),) = CUT.findall(broker.logs())
             assert Path(path) == segment.path
             assert (int(position), int(lost), int(offset)) == (valid_bytes, dropped, whole * RECORDS_EACH)
-        # It goes on from there, and the next start, clean or not, finds nothing wrong any more.
+        # It continues from there, and the next start, clean or not, finds no damage.
         assert produce_batches(broker, 3)[0] == whole * RECORDS_EACH
         after = produced(whole) + produced(3)
         broker.restart(crash=True)
@@ -208,7 +208,7 @@ def test_damage_in_the_active_segment_is_cut_off_and_named(damage):
 
 
 def test_offsets_and_epochs_that_no_crc_covers_are_put_right():
-    """A broker alone has nobody to fetch them from, and deletes nothing whose CRC is right."""
+    """A single broker can't fetch them from another, and deletes no batch with a correct CRC."""
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
             cluster.create_topic(TOPIC, 1)
@@ -226,7 +226,7 @@ def test_offsets_and_epochs_that_no_crc_covers_are_put_right():
 
 
 def _end_of_batches(segment: Segment) -> int:
-    """Where the last of the produced batches ended."""
+    """Position after the last of the produced batches."""
     last = next(iter_batches(segment.data, segment.starts[-1]))
     return last.end
 
@@ -245,7 +245,7 @@ CONTENTS = {"removed": None, "empty": b"", "zeros": bytes(100)}
 
 
 def spoil(folder: Path, patterns: tuple[str, ...], content: bytes | None) -> None:
-    """Replace what the files hold, or remove them."""
+    """Replace the content of the files, or remove them."""
     for pattern in patterns:
         for path in list(folder.glob(pattern)):
             if content is None:
@@ -266,7 +266,7 @@ def check_that_nothing_is_lost(broker: Broker) -> None:
 
 @pytest.mark.parametrize("crash", [True, False], ids=["after-a-crash", "after-a-clean-stop"])
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
-def test_companions_of_a_segment_are_made_anew(crash, content):
+def test_companion_files_of_a_segment_are_rebuilt(crash, content):
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
             cluster.create_topic(TOPIC, 1, configs={"index.interval.bytes": "100"})
@@ -294,7 +294,7 @@ def test_one_nonsensical_companion_of_a_segment(name):
 
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
 def test_companions_of_a_segment_under_a_running_broker(content):
-    """Reads, appends and new partitions go on, and the next start finds nothing wrong."""
+    """Reads, appends and new partitions continue, and the next start finds no damage."""
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
             cluster.create_topic(TOPIC, 1, configs={"index.interval.bytes": "100"})
@@ -314,8 +314,8 @@ def test_companions_of_a_segment_under_a_running_broker(content):
         assert "Traceback" not in broker.logs()
 
 
-def test_damage_in_a_complete_segment_is_named_and_the_rest_is_served():
-    """By the scrubber: nobody asked for it, and no start would read it."""
+def test_damaged_complete_segment_is_reported_rest_is_served():
+    """By the scrubber, without a request: no start would read it."""
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
             cluster.create_topic(TOPIC, 1, configs={"segment.bytes": str(1 << 20)})

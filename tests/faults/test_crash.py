@@ -1,4 +1,4 @@
-"""kill -9 and SIGTERM under load: what was acknowledged is there, once, in order, and the broker starts again."""
+"""kill -9 and SIGTERM under load: acknowledged records exist, once, in order, and the broker starts again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALUE_BYTES = 300
 
 
 def valid_prefix(path: Path) -> bytes:
-    """The bytes of a segment up to the first that is no valid batch, found without the broker's loader."""
+    """The bytes of a segment before the first invalid batch, found without the broker's loader."""
     data = path.read_bytes()
     position = 0
     while position < len(data):
@@ -65,12 +65,12 @@ def test_the_ledger_notices():
         ledger.acknowledged = honest
         with pytest.raises(AssertionError, match="were acknowledged"):
             ledger.verify(broker.bootstrap_servers)
-        # A second producer that sends the same records anew is what a broken idempotence looks like.
+        # A second producer that resends the same records simulates broken idempotence.
         again = Ledger(broker.bootstrap_servers, TOPIC, PARTITIONS, VALUE_BYTES)
         again.acknowledge(200)
         again.finish()
         again.acknowledged |= honest
-        with pytest.raises(AssertionError, match=r"stands behind|more than once"):
+        with pytest.raises(AssertionError, match=r"comes after|more than once"):
             again.verify(broker.bootstrap_servers)
 
 

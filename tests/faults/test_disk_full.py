@@ -1,4 +1,4 @@
-"""A full disk: appends fail with a code, reads go on, and the broker goes on by itself once there is space again."""
+"""A full disk: appends fail with an error code, reads continue, and the broker recovers once there is space again."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def broker(disk: SmallDisk) -> Iterator[Broker]:
 
 
 class Writer:
-    """Sends one record a request and knows what was promised: offset to number, for each partition."""
+    """Sends one record per request and stores acknowledged ones: offset to number, for each partition."""
 
     def __init__(self, broker: Broker, topic: str = TOPIC) -> None:
         self._broker = broker
@@ -72,7 +72,7 @@ class Writer:
         return ErrorCode(result.error_code)
 
     def check(self) -> None:
-        """Everything promised is there, and nothing else."""
+        """All acknowledged records exist, and no others."""
         with Cluster(self._broker.bootstrap_servers) as cluster:
             for partition, promised in enumerate(self.acknowledged):
                 end = cluster.list_offsets({(TOPIC, partition): -1})[TOPIC, partition].offset
@@ -117,10 +117,10 @@ def until_served(attempt) -> None:
         code = attempt()
 
 
-def test_appends_fail_and_reads_go_on_until_there_is_space_again(disk, broker):
+def test_full_disk_fails_appends_and_serves_reads(disk, broker):
     writer = Writer(broker)
     fill_up(disk, writer)
-    # Reads, metadata and refusals go on.
+    # Reads, metadata and refusals continue.
     writer.check()
     assert writer.send() == ErrorCode.KAFKA_STORAGE_ERROR
     with Cluster(broker.bootstrap_servers) as cluster:
@@ -140,7 +140,7 @@ def test_appends_fail_and_reads_go_on_until_there_is_space_again(disk, broker):
     writer.check()
 
 
-def test_topics_can_not_be_made_on_a_full_disk_and_can_afterwards(disk, broker):
+def test_topic_creation_fails_only_while_the_disk_is_full(disk, broker):
     writer = Writer(broker)
     disk.fill()
     codes = [create_topic(broker, f"on-full-disk-{number}") for number in range(20)]
@@ -153,7 +153,7 @@ def test_topics_can_not_be_made_on_a_full_disk_and_can_afterwards(disk, broker):
     until_served(lambda: create_topic(broker, f"afterwards-{time.monotonic_ns()}"))
     until_served(writer.send)
     writer.check()
-    # A topic that was made while its files could not be is not left behind.
+    # A topic whose files could not be created is not left behind.
     with Cluster(broker.bootstrap_servers) as cluster:
         names = [name for name in cluster.topics() if name != TOPIC]
     assert names
@@ -226,7 +226,7 @@ def test_a_client_that_retries_gets_through(disk, broker):
     assert outcomes == [None] * 10
 
 
-def test_one_of_two_directories_that_is_full_refuses_and_the_other_goes_on(disk, tmp_path):
+def test_full_directory_refuses_and_the_other_continues(disk, tmp_path):
     first, second = tmp_path / "first", disk.path / "second"
     with Broker(data_dir=f"{first},{second}", python=disk.python) as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
@@ -236,7 +236,7 @@ def test_one_of_two_directories_that_is_full_refuses_and_the_other_goes_on(disk,
         assert writer.send(full) == ErrorCode.NONE
         disk.fill()
         code = writer.send(full)
-        while code == ErrorCode.NONE:  # into what the log had reserved
+        while code == ErrorCode.NONE:  # into the space that the log had reserved
             code = writer.send(full)
         assert code == ErrorCode.KAFKA_STORAGE_ERROR
         for number in range(10):

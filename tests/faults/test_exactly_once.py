@@ -1,7 +1,7 @@
-"""Consume, transform, produce: copiers and brokers are killed at random points of transactions, and to readers of what
-is committed the output equals the input, once and in order.
+"""Consume, transform, produce: copiers and brokers are killed at random points of transactions, and for read_committed
+consumers the output equals the input, once and in order.
 
-OTTLA_EXACTLY_ONCE_KILLS=50 kills so many copiers and so many brokers in each test, as `make exactly-once` does.
+OTTLA_EXACTLY_ONCE_KILLS=50 sets the number of killed copiers and brokers in each test, as `make exactly-once` does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PARTITIONS = 4
 COPIERS = 2
 LOST_ANSWERS = 15
 PAUSE_S = 0.1
-"""Between ten records and the next: what a busy machine copies too."""
+"""Delay between batches of ten records: a busy machine can copy at this rate too."""
 STEPS_APART = 60
 """The most steps of copiers from one kill to the next."""
 WAIT_S = 90.0
@@ -95,7 +95,7 @@ class Feeder(threading.Thread):
         self._ended.set()
 
     def finish(self) -> int:
-        """How many there are, all of them acknowledged."""
+        """The number of records, all acknowledged."""
         self.end()
         self.join()
         assert self._producer.flush(WAIT_S) == 0
@@ -119,7 +119,7 @@ class CopierProcess:
         )
 
     def steps(self) -> int:
-        """Told so far, over all lives."""
+        """Steps reported so far, over all processes."""
         return Path(self._steps.name).read_bytes().count(b"\n")
 
     def kill(self) -> None:
@@ -127,7 +127,7 @@ class CopierProcess:
         self._process.wait()
 
     def look_after(self) -> None:
-        """Start it again if it ended by itself, as its owner would; only a fatal error may end it."""
+        """Restart it if it ended, as a supervisor would; only a fatal error may end it."""
         code = self._process.poll()
         if code is not None:
             assert code == EXIT_FATAL, Path(self._errors.name).read_text()[-2000:]
@@ -146,7 +146,7 @@ class CopierProcess:
 
 
 class Course:
-    """One run: a feeder, copiers, and who is killed when."""
+    """One run: a feeder, copiers, and the schedule of kills."""
 
     def __init__(self, nodes: Nodes, folder: Path, protocol: str) -> None:
         self.nodes = nodes
@@ -230,7 +230,7 @@ class Course:
             copier.close()
 
     def _progress(self, steps: int) -> None:
-        """Wait until the copiers told so many steps more."""
+        """Wait until the copiers reported this many more steps."""
         before = self._steps()
         self._until(lambda: self._steps() >= before + steps, f"{steps} steps of copiers")
 
@@ -249,7 +249,7 @@ class Course:
         return self._copied() > count
 
     def _copied(self) -> int:
-        """What the group has committed."""
+        """The committed offsets of the group."""
         consumer = Consumer(
             {"bootstrap.servers": self._servers, "group.id": "copiers", "isolation.level": "read_committed"}
         )
@@ -260,7 +260,8 @@ class Course:
 
 
 def read(servers: str, topic: str) -> dict[int, list[int]]:
-    """What readers of committed records get, by partition; the end is where a first read finds nothing open."""
+    """The records of a read_committed consumer, by partition; the end is where a first read finds no open
+    transaction."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -299,7 +300,7 @@ def check(found: dict[int, list[int]], count: int) -> None:
 
 
 def test_the_check_notices() -> None:
-    """Who passes everything proves nothing."""
+    """A check that accepts everything proves nothing."""
     good = {partition: list(range(partition, 40, PARTITIONS)) for partition in range(PARTITIONS)}
     check(good, 40)
     with pytest.raises(AssertionError, match="more than once"):

@@ -1,4 +1,4 @@
-"""Few descriptors, many connections, many partitions: open connections are served whatever runs out."""
+"""Few descriptors, many connections, many partitions: open connections are served whichever limit is reached."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ TOPIC = "wide"
 API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 MEGABYTE = 1 << 20
 HONEST_S = 5.0
-"""What somebody who asks may wait, whatever crowd is there that does not."""
+"""Maximum response time of an active client, with any crowd of idle ones."""
 
 needs_prlimit = pytest.mark.skipif(shutil.which("prlimit") is None, reason="a low limit is set by prlimit")
 
 
 def python_with_descriptors(folder: Path, limit: int) -> str:
-    """A Python whose hard limit on open files is `limit`, so that the broker can't raise it."""
+    """A Python with a hard limit of `limit` open files, which the broker can't raise."""
     path = folder / f"python-{limit}"
     path.write_text(f'#!/bin/sh\nexec prlimit --nofile={limit}:{limit} -- "{sys.executable}" "$@"\n')
     path.chmod(0o755)
@@ -86,7 +86,7 @@ def answered(connection: socket.socket) -> bool:
 
 @needs_prlimit
 def test_running_out_of_descriptors_harms_no_open_connection(tmp_path, many_sockets):
-    """150 descriptors, 300 clients, 120 partitions whose files alone are more than that."""
+    """150 descriptors, 300 clients, 120 partitions whose files alone exceed that."""
     partitions = 120
     with Broker(python=python_with_descriptors(tmp_path, 150)) as broker, ExitStack() as stack:
         early = [stack.enter_context(_closing(connect(broker))) for _ in range(10)]
@@ -97,18 +97,18 @@ def test_running_out_of_descriptors_harms_no_open_connection(tmp_path, many_sock
             assert produce(early[partition % 10], topic_id, partition) == ErrorCode.NONE
         crowd = [stack.enter_context(socket.create_connection(("127.0.0.1", broker.port), 10)) for _ in range(300)]
         _until(lambda: "new clients wait" in broker.logs())
-        # Those inside go on, on every partition.
+        # Connected clients continue, on every partition.
         for partition in range(partitions):
             assert produce(early[partition % 10], topic_id, partition) == ErrorCode.NONE
         for connection in early:
             assert connection.request(ApiKey.METADATA, MetadataRequest(topics=[])).brokers
-        # Nor is anybody new kept out who asks for something, since the crowd does not.
+        # New active clients are accepted too, since the crowd is idle.
         begin = time.monotonic()
         connect(broker).close()
         assert time.monotonic() - begin < HONEST_S
         for waiting in crowd:
             waiting.close()
-        # Everything that was acknowledged is there.
+        # All acknowledged records exist.
         with Cluster(broker.bootstrap_servers) as cluster:
             for partition in range(partitions):
                 records = cluster.fetch(TOPIC, partition, 0).records
@@ -126,7 +126,7 @@ def test_running_out_of_descriptors_harms_no_open_connection(tmp_path, many_sock
 def test_silent_connections_keep_no_node_out_of_its_cluster(tmp_path, many_sockets):
     """256 descriptors and 200 silent connections to every listener: the controller fails over, a killed broker rejoins.
 
-    The crowd comes again as often as it is closed.
+    The crowd reconnects whenever it is closed.
     """
     python = python_with_descriptors(tmp_path, 256)
     places = [replace(place, python=python) for place in on_loopback(3)]
@@ -137,7 +137,7 @@ def test_silent_connections_keep_no_node_out_of_its_cluster(tmp_path, many_socke
         nodes.start()
         client = AdminClient({"bootstrap.servers": nodes.bootstrap_servers})
         client.create_topics([NewTopic("t", 20, 3)])["t"].result(60)
-        eventually(lambda: _in_sync(client, 3), "everybody is in sync")
+        eventually(lambda: _in_sync(client, 3), "all replicas are in sync")
         for crowd in crowds:
             stack.enter_context(crowd)
         eventually(lambda: all(crowd.returned for crowd in crowds), "each listener has closed some of them")
@@ -157,7 +157,7 @@ def test_silent_connections_keep_no_node_out_of_its_cluster(tmp_path, many_socke
 
 
 def _in_sync(client: AdminClient, count: int, *, without: int = -1) -> bool:
-    """Whether each partition has so many replicas in sync, and a leader that is not the one who is gone."""
+    """Whether each partition has this many in-sync replicas, and a leader other than the removed one."""
     try:
         found = client.list_topics("t", timeout=10).topics["t"].partitions
     except KafkaException:
@@ -166,7 +166,7 @@ def _in_sync(client: AdminClient, count: int, *, without: int = -1) -> bool:
 
 
 class Crowd:
-    """Connections that ask for nothing, and are made anew whenever the broker closes them."""
+    """Idle connections, reopened whenever the broker closes them."""
 
     def __init__(self, size: int, port: int) -> None:
         self._size = size
@@ -189,7 +189,7 @@ class Crowd:
                 self._connect(selector)
             while not self._ended.is_set():
                 for key, _ in selector.select(0.05):
-                    # Nothing ever comes: it was closed, or nobody listens for the moment.
+                    # No data arrives: it was closed, or the listener is down for the moment.
                     selector.unregister(key.fileobj)
                     key.fileobj.close()
                     self.returned += 1

@@ -1,4 +1,4 @@
-"""`ottla mirror` between two brokers: equal content under read_committed, whatever kills it."""
+"""`ottla mirror` between two brokers: equal content under read_committed, with kills at any time."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def fill(servers: str, topic: str, numbers: range) -> None:
 
 
 def content(servers: str, topic: str, *, with_offsets: bool = False) -> dict[int, list[Any]]:
-    """What a reader of read_committed gets of each partition, up to a transaction that is open."""
+    """The records of each partition for a read_committed consumer, up to an open transaction."""
     with Cluster(servers) as cluster:
         keys = [(topic, index) for index in range(len(cluster.topic(topic).partitions))]
         starts, ends = (
@@ -134,7 +134,7 @@ def in_order_of_values(found: dict[int, list[Row]]) -> list[Row]:
     return sorted((row for rows in found.values() for row in rows), key=lambda row: (row[1] or b"", row[0] or b""))
 
 
-def test_batches_pass_as_they_are_and_again_only_what_is_new(servers, topic) -> None:
+def test_batches_are_copied_unchanged_and_only_once(servers, topic) -> None:
     source, target = servers
     with Cluster(source) as cluster:
         cluster.create_topic(topic, PARTITIONS, configs={"retention.ms": "-1", "min.insync.replicas": "1"})
@@ -189,7 +189,7 @@ KILLS = {
 
 
 @pytest.mark.parametrize("count", [PARTITIONS, 3], ids=["as they are", "by keys"])
-def test_killed_at_each_point_it_goes_on_without_loss_or_double(servers, topic, count) -> None:
+def test_kill_at_any_point_loses_and_duplicates_nothing(servers, topic, count) -> None:
     source, target = servers
     with Cluster(source) as cluster, Cluster(target) as there:
         cluster.create_topic(topic, PARTITIONS)
@@ -210,7 +210,7 @@ def test_killed_at_each_point_it_goes_on_without_loss_or_double(servers, topic, 
 
 
 @pytest.mark.parametrize("count", [PARTITIONS, 3], ids=["as they are", "by keys"])
-def test_groups_go_on_where_they_stand(servers, topic, count) -> None:
+def test_groups_continue_at_their_offsets(servers, topic, count) -> None:
     source, target = servers
     with Cluster(source) as cluster, Cluster(target) as there:
         cluster.create_topic(topic, PARTITIONS)
@@ -268,8 +268,8 @@ def test_brokers_may_go_while_it_runs(brokers, servers, topic) -> None:
             copied((8 + 4 * number) * 16 * PARTITIONS)
     finally:
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
-    assert process.returncode == 130, told
+        _, printed = process.communicate(timeout=60)
+    assert process.returncode == 130, printed
     assert content(source, topic) == content(target, topic)
 
 
@@ -314,7 +314,7 @@ def until_equal(source: str, target: str, topic: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_several_share_the_work_and_one_that_is_gone_leaves_it_to_the_others(servers, topic, number) -> None:
+def test_mirrors_share_work_and_take_over_from_a_dead_one(servers, topic, number) -> None:
     """Within a transaction; one that stands still for a while comes back as a zombie, and has to do no harm."""
     source, target = servers
     with Cluster(source) as cluster:
@@ -356,7 +356,7 @@ class Given:
 
 
 def test_no_group_goes_beyond_what_another_mirror_has_open(servers, topic) -> None:
-    """It writes into the same partition; what it will have committed lies before what this one has."""
+    """It writes to the same partition; its future commits are before the records of this one."""
     source, target = servers
     ends = Endpoint(source, PLAINTEXT), Endpoint(target, PLAINTEXT)
     settings = driver.Settings(re.compile(topic), "{topic}", True, 3600.0, re.compile(topic))
@@ -402,7 +402,7 @@ def test_acls_of_the_topics_go_along(servers, topic) -> None:
             ]
 
 
-def test_mistakes_of_the_operator_are_told_at_once(servers, topic) -> None:
+def test_operator_mistakes_are_reported_at_once(servers, topic) -> None:
     source, target = servers
     with Cluster(source) as cluster:
         cluster.create_topic(topic, 1)
@@ -417,7 +417,10 @@ def test_mistakes_of_the_operator_are_told_at_once(servers, topic) -> None:
         (("--from", source, "--to", target, "--topics", "progress", "--rename", "ottla-mirror-{topic}"), "--rename"),
         (("--from", source, "--to", target, "--topics", ".*", "--share", ""), "--share"),
         (("--from", source, "--to", target, "--topics", ".*", "--to-config", "/none"), "--to-config"),
-        (("--from", source, "--to", target, "--topics", ".*", "--share", "g", "--once"), "a mirror that stops leaves"),
+        (
+            ("--from", source, "--to", target, "--topics", ".*", "--share", "g", "--once"),
+            "a mirror that stops leaves",
+        ),
     ):
         done = CliRunner().invoke(cli, ["mirror", *arguments])
         assert done.exit_code == 2, done.output
@@ -473,7 +476,7 @@ def test_progress_behind_an_open_transaction_is_waited_for(servers, topic, monke
     assert content(source, topic) == content(target, topic)
 
 
-def test_topics_that_come_are_copied_and_who_is_fenced_leaves_the_other_alone(servers, topic, monkeypatch) -> None:
+def test_new_topics_are_copied_and_a_fenced_mirror_ends(servers, topic, monkeypatch) -> None:
     """In its course another mirror takes over what this one copies."""
     source, target = servers
     monkeypatch.setattr(driver, "REFRESH_S", 0.0)
@@ -506,7 +509,7 @@ def test_topics_that_come_are_copied_and_who_is_fenced_leaves_the_other_alone(se
 
 
 def test_a_topic_that_goes_is_waited_for(servers, topic, monkeypatch) -> None:
-    """Whoever makes it anew may take longer than the mirror to look."""
+    """Recreating it may take longer than the mirror's check interval."""
     source, target = servers
     monkeypatch.setattr(driver, "REFRESH_S", 0.0)
     heard: list[str] = []
@@ -522,7 +525,7 @@ def test_a_topic_that_goes_is_waited_for(servers, topic, monkeypatch) -> None:
     def waits() -> bool:
         return any("waiting for one" in sentence for sentence in heard)
 
-    def tell(sentence: str) -> None:
+    def log(sentence: str) -> None:
         heard.append(sentence)
         if "waiting for one" in sentence:
             make(2)
@@ -539,7 +542,7 @@ def test_a_topic_that_goes_is_waited_for(servers, topic, monkeypatch) -> None:
     make(1)
     settings = driver.Settings(re.compile(topic), "{topic}", False, 0.0)
     with pytest.raises(Copied):
-        driver.Mirror(Endpoint(source, PLAINTEXT), Endpoint(target, PLAINTEXT), settings, tell, report).run()
+        driver.Mirror(Endpoint(source, PLAINTEXT), Endpoint(target, PLAINTEXT), settings, log, report).run()
     assert sum(waits() and "waiting for one" in sentence for sentence in heard) == 1
 
 
@@ -573,7 +576,7 @@ def refused(source: str, target: str, topic: str) -> str:
 
 
 def test_progress_that_was_put_back_is_refused(servers, topic) -> None:
-    """What the target has behind it would come twice; a topic that is made again is filled from the beginning."""
+    """Records that the target already has would be duplicated; a recreated topic is filled from the beginning."""
     source, target = servers
     with Cluster(source) as cluster:
         cluster.create_topic(topic, PARTITIONS)
@@ -643,7 +646,7 @@ def test_partitions_that_come_are_not_taken_for_lost_progress(servers, topic) ->
 
 
 def test_a_second_source_goes_into_the_same_topic(servers, topic) -> None:
-    """What the first one left there is no lost progress."""
+    """Records of the first source are not lost progress."""
     source, target = servers
     names = f"{topic}-one", f"{topic}-two"
     with Cluster(source) as cluster:
@@ -655,9 +658,9 @@ def test_a_second_source_goes_into_the_same_topic(servers, topic) -> None:
     assert content(target, topic) == {index: both[0][index] + both[1][index] for index in range(PARTITIONS)}
 
 
-@pytest.mark.parametrize("made_anew", [False, True], ids=["gone", "made anew"])
+@pytest.mark.parametrize("recreated", [False, True], ids=["gone", "recreated"])
 @pytest.mark.parametrize("idle", [False, True], ids=["writing", "idle"])
-def test_progress_that_goes_while_it_runs_ends_the_mirror(servers, topic, monkeypatch, made_anew, idle) -> None:
+def test_progress_that_goes_while_it_runs_ends_the_mirror(servers, topic, monkeypatch, recreated, idle) -> None:
     """The one that has nothing to write looks now and then; the other one notices before it commits."""
     source, target = servers
     monkeypatch.setattr(driver, "REFRESH_S", 0.0 if idle else 3600.0)
@@ -671,7 +674,7 @@ def test_progress_that_goes_while_it_runs_ends_the_mirror(servers, topic, monkey
             return
         with Cluster(target) as there:
             there.delete_topics([PROGRESS_TOPIC])
-            if made_anew:
+            if recreated:
                 there.create_topic(PROGRESS_TOPIC, 1, configs={POLICY: COMPACT})
         deleted.append(PROGRESS_TOPIC)
         if not idle:

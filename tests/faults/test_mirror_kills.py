@@ -1,5 +1,5 @@
-"""Two mirrors share the work of two topics while source, target and mirrors are killed: one topic as it is, the other
-into half as many partitions. In the end both sides hold the same, and each group goes on where it stood.
+"""Two mirrors share the work of two topics while source, target and mirrors are killed: one topic unchanged, the other
+into half as many partitions. In the end both sides have the same records, and each group continues at its offset.
 
 OTTLA_MIRROR_KILLS=30 OTTLA_MIRROR_RECORDS=2000000 OTTLA_MIRROR_PARTITIONS=24 is the long form; `make mirror-kills`.
 """
@@ -98,7 +98,7 @@ class Feeder(threading.Thread):
             self.committed += POSITIONS_IN_TRANSACTION * RECORDS_IN_BATCH * BATCHES_IN_TRANSACTION
 
     def _batch(self, partition: int, first: int) -> BatchView:
-        """Values tell the source's partition, and numbers that rise in it."""
+        """Values contain the source's partition, and numbers that rise in it."""
         keys = self._rng.choices(KEYS, k=RECORDS_IN_BATCH)
         rows = [
             RecordData(TIME + first + n, key, b"%d %d %s" % (partition, first + n, b"x" * 40))
@@ -118,7 +118,7 @@ class Rows:
 
 
 def read(servers: str, topic: str) -> list[Rows]:
-    """What a reader of read_committed sees, once nothing is open there any more."""
+    """The records of a read_committed consumer, once no transaction is open."""
     with Cluster(servers) as cluster:
         keys = [(topic, index) for index in range(len(cluster.topic(topic).partitions))]
         found = cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation="read_committed")
@@ -152,7 +152,7 @@ class Members:
             return subprocess.Popen(self._command, stdout=log, stderr=log)
 
     def keep_running(self) -> None:
-        """What a supervisor does."""
+        """Restart ended processes, like a supervisor."""
         for index, process in enumerate(self._processes):
             code = process.poll()
             if code is not None:
@@ -184,8 +184,8 @@ def ends(cluster: Cluster, count: int = PARTITIONS) -> dict[Position, int]:
     return {key: info.offset for key, info in cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP)).items()}
 
 
-def stand_somewhere(cluster: Cluster, group: str, rng: random.Random) -> dict[Position, int]:
-    """Commit offsets of a group in the source; what they are."""
+def commit_offsets(cluster: Cluster, group: str, rng: random.Random) -> dict[Position, int]:
+    """Commit offsets of a group in the source; returns them."""
     offsets = {key: rng.randint(0, end) for key, end in ends(cluster).items()}
     cluster.commit_group_offsets(group, offsets)
     return offsets
@@ -199,7 +199,7 @@ def carried(cluster: Cluster, groups: dict[str, dict[Position, int]]) -> dict[st
 
 
 def is_carried(wanted: list[Rows], found: list[Rows], here: dict[Position, int], there: dict[Position, int]) -> bool:
-    """All of it, and where partitions are as many each goes on at exactly the record that is next."""
+    """Whether all offsets are translated; with equal partition counts exactly to the next record."""
     return all((MERGED, index) in there for index in range(FEWER)) and all(
         (AS_THEY_ARE, index) in there
         and wanted[index].index(here[AS_THEY_ARE, index]) == found[index].index(there[AS_THEY_ARE, index])
@@ -208,7 +208,7 @@ def is_carried(wanted: list[Rows], found: list[Rows], here: dict[Position, int],
 
 
 def repeated(wanted: list[Rows], found: list[Rows], here: dict[Position, int], there: dict[Position, int]) -> int:
-    """How many records of what flowed together come again; none is skipped."""
+    """The number of repeated records of merged partitions; none is skipped."""
     left = sum(len(rows.offsets) - rows.index(here[MERGED, index]) for index, rows in enumerate(wanted))
     again = 0
     for index, rows in enumerate(found):
@@ -218,12 +218,12 @@ def repeated(wanted: list[Rows], found: list[Rows], here: dict[Position, int], t
         for origin, number in last.items():
             of_source = wanted[origin]
             offset = of_source.offsets[bisect.bisect_left(of_source.numbers, number)]
-            assert offset < here[MERGED, origin], f"{MERGED}-{index} goes on behind a record that was not read"
+            assert offset < here[MERGED, origin], f"{MERGED}-{index} continues after an unread record"
     return again - left
 
 
 def content_is_equal(wanted: list[Rows], found: list[Rows]) -> bool:
-    """As it is where partitions are as many, else in the order of each partition of the source."""
+    """Unchanged if partition counts are equal, else in the order of each source partition."""
     if len(wanted) == len(found):
         return [rows.digests for rows in wanted] == [rows.digests for rows in found]
     for rows in found:
@@ -236,9 +236,7 @@ def content_is_equal(wanted: list[Rows], found: list[Rows]) -> bool:
 
 
 @pytest.mark.timeout(200 + 30 * KILLS + RECORDS // 1_000)
-def test_kills_of_everybody_leave_equal_content_and_groups_where_they_stood(
-    brokers: tuple[Broker, Broker], tmp_path: Path
-) -> None:
+def test_kills_of_all_processes_keep_content_and_group_offsets(brokers: tuple[Broker, Broker], tmp_path: Path) -> None:
     rng = random.Random(SEED)
     source, target = (broker.bootstrap_servers for broker in brokers)
     with Cluster(source, timeout_s=TRIES_S) as here, Cluster(target, timeout_s=TRIES_S) as there:
@@ -261,7 +259,7 @@ def test_kills_of_everybody_leave_equal_content_and_groups_where_they_stood(
         try:
             for number in range(KILLS):
                 until_copied((number + 1) / (KILLS + 1))
-                groups[f"carried-{number}"] = stand_somewhere(here, f"carried-{number}", rng)
+                groups[f"carried-{number}"] = commit_offsets(here, f"carried-{number}", rng)
                 victim = number % 3
                 if victim < 2:
                     brokers[victim].restart(crash=True)

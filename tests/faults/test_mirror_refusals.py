@@ -97,7 +97,7 @@ KINDS: dict[str, tuple[dict[str, str], RecordData]] = {
         good(os.urandom(1_500_000)),
     ),
 }
-"""By the setting that refuses a record: what the target's topic has beside NARROW, and the record."""
+"""The setting that refuses a record: settings of the target's topic in addition to NARROW, and the record."""
 TIMES = {"message.timestamp.type": "CreateTime"}
 
 
@@ -202,7 +202,7 @@ def test_killed_while_it_skips_it_continues_without_loss_or_double(servers, topi
 
 @pytest.mark.parametrize("refusals", [1, 2], ids=["together", "alone"])
 def test_zombie_leaves_the_transactional_id_to_its_successor(servers, topic, monkeypatch, refusals) -> None:
-    """Another mirror takes over while a batch is refused, whose transaction must not be aborted."""
+    """Another mirror takes over while a batch is refused; its transaction must not be aborted."""
     source, target = servers
     fill(source, topic, [batch(good()._replace(key=None))])
     send, refused, successors = BatchProducer.send, [], []

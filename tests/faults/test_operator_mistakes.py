@@ -1,4 +1,4 @@
-"""What an operator can get wrong at the start: exit code 2, one sentence that names the thing and the way out.
+"""Operator mistakes at start: exit code 2, one sentence with the cause and the fix.
 
 Root reads everything, so the tests of permissions run the broker without root's capability to do so.
 """
@@ -19,7 +19,7 @@ from ottla.testing import Broker
 
 from .refusals import contents, refusal, start
 
-NOBODY = 65534
+NOBODY_UID = 65534
 WITHOUT_RIGHTS = (
     "setpriv",
     "--inh-caps=-dac_override,-dac_read_search,-fowner",
@@ -110,8 +110,8 @@ def test_a_listener_that_asks_for_sasl_says_how(config):
     ],
     ids=lambda lines: lines[0].partition("=")[0],
 )
-def test_a_security_setting_that_would_not_protect_refuses_to_start(config, lines):
-    """Better no broker than one whose operator believes it to be protected."""
+def test_ineffective_security_setting_refuses_to_start(config, lines):
+    """A broker that the operator wrongly believes to be protected is worse than none."""
     sentence = config(*lines)
     assert "not implemented" in sentence
     name = lines[0].partition("=")[0]
@@ -158,7 +158,7 @@ def test_a_config_file_that_is_not_there_or_not_a_file(tmp_path):
     assert str(tmp_path) in refusal("--config", str(tmp_path))
 
 
-def test_settings_without_effect_warn_once_and_do_not_stop_the_start(tmp_path):
+def test_settings_without_effect_warn_once(tmp_path):
     path = tmp_path / "server.properties"
     path.write_text(
         "process.roles=broker,controller\nnum.io.threads=8\nno.such.setting=1\nzookeeper.connect=localhost:2181\n"
@@ -246,7 +246,7 @@ def test_a_broken_meta_properties(content):
 
 
 def test_damaged_metadata_snapshot_without_its_log_is_named():
-    """It can't come from a crash, since it is written beside and renamed; so no start guesses what was in it."""
+    """Impossible after a crash, since it is written to another name and renamed; so no start guesses its content."""
     with Broker() as broker:
         broker.stop()
         folder = broker.data_dir / "__cluster_metadata-0"
@@ -274,10 +274,10 @@ def test_the_data_directory_is_a_file(tmp_path):
 class TestWithoutRights:
     @pytest.fixture
     def foreign(self, tmp_path: Path) -> Path:
-        """A directory of somebody else."""
+        """A directory of another user."""
         path = tmp_path / "foreign"
         path.mkdir()
-        os.chown(path, NOBODY, NOBODY)
+        os.chown(path, NOBODY_UID, NOBODY_UID)
         return path
 
     @pytest.mark.parametrize("mode", [0o000, 0o555, 0o111, 0o444], ids=oct)
@@ -312,7 +312,7 @@ class TestWithoutRights:
                 cluster.create_topic("mine", 1)
             broker.stop()
             path = broker.data_dir / name
-            os.chown(path, NOBODY, NOBODY)
+            os.chown(path, NOBODY_UID, NOBODY_UID)
             path.chmod(0o000)
             sentence = refusal("--port", "0", "--data-dir", str(broker.data_dir), prefix=WITHOUT_RIGHTS)
             assert str(path) in sentence
@@ -323,7 +323,7 @@ class TestWithoutRights:
             with Cluster(broker.bootstrap_servers) as cluster:
                 assert list(cluster.topics()) == ["mine"]
 
-    def test_a_partition_that_may_not_be_read_is_named_and_leaves_the_others_alone(self, tmp_path):
+    def test_unreadable_partition_is_reported_rest_is_served(self, tmp_path):
         """Either nothing starts and the sentence names the directory, or that partition alone is offline."""
         with Broker() as broker:
             with Cluster(broker.bootstrap_servers) as cluster:
@@ -331,7 +331,7 @@ class TestWithoutRights:
                 cluster.create_topic("theirs", 1)
             broker.stop()
             path = broker.data_dir / "theirs-0"
-            os.chown(path, NOBODY, NOBODY)
+            os.chown(path, NOBODY_UID, NOBODY_UID)
             path.chmod(0o000)
             sentence = refusal("--port", "0", "--data-dir", str(broker.data_dir), prefix=WITHOUT_RIGHTS)
             assert str(path) in sentence
@@ -353,7 +353,7 @@ class TestWithoutRights:
     def test_a_config_file_that_may_not_be_read(self, tmp_path):
         path = tmp_path / "server.properties"
         path.write_text("num.partitions=3\n")
-        os.chown(path, NOBODY, NOBODY)
+        os.chown(path, NOBODY_UID, NOBODY_UID)
         path.chmod(0o000)
         sentence = refusal("--config", str(path), prefix=WITHOUT_RIGHTS)
         assert str(path) in sentence

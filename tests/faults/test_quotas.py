@@ -20,7 +20,7 @@ QUOTA = 200_000
 VALUE = bytes(9_900)
 REQUESTS = 60
 WINDOW_S = 1.0
-"""With two windows, what comes in so long may come at once."""
+"""With two windows, this many seconds of traffic may come at once."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def connect(broker: Broker, client_id: str) -> Connection:
 
 
 def produce(connection: Connection, topic_id: bytes, value: bytes = VALUE) -> int:
-    """The throttle time that the answer tells; nobody waits for it here."""
+    """The throttle time of the response; the client does not wait for it here."""
     batch = bytes(build_batch([RecordData(1_700_000_000_000, None, value)]))
     row = TopicProduceData(topic_id=topic_id, partition_data=[PartitionProduceData(index=0, records=batch)])
     response = connection.request(ApiKey.PRODUCE, ProduceRequest(acks=1, timeout_ms=5000, topic_data=[row]))
@@ -55,16 +55,14 @@ def produce(connection: Connection, topic_id: bytes, value: bytes = VALUE) -> in
     return int(response.throttle_time_ms)
 
 
-def test_a_producer_that_heeds_nothing_is_held_and_others_go_on(
-    broker: Broker, cluster: Cluster, topic_id: bytes
-) -> None:
+def test_producer_ignoring_throttle_is_muted_others_continue(broker: Broker, cluster: Cluster, topic_id: bytes) -> None:
     cluster.alter_client_quotas([("client-id", "greedy")], {"producer_byte_rate": QUOTA})
     done = threading.Event()
-    told: list[int] = []
+    throttled: list[int] = []
 
     def greedy() -> None:
         with closing(connect(broker, "greedy")) as connection:
-            told.extend(produce(connection, topic_id) for _ in range(REQUESTS))
+            throttled.extend(produce(connection, topic_id) for _ in range(REQUESTS))
         done.set()
 
     begin = time.monotonic()
@@ -77,10 +75,10 @@ def test_a_producer_that_heeds_nothing_is_held_and_others_go_on(
             served += 1
     took_s = time.monotonic() - begin
     thread.join()
-    assert max(told) > 0
+    assert max(throttled) > 0
     least_s = REQUESTS * len(VALUE) / QUOTA - WINDOW_S
     assert took_s >= 0.9 * least_s
-    assert served > REQUESTS, "who has no limit does not wait"
+    assert served > REQUESTS, "a client without a limit does not wait"
 
 
 def test_a_change_ends_a_mute_of_hours(broker: Broker, cluster: Cluster, topic_id: bytes) -> None:

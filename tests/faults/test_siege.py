@@ -1,6 +1,6 @@
-"""Attackers in front of a broker that asks who its clients are, while one of those works: he does not wait for long.
+"""Attackers against a broker with authentication, while a client works: it must not wait for long.
 
-OTTLA_SIEGE_SECONDS=60 OTTLA_SIEGE_HANDSHAKES=10000 is the whole siege, as `make siege` has it, which shows its figures.
+OTTLA_SIEGE_SECONDS=60 OTTLA_SIEGE_HANDSHAKES=10000 is the long form, as `make siege` runs it, which prints its figures.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ HANDSHAKES = int(os.environ.get("OTTLA_SIEGE_HANDSHAKES", "1100"))
 """More than the broker has at a time."""
 CROWD = {"half-open": HANDSHAKES, "slow": 300, "plain": 100, "scram": 100}
 REQUEST_S, LOGIN_S = 2.0, 30.0
-"""What he may wait at most, on a machine that has the attackers too: for an answer, for a new connection with login."""
+"""Maximum wait of the client, on a machine that also runs the attackers: for a response, for a new connection with
+login."""
 MEMORY_BYTES = 160 << 20
 LOG_BYTES_PER_S = 1500
 JAAS = "listener.name.asking.plain.sasl.jaas.config"
@@ -87,8 +88,8 @@ class Honest:
         self.answers_s.append(time.monotonic() - begin)
         assert response.responses[0].partition_responses[0].error_code == 0
 
-    def come_anew(self) -> None:
-        """As clients do it, again where it fails."""
+    def reconnect(self) -> None:
+        """Connect with retries, as clients do."""
         begin = time.monotonic()
         while True:
             try:
@@ -104,7 +105,7 @@ class Honest:
 
 
 class State(NamedTuple):
-    """What the broker holds."""
+    """Resources of the broker."""
 
     memory: int
     descriptors: int
@@ -119,7 +120,7 @@ class State(NamedTuple):
 
 @pytest.mark.timeout(120 + 2 * SECONDS)
 @pytest.mark.parametrize("kind", CROWD)
-def test_who_works_goes_on_while_others_besiege_the_broker(broker: Broker, kind: str) -> None:
+def test_existing_clients_progress_during_connection_flood(broker: Broker, kind: str) -> None:
     port = port_of(broker, "SASL_SSL" if kind in ("half-open", "slow") else "ASKING")
     before = State.of(broker)
     command = [sys.executable, "-m", "tests.faults.besiegers", kind, "localhost", str(port)]
@@ -130,7 +131,7 @@ def test_who_works_goes_on_while_others_besiege_the_broker(broker: Broker, kind:
             while besiegers.poll() is None:
                 honest.work()
                 if len(honest.answers_s) % 20 == 0:
-                    honest.come_anew()
+                    honest.reconnect()
                     most = State(*map(max, most, State.of(broker)))
                 time.sleep(0.005)
             assert besiegers.stdout is not None

@@ -1,6 +1,6 @@
-"""What lies in a data directory and is nobody's, or is not what its name says, or may not be read.
+"""Foreign, misnamed or unreadable files in a data directory.
 
-Either the start mends it and serves every record, or it is refused with the path, in one sentence.
+Either the start repairs it and serves every record, or it is refused with the path, in one sentence.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.testing import Broker, BrokerFailure
 
 from .refusals import refusal
 from .test_corruption import BATCHES, TOPIC, check_that_nothing_is_lost, produce_batches
-from .test_operator_mistakes import NOBODY, WITHOUT_RIGHTS, needs_setpriv
+from .test_operator_mistakes import NOBODY_UID, WITHOUT_RIGHTS, needs_setpriv
 
 PARTITION = f"{TOPIC}-0"
 FILES = ("*.log", "*.index", "*.timeindex", "*.snapshot", "leader-epoch-checkpoint", "partition.metadata")
@@ -49,7 +49,7 @@ def file_of(broker: Broker, pattern: str) -> Path:
 
 
 def check(broker: Broker) -> None:
-    """Also that the idempotent producer's record is there."""
+    """Also checks that the idempotent producer's record exists."""
     check_that_nothing_is_lost(broker)
     with Cluster(broker.bootstrap_servers) as cluster:
         assert cluster.list_offsets({(BY_ID, 0): -1})[BY_ID, 0].offset == 1
@@ -62,9 +62,9 @@ def start_or_refusal(broker: Broker) -> str | None:
         broker.start()
     except BrokerFailure:
         assert broker.exit_code == 2, broker.logs()[before:]
-        told = [line for line in broker.logs()[before:].splitlines() if line.startswith("ottla: ")]
-        assert len(told) == 1
-        return told[0]
+        refused = [line for line in broker.logs()[before:].splitlines() if line.startswith("ottla: ")]
+        assert len(refused) == 1
+        return refused[0]
     finally:
         assert "Traceback" not in broker.logs()
     return None
@@ -112,7 +112,7 @@ def test_a_file_of_a_partition_that_may_not_be_read(ended, pattern):
     path = file_of(ended, pattern)
     copy = path.with_name("copy")
     shutil.copy2(path, copy)
-    os.chown(path, NOBODY, NOBODY)
+    os.chown(path, NOBODY_UID, NOBODY_UID)
     path.chmod(0o000)
     sentence = refusal("--port", "0", "--data-dir", str(ended.data_dir), prefix=WITHOUT_RIGHTS)
     assert str(path) in sentence

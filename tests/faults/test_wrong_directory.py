@@ -1,6 +1,7 @@
-"""Starts in the wrong directory, or with a part of it gone: refused, and everything is as it was.
+"""Starts in the wrong directory, or with a part of it missing: refused, and nothing is changed.
 
-Each of these looks like a first start; it would hide what is there, or come back with a disk that is mounted later.
+Each of these looks like a first start; it would hide existing data, which would return with a disk that is mounted
+later.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ def formatted(folder: Path, count: int) -> LocalCluster:
 
 
 def kept(folder: Path) -> dict[Path, bytes]:
-    """All that is to stay; a lock file is no data."""
+    """All that must not change; a lock file is not data."""
     return {path: data for path, data in contents(folder).items() if path.name != ".lock"}
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Path:
-    """Where three brokers were formatted."""
+    """A directory with three formatted brokers."""
     formatted(tmp_path / "data", 3)
     return tmp_path / "data"
 
@@ -88,7 +89,7 @@ def half_formatted(cluster: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [absent, not_mounted, half_formatted])
-def test_a_broker_whose_directory_is_not_there(cluster: Path, damage: Callable[[Path], None]) -> None:
+def test_broker_with_a_missing_directory(cluster: Path, damage: Callable[[Path], None]) -> None:
     damage(cluster)
     sentence = refused_as_it_was(cluster, "--brokers", "3")
     assert str(cluster / "broker-2") in sentence
@@ -97,7 +98,7 @@ def test_a_broker_whose_directory_is_not_there(cluster: Path, damage: Callable[[
 
 
 def test_all_directories_are_not_there(cluster: Path) -> None:
-    """They were formatted anew under the ids that the old ones have."""
+    """They would be formatted again with the old ids."""
     for number in (1, 2, 3):
         shutil.rmtree(cluster / f"broker-{number}")
     assert "brokers 1, 2 and 3" in refused_as_it_was(cluster, "--brokers", "3")
@@ -168,8 +169,8 @@ def test_a_cluster_where_one_broker_is(used: Path) -> None:
     assert "kept-0" in refused_as_it_was(used, "--brokers", "3")
 
 
-def test_one_broker_of_a_cluster_by_hand_whose_directory_is_not_there(tmp_path: Path) -> None:
-    """The only voter may make up a cluster where nobody has a plan; here it would be another one."""
+def test_manually_started_broker_with_a_missing_directory(tmp_path: Path) -> None:
+    """A single voter may format a cluster without a plan; here it would be another one."""
     plan = formatted(tmp_path / "data", 1)
     shutil.rmtree(plan.directory(plan.brokers[0]))
     before = kept(tmp_path / "data")
@@ -217,7 +218,7 @@ def test_two_supervisors_at_a_time(cluster: Path) -> None:
 # One broker.
 
 
-def test_a_directory_whose_meta_properties_is_gone(used: Path) -> None:
+def test_directory_without_meta_properties(used: Path) -> None:
     """It began a new cluster and renamed all partitions to -stray."""
     (used / "meta.properties").unlink()
     sentence = refused_as_it_was(used, "--port", "0")
@@ -228,7 +229,7 @@ def test_a_directory_whose_meta_properties_is_gone(used: Path) -> None:
 def test_partitions_beside_a_metadata_log_that_is_gone(used: Path) -> None:
     shutil.rmtree(used / "__cluster_metadata-0")
     partitions = {path: data for path, data in kept(used).items() if path.parent.name.startswith("kept-")}
-    for _ in range(2):  # the first has made an empty one
+    for _ in range(2):  # the first one created an empty directory
         sentence = refusal("--data-dir", str(used), "--port", "0")
         assert "__cluster_metadata-0" in sentence
         assert "kept-0" in sentence
@@ -243,7 +244,7 @@ def test_the_directories_of_a_broker_in_another_order(used: Path) -> None:
     meta = (used / "meta.properties").read_text()
     (second / "meta.properties").write_text(re.sub("directory.id=.*", "directory.id=JEXY6aqzQY-32P5TStzaFg", meta))
     shutil.move(used / "kept-1", second)
-    for _ in range(2):  # the first has made an empty metadata log
+    for _ in range(2):  # the first one created an empty metadata log
         sentence = refusal("--set", f"log.dirs={second},{used}", "--port", "0")
         assert f"name {used} first in log.dirs" in sentence
     with Broker(data_dir=f"{used},{second}") as broker, Cluster(broker.bootstrap_servers) as client:
@@ -251,12 +252,12 @@ def test_the_directories_of_a_broker_in_another_order(used: Path) -> None:
 
 
 def shown(broker: Broker, *arguments: str) -> Any:
-    """What a command answers as JSON, sooner than it would give up on a leader that does not."""
+    """The JSON output of a command, with a shorter timeout than its wait for a leader that does not run."""
     command = [sys.executable, "-m", "ottla", *arguments, "--json", "-b", broker.bootstrap_servers]
     return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=20).stdout)
 
 
-def test_without_one_of_two_directories_commands_show_what_nobody_serves(tmp_path: Path) -> None:
+def test_commands_show_offline_partitions_of_missing_directory(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     with Broker(data_dir=f"{first},{second}") as broker:
         with Cluster(broker.bootstrap_servers) as client:
@@ -274,13 +275,13 @@ def test_without_one_of_two_directories_commands_show_what_nobody_serves(tmp_pat
             assert {each.index for each in client.topic("kept").partitions if each.offline_replicas} == lost
 
 
-def test_directories_of_somebody_else_beside_a_first_start(tmp_path: Path) -> None:
+def test_foreign_directories_next_to_a_first_start(tmp_path: Path) -> None:
     (tmp_path / "backup-2024").mkdir()
     (tmp_path / "backup-2024" / "file").write_text("mine")
     assert "backup-2024" in refused_as_it_was(tmp_path, "--port", "0")
 
 
-def test_a_directory_of_somebody_else_beside_partitions(used: Path) -> None:
+def test_foreign_directory_next_to_partitions(used: Path) -> None:
     (used / "backup-2024").mkdir()
     (used / "backup-2024" / "file").write_text("mine")
     assert "move it out of log.dirs" in refusal("--data-dir", str(used), "--port", "0")
@@ -304,7 +305,7 @@ def test_a_directory_of_a_newer_release(used: Path) -> None:
     assert "--data-dir" in sentence
 
 
-def test_a_node_of_a_cluster_whose_metadata_log_is_gone(cluster: Path) -> None:
+def test_cluster_node_without_its_metadata_log(cluster: Path) -> None:
     """It would vote as if it had forgotten nothing."""
     shutil.rmtree(cluster / "broker-2" / "__cluster_metadata-0")
     before = kept(cluster)

@@ -28,7 +28,7 @@ LISTENER = Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092)
 
 
 class MemoryChannel:
-    """One client connection without a socket; `answers` holds what was sent back, one item a request."""
+    """A client connection without a socket; `answers` contains the responses, one item per request."""
 
     def __init__(self, channel_id: int) -> None:
         self.id = channel_id
@@ -47,7 +47,7 @@ class MemoryChannel:
         self.take(parts)
 
     def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
-        """Nobody has limits."""
+        """Does nothing: no client has limits."""
 
     def close(self, reason: str) -> None:
         """Idempotent."""

@@ -1,10 +1,10 @@
 """Hostile requests: valid ones of every API and version, then changed in ways that have hurt brokers.
 
-`Generator(seed).requests()` gives the same requests for the same seed, for ever: (what it is, the request without its
-size prefix). Nothing here depends on what a broker answers, so a failure replays from the seed alone.
+`Generator(seed).requests()` always yields the same requests for the same seed: (description, request without its size
+prefix). Nothing here depends on responses of a broker, so a failure replays from the seed alone.
 
-A message is filled at random from its schema, with values that reach deep into handlers: names of topics that exist,
-partitions that exist or not, batches that are whole, of all codecs, damaged, or damaged under a right CRC.
+A message is filled at random from its schema, with values that reach deep into handlers: existing topics, existing and
+missing partitions, batches that are valid, of all codecs, damaged, or damaged with a correct CRC.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COMPACTED_TOPIC = "fuzz-compacted"
 
 MANY_PARTITIONS = 50
 MAX_PARTITIONS = 10_000
-"""What one request may make; more is refused, as in Apache Kafka."""
+"""Maximum number of objects that one request may create; more is refused, as in Apache Kafka."""
 
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
@@ -100,13 +100,13 @@ def header(api_key: int, version: int, correlation_id: int = 1, client_id: bytes
 
 
 def with_crc(batch: bytearray) -> bytearray:
-    """Make the CRC right, so that what is damaged is found later than there."""
+    """Correct the CRC, so that damage is found after that check."""
     struct.pack_into(">I", batch, CRC_POSITION, crc32c(bytes(batch[ATTRIBUTES_POSITION:])))
     return batch
 
 
 def makes_many_partitions(request: bytes) -> bool:
-    """Whether a valid request asks for so many partitions that it is not hostile, only slow; harnesses skip those."""
+    """Whether a valid request creates so many partitions that it is slow rather than hostile; harnesses skip it."""
     try:
         parsed = parse_request_header(request, 0, len(request))
         spec = API[parsed.api_key]
@@ -126,7 +126,7 @@ def with_topic_id(frame: bytes, topic_id: bytes) -> bytes:
 
 
 class Generator:
-    """A stream of hostile requests; `label` makes streams of one seed differ."""
+    """A stream of hostile requests; `label` separates streams of one seed."""
 
     def __init__(self, seed: int, label: str) -> None:
         self._rng = random.Random(f"{seed}-{label}")
@@ -168,7 +168,7 @@ class Generator:
         return f"mutated {spec.name} v{version}", bytes(frame)
 
     def _produce(self) -> Request:
-        """A produce to partitions that exist, so that the batch is what is judged."""
+        """A produce request to existing partitions, so that the batch is validated."""
         rng = self._rng
         spec = API[ApiKey.PRODUCE]
         version = rng.randint(spec.min_version, spec.max_version)
@@ -209,7 +209,7 @@ class Generator:
         return "cut header", whole[: rng.randrange(len(whole))]
 
     def _tag_flood(self) -> Request:
-        """Tagged fields in the header or in front of, behind and between what a body holds (CVE-2026-111115)."""
+        """Tagged fields in the header and around, between and within body fields (CVE-2026-111115)."""
         rng = self._rng
         spec, version, body = self._sample()
         count = rng.choice((1, 15, 16, 17, 500, 3000))

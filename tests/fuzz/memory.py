@@ -1,4 +1,4 @@
-"""What a process holds, from /proc."""
+"""Memory and sockets of a process, from /proc."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _status_bytes(pid: int | str, name: str) -> int:
 
 
 def resident_bytes(pid: int | str = "self") -> int:
-    """VmRSS: what it holds now."""
+    """VmRSS: current resident memory."""
     return _status_bytes(pid, "VmRSS")
 
 
@@ -23,7 +23,7 @@ def high_water_bytes(pid: int | str = "self") -> int:
 
 
 class Growth:
-    """The highest memory of a process since this was made, beyond what it had then, in bytes."""
+    """Growth of the peak memory of a process since this was created, in bytes."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -31,7 +31,7 @@ class Growth:
         self._before = resident_bytes(pid)
 
     def _reset(self) -> None:
-        """Begin the high-water mark anew (Linux: 5 into clear_refs); without the right to, it starts where it was."""
+        """Reset the high-water mark (Linux: 5 into clear_refs); without permission it keeps its value."""
         try:
             with open(f"/proc/{self._pid}/clear_refs", "w") as file:
                 file.write("5")
@@ -44,6 +44,6 @@ class Growth:
 
 
 def unread_bytes(port: int) -> int:
-    """What came over IPv4 connections to `port` of this machine and was not read yet."""
+    """Bytes received on IPv4 connections to `port` of this machine and not read yet."""
     rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
     return sum(int(row[4].partition(":")[2], 16) for row in rows if int(row[1].rpartition(":")[2], 16) == port)

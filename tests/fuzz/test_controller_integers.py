@@ -1,7 +1,7 @@
-"""Every integer of every request that a controller serves, at its ends, against three real nodes.
+"""Every integer of every request that a controller serves, at its limits, against three real nodes.
 
-The requests are what an honest node or administrator would send, with ids and epochs that anyone can read in the
-metadata log, but for one integer. Then the cluster still leads, starts again, and has and takes records.
+The requests are those of an honest node or administrator, with ids and epochs that any client can read in the metadata
+log, except for one integer. Afterwards the cluster still leads, restarts, and keeps and accepts records.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ ENDS = {
 }
 QUICK_S = 1.0
 PATIENCE_S = 0.3
-"""How long an answer is waited for; some wait themselves, for as long as the request asked for."""
+"""Response timeout in seconds; some requests wait themselves, up to their own timeout."""
 TOPIC = "walked"
 HARMED = "harmed"
-"""The topic that the requests are about; that what they ask for is done to it is right."""
+"""The topic of the requests; changes that they request may be applied to it."""
 STRANGER = 7
 GHOST = b"i" * 16
 NEW = (f"new-{number}" for number in count())
@@ -78,21 +78,21 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
 
 
 class Knowledge:
-    """What a stranger reads in the metadata log, and by asking who leads."""
+    """The knowledge of an arbitrary client, from the metadata log and the leader."""
 
     def __init__(self, nodes: Nodes, target: Node, left_out: str) -> None:
         """`left_out`: the array that stays empty."""
         self.nodes = nodes
         self.target = target
         self.left_out = left_out
-        self.epoch, self.leader = eventually(lambda: leader_of(nodes), "somebody leads")
+        self.epoch, self.leader = eventually(lambda: leader_of(nodes), "the quorum has a leader")
         self.broker_epochs: dict[int, int] = {}
         self.topic_id = bytes(16)
         self.partition: Any = PartitionRecord()
         self._read()
 
     def _read(self) -> None:
-        """As a ghost that has caught up with the log."""
+        """Read the log as an observer that has caught up with it."""
         offset = last_epoch = 0
         with Wire(self.nodes[self.leader].place.controller_port) as wire:
             while True:
@@ -136,11 +136,11 @@ class Knowledge:
 
     @property
     def other(self) -> Node:
-        """Whose name is used; not the leader, and not the target if there is a third."""
+        """The impersonated node; not the leader, and not the target if there is a third."""
         return next(node for node in self.nodes.nodes if node.node_id not in (self.leader, self.target.node_id))
 
     def value(self, api: ApiKey, cls: type, kind: Primitive, name: str) -> Any:
-        """What a field of `cls` would hold in an honest request."""
+        """The value of a field of `cls` in an honest request."""
         if name == "value" and kind.name == "string":
             return "86400000"
         named = self._name(api, cls) if name == "name" else self._number(api, name)
@@ -162,7 +162,7 @@ class Knowledge:
         return METADATA_TOPIC if api in OF_METADATA_LOG else HARMED
 
     def _number(self, api: ApiKey, name: str) -> int | None:
-        """What is no id."""
+        """Integers that are not ids."""
         one = -1 if api is ApiKey.CREATE_TOPICS and self.left_out == "" else 1
         return {
             "endpoint_type": 2,
@@ -178,7 +178,7 @@ class Knowledge:
         }.get(name)
 
     def _identity(self, api: ApiKey) -> dict[str, Any]:
-        """Who is who, and in which epoch."""
+        """Ids and epochs."""
         other, target = self.other, self.target
         of_log = api in OF_METADATA_LOG
         of_voter = api in (ApiKey.UPDATE_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER)
@@ -267,7 +267,7 @@ def integers(message: Any, version: int) -> Iterator[tuple[str, Primitive, Calla
 
 
 def leader_of(nodes: Nodes) -> tuple[int, int] | None:
-    """(epoch, node id) of the leader of the quorum, as it says itself; None while nobody leads."""
+    """(epoch, node id) of the quorum leader by its own response; None without a leader."""
     try:
         with Cluster(nodes.bootstrap_servers) as cluster:
             quorum = cluster.quorum()
@@ -288,7 +288,7 @@ def ask(node: Node, api: ApiKey, version: int, message: Any) -> bool:
 
 
 def answered_within_a_second(node: Node) -> bool:
-    """Whether a client of the broker is; the machine may be busy with others, so it is tried some times."""
+    """Whether a client of the broker gets a response; retried, since the machine may be busy."""
 
     def tried() -> bool:
         begin = time.monotonic()
@@ -317,13 +317,13 @@ def walk(nodes: Nodes, api: ApiKey, version: int, left_out: str) -> tuple[int, i
 
 
 def check(nodes: Nodes, api: ApiKey, epoch: int) -> None:
-    """Clients are served, the quorum led, and records taken, after what was done by `api`."""
+    """Clients are served, the quorum has a leader, and records are accepted, after requests of `api`."""
     for node in nodes.nodes:
         assert answered_within_a_second(node), api.name
-    now, _ = eventually(lambda: leader_of(nodes), f"somebody leads after {api.name}")
+    now, _ = eventually(lambda: leader_of(nodes), f"the quorum has a leader after {api.name}")
     assert now < epoch + 100, api.name
     client = admin(*nodes.nodes)
-    eventually(lambda: in_sync(client, TOPIC, 3), f"everybody is in sync after {api.name}")
+    eventually(lambda: in_sync(client, TOPIC, 3), f"all replicas are in sync after {api.name}")
     produce(nodes, TOPIC, [f"{api.name}-{number}" for number in range(10)])
 
 
@@ -331,17 +331,17 @@ def test_no_integer_stops_the_cluster(nodes: Nodes) -> None:
     client = admin(*nodes.nodes)
     create(client, TOPIC, min_insync_replicas="2")
     create(client, HARMED, partitions=1, replicas=1)
-    eventually(lambda: in_sync(client, TOPIC, 3), "everybody is in sync")
+    eventually(lambda: in_sync(client, TOPIC, 3), "all replicas are in sync")
     for api in APIS:
-        epoch, _ = eventually(lambda: leader_of(nodes), "somebody leads")
+        epoch, _ = eventually(lambda: leader_of(nodes), "the quorum has a leader")
         for version, left_out in product({API[api].min_version, API[api].max_version}, {"", LEFT_OUT.get(api, "")}):
             sent, answered = walk(nodes, api, version, left_out)
-            assert answered >= sent / 2, f"{api.name} v{version}: requests that nobody reads test nothing"
+            assert answered >= sent / 2, f"{api.name} v{version}: unread requests test nothing"
         check(nodes, api, epoch)
     for node in nodes.nodes:
         assert "Traceback" not in node.log_text()
         node.stop()
     nodes.start()
-    eventually(lambda: in_sync(client, TOPIC, 3), "everybody is in sync again")
+    eventually(lambda: in_sync(client, TOPIC, 3), "all replicas are in sync again")
     produce(nodes, TOPIC, ["at last"])
     assert len(consume(nodes, TOPIC, 10 * len(APIS) + 1)) == 10 * len(APIS) + 1

@@ -1,7 +1,7 @@
-"""Most other inputs go through the dispatcher into real handlers on a real disk; the broker must come out whole.
+"""Most hostile inputs, through the dispatcher into real handlers on a real disk; the broker must stay intact.
 
-In process, so that every unexpected exception is counted at the place where the dispatcher contains it, and so that
-the many requests cost no socket. What stays visible to the operator (log, process memory) is for `test_sockets`.
+In process, so that every unexpected exception is counted where the dispatcher contains it, and so that many requests
+need no socket. Effects visible to the operator (log, process memory) are in `test_sockets`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def round_trip(broker: MemoryBroker, name: str) -> None:
 
 
 async def ensure_topics(broker: MemoryBroker) -> bytes:
-    """Some requests delete what the others need; returns the id of `TOPIC`."""
+    """Some requests delete topics that others need; returns the id of `TOPIC`."""
     await ensure_topic(broker, COMPACTED_TOPIC, cleanup_policy="compact")
     return await ensure_topic(broker, TOPIC)
 

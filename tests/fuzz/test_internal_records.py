@@ -48,7 +48,7 @@ def changed(rng: Random, data: bytes) -> bytes:
 
 
 def hostile(rng: Random, valid: list[Stored]) -> list[RecordData]:
-    """A few records that may be valid, changed, or made of halves of two."""
+    """A few records: possibly valid, changed, or joined from halves of two."""
     records = []
     for _ in range(rng.randrange(1, 6)):
         key, value = rng.choice(valid)
@@ -104,7 +104,7 @@ GROUPS = ("classic", "static", "simple", "consumer", "regex", "new")
 
 
 def use_groups(talk: Groups) -> None:
-    """What members and tools ask of groups, until sessions are over; the conversation asserts that nothing breaks."""
+    """Requests of members and tools to groups, until sessions expire; the conversation asserts that nothing breaks."""
     listed = talk.list_groups()
     for group in listed:
         talk.offsets(("t", 0), ("u", 1), group=group)
@@ -169,7 +169,7 @@ def test_changed_transaction_records_never_stop_an_id(fuzz_seed, level):
             skipped += talk.runtime.statistics.records_skipped
             talk.time.advance(120)
             for name in ("a", "b", "c", "new"):
-                talk.init(name)  # aborts what is open
+                talk.init(name)  # aborts open transactions
                 talk.time.advance(5)
                 answer = talk.init(name)
                 assert answer.error is ErrorCode.NONE

@@ -25,7 +25,7 @@ def read_like_the_broker(frame: bytes) -> None:
     """Framing, header and body, by the reader that the broker uses and by the declared one where both exist."""
     received = bytearray(len(frame).to_bytes(4, "big") + frame)
     if frame_length(received, 0) != len(frame):
-        raise ValueError("the frame length is not what was sent")
+        raise ValueError("the frame length differs from the sent one")
     start, end = SIZE_BYTES, len(received)
     parsed = parse_request_header(received, start, end)
     spec = API[parsed.api_key]

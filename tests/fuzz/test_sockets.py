@@ -40,7 +40,7 @@ MAX_ANSWER_S = 10.0
 
 
 class Crowd:
-    """Connections that send hostile requests, read what comes, and are left one after another in rude ways."""
+    """Connections that send hostile requests, read responses, and are dropped one after another in rude ways."""
 
     def __init__(self, port: int, rng: random.Random) -> None:
         self._port = port
@@ -78,7 +78,7 @@ class Crowd:
         return rng.choice(self._open)
 
     def _read(self) -> None:
-        """Take in what was answered, forget who was closed, and leave a few."""
+        """Read responses, drop closed connections, and abandon a few."""
         readable, _, _ = select.select(self._open, [], [], 0)
         for connection in readable:
             try:
@@ -132,7 +132,7 @@ def round_trip(broker: Broker, name: str) -> None:
 
 
 def seconds_to_answer(port: int) -> float:
-    """How long a new connection waits for ApiVersions."""
+    """Response time of ApiVersions on a new connection."""
     begin = time.monotonic()
     with Wire(port) as wire:
         wire.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())

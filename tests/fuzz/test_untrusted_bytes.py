@@ -1,6 +1,7 @@
 """Untrusted bytes that concern a broker without authentication, one class after the other, over sockets.
 
-Published holes of other brokers: each is tried on a real process, which must refuse it, stay small, and go on serving.
+Published vulnerabilities of other brokers: each is tried on a real process, which must refuse it, stay small, and keep
+serving.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def unharmed(broker) -> Iterator[None]:
 
 
 def cpu_seconds(broker: Broker) -> float:
-    """What the broker has used so far."""
+    """CPU seconds used by the broker so far."""
     fields = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -97,7 +98,7 @@ def produce(wire: Wire, topic: str, records: bytes, version: int = 9, **fields: 
     return wire.ask(ApiKey.PRODUCE, version, message).responses[0].partition_responses[0].error_code
 
 
-# What members of groups bring stays until their session ends.
+# Data of group members remains until their session ends.
 
 
 SESSION_MS = 60_000
@@ -133,7 +134,8 @@ def test_metadata_of_members_takes_a_bounded_amount_of_memory(broker):
                     write_message(join(f"large-{number}", large), 3, body)
                     other = stack.enter_context(Wire(broker.port))
                     other.send(header(ApiKey.JOIN_GROUP, 3) + body)
-                    # A reset: no end of input for which the broker would wait. What a connection keeps goes with it.
+                    # A reset: no end of input for the broker to wait for. The state of the connection is released with
+                    # it.
                     other.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 while unread_bytes(broker.port):
                     time.sleep(0.01)
@@ -217,7 +219,7 @@ def test_counts_beyond_the_bytes(broker, api_key):
 
 
 def test_tiny_elements_of_a_large_frame(broker):
-    """The bytes are there, but objects for them would be hundreds of times as large."""
+    """The bytes exist, but objects for them would be hundreds of times as large."""
     growth = Growth(broker.pid)
     count = 5_000_000
     refused(broker, header(ApiKey.METADATA, 9) + unsigned(count + 1) + b"\1\0" * count + b"\1\0\0\0")
@@ -227,7 +229,7 @@ def test_tiny_elements_of_a_large_frame(broker):
 
 
 def test_many_names_in_one_request_hold_the_loop_only_briefly(broker):
-    """As many elements as are allowed, in a frame of 4 MB: answered or refused, and others are served meanwhile."""
+    """As many elements as allowed, in a frame of 4 MB: answered or refused, and others are served meanwhile."""
     count = 200_000
     growth = Growth(broker.pid)
     names = b"".join(b"\x0c%011d\0" % number for number in range(count))
@@ -276,7 +278,7 @@ def test_partitions_that_do_not_exist_by_the_hundred_thousand(broker, api_key):
     assert cpu_seconds(broker) - before < 1.5
 
 
-# Decompression bombs, on the one path where the broker decompresses what a client sends.
+# Decompression bombs, on the one path where the broker decompresses client data.
 
 
 def zeros(codec: str, count: int) -> bytes:
@@ -292,7 +294,7 @@ def zeros(codec: str, count: int) -> bytes:
 
 
 def compressed_batch(codec_id: int, payload: bytes, count: int, *, max_timestamp: int = 0) -> bytes:
-    """A batch whose header and CRC are right, whatever `payload` is."""
+    """A batch with a correct header and CRC for any `payload`."""
     length = HEADER_SIZE - LOG_OVERHEAD + len(payload)
     fields = (0, length, -1, 2, 0, codec_id, count - 1, 0, max_timestamp, -1, -1, -1, count)
     return bytes(with_crc(bytearray(BATCH_HEADER.pack(*fields) + payload)))
@@ -309,7 +311,7 @@ def test_decompression_bomb(broker, codec, codec_id):
 
 
 def test_many_bombs_in_one_request_cost_as_much_as_two(broker):
-    """A budget for the request bounds the work; what a refused batch became goes with it."""
+    """A budget for the request bounds the work; the output of a refused batch is released with it."""
     bomb = compressed_batch(4, zeros("zstd", 100 * MEGABYTE), 1)
     data = TopicProduceData(
         name="compacted", partition_data=[PartitionProduceData(index=0, records=bomb) for _ in range(40)]
@@ -325,7 +327,7 @@ def test_many_bombs_in_one_request_cost_as_much_as_two(broker):
 
 
 def test_an_honest_producer_beside_thirty_with_large_batches(broker):
-    """Who sends 127 MiB decompressed waits for others who do; a small batch waits for none of them."""
+    """A client that sends 127 MiB decompressed waits for other large ones; a small batch waits for none."""
     record = b"\0\0\0" + zigzag(1) + b"k" + zigzag(127 * MEGABYTE) + bytes(127 * MEGABYTE) + b"\0"
     large = compressed_batch(4, bytes(cramjam.zstd.compress(zigzag(len(record)) + record, level=1)), 1)
     small = bytes(build_batch([RecordData(5, b"k", b"v")], compression="gzip"))
@@ -341,7 +343,7 @@ def test_an_honest_producer_beside_thirty_with_large_batches(broker):
             begin = time.monotonic()
             assert produce(honest, "compacted", small) == ErrorCode.NONE
             assert time.monotonic() - begin < QUICK_S
-        # What is still in work would count as memory of the next test.
+        # Requests in progress would count as memory of the next test.
         assert all(other.receive() for other in others)
 
 
@@ -390,7 +392,7 @@ def look_up(wire: Wire, timestamp: int) -> Any:
 
 
 def test_a_bomb_of_many_small_records(broker):
-    """What is kept for each record must not add up, wherever the broker looks into a batch."""
+    """State kept per record must not add up, wherever the broker reads a batch."""
     bomb = bomb_of_small_records()
     growth = Growth(broker.pid)
     with Wire(broker.port) as wire:
@@ -404,7 +406,7 @@ def test_a_bomb_of_many_small_records(broker):
 
 
 def test_a_stored_bomb_goes_off_in_no_lookup(broker):
-    """A topic that isn't compacted takes a bomb unopened; a lookup by timestamp opens it, as often as it is asked."""
+    """A topic that isn't compacted stores a bomb unopened; a lookup by timestamp opens it at every request."""
     bomb = compressed_batch(4, zeros("zstd", 200 * MEGABYTE), 1, max_timestamp=FUTURE - 1)
     growth = Growth(broker.pid)
     with Wire(broker.port) as wire:
@@ -461,7 +463,7 @@ def test_headers_that_lie_about_timestamps_open_few_batches(broker):
 
 
 def partition_state(broker: Broker) -> tuple:
-    """What a replica could move: end offset, high watermark, ISR and leader epoch of plain-0, and its bytes."""
+    """State that a replica could change: end offset, high watermark, ISR and leader epoch of plain-0, and its bytes."""
     with Cluster(broker.bootstrap_servers) as cluster:
         fetched = cluster.fetch("plain", 0, 0, max_wait_ms=0)
         offsets = cluster.list_offsets({("plain", 0): -1})
@@ -553,7 +555,7 @@ def test_an_unsupported_version_closes(broker, api_key, version):
 
 
 @pytest.mark.parametrize("version", [-1, 6, 99, 32767])
-def test_an_unsupported_version_of_api_versions_is_answered_in_version_0(broker, version):
+def test_unsupported_api_versions_is_answered_in_version_0(broker, version):
     with Wire(broker.port) as wire:
         wire.send(struct.pack(">hhi", ApiKey.API_VERSIONS, version, 77) + b"\xff" * 9)
         assert wire.receive() == struct.pack(">ihihhh", 77, 35, 1, 18, API[18].min_version, API[18].max_version)
@@ -561,7 +563,7 @@ def test_an_unsupported_version_of_api_versions_is_answered_in_version_0(broker,
 
 
 def test_a_transactional_batch_can_not_be_smuggled_in(broker):
-    """GHSA-47w3-66wq-cpxg: transactional rights are taken from the request, the batch says otherwise."""
+    """GHSA-47w3-66wq-cpxg: transactional permissions are checked by the request, the batch claims otherwise."""
     before = partition_state(broker)
     batch = bytes(
         build_batch(
@@ -571,7 +573,7 @@ def test_a_transactional_batch_can_not_be_smuggled_in(broker):
     control = bytes(build_batch([RecordData(0, b"\0\0\0\1", b"\0\0\0\0\0\0")], is_control=True, producer_id=5))
     with Wire(broker.port) as wire:
         assert produce(wire, "plain", batch) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        # Nobody coordinates an id that nobody has initialized.
+        # An id that was never initialized has no coordinator state.
         assert produce(wire, "plain", batch, transactional_id="forged") == ErrorCode.NOT_ENOUGH_REPLICAS
         assert produce(wire, "plain", control) == ErrorCode.INVALID_RECORD
     assert partition_state(broker) == before
@@ -608,7 +610,7 @@ def test_slow_loris():
 
 
 def has_ended(wire: Wire) -> bool:
-    """Whether the broker has closed it by now."""
+    """Whether the broker has closed the connection."""
     return bool(select.select([wire.socket], [], [], 0)[0]) and wire.closed_by_broker()
 
 
@@ -644,7 +646,7 @@ def test_a_peer_that_never_reads_costs_a_bounded_amount(broker):
 
 
 def test_resets_while_requests_are_parked(broker):
-    """Long polls whose clients vanish: nothing is answered into the void, nothing is kept."""
+    """Long polls with vanished clients: no response is sent, and no state remains."""
     growth = Growth(broker.pid)
     asked = FetchPartition(partition=0, fetch_offset=_end(broker), partition_max_bytes=1 << 20)
     body = bytearray()
@@ -659,7 +661,7 @@ def test_resets_while_requests_are_parked(broker):
         for wire in wires:
             wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             wire.socket.close()
-    with Wire(broker.port) as wire:  # an append wakes whoever still waits
+    with Wire(broker.port) as wire:  # an append wakes every waiting fetch
         assert produce(wire, "plain", bytes(build_batch([RecordData(1_700_000_000_000, b"k", b"v")]))) == 0
     assert growth.bytes < 40 * MEGABYTE
 
@@ -670,7 +672,7 @@ def _end(broker: Broker) -> int:
 
 
 def test_random_bytes_at_full_speed(broker):
-    """A firehose that is no Kafka at all: TLS, HTTP, noise."""
+    """A flood of data that is not Kafka: TLS, HTTP, noise."""
     rng = random.Random(11)
     hello = bytes.fromhex("1603010200010001fc0303") + rng.randbytes(500)
     for data in (hello, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"SSH-2.0-x\r\n", rng.randbytes(5000), b"\0" * 5000):

@@ -42,7 +42,7 @@ SMOKE_TIMEOUT_S = 900
 
 
 def environment(without: tuple[str, ...]) -> dict[str, str]:
-    """What makes a process do without those modules."""
+    """The environment of a process without those modules."""
     return {"OTTLA_TEST_WITHOUT": ",".join(without), "PYTHONPATH": str(Path(__file__).parent / "without")}
 
 

@@ -1,4 +1,4 @@
-"""A quorum driver on a real directory, with a pool that runs work at once or when told."""
+"""A quorum driver on a real directory, with a pool that runs work at once or on demand."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Handle:
 
 
 class StepScheduler:
-    """Keeps what was scheduled until the test runs it."""
+    """Stores scheduled callbacks until the test runs them."""
 
     def __init__(self) -> None:
         self.soon: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []

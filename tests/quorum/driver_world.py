@@ -194,14 +194,14 @@ class Node:
 
 
 class World:
-    """The nodes, whoever submits records, and what must hold."""
+    """The nodes, the submitter of records, and the invariants."""
 
     def __init__(
         self, seed: int, voters: int = 3, observers: int = 0, *, configured: bool = False, auto_join: bool = False
     ) -> None:
         """`configured`: the configuration of each node names the voters, and no directory does.
 
-        `auto_join`: whoever has no vote asks for one.
+        `auto_join`: a node without a vote adds itself.
         """
         self.auto_join = auto_join
         self.loop = SimLoop()
@@ -225,10 +225,10 @@ class World:
         for node in self.nodes.values():
             node.start()
 
-    # -- what must hold
+    # -- invariants ---------------------------------------------------------------------------------------------------
 
     def published(self, node: Node, image: MetadataImage, changes: MetadataChanges) -> None:
-        """Everybody sees the same image at the same offset, and the changes lead from the last one to it."""
+        """All nodes see the same image at the same offset, and the changes lead from the last image to it."""
         names = tuple(sorted(image.topics))
         assert self.content.setdefault(image.offset, names) == names, f"another image at {image.offset}"
         before = set(node.image.topics)
@@ -246,12 +246,12 @@ class World:
     # -- what happens
 
     def active(self) -> Node | None:
-        """Who takes records, by the newest epoch."""
+        """The active controller of the newest epoch."""
         active = [node for node in self.nodes.values() if node.driver is not None and node.driver.active]
         return max(active, key=lambda node: node.driver.raft.epoch if node.driver else 0, default=None)
 
     def submit(self) -> None:
-        """Make a topic at whoever takes records; now and then unmake one."""
+        """Create a topic on the active controller; sometimes delete one."""
         node = self.active()
         if node is None or node.process is None or node.driver is None:
             return
@@ -313,7 +313,7 @@ class World:
                     link.cut()
 
     def calm(self, seconds: float = 60.0) -> None:
-        """Without faults everybody agrees soon; raises AssertionError otherwise."""
+        """Without faults all nodes agree soon; raises AssertionError otherwise."""
         self.network.unblock_all()
         for node in self.nodes.values():
             node.disk.full = False
@@ -324,7 +324,7 @@ class World:
             if self.agreed():
                 break
             for node in self.nodes.values():
-                node.start()  # who was told to die in a change of the disk did it just now
+                node.start()  # a node that was set to die in a disk change died just now
         assert self.agreed(), "no agreement without faults"
         self.compare_logs()
 
@@ -342,7 +342,7 @@ class World:
         )
 
     def compare_logs(self) -> None:
-        """Where two logs overlap they hold the same bytes."""
+        """Check that overlapping parts of two logs have the same bytes."""
         drivers = [node.driver for node in self.nodes.values() if node.driver is not None]
         start = max(driver.log.start_offset for driver in drivers)
         contents = set()

@@ -1,7 +1,7 @@
-"""Some replicas in memory, a network that loses, repeats and reorders, disks that lose what was not synced.
+"""Several in-memory replicas, a network that loses, repeats and reorders, and disks that lose unsynced data.
 
-The drivers of this world do what `ottla.quorum.driver` does with files and sockets, one entry a batch. After each step
-`check` compares everything with everything.
+The drivers of this world do the work of `ottla.quorum.driver` with files and sockets, one entry per batch. After each
+step `check` compares all replicas.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class MemoryLog:
 
 
 class Replica:
-    """One node: what its disk holds, and its state while it runs."""
+    """One node: the content of its disk, and its state while it runs."""
 
     def __init__(self, world: World, key: ReplicaKey, voters: tuple[Voter, ...]) -> None:
         self.world = world
@@ -135,7 +135,7 @@ class Replica:
         self.settle()
 
     def crash(self) -> None:
-        """Power failure: of what was not synced any part may stay."""
+        """Power failure: any part of the unsynced data may remain."""
         self.raft = None
         log = self.log
         log.truncate_to(log.flushed + self.world.rng.randrange(log.end_offset - log.flushed + 1))
@@ -159,7 +159,7 @@ class Replica:
         self.start()
 
     def note(self) -> None:
-        """That it must catch up, with the epoch above which it gave no vote before."""
+        """Store that it must catch up, with the epoch above which it gave no vote before."""
         self.must_catch_up = True
         self.noted_epoch = self.stored.leader_epoch if self.stored else 0
 
@@ -238,7 +238,7 @@ class Replica:
             self.raft.flushed(self.world.now, self.log.flushed)
 
     def maybe_fetch(self, raft: Raft) -> None:
-        """One fetch at a time, and none before what the last one brought is on disk."""
+        """One fetch at a time, and none before the data of the last one is on disk."""
         world = self.world
         if self.unsynced or world.now < self.fetching_until:
             return
@@ -392,7 +392,7 @@ class World:
             self.change_voters(node)
 
     def damage(self) -> None:
-        """What a start finds damaged on one node, while most of the others are whole."""
+        """Damage that a start finds on one node, while most of the others are intact."""
         node = self.rng.choice(list(self.nodes.values()))
         behind = sum(other.must_catch_up for other in self.nodes.values() if other is not node)
         if behind + 1 <= (len(self.nodes) - 1) // 2:
@@ -426,13 +426,13 @@ class World:
             voters.remove(self.rng.choice(voters))
         node.append(Entry(raft.epoch, self.next_value(), tuple(voters)))
 
-    # -- what must hold
+    # -- invariants ---------------------------------------------------------------------------------------------------
 
     def elected(self, node: Replica) -> None:
         epoch = node.raft.epoch if node.raft else 0
         assert self.leaders.setdefault(epoch, node.key) == node.key, f"two leaders in epoch {epoch}"
         log = node.log.everything()
-        assert log[: len(self.committed)] == self.committed, f"the leader of {epoch} lacks what is committed"
+        assert log[: len(self.committed)] == self.committed, f"the leader of {epoch} lacks committed records"
 
     def check(self) -> None:
         for node in self.nodes.values():
@@ -448,7 +448,7 @@ class World:
                     self.check_majority_has(raft, known)
                 self.committed = known
             else:
-                assert known == self.committed[: len(known)], "what was committed changed"
+                assert known == self.committed[: len(known)], "a committed record changed"
         self.check_logs_match()
 
     def check_majority_has(self, raft: Raft, known: list[Entry]) -> None:
@@ -470,7 +470,7 @@ class World:
                         break
 
     def calm(self, seconds: float = 60.0) -> None:
-        """No more faults: run until everybody agrees, at most so long."""
+        """No more faults: run until all replicas agree, with a limit of time."""
         self.cut = set()
         for node in self.nodes.values():
             if node.raft is None:

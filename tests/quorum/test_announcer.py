@@ -1,4 +1,4 @@
-"""What people read of elections: one line for each change of role, vote and set of voters, and silence otherwise."""
+"""Log lines of elections: one for each change of role, vote and set of voters, and none otherwise."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def transitions(said: pytest.LogCaptureFixture) -> list[tuple[int, str, str | None]]:
-    """(node, what it became, what it was) in the order in which it was said."""
+    """(node, new role, old role) in log order."""
     found = (TRANSITION.fullmatch(message) for message in said.messages)
     return [(int(match[1]), match[2], match[5]) for match in found if match]
 
 
 def ask_for_vote(node: Any, candidate: int, epoch: int, *, pre_vote: bool = False) -> bool:
-    """A Vote request of a voter whose log is ahead; whether it is granted."""
+    """A Vote request of a voter whose log is ahead; returns whether it is granted."""
     voter = voter_of(candidate)
     partition = VotePartition(
         replica_epoch=epoch,
@@ -58,20 +58,20 @@ def leader_and_others(world: World) -> tuple[Any, list[Any]]:
     return leader, [node for node in world.nodes.values() if node is not leader]
 
 
-def test_an_election_is_told_role_by_role_with_its_votes(said: pytest.LogCaptureFixture) -> None:
+def test_election_logs_each_role_change_and_vote(said: pytest.LogCaptureFixture) -> None:
     world = World(3)
     world.run(8.0)
     leader, others = leader_and_others(world)
     epoch = leader.driver.raft.epoch
-    told = transitions(said)
-    assert [became for node, became, _ in told if node == leader.node_id] == [
+    logged = transitions(said)
+    assert [became for node, became, _ in logged if node == leader.node_id] == [
         "unattached(epoch=0)",
         "prospective(epoch=0)",
         f"candidate(epoch={epoch})",
         f"leader(epoch={epoch})",
     ]
     for follower in others:
-        own = [(became, was) for node, became, was in told if node == follower.node_id]
+        own = [(became, was) for node, became, was in logged if node == follower.node_id]
         assert own[0] == ("unattached(epoch=0)", None)
         assert own[-1][0] == f"follower(epoch={epoch}, leader={leader.node_id})"
         assert [was for _, was in own[1:]] == [became for became, _ in own[:-1]], "each begins where the last ended"
@@ -79,7 +79,7 @@ def test_an_election_is_told_role_by_role_with_its_votes(said: pytest.LogCapture
     assert granted == len(others)
 
 
-def test_a_leader_that_is_lost_and_the_next_are_told(said: pytest.LogCaptureFixture) -> None:
+def test_lost_leader_and_its_successor_are_logged(said: pytest.LogCaptureFixture) -> None:
     world = World(3)
     world.run(8.0)
     lost, _ = leader_and_others(world)
@@ -91,11 +91,11 @@ def test_a_leader_that_is_lost_and_the_next_are_told(said: pytest.LogCaptureFixt
     found, _ = leader_and_others(world)
     after = found.driver.raft.epoch
     (follower,) = (node for node in world.nodes.values() if node not in (lost, found))
-    told = transitions(said)
+    logged = transitions(said)
     doubt = (f"prospective(epoch={epoch})", f"follower(epoch={epoch}, leader={lost.node_id})")
-    assert (found.node_id, *doubt) in told
-    assert (found.node_id, f"leader(epoch={after})", f"candidate(epoch={after})") in told
-    assert [became for node, became, _ in told if node == follower.node_id][-1] == (
+    assert (found.node_id, *doubt) in logged
+    assert (found.node_id, f"leader(epoch={after})", f"candidate(epoch={after})") in logged
+    assert [became for node, became, _ in logged if node == follower.node_id][-1] == (
         f"follower(epoch={after}, leader={found.node_id})"
     )
 
@@ -116,13 +116,13 @@ def test_a_node_alone_says_nothing_of_its_elections(setup: Any, said: pytest.Log
     assert said.messages == []
 
 
-def test_voters_are_told_once_at_each_node(said: pytest.LogCaptureFixture) -> None:
+def test_voters_are_logged_once_per_node(said: pytest.LogCaptureFixture) -> None:
     world = World(16, voters=1, observers=1, auto_join=True)
     world.run(20.0)
-    told = [message for message in said.messages if " has voters " in message]
+    logged = [message for message in said.messages if " has voters " in message]
     names = [", ".join(_name(voter_of(node_id)) for node_id in range(1, count + 1)) for count in (1, 2)]
     for node_id in (1, 2):
-        own = [message for message in told if message.startswith(f"node {node_id} has voters ")]
+        own = [message for message in logged if message.startswith(f"node {node_id} has voters ")]
         assert [message.split(" has voters ")[1].split(" as of offset ")[0] for message in own] == names
 
 
@@ -132,7 +132,7 @@ def _name(voter: Any) -> str:
 
 
 @pytest.mark.parametrize("pre_vote", [False, True])
-def test_a_vote_that_is_refused_is_told_with_its_reason(said: pytest.LogCaptureFixture, *, pre_vote: bool) -> None:
+def test_rejected_vote_is_logged_with_its_reason(said: pytest.LogCaptureFixture, *, pre_vote: bool) -> None:
     world = World(3)
     world.run(8.0)
     leader, (asked, other) = leader_and_others(world)
@@ -148,7 +148,7 @@ def test_a_vote_that_is_refused_is_told_with_its_reason(said: pytest.LogCaptureF
 
 
 class Refusing(ServiceDispatcher):
-    """A controller that takes nothing of others, as one whose ACLs are not known yet."""
+    """A controller that rejects all other nodes, such as one whose ACLs are not loaded yet."""
 
     def __init__(self, driver: QuorumDriver, code: ErrorCode) -> None:
         def refuse(_: object) -> None:
@@ -165,7 +165,7 @@ class Refusing(ServiceDispatcher):
         (ErrorCode.INCONSISTENT_CLUSTER_ID, "format"),
     ],
 )
-def test_who_takes_no_votes_at_all_is_told_with_the_way_out(
+def test_voter_that_rejects_all_requests_is_logged_with_a_hint(
     said: pytest.LogCaptureFixture, code: ErrorCode, hint: str
 ) -> None:
     world = World(3)
@@ -181,7 +181,7 @@ def test_who_takes_no_votes_at_all_is_told_with_the_way_out(
     assert all(code.name in warning and hint in warning for warning in warnings)
 
 
-def test_what_the_disk_refuses_is_not_told(said: pytest.LogCaptureFixture) -> None:
+def test_state_that_the_disk_refuses_is_not_logged(said: pytest.LogCaptureFixture) -> None:
     world = World(4)
     world.run(8.0)
     leader, others = leader_and_others(world)
@@ -195,8 +195,8 @@ def test_what_the_disk_refuses_is_not_told(said: pytest.LogCaptureFixture) -> No
     (asked,) = (node for node in others if node.process is not None)
     with pytest.raises(KafkaError, match="no space left"):
         ask_for_vote(asked, stood.node_id, epoch + 1)
-    told = {became for _, became, _ in transitions(said)}
-    assert told == {f"prospective(epoch={epoch})", f"follower(epoch={epoch}, leader={leader.node_id})"}
+    logged = {became for _, became, _ in transitions(said)}
+    assert logged == {f"prospective(epoch={epoch})", f"follower(epoch={epoch}, leader={leader.node_id})"}
     assert not [message for message in said.messages if message.startswith("vote request")]
 
 
@@ -213,7 +213,7 @@ def test_a_node_that_can_win_no_election_says_little(said: pytest.LogCaptureFixt
     assert 10 < lines < 120, "less than one in a second"
 
 
-def test_who_asks_for_votes_all_the_time_does_not_fill_the_log(said: pytest.LogCaptureFixture) -> None:
+def test_constant_vote_requests_do_not_fill_the_log(said: pytest.LogCaptureFixture) -> None:
     world = World(7)
     world.run(8.0)
     leader, (asked, other) = leader_and_others(world)

@@ -202,7 +202,7 @@ def test_snapshot_replaces_the_log_before_it(setup: Any) -> None:
     assert [voter.voter_id for voter in driver.raft.voters] == [1]
 
 
-def test_snapshot_while_requests_go_on_holds_the_image_it_began_with(setup: Any) -> None:
+def test_snapshot_during_requests_contains_its_initial_image(setup: Any) -> None:
     driver = setup.started()
     for index in range(300):
         submit(driver, topic_records(f"t{index}"))
@@ -248,8 +248,8 @@ def test_damaged_snapshot_without_the_log_is_refused_by_name(setup: Any, positio
         setup.started()
 
 
-def test_a_log_that_lost_its_end_begins_at_the_newest_snapshot_alone(setup: Any) -> None:
-    """An older snapshot ends before the new log: a follower at its end was told to take a snapshot for ever."""
+def test_log_that_lost_its_end_starts_at_the_newest_snapshot(setup: Any) -> None:
+    """An older snapshot ends before the new log: a follower at its end would be sent to a snapshot forever."""
     driver = setup.started()
     for index in range(2):
         submit(driver, topic_records(f"t{index}"))
@@ -298,10 +298,8 @@ def test_log_of_another_voter_is_refused(setup: Any, node_id: int, directory_id:
 
 
 @pytest.mark.parametrize(("voters", "refused"), [((1, 2, 3), True), ((1,), False)])
-def test_voters_of_a_configuration_are_missed_where_the_log_names_none(
-    setup: Any, voters: tuple[int, ...], refused: bool
-) -> None:
-    """As a node of Apache Kafka leaves it whose controller.quorum.voters named several."""
+def test_missing_configured_voters_are_refused(setup: Any, voters: tuple[int, ...], refused: bool) -> None:
+    """The directory of an Apache Kafka node whose controller.quorum.voters named several."""
     setup.directory.mkdir()
     named = [Voter(each, ZERO_UUID, ()) for each in voters]
     (setup.directory / "quorum-state").write_bytes(encode_election_state(ElectionState(3, leader_id=2), named))
@@ -325,7 +323,7 @@ def test_a_transaction_that_does_not_count_is_refused(setup: Any, end: Any) -> N
     if isinstance(end, EndTransactionRecord):
         setup.started().close()
     else:
-        with pytest.raises(OperatorError, match="which this version can't take back: start Apache Kafka"):
+        with pytest.raises(OperatorError, match="which this version can't undo: start Apache Kafka"):
             setup.started()
 
 
@@ -348,7 +346,7 @@ WRONG_CHECKSUM = encode_election_state(ElectionState(3, leader_id=1)).replace(b'
     [b"", b"[]", b"{}", b'{"leaderEpoch":-4,"leaderId":1,"votedId":1,"data_version":1}', WRONG_CHECKSUM, None],
     ids=["empty", "no object", "no fields", "no epoch", "wrong checksum", "gone"],
 )
-def test_a_node_without_its_quorum_state_goes_on_far_above_its_log(setup: Any, data: bytes | None) -> None:
+def test_lost_quorum_state_continues_far_above_the_log_epoch(setup: Any, data: bytes | None) -> None:
     setup.started().close()
     path = setup.directory / "quorum-state"
     if data is None:
@@ -363,7 +361,7 @@ def test_a_node_without_its_quorum_state_goes_on_far_above_its_log(setup: Any, d
     assert setup.started().raft.epoch == 1 + FORGOTTEN_EPOCHS + 2
 
 
-def test_a_log_and_a_quorum_state_that_are_both_damaged_are_refused(setup: Any) -> None:
+def test_damaged_log_with_damaged_quorum_state_is_refused(setup: Any) -> None:
     driver = setup.started()
     for name in ("one", "two"):
         submit(driver, topic_records(name))
@@ -382,7 +380,7 @@ def test_the_end_of_the_epochs_is_refused_with_the_way_out(setup: Any) -> None:
     setup.started().close()
     state = decode_fields((setup.directory / "quorum-state").read_bytes()) | {"leaderEpoch": 2**31 - 1}
     (setup.directory / "quorum-state").write_bytes(encode_fields(state))
-    with pytest.raises(OperatorError, match=r"no leader epoch left .*quorum-state.* ottla cluster repair-epoch"):
+    with pytest.raises(OperatorError, match=r"no leader epoch is left .*quorum-state.* ottla cluster repair-epoch"):
         setup.started()
 
 
@@ -390,12 +388,12 @@ def test_a_log_with_acls_is_refused(setup: Any) -> None:
     driver = setup.started()
     submit(driver, [versioned(AccessControlEntryRecord(id=b"A" * 16, resource_name="secret", principal="User:ann"))])
     driver.close()
-    with pytest.raises(OperatorError, match=r"has ACLs \(1\), and authorizer.class.name names nobody.*super.users"):
+    with pytest.raises(OperatorError, match=r"has 1 ACLs, but no authorizer.*authorizer.class.name.*super.users"):
         setup.started()
 
 
 @pytest.mark.parametrize(("feature", "level"), [("metadata.version", 34), ("metadata.version", 6), ("no.such", 1)])
-def test_levels_of_another_version_are_refused_before_anything_is_written(setup: Any, feature: str, level: int) -> None:
+def test_unknown_feature_levels_are_refused_before_any_write(setup: Any, feature: str, level: int) -> None:
     driver = setup.started()
     submit(driver, [versioned(FeatureLevelRecord(name=feature, feature_level=level))])
     driver.close()
@@ -406,7 +404,7 @@ def test_levels_of_another_version_are_refused_before_anything_is_written(setup:
 
 
 class FailingDisk:
-    """The real disk until a call is told to fail."""
+    """The real disk until a call is set to fail."""
 
     def __init__(self, disk: Any) -> None:
         self._disk = disk
@@ -488,7 +486,7 @@ def test_failed_sync_ends_the_driver(setup: Any) -> None:
     assert len(setup.failures) == 1
 
 
-def test_stop_answers_those_who_wait(setup: Any) -> None:
+def test_stop_answers_pending_submissions(setup: Any) -> None:
     driver = setup.started()
     setup.pool.immediate = False
     outcome = submit(driver, topic_records("t"))
@@ -512,7 +510,7 @@ def test_stop_in_the_answer_of_the_last_submission(setup: Any) -> None:
     assert list(setup.started().latest.topics) == ["t"]
 
 
-def test_listener_that_raises_ends_the_driver_and_leaves_nobody_waiting(setup: Any) -> None:
+def test_raising_listener_ends_the_driver_and_answers_all(setup: Any) -> None:
     driver = setup.started()
 
     def broken(image: MetadataImage, changes: object) -> None:
@@ -526,7 +524,7 @@ def test_listener_that_raises_ends_the_driver_and_leaves_nobody_waiting(setup: A
     assert len(setup.failures) == 1
 
 
-def test_a_driver_is_started_once_and_closed_as_often_as_one_likes(setup: Any) -> None:
+def test_driver_starts_once_and_close_is_idempotent(setup: Any) -> None:
     never_started = setup.driver()
     never_started.close()
     driver = setup.started()
@@ -545,7 +543,7 @@ def test_a_driver_is_started_once_and_closed_as_often_as_one_likes(setup: Any) -
 
 
 def test_a_node_alone_leads_on_while_it_drains(setup: Any) -> None:
-    """What was submitted before the end is on disk with the flush that the end waits for."""
+    """Records submitted before the stop are on disk with the flush that the stop waits for."""
     driver = setup.started()
     setup.pool.immediate = False
     first, second = submit(driver, topic_records("a")), submit(driver, topic_records("b"))
@@ -558,7 +556,7 @@ def test_a_node_alone_leads_on_while_it_drains(setup: Any) -> None:
     assert list(setup.started().latest.topics) == ["a", "b"]
 
 
-def test_a_driver_that_failed_stops_at_once_and_tells_why_after_the_end(setup: Any) -> None:
+def test_failed_driver_stops_at_once_and_keeps_its_error(setup: Any) -> None:
     setup.disk = FailingDisk(setup.disk)
     driver = setup.started()
     setup.disk.sync_error = OSError(errno.EIO, "Input/output error")

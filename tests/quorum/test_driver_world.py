@@ -42,7 +42,7 @@ def active(world: World) -> Node:
 
 
 @pytest.mark.parametrize(("voters", "observers"), [(1, 0), (1, 2), (2, 0), (3, 0), (3, 2), (5, 0)])
-def test_a_cluster_begins_and_everybody_sees_what_is_committed(voters: int, observers: int) -> None:
+def test_cluster_starts_and_all_nodes_publish_committed_records(voters: int, observers: int) -> None:
     world = World(1, voters, observers)
     world.run(10.0)
     world.calm()
@@ -61,7 +61,7 @@ def test_nothing_acknowledged_is_lost_under_faults(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_nothing_acknowledged_is_lost_under_faults_with_configured_voters(seed: int) -> None:
+def test_faults_lose_no_record_with_configured_voters(seed: int) -> None:
     world = World(seed, 3, observers=seed % 2, configured=True)
     world.run(60.0, faults=True)
     world.calm()
@@ -90,10 +90,10 @@ def test_configured_voters_stand_in_no_file_and_never_change() -> None:
 
 
 def name_voters(world: World) -> KafkaError | None:
-    """Have the log name the voters, as `kafka-features upgrade --feature kraft.version=1`; what is in the way."""
+    """Write the voters to the log, like `kafka-features upgrade --feature kraft.version=1`; returns the error."""
     node = world.active()
     if node is None or node.process is None or node.driver is None:
-        return KafkaError(ErrorCode.NOT_CONTROLLER, "nobody leads")
+        return KafkaError(ErrorCode.NOT_CONTROLLER, "no node leads")
     try:
         node.driver.name_voters()
     except KafkaError as error:
@@ -105,12 +105,12 @@ def are_named(world: World) -> bool:
     return all(node.driver is not None and node.driver.kraft_version == 1 for node in world.nodes.values())
 
 
-def test_configured_voters_are_named_once_all_told_their_directories() -> None:
+def test_voters_are_written_once_all_announced_directories() -> None:
     world = World(16, 3, observers=1, configured=True)
     world.run(8.0)
     away = next(node for node in world.nodes.values() if node is not active(world) and node.node_id < 4)
     away.kill()
-    active(world).kill()  # the next leader has heard of nobody yet
+    active(world).kill()  # the next leader has no announcements yet
     world.run(1.0)
     for node in world.nodes.values():
         if node is not away:
@@ -119,7 +119,7 @@ def test_configured_voters_are_named_once_all_told_their_directories() -> None:
     refused = name_voters(world)
     assert refused is not None
     assert refused.code is ErrorCode.INVALID_UPDATE_VERSION
-    assert f"no directory is known of {away.node_id}, " in refused.message
+    assert f"on nodes {away.node_id}: their directory ids are unknown" in refused.message
     away.start()
     world.calm()
     assert until_named(world) is None
@@ -135,7 +135,7 @@ def test_configured_voters_are_named_once_all_told_their_directories() -> None:
     assert add(world, voter_of(4)) is ErrorCode.NONE
     assert remove(world, voter_of(1)) is ErrorCode.NONE
     world.run(5.0)
-    for node in world.nodes.values():  # the configuration says what it said, and the log wins
+    for node in world.nodes.values():  # the configuration is unchanged, and the log wins
         node.kill()
     world.calm()
     assert sorted(describe(active(world))[0]) == [2, 3, 4]
@@ -151,7 +151,7 @@ def until_named(world: World) -> KafkaError | None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_acknowledged_is_lost_while_configured_voters_are_named(seed: int) -> None:
+def test_writing_configured_voters_loses_no_acknowledged_record(seed: int) -> None:
     world = World(seed, 3, observers=seed % 2, configured=True)
     world.run(10.0, faults=True)
     for _ in range(10):
@@ -167,7 +167,7 @@ def test_nothing_acknowledged_is_lost_while_configured_voters_are_named(seed: in
     assert world.acknowledged
 
 
-def test_a_record_that_names_voters_and_is_lost_leaves_them_configured() -> None:
+def test_lost_voters_record_leaves_the_voters_configured() -> None:
     """The leader alone has it; the others elect one of them, and all three vote on."""
     world = World(17, 3, configured=True)
     world.run(8.0)
@@ -225,7 +225,7 @@ def test_voters_in_the_log_win_over_configured_ones() -> None:
     assert node.driver.raft.is_voter
 
 
-def test_the_leader_dies_and_another_goes_on_within_seconds() -> None:
+def test_leader_dies_and_another_takes_over_within_seconds() -> None:
     world = World(3)
     world.run(8.0)
     first = active(world)
@@ -241,7 +241,7 @@ def test_the_leader_dies_and_another_goes_on_within_seconds() -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
-def test_a_new_leader_does_not_wait_for_who_rests_after_the_death_of_the_old(seed: int) -> None:
+def test_new_leader_does_not_wait_for_idle_followers(seed: int) -> None:
     world = World(seed)
     world.run(5.0)
     first = active(world)
@@ -269,7 +269,7 @@ def test_a_leader_that_stops_hands_over_at_once() -> None:
     stopped: list[BaseException | None] = []
     first.process.run(first.driver.stop, stopped.append)
     world.loop.run_until(began + 5.0, lambda: world.active() not in (None, first))
-    assert world.loop.time() - began < 1.5, "sooner than anybody would doubt that it lives"
+    assert world.loop.time() - began < 1.5, "sooner than any fetch timeout"
     world.loop.run_until(world.loop.time() + 2.0, lambda: bool(stopped))
     assert stopped == [None]
     first.driver.close()
@@ -278,7 +278,7 @@ def test_a_leader_that_stops_hands_over_at_once() -> None:
     world.calm()
 
 
-def test_a_submission_that_the_majority_never_gets_fails_when_the_leader_notices() -> None:
+def test_submission_without_a_majority_fails_when_leader_resigns() -> None:
     world = World(5)
     world.run(8.0)
     first = active(world)
@@ -298,7 +298,7 @@ def test_a_submission_that_the_majority_never_gets_fails_when_the_leader_notices
     assert "lost" not in first.publisher.image.topics
 
 
-def test_who_was_away_for_long_gets_a_snapshot() -> None:
+def test_follower_far_behind_gets_a_snapshot() -> None:
     world = World(6)
     world.run(8.0)
     away = next(node for node in world.nodes.values() if node is not active(world))
@@ -319,7 +319,7 @@ def test_who_was_away_for_long_gets_a_snapshot() -> None:
     assert set(world.acknowledged) <= set(away.publisher.image.topics)
 
 
-def test_a_snapshot_replaces_a_tail_that_was_never_committed_wherever_the_process_ends() -> None:
+def test_snapshot_replaces_uncommitted_tail_at_any_kill_point() -> None:
     """The file was stored, the log not yet cut: a start believed both, and the log could not be cut any more."""
     world = World(6)
     world.run(8.0)
@@ -358,7 +358,7 @@ def test_a_snapshot_replaces_a_tail_that_was_never_committed_wherever_the_proces
 
 
 def describe(node: Node) -> tuple[list[int], list[int]]:
-    """(voters, observers) as the leader says."""
+    """(voters, observers) as reported by the leader."""
     assert node.driver is not None
     topic = DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[DescribeQuorumPartition()])
     answer = node.driver.service.describe(DescribeQuorumRequest(topics=[topic])).topics[0].partitions[0]
@@ -395,7 +395,7 @@ def remove(world: World, voter: Voter) -> ErrorCode:
 
 
 def with_empty_directory(world: World, node: Node) -> Node:
-    """Whoever comes back in place of `node`, which lost its disk; started."""
+    """The replacement of `node`, which lost its disk; started."""
     node.kill()
     reborn = Node(world, node.node_id, voter_of(node.node_id, directory=7), ())
     world.nodes[node.node_id] = reborn
@@ -403,7 +403,7 @@ def with_empty_directory(world: World, node: Node) -> Node:
     return reborn
 
 
-def test_a_change_of_voters_that_the_disk_refuses_is_answered_once() -> None:
+def test_voter_change_refused_by_the_disk_is_answered_once() -> None:
     """The refusal is the answer; a timer that was left behind answered a second time, which ended the broker."""
     world = World(7, voters=1, observers=1)
     world.run(5.0)
@@ -428,7 +428,7 @@ def test_a_change_of_voters_that_the_disk_refuses_is_answered_once() -> None:
 
 
 def caught_up_ghost(world: World, ghost: Voter) -> None:
-    """Somebody fetches to the end of the leader's log under a name of his own, as anyone may."""
+    """A client fetches to the end of the leader's log under an invented replica id."""
     driver = active(world).driver
     assert driver is not None
     end = driver.log_end
@@ -436,8 +436,8 @@ def caught_up_ghost(world: World, ghost: Voter) -> None:
     driver.service.fetch(request, lambda response: None)
 
 
-def test_a_voter_that_nobody_reaches_is_not_added() -> None:
-    """Ghosts among the voters are a majority that elects nobody, for good."""
+def test_unreachable_voter_is_not_added() -> None:
+    """Ghosts among the voters would be a permanent majority without an election."""
     world = World(7)
     world.run(8.0)
     for ghost in (voter_of(9), voter_of(9)._replace(endpoints=voter_of(2).endpoints)):
@@ -449,7 +449,7 @@ def test_a_voter_that_nobody_reaches_is_not_added() -> None:
 
 
 @pytest.mark.parametrize("of_leader", [False, True])
-def test_nobody_is_moved_to_where_he_is_not(of_leader: bool) -> None:
+def test_voter_address_is_not_updated_when_wrong(of_leader: bool) -> None:
     world = World(7)
     world.run(8.0)
     leader = active(world)
@@ -535,7 +535,7 @@ def test_administrators_need_not_name_the_cluster() -> None:
 def test_voters_come_and_go() -> None:
     world = World(7, voters=1, observers=2)
     world.run(5.0)
-    assert add(world, voter_of(9)) is ErrorCode.REQUEST_TIMED_OUT, "nobody has seen that one"
+    assert add(world, voter_of(9)) is ErrorCode.REQUEST_TIMED_OUT, "no node has published it"
     assert add(world, voter_of(1, directory=5)) is ErrorCode.DUPLICATE_VOTER
     assert add(world, voter_of(2)) is ErrorCode.NONE
     assert add(world, voter_of(3)) is ErrorCode.NONE
@@ -553,7 +553,7 @@ def test_voters_come_and_go() -> None:
     assert observers == [1]
 
 
-def test_a_voter_whose_directory_is_lost_comes_back_as_observer() -> None:
+def test_voter_with_a_lost_directory_returns_as_observer() -> None:
     world = World(8)
     world.run(8.0)
     lost = next(node for node in world.nodes.values() if node is not active(world))
@@ -572,8 +572,8 @@ def test_a_voter_whose_directory_is_lost_comes_back_as_observer() -> None:
     assert reborn.driver.raft.is_voter
 
 
-def test_an_empty_node_killed_before_its_first_snapshot_begins_again() -> None:
-    """It knows who leads, from its quorum-state, and no voter, so not where: it hears that from anybody."""
+def test_empty_node_killed_before_first_snapshot_recovers() -> None:
+    """It knows the leader from its quorum-state, but no voter and so no address: any node returns it."""
     world = World(8)
     world.run(8.0)
     lost = next(node for node in world.nodes.values() if node is not active(world))
@@ -615,7 +615,7 @@ def spoil(node: Node, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["quorum-state", ".log"])
-def test_a_voter_whose_files_were_damaged_votes_again_once_it_caught_up(suffix: str) -> None:
+def test_damaged_voter_votes_again_after_catching_up(suffix: str) -> None:
     """It forgot records or votes: until it has caught up it gives none."""
     world = World(21)
     world.run(8.0)
@@ -634,7 +634,7 @@ def test_a_voter_whose_files_were_damaged_votes_again_once_it_caught_up(suffix: 
     assert damaged.driver.raft.election.must_catch_up, "also in its next life"
     others[0].start()
     world.loop.run_until(world.loop.time() + 30.0)
-    assert world.active() is None, "one of three knows nothing of what it may have said"
+    assert world.active() is None, "one of three has lost its votes"
     others[1].start()
     world.run(10.0)
     world.calm()
@@ -646,7 +646,7 @@ def test_a_voter_whose_files_were_damaged_votes_again_once_it_caught_up(suffix: 
     world.calm()
 
 
-def test_who_has_no_vote_joins_by_itself() -> None:
+def test_observer_joins_the_voters_automatically() -> None:
     world = World(16, voters=1, observers=2, auto_join=True)
     world.run(20.0)
     world.calm()
@@ -672,7 +672,7 @@ def test_nothing_acknowledged_is_lost_while_voters_join(seed: int) -> None:
     assert sorted(describe(active(world))[0]) == [1, 2, 3]
 
 
-def test_a_voter_that_moved_tells_its_new_address() -> None:
+def test_moved_voter_updates_its_address() -> None:
     world = World(10)
     world.run(8.0)
     moved = next(node for node in world.nodes.values() if node is not active(world))

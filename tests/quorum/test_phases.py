@@ -51,7 +51,7 @@ def state_of(phase: Phase, tenure: Tenure) -> ReplicaState:
 
 
 def successor(phase: Phase, tenure: Tenure, event: Event) -> tuple[Phase, Tenure] | None:
-    """Where the tables lead; None where they refuse."""
+    """The next state by the tables; None if the event is not allowed."""
     if event in PHASES[phase]:
         after = PHASES[phase][event]
         return after, tenure if after in TAKING_PART else Tenure.FOLLOWING
@@ -69,7 +69,7 @@ def facts(state: ReplicaState) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize(("phase", "tenure", "event"), [(*state, event) for state, event in product(STATES, Event)])
-def test_each_event_in_each_state_follows_the_tables_or_is_refused(phase: Phase, tenure: Tenure, event: Event) -> None:
+def test_every_event_follows_the_tables_or_is_refused(phase: Phase, tenure: Tenure, event: Event) -> None:
     expected = successor(phase, tenure, event)
     state = state_of(phase, tenure)
     before = facts(state)
@@ -83,7 +83,7 @@ def test_each_event_in_each_state_follows_the_tables_or_is_refused(phase: Phase,
         assert (state.phase, state.tenure) == expected
 
 
-def test_the_tables_have_a_row_for_each_state_and_no_event_in_both() -> None:
+def test_tables_cover_each_state_with_disjoint_events() -> None:
     assert set(PHASES) == set(Phase)
     assert set(TENURES) == set(Tenure)
     of_phases = {event for row in PHASES.values() for event in row}
@@ -112,7 +112,7 @@ def test_an_epoch_is_led_once_and_none_before_it() -> None:
     assert state.led_epoch == EPOCH + 1
 
 
-def test_what_it_failed_of_is_told_after_the_end_too() -> None:
+def test_failure_is_kept_after_close() -> None:
     state = state_of(Phase.FAILED, Tenure.FOLLOWING)
     state.close(CLOSED)
     assert state.failure is FAILED
@@ -139,7 +139,7 @@ def test_invariants_hold_after_any_events(events: list[tuple[Event, int]]) -> No
             with pytest.raises(InvariantError):
                 _ = state.led_epoch
         else:
-            assert state.takes_part, "only who takes part leads"
+            assert state.takes_part, "only a participating replica leads"
             assert state.led_epoch == led[-1]
         assert (state.failure is not None) == (state.phase in (Phase.FAILED, Phase.CLOSED))
         if failure is not None:

@@ -112,7 +112,7 @@ def test_configured_voters_are_written_in_version_0() -> None:
 
 
 @pytest.mark.parametrize("configured", [[], [voter(1), voter(3)]])
-def test_every_flipped_bit_of_the_file_is_found_or_changes_nothing(configured: list[Voter]) -> None:
+def test_every_flipped_bit_is_detected_or_harmless(configured: list[Voter]) -> None:
     state = ElectionState(1234567, 3) if configured else ElectionState(1234567, 3, 3, voter(3).directory_id)
     data = encode_election_state(state, configured)
     found = 0
@@ -156,7 +156,7 @@ def ask_for_vote(raft: Raft, epoch: int, *, pre_vote: bool = False) -> bool:
 
 
 def follow(raft: Raft, epoch: int, high_watermark: int) -> None:
-    """An answer of node 2, which leads `epoch`; what it brought is on disk."""
+    """A response of node 2, which leads `epoch`; its records are on disk."""
     log = raft._log
     assert isinstance(log, MemoryLog)
     log.flushed = log.end_offset
@@ -165,7 +165,7 @@ def follow(raft: Raft, epoch: int, high_watermark: int) -> None:
     raft.leader_says(high_watermark)
 
 
-def test_a_log_that_lost_records_gives_no_vote_and_stands_for_nothing() -> None:
+def test_replica_with_lost_records_neither_votes_nor_stands() -> None:
     raft = damaged("1112", ElectionState(4, leader_id=2))
     assert raft.deadline is None
     raft.tick(100.0)
@@ -184,7 +184,7 @@ def test_a_log_that_lost_records_gives_no_vote_and_stands_for_nothing() -> None:
         ("11124", 5, True),
     ],
 )
-def test_it_votes_again_when_it_has_what_a_leader_committed(epochs: str, high_watermark: int, caught_up: bool) -> None:
+def test_replica_votes_again_with_all_committed_records(epochs: str, high_watermark: int, caught_up: bool) -> None:
     raft = damaged(epochs, ElectionState(4, leader_id=2))
     follow(raft, 4, high_watermark)
     assert raft.election.must_catch_up is not caught_up
@@ -193,7 +193,7 @@ def test_it_votes_again_when_it_has_what_a_leader_committed(epochs: str, high_wa
     assert ask_for_vote(raft, 5) is caught_up
 
 
-def test_what_is_not_on_disk_was_not_caught_up_with() -> None:
+def test_unsynced_records_do_not_count_as_caught_up() -> None:
     raft = damaged("11124", ElectionState(4, leader_id=2))
     follow(raft, 4, 3)
     log = raft._log
@@ -206,7 +206,7 @@ def test_what_is_not_on_disk_was_not_caught_up_with() -> None:
     assert not raft.election.must_catch_up
 
 
-def test_a_voter_that_forgot_goes_on_above_all_that_it_may_have_voted_in() -> None:
+def test_lost_votes_continue_above_every_possible_vote() -> None:
     for forgotten, last in ((0, 2), (77, 77)):
         raft = damaged("1112", None, forgotten)
         assert raft.epoch == last + FORGOTTEN_EPOCHS
@@ -214,7 +214,7 @@ def test_a_voter_that_forgot_goes_on_above_all_that_it_may_have_voted_in() -> No
         assert not ask_for_vote(raft, raft.epoch + 1)
 
 
-def test_who_is_alone_has_nobody_to_catch_up_with() -> None:
+def test_single_voter_need_not_catch_up() -> None:
     raft = replica(voters=1, epochs="1")
     raft.start(0.0, ElectionState(1), must_catch_up=True)
     assert raft.leading is not None
@@ -229,7 +229,7 @@ def leader_of(size: int, start: int, high_watermark: int) -> LeaderState:
     return LeaderState(voters[0].key, 5, start, voters, high_watermark, 0.0)
 
 
-def test_high_watermark_needs_a_majority_and_a_record_of_the_epoch() -> None:
+def test_high_watermark_needs_majority_and_record_of_epoch() -> None:
     leader = leader_of(3, 100, 90)
     assert not leader.flushed(110)
     assert not leader.fetched(voter(2).key, 100, 110, 1.0, 1)
@@ -314,7 +314,7 @@ def test_from_pre_vote_to_leader() -> None:
         SendVote(voter(3), 1, False),
     ]
     raft.vote_answered(now, voter(3).key, asked[1], ErrorCode.NONE, Peer(LeaderAndEpoch(-1, 0)), granted=True)
-    assert isinstance(raft.role, Candidate), "a pre-vote is no vote"
+    assert isinstance(raft.role, Candidate), "a pre-vote is not a vote"
     vote = SendVote(voter(2), 1, False)
     raft.vote_answered(now, voter(2).key, vote, ErrorCode.NONE, Peer(LeaderAndEpoch(-1, 1)), granted=True)
     assert raft.leader == LeaderAndEpoch(1, 1)
@@ -377,7 +377,7 @@ AHEAD = OffsetAndEpoch(2**63 - 1, 2**31 - 1)
 
 @pytest.mark.parametrize("candidate", [STRANGER, voter(1).key])
 def test_one_vote_does_not_use_up_the_epochs(candidate: ReplicaKey) -> None:
-    """Of anyone who can read who votes here, in whatever state this replica is."""
+    """Requests of a client that knows the voters, in any state of this replica."""
     raft = replica(3)
     for asked in (ReplicaKey(NO_NODE), voter(3).key):
         for pre_vote in (True, False):
@@ -414,7 +414,7 @@ def test_no_vote_counts_while_a_leader_is_heard(candidate: ReplicaKey) -> None:
     assert leader.leading is not None
 
 
-def test_a_stranger_moves_the_epoch_only_by_the_vote_that_it_gets() -> None:
+def test_unknown_candidate_raises_epoch_only_with_a_vote() -> None:
     raft = replica(3, epochs="12")
     behind, level = OffsetAndEpoch(1, 1), OffsetAndEpoch(2, 2)
     assert raft.vote(0.0, voter(3).key, STRANGER, 5, behind, pre_vote=False) == (ErrorCode.NONE, False)
@@ -442,7 +442,7 @@ def test_a_voter_that_lags_elects_one_that_was_just_added() -> None:
 
 
 def test_an_observer_that_heard_its_leader_long_ago_votes() -> None:
-    """It never stands, so its time as a follower never ends by itself; it may be a voter all the same."""
+    """It is never a candidate, so its time as a follower never ends; it may be a voter all the same."""
     raft = replica(4, voters=3)
     raft.begin_quorum_epoch(0.0, voter(4).key, LeaderAndEpoch(1, 1), None)
     assert raft.fetch_answered(0.0, 1, ErrorCode.NONE, Peer(LeaderAndEpoch(1, 1)))
@@ -452,13 +452,13 @@ def test_an_observer_that_heard_its_leader_long_ago_votes() -> None:
     assert raft.vote(10.0, *asked, pre_vote=False)[1]
 
 
-def test_the_answer_of_a_voter_may_tell_of_any_epoch() -> None:
+def test_voter_response_may_contain_any_epoch() -> None:
     raft = replica(3)
     raft.answered(0.0, Peer(LeaderAndEpoch(1, 1_000_000)))
     assert raft.leader == LeaderAndEpoch(1, 1_000_000)
 
 
-def test_who_stood_in_an_epoch_that_nobody_heard_of_is_asked_for_it() -> None:
+def test_replica_ahead_is_queried_for_its_epoch() -> None:
     raft = replica(1)
     now = elected(raft)
     effects(raft)
@@ -469,7 +469,7 @@ def test_who_stood_in_an_epoch_that_nobody_heard_of_is_asked_for_it() -> None:
     assert effects(raft) == [SendBegin(voter(3), 1)], "it was a voter once, and is asked once in a while"
     assert raft.fetch(now + 9.0, 0, STRANGER, 7, OffsetAndEpoch(0, 0)).error is ErrorCode.UNKNOWN_LEADER_EPOCH
     assert effects(raft) == []
-    assert raft.leading is not None, "a request alone moves nobody"
+    assert raft.leading is not None, "a request alone changes no epoch"
 
 
 def test_a_leader_that_answers_is_not_moved_by_a_stranger() -> None:
@@ -483,8 +483,8 @@ def test_a_leader_that_answers_is_not_moved_by_a_stranger() -> None:
     assert raft.leader == LeaderAndEpoch(1, 1)
 
 
-def test_a_leader_that_was_said_to_have_resigned_is_followed_again() -> None:
-    """Nobody elects another while it leads, so its epoch goes on, and whoever left it must find back."""
+def test_leader_falsely_reported_as_resigned_is_followed_again() -> None:
+    """No other leader is elected while it leads, so its epoch continues, and replicas that left must return."""
     raft = replica(3)
     raft.begin_quorum_epoch(0.0, voter(3).key, LeaderAndEpoch(1, 1), ("host", 1))
     peer = Peer(LeaderAndEpoch(1, 1), ("host", 1))
@@ -511,7 +511,7 @@ def test_observers_are_kept_in_bounds() -> None:
     assert voter(4).key in known, "one that fetches is not forgotten"
 
 
-def test_whoever_was_leader_does_not_lead_that_epoch_again() -> None:
+def test_leader_does_not_lead_the_same_epoch_again() -> None:
     raft = replica(stored=ElectionState(4, 1, 1, voter(1).directory_id))
     assert isinstance(raft.role, Resigned)
     assert raft.leader == LeaderAndEpoch(NO_NODE, 4)
@@ -524,7 +524,7 @@ def test_whoever_was_leader_does_not_lead_that_epoch_again() -> None:
     assert raft.epoch == 5
 
 
-def test_split_votes_are_tried_again_before_the_election_times_out() -> None:
+def test_split_votes_are_retried_before_the_election_timeout() -> None:
     raft = replica()
     now, role = to_candidate(raft)
     before = role.deadline
@@ -537,7 +537,7 @@ def test_split_votes_are_tried_again_before_the_election_times_out() -> None:
 
 
 @pytest.mark.parametrize("answers_first", [False, True])
-def test_split_votes_do_not_wait_for_the_vote_of_a_voter_that_is_gone(answers_first: bool) -> None:
+def test_split_votes_do_not_wait_for_a_dead_voter(answers_first: bool) -> None:
     raft = replica()
     now, role = to_candidate(raft)
     before = role.deadline
@@ -570,7 +570,7 @@ def test_a_voter_that_was_not_reached_may_vote_yet() -> None:
     assert raft.role.unreached == set()
 
 
-def test_followers_that_lose_their_leader_at_one_time_doubt_at_different_times() -> None:
+def test_followers_of_a_lost_leader_time_out_at_different_times() -> None:
     raft = replica()
     raft.begin_quorum_epoch(0.0, voter(1).key, LeaderAndEpoch(2, 1), ("host", 2))
     peer = Peer(LeaderAndEpoch(2, 1))
@@ -595,11 +595,11 @@ def test_a_pre_vote_that_is_refused_leads_back_to_the_leader() -> None:
     assert raft.epoch == 1
 
 
-def test_a_leader_of_a_life_before_is_found_again_without_a_record_of_the_voters() -> None:
+def test_known_leader_is_found_without_a_voters_record() -> None:
     raft = replica(4, voters=0, stored=ElectionState(3, 1))
     assert raft.fetch_from(0.0) is None
-    told = Peer(LeaderAndEpoch(1, 3), ("host", 1))
-    assert not raft.fetch_answered(0.1, 3, ErrorCode.NOT_LEADER_OR_FOLLOWER, told)
+    announced = Peer(LeaderAndEpoch(1, 3), ("host", 1))
+    assert not raft.fetch_answered(0.1, 3, ErrorCode.NOT_LEADER_OR_FOLLOWER, announced)
     assert raft.fetch_from(0.1) == ("host", 1)
     raft.fetch_answered(0.2, 3, ErrorCode.NONE, Peer(LeaderAndEpoch(1, 3)))
     assert raft.fetch_from(0.2) == ("host", 1), "an answer without address takes none away"
@@ -642,7 +642,7 @@ def test_where_logs_part() -> None:
     assert ask(9, 3) == OffsetAndEpoch(4, 3)
 
 
-def test_who_is_too_far_behind_gets_a_snapshot() -> None:
+def test_replica_below_the_log_start_gets_a_snapshot() -> None:
     raft = replica(epochs="1123")
     elected(raft)
     log = raft._log
@@ -720,8 +720,8 @@ def test_configured_voters_are_known_by_their_ids_alone() -> None:
     assert not raft.vote(0.0, ReplicaKey(1), second, 1, OffsetAndEpoch(0, 0), pre_vote=False)[1]
 
 
-def test_an_empty_directory_gives_no_vote_for_the_one_that_a_record_names() -> None:
-    """It may hear of the record only later; with its own directory named it is meant."""
+def test_empty_directory_does_not_vote_for_the_recorded_one() -> None:
+    """It may receive the record only later; the request names its own directory."""
     raft = configured_replica()
     asked, place = ReplicaKey(1, b"D" * 16), OffsetAndEpoch(0, 0)
     assert raft.vote(0.0, asked, ReplicaKey(2), 1, place, pre_vote=False) == (ErrorCode.INVALID_VOTER_KEY, False)

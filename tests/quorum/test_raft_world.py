@@ -11,7 +11,7 @@ from .raft_world import Entry, Replica, World
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([3, 3, 5]), st.integers(50, 800))
-def test_nothing_committed_is_lost_and_all_agree_once_faults_stop(seed: int, size: int, steps: int) -> None:
+def test_no_committed_record_is_lost_and_replicas_agree(seed: int, size: int, steps: int) -> None:
     world = World(seed, size)
     for _ in range(steps):
         world.step()
@@ -35,8 +35,8 @@ def test_damage_on_some_voters_loses_nothing_that_was_committed(seed: int, size:
 
 
 @pytest.mark.parametrize("forgets", ["epoch and vote", "that it must catch up"])
-def test_damage_that_nobody_minds_is_found(forgets: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: without the rule two lead in one epoch, or one leads that lacks what is committed."""
+def test_ignored_damage_is_detected(forgets: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted defect: without the rule one epoch has two leaders, or a leader that lacks committed records."""
     start = Replica.start
 
     def planted(self: Replica, *, forgotten: int | None = None) -> None:
@@ -75,7 +75,7 @@ def test_a_new_quorum_elects_a_leader_and_commits(size: int) -> None:
 
 
 def test_the_world_can_go_wrong() -> None:
-    """Planted: votes that a crash forgets elect two leaders in one epoch, or lose what was committed."""
+    """Planted defect: votes lost in a crash elect two leaders in one epoch, or lose committed records."""
 
     def run(seed: int) -> None:
         world = World(seed, 3)

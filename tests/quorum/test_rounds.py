@@ -10,7 +10,7 @@ from ottla.quorum.timer import DeadlineTimer
 from .conftest import FixedClock, StepScheduler
 
 
-def test_a_step_that_runs_the_rounds_is_followed_by_another_and_holds_none() -> None:
+def test_nested_run_starts_another_round_afterwards() -> None:
     depth, deepest, steps = 0, 0, 0
 
     def step() -> None:
@@ -40,7 +40,7 @@ def test_rounds_end_when_no_step_asks_for_another() -> None:
     assert steps == [0, 1, 2, 3]
 
 
-def test_rounds_go_on_after_a_step_that_failed() -> None:
+def test_rounds_continue_after_a_failed_step() -> None:
     errors = [OSError("once")]
     steps: list[int] = []
 
@@ -56,7 +56,7 @@ def test_rounds_go_on_after_a_step_that_failed() -> None:
     assert steps == [1]
 
 
-def test_a_timer_rings_at_the_earliest_deadline_that_was_asked_for() -> None:
+def test_timer_fires_at_the_earliest_deadline() -> None:
     clock, scheduler, rung = FixedClock(), StepScheduler(), []
     timer = DeadlineTimer(clock, scheduler, lambda: rung.append(clock.monotonic()))
     now = clock.monotonic()

@@ -1,4 +1,5 @@
-"""What a node writes it can read: batches cut by bytes, snapshots checked before older data goes, and the way back."""
+"""A node can read its own files: batches split by size, snapshots checked before older data is deleted, and the
+fallback."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ MIB = 1024 * 1024
 
 
 def sized(name: str, size: int) -> ApiMessageAndVersion:
-    """A record as large as no handler makes one."""
+    """A record that is larger than any handler creates."""
     record = UserScramCredentialRecord(
         name=name, mechanism=1, salt=b"v" * size, stored_key=b"s" * 32, server_key=b"k" * 32, iterations=4096
     )
@@ -168,7 +169,7 @@ def test_a_snapshot_that_is_not_whole_deletes_nothing(setup: Any, monkeypatch: p
 
 
 @pytest.mark.parametrize("cut", [0, 1, 70])
-def test_snapshot_check_refuses_what_is_cut(cut: int) -> None:
+def test_snapshot_check_refuses_truncated_data(cut: int) -> None:
     builder = SnapshotBuilder(1, 0, 0, ())
     builder.add([sized("t", 10)])
     data = builder.finish()

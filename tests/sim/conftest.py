@@ -23,7 +23,7 @@ from ottla.coordinator.runtime.timer import CoordinatorTimer
 
 @contextmanager
 def acknowledged_before_append() -> Iterator[None]:
-    """Responses are sent when the operation has run, whatever becomes of its records."""
+    """Responses are sent when the operation has run, even if its records are lost."""
     original = CoordinatorContext._add
 
     def add(self: Any, replayed: Any, records: Any, operation: Any) -> None:
@@ -38,7 +38,7 @@ def acknowledged_before_append() -> Iterator[None]:
 
 @contextmanager
 def generation_not_checked_on_commit() -> Iterator[None]:
-    """Whoever commits is let in."""
+    """Commits are accepted from any client."""
     with (
         mock.patch.object(ClassicGroup, "validate_offset_commit", return_value=None),
         mock.patch.object(ConsumerGroup, "validate_offset_commit", return_value=None),
@@ -56,7 +56,7 @@ def given_before_revocation() -> Iterator[None]:
 
 @contextmanager
 def revocation_taken_for_granted() -> Iterator[None]:
-    """The next heartbeat counts as a confirmation, whatever it says."""
+    """The next heartbeat counts as a confirmation, with any content."""
     with mock.patch.object(Reconciliation, "_reports_any_of", return_value=False):
         yield
 
@@ -76,7 +76,7 @@ def sessions_never_expire() -> Iterator[None]:
 
 @contextmanager
 def failed_append_not_reverted() -> Iterator[None]:
-    """After the disk refused a batch the state still has what was in it."""
+    """After the disk refused a batch the state still contains its changes."""
     original = CoordinatorContext._fail_batch
 
     def fail_batch(self: Any, error: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a seed damages: every kind of file and field, a bit of each file at a time."""
+"""Damage drawn from a seed: every kind of file and field, a bit of each file at a time."""
 
 from __future__ import annotations
 

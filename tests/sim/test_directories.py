@@ -83,7 +83,7 @@ class MovedReplicas(TwoDirectories):
         self._wait_for_replicas()
         watch = self._begin(self._watch())
         self._begin_clients()
-        self.loop.run_until(self.loop.time() + STEADY_S)  # the group's topic is there
+        self.loop.run_until(self.loop.time() + STEADY_S)  # the group's topic exists
         rng = self._rng.fork("moves")
         moved = 0
         for number in range(self.rounds):
@@ -110,7 +110,7 @@ class MovedReplicas(TwoDirectories):
             self._wait_for_replicas()
             after = self._places(node)
             moved += sum(before[index] != after[index] for index in before)
-            self._wait("the metadata has another place", 60, partial(self._told, node))
+            self._wait("the metadata has another place", 60, partial(self._announced, node))
         assert moved > self.rounds
         self._calm()
         self._recover()
@@ -135,7 +135,7 @@ class MovedReplicas(TwoDirectories):
     def _rests(self, node: SimNode) -> bool:
         return self._serves(node) and not list(node.broker.parts.replicas.moves.copies())
 
-    def _told(self, node: SimNode) -> bool:
+    def _announced(self, node: SimNode) -> bool:
         if not self._serves(node):
             return False
         number, ids = node.config.node_id, {each.path: each.directory_id for each in node.broker.parts.logs.directories}

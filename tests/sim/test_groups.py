@@ -20,12 +20,12 @@ FAILED_ONCE = {
     "mixed-cooperative": [344, 365],
     "cooperative": [42, 192, 560],
 }
-"""22, 149: sessions were never ended after a full disk. 1017, 1141, 1492: nor after a leave that was not written.
-2656: what a kill had left unflushed was served as committed, and a power failure took it. 10114, 10443: after a start
-the coordinator answered fetches before the high watermark was where it had been. 182: a downgrade that was not written
-took the members' timers. 366: a broker that was killed before a downgrade was over left a group whose members had
-nothing. 344, 365: at an upgrade a partition was given away that a cooperative member had yet to give up. 42, 192, 560:
-faults of the simulated members themselves, which nothing in the protocol keeps them from."""
+"""22, 149: sessions were never ended after a full disk. 1017, 1141, 1492: nor after a leave that was not written. 2656:
+records left unflushed by a kill were served as committed, and a power failure lost them. 10114, 10443: after a start
+the coordinator answered fetches before the high watermark was restored. 182: a downgrade that was not written removed
+the members' timers. 366: a broker killed during a downgrade left a group with members without partitions. 344, 365: at
+an upgrade a partition was assigned before a cooperative member had given it up. 42, 192, 560: defects of the simulated
+members themselves, which the protocol does not prevent."""
 
 PLANTED = {
     "acknowledged_before_append": ("classic", "consumer"),

@@ -25,7 +25,7 @@ def test_a_true_history_holds(history: LogHistory) -> None:
     history.acknowledged("p", 0, 0, ["p:0", "p:1"])
     history.served("c", 0, 0, "p:0")
     history.served("d", 0, 0, "p:0")
-    history.told_latest("c", 0, 1, history.served_end(0))
+    history.latest_offset_listed("c", 0, 1, history.served_end(0))
     assert history.finish({0: {0: "p:0", 1: "p:1", 2: "p:2"}}) == Losses(0, 0)
 
 
@@ -38,7 +38,7 @@ def test_an_acknowledged_record_is_missing(history: LogHistory) -> None:
 def test_a_record_that_was_acknowledged_without_an_offset(history: LogHistory) -> None:
     history.acknowledged_somewhere(0, "p:0")
     assert history.finish({0: {5: "p:0"}}) == Losses(0, 0)
-    with pytest.raises(Violation, match="lost-write: p:0 was acknowledged and is nowhere"):
+    with pytest.raises(Violation, match="lost-write: p:0 was acknowledged and is not in the log"):
         history.finish({0: {5: "p:1"}})
 
 
@@ -60,14 +60,14 @@ def test_an_offset_is_served_with_two_values(history: LogHistory) -> None:
         history.served("d", 0, 0, "p:1")
 
 
-def test_what_is_served_is_not_what_was_acknowledged(history: LogHistory) -> None:
+def test_served_value_differs_from_the_acknowledged_one(history: LogHistory) -> None:
     history.acknowledged("p", 0, 0, ["p:0"])
-    with pytest.raises(Violation, match=r"inconsistent-offsets: .* another was told p:0"):
+    with pytest.raises(Violation, match=r"inconsistent-offsets: .* another client got p:0"):
         history.served("c", 0, 0, "p:1")
 
 
-def test_a_record_of_nobody_is_served(history: LogHistory) -> None:
-    with pytest.raises(Violation, match=r"phantom: .* nobody sent"):
+def test_record_without_a_producer_is_served(history: LogHistory) -> None:
+    with pytest.raises(Violation, match=r"phantom: .* no producer sent"):
         history.served("c", 0, 0, "q:7")
 
 
@@ -88,9 +88,9 @@ def test_records_are_reordered(history: LogHistory) -> None:
 
 
 def test_a_consumer_reads_in_order(history: LogHistory) -> None:
-    for who in ("c", "d"):
-        history.polled(who, 0, 0, "p:0")
-        history.polled(who, 0, 1, "p:1")
+    for client in ("c", "d"):
+        history.polled(client, 0, 0, "p:0")
+        history.polled(client, 0, 1, "p:1")
     history.polled("c", 0, 2, "p:2")
 
 
@@ -114,8 +114,8 @@ def test_a_consumer_leaves_the_first_record_out(history: LogHistory) -> None:
 
 def test_the_end_goes_back(history: LogHistory) -> None:
     history.served("c", 0, 3, "p:3")
-    with pytest.raises(Violation, match=r"end-went-back: .* ends at 2, after 4"):
-        history.told_latest("c", 0, 2, history.served_end(0))
+    with pytest.raises(Violation, match=r"end-went-back: c got log end 2 of 0, after 4"):
+        history.latest_offset_listed("c", 0, 2, history.served_end(0))
 
 
 def test_where_losses_are_allowed_they_are_counted() -> None:
@@ -127,7 +127,7 @@ def test_where_losses_are_allowed_they_are_counted() -> None:
     assert history.forgiven == {"lost-write": 3, "lost-read": 1}
 
 
-def test_a_loss_is_counted_whose_offset_was_given_again() -> None:
+def test_loss_with_a_reused_offset_is_counted() -> None:
     history = made(allow_loss=True)
     history.acknowledged("p", 0, 0, ["p:0"])
     history.acknowledged("p", 0, 0, ["p:1"])
@@ -135,6 +135,6 @@ def test_a_loss_is_counted_whose_offset_was_given_again() -> None:
     assert history.forgiven == {"inconsistent-offsets": 1}
 
 
-def test_no_loss_explains_a_record_of_nobody() -> None:
+def test_no_loss_explains_a_record_without_a_producer() -> None:
     with pytest.raises(Violation, match="phantom"):
         made(allow_loss=True).served("c", 0, 0, "q:7")

@@ -1,4 +1,4 @@
-"""The history of transactions finds each kind of lie, one test a rule, and holds what is allowed."""
+"""The transaction history detects each kind of violation, one test per rule, and accepts all allowed histories."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class World:
         self.transactions.aborted("t2")
 
     def finish(self, *offsets: int, readers: dict[str, bool] | None = None) -> None:
-        """Where read_committed finds only what lies at these offsets at the end."""
+        """Finish with a read_committed content of only these offsets."""
         committed = {0: {offset: ALL[0][offset] for offset in offsets}}
         self.history.finish(ALL, (), committed, readers)
         self.transactions.finish(frozenset(committed[0].values()))
@@ -64,7 +64,7 @@ def test_an_aborted_record_is_read(world: World) -> None:
         world.history.polled("c", 0, 3, "p:2", committed=True)
 
 
-def test_a_record_was_read_whose_transaction_is_aborted_later(world: World) -> None:
+def test_record_read_before_its_transaction_is_aborted(world: World) -> None:
     world.transactions.asked("t2")
     world.history.served("c", 0, 3, "p:2", committed=True)
     with pytest.raises(Violation, match="G1a: c read something of t2, which was aborted"):
@@ -80,7 +80,7 @@ def test_an_aborted_record_is_there_at_the_end(world: World) -> None:
 
 
 def test_a_record_is_read_before_its_commit(world: World) -> None:
-    with pytest.raises(Violation, match="precommitted-read: c read p:0, and nobody asked for the commit of t1"):
+    with pytest.raises(Violation, match="precommitted-read: c read p:0 before the commit request of t1"):
         world.history.polled("c", 0, 0, "p:0", committed=True)
 
 
@@ -89,8 +89,8 @@ def test_an_abandoned_transaction_is_committed(world: World) -> None:
         world.transactions.finish(frozenset({"p:0"}))
 
 
-def test_a_transaction_is_committed_that_nobody_asked_for(world: World) -> None:
-    with pytest.raises(Violation, match="precommitted-read: t1 was told to be committed, which nobody asked"):
+def test_transaction_committed_without_a_request(world: World) -> None:
+    with pytest.raises(Violation, match="precommitted-read: t1 was acknowledged as committed without a commit request"):
         world.transactions.committed("t1")
 
 
@@ -127,9 +127,9 @@ def test_a_commit_without_an_answer_is_there_or_not(world: World, there: frozens
 
 def test_two_answers_differ(world: World) -> None:
     world.end()
-    with pytest.raises(Violation, match="lost-write: t1 was told to be aborted after it was committed"):
+    with pytest.raises(Violation, match="lost-write: t1 was acknowledged as aborted after it was committed"):
         world.transactions.aborted("t1")
-    with pytest.raises(Violation, match="G1a: t2 was told to be committed after it was told to be aborted"):
+    with pytest.raises(Violation, match="G1a: t2 was acknowledged as committed after it was acknowledged as aborted"):
         world.transactions.committed("t2")
 
 
@@ -162,7 +162,7 @@ def test_a_poll_goes_back(world: World, poll: int, rule: str) -> None:
         world.history.polled("u", 0, 0, "p:0", poll=poll)
 
 
-def test_who_subscribed_may_go_back_and_on_but_not_in_one_poll(world: World) -> None:
+def test_subscribed_reader_may_move_but_not_within_one_poll(world: World) -> None:
     world.end()
     for poll, offset in enumerate((1, 5, 0)):
         world.history.polled("m", 0, offset, ALL[0][offset], poll=poll, subscribed=True)

@@ -41,7 +41,7 @@ from ottla.storage.segment.results import AppendResult
 from ottla.storage.segment.segment import Segment
 
 SEEDS = [1, *seeds_of_the_day(3)]
-"""`make sim-many WORKLOAD=cluster` has more, and longer ones."""
+"""More seeds: `make sim-many WORKLOAD=cluster`, with longer runs."""
 FAILED_ONCE = [7_000_001]
 """With the options of `make sim`: an epoch with records was missing from leader-epoch-checkpoint."""
 MAX_SEEDS = 60
@@ -107,7 +107,7 @@ def test_a_whole_run_counts() -> None:
 
 
 def test_a_cut_that_the_disk_half_refuses() -> None:
-    """A follower's metadata log was cut and its replay was not: it applied a record that nobody else has."""
+    """A follower's metadata log was truncated, but its replay was not: it applied a record that no other node has."""
     check(run(100389, faults_s=200.0))
 
 
@@ -117,7 +117,7 @@ def test_a_kill_between_registration_and_note_on_a_full_disk() -> None:
 
 
 class Unregistered(ReplicationSimulation):
-    """A broker is unregistered while it runs, and dies when it has noted as what it is going to register again."""
+    """A broker is unregistered while it runs, and dies when it has stored the incarnation of its next registration."""
 
     def _run(self) -> None:
         for node in self.nodes:
@@ -147,7 +147,7 @@ class Unregistered(ReplicationSimulation):
         client.close()
 
 
-def test_a_broker_that_registers_again_and_dies_goes_on_as_the_same_incarnation() -> None:
+def test_broker_dies_after_registering_with_same_incarnation() -> None:
     check(Unregistered(1, ClusterOptions(nodes=3)).run())
 
 
@@ -205,7 +205,7 @@ def test_the_scrubber_finds_nothing_where_nothing_is_damaged(seed: int, monkeypa
 
 
 class OnePowerFailure(ReplicationSimulation):
-    """All nodes die at once, again and again, and one of them, in turn, loses what it had not synced."""
+    """All nodes die at once, repeatedly, and one of them, in turn, loses its unsynced data."""
 
     def _run(self) -> None:
         for node in self.nodes:
@@ -236,15 +236,15 @@ def test_a_power_failure_of_one_where_all_die_takes_nothing(seed: int) -> None:
     assert outcome.acknowledged > 50
 
 
-def test_who_lost_its_tail_and_does_not_know_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replica_with_an_unnoticed_lost_tail_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     take_every_boot_for_the_same(monkeypatch)
     assert any(fail_power_of_one(seed).violation is not None for seed in range(1, MAX_SEEDS))
 
 
 class PowerFailsAfterRolls(ReplicationSimulation):
-    """Again and again power fails at one node that has rolled a segment and not come to its flush yet.
+    """Repeated power failures of a node that has rolled a segment and not flushed it yet.
 
-    The name of the new segment was on disk by then, and of the older one what its last flush had synced.
+    The name of the new segment was on disk by then, and the older one up to its last flush.
     """
 
     def _run(self) -> None:
@@ -281,9 +281,7 @@ class PowerFailsAfterRolls(ReplicationSimulation):
 
 
 @pytest.mark.parametrize("defective", [False, True])
-def test_a_compacted_log_that_lost_the_end_of_a_segment_is_cut_there(
-    defective: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compacted_log_is_truncated_at_a_lost_segment_end(defective: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gap passed for one of the cleaner, and that replica lacked acknowledged records for good."""
     if defective:
         monkeypatch.setattr(loader, "_gaps_end", lambda options, listing: MAX_LONG)
@@ -305,7 +303,7 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert first.events == second.events
 
 
-def test_more_than_is_promised_is_lost_and_told() -> None:
+def test_losses_beyond_the_guarantees_are_reported() -> None:
     """Power failures wherever they like: with nothing flushed, some acknowledged records must go."""
     for seed in range(1, 7):
         outcome = run(seed, beyond=True, faults_s=300.0)
@@ -348,12 +346,12 @@ def test_the_others_run_on_after_a_seed_that_fails(
 
 
 def skip_epoch_truncation(patch: pytest.MonkeyPatch) -> None:
-    """A follower keeps what its leader does not have."""
+    """A follower keeps records that its leader does not have."""
     patch.setattr(fetcher, "truncation_offset", lambda leader, own, log_end_offset, fetch_offset: log_end_offset)
 
 
 def count_a_lagging_replica(patch: pytest.MonkeyPatch) -> None:
-    """Who lags is in sync, and the high watermark does not wait for it."""
+    """A lagging replica counts as in sync, and the high watermark does not wait for it."""
     patch.setattr(FollowerProgress, "caught_up", lambda self, end, now_s, max_lag_s: True)
     patch.setattr(Leadership, "committed_end", lambda self, own_end, leader_end, min_insync, now_s: own_end)
 
@@ -363,20 +361,20 @@ def acknowledge_before_the_isr_has_it(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_fencing(patch: pytest.MonkeyPatch) -> None:
-    """A leader that was replaced commits by itself what nobody else has."""
+    """A replaced leader commits records that no other replica has."""
     patch.setattr(Leadership, "min_isr", lambda self, min_insync_replicas: 1)
     patch.setattr(Leadership, "maximal_isr", property(lambda self: (self._node_id,)))
 
 
 def elect_outside_the_isr(patch: pytest.MonkeyPatch) -> None:
-    """Any replica that is alive may lead, whatever it lacks."""
+    """Any live replica may lead, even if it lacks records."""
     patch.setattr(PartitionChange, "_may_lead", lambda self, broker_id: self._acceptable(broker_id))
 
 
 def take_every_boot_for_the_same(patch: pytest.MonkeyPatch) -> None:
-    """Who lost its unflushed tail in a power failure comes back as if it had only died.
+    """A replica that lost its unflushed tail in a power failure returns as after a kill.
 
-    A start that finds a log shorter than its checkpoints disowns what ran before, and would hide nearly all of it.
+    A start that finds a log shorter than its checkpoints changes its incarnation, and would hide nearly all of it.
     """
     patch.setattr(Mount, "boot_id", lambda self: "boot")
     patch.setattr(LogDirectory, "records_lost", lambda self, partition, proved: None)
@@ -436,7 +434,7 @@ def test_in_sync_replicas_that_disagree_on_epochs_are_found(monkeypatch: pytest.
     assert any("disagree on the leader epochs of" in violation for violation in found), found
 
 
-def drop_the_last_of_what_stays(patch: pytest.MonkeyPatch) -> None:
+def drop_the_last_retained_record(patch: pytest.MonkeyPatch) -> None:
     """The cleaner takes the latest of a key away."""
     surviving = OffsetMap.surviving
 
@@ -449,15 +447,15 @@ def drop_the_last_of_what_stays(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("compacted", [True, False])
 def test_a_planted_defect_of_the_cleaner_is_found(compacted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the clients of a compacted topic, and by the members of a group, whose offsets are in one."""
-    drop_the_last_of_what_stays(monkeypatch)
+    """By the clients of a compacted topic, and by the members of a group, which stores its offsets in one."""
+    drop_the_last_retained_record(monkeypatch)
     small = {"nodes": 3, "partitions": 6, "faults_s": 120.0, "compacted": compacted}
     assert any(run(seed, **small).violation is not None for seed in range(1, MAX_SEEDS))
 
 
 @contextmanager
 def forgotten_by_a_new_coordinator() -> Iterator[None]:
-    """Who takes a group over reads nothing of what was committed."""
+    """A new coordinator of a group loads no committed offsets."""
     with mock.patch.object(Loader, "_replay_batch", return_value=()):
         yield
 

@@ -50,4 +50,4 @@ def test_a_walk_that_reaches_all_there_is_says_so() -> None:
 
 def test_the_command_says_how_many_states_there_were(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--model", "3", "--bounds", "zombie"]) == 0
-    assert "states in 3 steps, more lie behind" in capsys.readouterr().out
+    assert "states in 3 steps, more exist beyond this depth" in capsys.readouterr().out

@@ -18,7 +18,7 @@ from ottla.storage.log.producer_state import ProducerState
 from ottla.timeline import SnapshotRegistry
 
 SEEDS = [1, *seeds_of_the_day(2)]
-"""`make sim-many WORKLOAD=transactions` has more."""
+"""More seeds: `make sim-many WORKLOAD=transactions`."""
 FAILED_ONCE = [39, 329, 805, 905]
 """39: a marker that a coordinator wrote while a follower's fetch was served waited for that fetch's time to be over.
 329: a client that went over to the second version in the epoch of its last transaction joined that one.
@@ -77,7 +77,7 @@ def skip_open_transactions(patch: pytest.MonkeyPatch) -> None:
 
 
 def show_pending_offsets(patch: pytest.MonkeyPatch) -> None:
-    """Offsets of a transaction are there before its marker."""
+    """Offsets of a transaction are visible before its marker."""
     original = Offsets.replay_offset_commit
 
     def replay(self: Offsets, offset: int, key: Any, value: bytes | None, producer_id: int) -> None:
@@ -108,10 +108,10 @@ def test_a_planted_defect_is_found(
     assert any(run(seed, faults_s=60.0).violation is not None for seed in range(first, first + MAX_SEEDS))
 
 
-def test_it_is_found_that_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without verification a batch that comes late begins a transaction that nobody ends, or is in the next one.
+def test_missing_verification_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without verification a late batch begins a transaction without an end, or joins the next one.
 
-    More is late than in other runs, or it takes many seeds.
+    More requests are late than in other runs, or it would need many seeds.
     """
     monkeypatch.setattr(proxy, "CHANCE", 0.3)
     unverified: dict[str, Any] = {"settings": (("transaction.partition.verification.enable", "false"),)}

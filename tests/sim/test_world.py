@@ -1,4 +1,4 @@
-"""The simulated world by itself: time, processes, disk, connections, and that a run is a function of its seed."""
+"""The parts of the simulation: time, processes, disk, connections, and that a run is a function of its seed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def disk(loop: SimLoop) -> SimDisk:
     return SimDisk(SimClock(loop), SimRng(2))
 
 
-def test_time_jumps_to_what_is_due(loop: SimLoop) -> None:
+def test_time_jumps_to_the_next_timer(loop: SimLoop) -> None:
     seen: list[tuple[float, str]] = []
     for delay, name in ((5.0, "late"), (1.0, "first"), (1.0, "second")):
         loop.call_later(delay, lambda name=name: seen.append((loop.time(), name)))
@@ -94,7 +94,7 @@ def test_power_failure_keeps_what_was_synced(disk: SimDisk, process: Process) ->
     assert survivor.read_bytes("/data/log").startswith(b"durable")
 
 
-def test_a_synced_directory_without_a_durable_name_may_be_lost_with_all_in_it(disk: SimDisk, process: Process) -> None:
+def test_synced_directory_without_a_durable_name_may_be_lost(disk: SimDisk, process: Process) -> None:
     mount = Mount(disk, process)
     lost = False
     for attempt in range(20):
@@ -144,7 +144,7 @@ def test_a_full_disk_refuses(disk: SimDisk, process: Process) -> None:
 
 
 class Echo:
-    """A dispatcher that returns what it gets; `park` is answered later, `bad` is refused."""
+    """A dispatcher that returns its input; `park` is answered later, `bad` is refused."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

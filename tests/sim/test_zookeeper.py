@@ -1,4 +1,4 @@
-"""The simulated ZooKeeper does what a real one does: sessions, versions, watches, and multi() all or nothing."""
+"""The simulated ZooKeeper behaves like a real one: sessions, versions, watches, and atomic multi()."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_sequential_znodes_are_numbered_by_what_was_ever_made(server: SimZooKeep
 
 
 class TestSessions:
-    def test_ephemeral_znodes_go_with_their_session_and_others_learn_of_it(self, server: SimZooKeeper) -> None:
+    def test_ephemeral_znodes_are_removed_with_their_session(self, server: SimZooKeeper) -> None:
         mine, other = server.connect(1000), server.connect(5000)
         server.multi(mine, [Create("/ids", b""), Create("/ids/1", b"", ephemeral=True)])
         assert server.tree()["/ids/1"].owner == mine
@@ -108,7 +108,7 @@ class TestSessions:
         assert server.events(mine) == [Event(EventType.EXPIRED, "")]
         assert fails(server, mine, SetData("/ids", b"")) == (Code.SESSION_EXPIRED, 0)
 
-    def test_whoever_is_heard_of_lives(self, server: SimZooKeeper) -> None:
+    def test_active_session_does_not_expire(self, server: SimZooKeeper) -> None:
         session = server.connect(1000)
         for now_ms in (900, 1800, 2700):
             assert server.advance(now_ms) == []
@@ -123,7 +123,7 @@ class TestSessions:
         server.multi(other, [Create("/controller", b"2", ephemeral=True)])
         assert server.tree()["/controller"].data == b"2"
 
-    def test_an_ephemeral_znode_that_was_removed_is_not_removed_again(self, server: SimZooKeeper) -> None:
+    def test_removed_ephemeral_znode_is_not_removed_again(self, server: SimZooKeeper) -> None:
         session, other = server.connect(1000), server.connect(1000)
         server.multi(session, [Create("/c", b"", ephemeral=True)])
         server.multi(other, [Delete("/c"), Create("/c", b"")])
@@ -132,7 +132,7 @@ class TestSessions:
 
 
 class TestWatches:
-    def test_a_watch_tells_once(self, server: SimZooKeeper, session: int) -> None:
+    def test_watch_fires_once(self, server: SimZooKeeper, session: int) -> None:
         server.multi(session, [Create("/a", b"")])
         server.get(session, "/a", watch=True)
         server.multi(session, [SetData("/a", b"1")])
@@ -145,16 +145,14 @@ class TestWatches:
         server.multi(session, [Create("/a", b"")])
         assert server.events(session) == [Event(EventType.CREATED, "/a")]
 
-    def test_data_tells_nothing_of_children_and_children_nothing_of_data(
-        self, server: SimZooKeeper, session: int
-    ) -> None:
+    def test_data_and_child_watches_are_independent(self, server: SimZooKeeper, session: int) -> None:
         server.multi(session, [Create("/a", b""), Create("/b", b"")])
         server.get(session, "/a", watch=True)
         server.children(session, "/b", watch=True)
         server.multi(session, [Create("/a/x", b""), SetData("/b", b"1")])
         assert server.events(session) == []
 
-    def test_the_end_of_a_znode_is_told_once(self, server: SimZooKeeper, session: int) -> None:
+    def test_removal_of_a_znode_is_reported_once(self, server: SimZooKeeper, session: int) -> None:
         server.multi(session, [Create("/a", b"")])
         server.get(session, "/a", watch=True)
         server.children(session, "/a", watch=True)

@@ -1,8 +1,9 @@
-"""Every import contract bites: each import that it forbids is planted in a copy of the tree, and lint-imports names it.
+"""Every import contract is effective: each forbidden import is planted in a copy of the tree, and lint-imports reports
+it.
 
-In the copy every package, also one that only has a place reserved, gets a module that imports all other packages, all
-of the modules that a pure package must not know, and all libraries that the broker must not load. So a contract is
-compared with the whole of what it should find, not with an example.
+In the copy every package, also a reserved one, gets a module that imports all other packages, all modules that are
+forbidden for a pure package, and all libraries that the broker must not load. So a contract is compared with everything
+that it should find, not with an example.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ NESTED = {
     "Rooms of the pipeline import down only": "pipeline",
 }
 WITH_LOOSE_MODULES = {"Rooms of common import down only"}
-"""Whose package also contains modules outside of the layers."""
+"""Layers whose package also contains modules outside of the layers."""
 
 WIRE = "Tools reach a cluster only over the wire"
 PURE = "State machines are pure: no loop, socket, clock, randomness or operating system"
 LIBRARIES = "The broker imports no client library, no Spark and no Arrow"
 
 Forbidden = set[tuple[str, str]]
-"""Who must not import what, the leading `ottla.` left out."""
+"""Forbidden imports by module, without the leading `ottla.`."""
 
 
 def layers(contract: str) -> list[list[str]]:
@@ -60,7 +61,7 @@ def names(contract: str) -> list[str]:
 
 
 def tools() -> list[str]:
-    """What stands between the process and the broker."""
+    """The tools between process and broker."""
     found = names(LAYERS)
     return found[found.index("app") + 1 : found.index("server")]
 
@@ -137,12 +138,12 @@ def copy_tree(folder: Path) -> Path:
 
 
 def is_taken(place: Path) -> bool:
-    """Whether a package is there, or a module of that name."""
+    """Whether a package or a module with that name exists."""
     return place.exists() or place.with_suffix(".py").exists()
 
 
 def plant(tree: Path, package: str, statements: list[str]) -> None:
-    """A module in `package` (as `coordinator.group`), which is made where it has only a place reserved."""
+    """Plant a module in `package` (as `coordinator.group`), which is created if it is only reserved."""
     folder = tree / "src" / "ottla" / package.replace(".", "/")
     folder.with_suffix(".py").unlink(missing_ok=True)  # a place may be taken by a module
     if not folder.exists():
@@ -153,7 +154,7 @@ def plant(tree: Path, package: str, statements: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What lint-imports says of each contract over a tree in which every package imports everything."""
+    """Findings of lint-imports for each contract, on a tree in which every package imports everything."""
     tree = copy_tree(tmp_path_factory.mktemp("planted"))
     foreign = CONTRACTS[PURE]["forbidden_modules"] + CONTRACTS[LIBRARIES]["forbidden_modules"]
     nested = ((contract, f"{package}.", []) for contract, package in NESTED.items())
@@ -173,7 +174,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def imports_in(section: str) -> Iterator[tuple[str, str]]:
-    """What a section says is not allowed."""
+    """The forbidden imports of a section."""
     for line in re.findall(r"^(\S+) is not allowed to import (\S+):$", section, re.MULTILINE):
         importer, imported = (name.removeprefix("ottla.") for name in line)
         yield importer, imported
@@ -215,8 +216,8 @@ def test_of_storage_a_tool_may_only_read_files(planted: dict[str, str]) -> None:
     ("contract", "folder"),
     [(LAYERS, SOURCE), *((name, SOURCE / package.replace(".", "/")) for name, package in NESTED.items())],
 )
-def test_a_reserved_place_is_one_that_nobody_has_taken(contract: str, folder: Path) -> None:
-    """So that a package, once it is there, can't vanish from its layer unseen."""
+def test_reserved_package_does_not_exist(contract: str, folder: Path) -> None:
+    """So that an existing package can't silently be missing from its layer."""
     reserved = {name.strip("()") for layer in layers(contract) for name in layer if name.startswith("(")}
     assert reserved == {name for name in names(contract) if not is_taken(folder / name)}
 

@@ -54,7 +54,7 @@ def names_in(path: Path) -> set[str]:
     return found
 
 
-def test_the_configuration_page_is_what_the_tables_say():
+def test_configuration_page_matches_the_tables():
     written = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     assert written == generator("generate").configuration_page(), "configuration.md is out of date, run `make docs`"
 
@@ -103,8 +103,8 @@ def written_files() -> Iterator[Path]:
                 yield path
 
 
-def test_what_is_cited_can_be_read_here():
-    """A reader has this repository, Kafka's own documents and KIPs, not the papers of whoever wrote a module."""
+def test_cited_documents_are_available():
+    """A reader has this repository, Kafka's documents and KIPs, but not the papers of a module's author."""
     made = {"table.md"}  # bench writes it
     found = []
     for path in written_files():

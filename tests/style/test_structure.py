@@ -23,7 +23,7 @@ def import_graph(trees: Mapping[str, ast.Module]) -> Graph:
 
 
 def imports_in(tree: ast.Module, trees: Mapping[str, ast.Module]) -> Iterator[str]:
-    """The modules that one names. A package itself is one only where it gives a name that is no module."""
+    """The imported modules. A package itself counts only if the imported name is not a module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             named = [alias.name for alias in node.names]
@@ -86,13 +86,13 @@ def whole_tree() -> dict[str, ast.Module]:
 
 
 def test_imports_form_no_circle() -> None:
-    """Also where an import is only for types, or stands in a function: who reads one module must read the other."""
+    """Also for imports for types only, or within a function: a reader of one module must read the other."""
     found = [sorted(circle) for circle in circles(import_graph(whole_tree()))]
     assert not found
 
 
 def reaching_beyond_a_context(graph: Graph) -> set[tuple[str, str]]:
-    """Handlers and their contexts with what they import of the whole node."""
+    """Handlers and their contexts with their imports of the whole node."""
     whole = {f"ottla.server.{name}" for name in WHOLE_NODE}
     return {(name, each) for name in graph if ".handlers." in name for each in graph[name] & whole}
 

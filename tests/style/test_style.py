@@ -95,7 +95,7 @@ def test_invariants_survive_optimisation(path: Path) -> None:
 
 @pytest.mark.parametrize("path", modules(), ids=module_id)
 def test_a_logger_is_named_logger_and_after_its_module(path: Path) -> None:
-    """So that the name in a line of the log leads to the file, and a package's name to all of its lines."""
+    """So that the logger name in a log line leads to the file, and a package's name to all of its lines."""
     imported = [
         node.lineno
         for node in ast.walk(parsed(path))
@@ -131,7 +131,7 @@ def test_classifiers_list_only_pythons_that_were_run() -> None:
 
 
 def test_no_assert_leaves_a_choice() -> None:
-    """Of `assert a or b` one half holds and nobody learns which: the other may never have been true."""
+    """With `assert a or b` it remains unknown which half holds: the other may never have been true."""
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for folder in ("tests", "bench", "compat")
@@ -162,6 +162,6 @@ def booleans_by_position(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.Asy
 
 
 def test_booleans_are_named_where_they_are_given() -> None:
-    """`end(member, True)` says nothing. Hot functions and what is given as a tuple are excepted, exactly."""
+    """`end(member, True)` is unreadable. Hot functions and values passed as a tuple are listed as exceptions."""
     found = {f"{module_id(path)}: {node.name}" for path in modules() for node in booleans_by_position(parsed(path))}
     assert found == BOOLEANS_BY_POSITION

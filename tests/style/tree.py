@@ -19,7 +19,7 @@ def modules() -> tuple[Path, ...]:
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    """The tree of a module. Nobody changes it."""
+    """The syntax tree of a module, cached and never modified."""
     return ast.parse(path.read_text(encoding="utf-8"), path)
 
 

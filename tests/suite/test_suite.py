@@ -46,7 +46,7 @@ def test_a_child_can_be_interrupted():
 
 
 def run_pytest(folder: Path, content: str, *arguments: str, shell: str = "") -> str:
-    """What a run of one module prints, with the settings and the conftests of this suite."""
+    """The output of a run of one module, with the settings and the conftests of this suite."""
     (folder / "conftest.py").write_text((ROOT / "conftest.py").read_text())
     (folder / "tests").mkdir()
     (folder / "tests" / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())

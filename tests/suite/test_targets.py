@@ -1,4 +1,4 @@
-"""What `make` and CI run, and what they install for it."""
+"""The commands of `make` and CI, and the packages installed for them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ XML = """<testsuite><testcase classname="tests.storage.test_log" name="a"/>
 
 
 def commands(target: str, *arguments: str) -> str:
-    """What a target would run where nothing is installed yet."""
+    """The commands of a target before anything is installed."""
     command = ["make", "-n", target, "VENV=no-such-environment", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 
 def unit_folders() -> list[Path]:
-    """The directories that `make unit` names."""
+    """The directories that `make unit` runs."""
     (line,) = [line for line in commands("unit").splitlines() if "pytest" in line]
     return [ROOT / word for word in line.split() if word.startswith("tests/")]
 
@@ -49,7 +49,7 @@ def modules_named(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("arguments", ["", "-k log", "tests", "tests/pipeline/test_plan.py", "--ignore tests/storage"])
-def test_spark_is_installed_for_all_tests_and_for_those_of_the_pipeline(arguments: str) -> None:
+def test_spark_is_installed_for_all_and_pipeline_tests(arguments: str) -> None:
     assert "'ottla[pipeline,iceberg,object-stores,duckdb,connect,plots]'" in commands("test", f"ARGS={arguments}")
 
 

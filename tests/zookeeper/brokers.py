@@ -30,7 +30,7 @@ FOREVER_MS = 10**9
 
 
 def address_of(broker_id: int) -> Address:
-    """Where a broker listens."""
+    """Address of a broker's listener."""
     return f"broker-{broker_id}", 9092
 
 
@@ -46,14 +46,14 @@ class World:
         self.network = Network(self.loop, self.rng.fork("network"), Trace(self.loop), address_of(1))
 
     def until(self, condition: Callable[[], object], within_s: float = 60.0) -> None:
-        assert self.loop.run_until(self.loop.time() + within_s, lambda: bool(condition())), "it never came to be"
+        assert self.loop.run_until(self.loop.time() + within_s, lambda: bool(condition())), "condition not reached"
 
     def run(self, seconds: float) -> None:
         self.loop.run_until(self.loop.time() + seconds)
 
     def write(self, *operations: Any) -> None:
         self.server.multi(self.tool, operations)
-        self.ensemble.tell()
+        self.ensemble.deliver()
 
     def node(self, path: str) -> Znode | None:
         return self.server.tree().get(path)
@@ -149,7 +149,7 @@ class Life:
         return Connection(self, MemoryChannel(2))  # type: ignore[arg-type]
 
     def run_until(self, condition: Callable[[], bool]) -> None:
-        """What a connection waits by."""
+        """Runs the world until a condition holds, for connections."""
         self.world.until(condition)
 
     @property

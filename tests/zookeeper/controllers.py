@@ -1,4 +1,5 @@
-"""The controllers of a quorum to which a cluster goes from a simulated ZooKeeper, and who registers brokers there."""
+"""The controllers of a quorum to which a cluster migrates from a simulated ZooKeeper, and the registrar of brokers
+there."""
 
 from __future__ import annotations
 
@@ -115,7 +116,7 @@ class ControllerLife:
         return self.broker.parts.control.controller
 
     def behind(self) -> int:
-        """What its metrics say that the tree lacks."""
+        """The lag of the tree by its metrics."""
         name = "kafka_controller_kafkacontroller_zkwritebehindlag "
         lines = b"".join(render(self.registry)).decode().splitlines()
         return next(int(float(line.removeprefix(name))) for line in lines if line.startswith(name))
@@ -155,7 +156,7 @@ class Quorum:
 
     @property
     def image(self) -> MetadataImage:
-        """The newest that is committed, as far as anybody knows."""
+        """The newest known committed image."""
         return max((life.broker.image for life in self.lives.values()), key=lambda image: image.offset)
 
     def decide(self, operation: Callable[..., Any]) -> None:
@@ -175,7 +176,7 @@ class Quorum:
 
 
 class Registrar:
-    """Registers brokers with the quorum and keeps them alive there: what a migrating broker does for itself."""
+    """Registers brokers with the quorum and keeps them alive there, as a migrating broker does itself."""
 
     def __init__(self, quorum: Quorum, broker_ids: tuple[int, ...]) -> None:
         self._quorum = quorum
@@ -220,4 +221,4 @@ class Registrar:
 
 
 def _ignored(_response: object, _error: BaseException | None) -> None:
-    """The next attempt says it again."""
+    """The next attempt repeats it."""

@@ -1,4 +1,4 @@
-"""A cluster on a simulated ZooKeeper, the quorum to which it goes, and what both say."""
+"""A cluster on a simulated ZooKeeper, the quorum to which it migrates, and the metadata of both."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Migrating:
         return self.image.zk_migration_state
 
     def equal(self) -> bool:
-        """Whether the tree says what is committed."""
+        """Whether the tree equals the committed metadata."""
         active = self.quorum.active
         return active is not None and content(active.broker.image) == self.tree()
 
@@ -85,7 +85,7 @@ class Migrating:
         return decode_controller_epoch(paths.CONTROLLER_EPOCH, node.data)
 
     def change(self, *records: Any) -> None:
-        """Commit the records; topics that there are already came by an attempt whose answer was lost."""
+        """Commit the records; existing topics come from an attempt with a lost response."""
 
         def decide(image: MetadataImage, _context: object) -> ControllerResult[None]:
             there = any(isinstance(each, TopicRecord) and each.topic_id in image.topics_by_id for each in records)

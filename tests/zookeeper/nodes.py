@@ -46,7 +46,7 @@ FOREVER_MS = 10**9
 
 
 class World:
-    """The loop, the ensemble, and what was learned of all nodes."""
+    """The loop, the ensemble, and the observations of all nodes."""
 
     def __init__(self, seed: int = 1, properties: Mapping[str, str] | None = None) -> None:
         self.loop = SimLoop()
@@ -55,14 +55,14 @@ class World:
         self.server = self.ensemble.server
         self.tool = self.server.connect(FOREVER_MS)
         self.reigns: dict[int, int] = {}
-        """By controller epoch, who was active in it."""
+        """The active node, by controller epoch."""
         self.brokers: dict[int, int] = {}
         """Sessions of those that are registered."""
         self.properties = dict(properties or {})
         self.nodes: dict[int, Node] = {}
         self.wire = Wire(self)
         self.images: dict[int, Any] = {}
-        """By offset, what the controller of the time published."""
+        """The image published by the controller at that time, by offset."""
 
     def start(self, *node_ids: int) -> None:
         for node_id in node_ids:
@@ -74,14 +74,14 @@ class World:
         self.loop.run_until(self.loop.time() + seconds)
 
     def until(self, condition: Callable[[], object], within_s: float = 30.0) -> None:
-        assert self.loop.run_until(self.loop.time() + within_s, lambda: bool(condition())), "it never came to be"
+        assert self.loop.run_until(self.loop.time() + within_s, lambda: bool(condition())), "condition not reached"
 
     # -- the tree --------------------------------------------------------------------------------------------------
 
     def write(self, *operations: Operation) -> None:
         """A tool does."""
         self.server.multi(self.tool, operations)
-        self.ensemble.tell()
+        self.ensemble.deliver()
 
     def there(self, path: str) -> bool:
         return path in self.server.tree()
@@ -100,11 +100,11 @@ class World:
             features = SUPPORTED_FEATURES
             image = BrokerImage(broker_id, -1, b"", (endpoint,), features, None, False, False, ())
             self.server.multi(session, [registration(image, 1)])
-        self.ensemble.tell()
+        self.ensemble.deliver()
 
     def leave(self, broker_id: int) -> None:
         self.server.close(self.brokers.pop(broker_id))
-        self.ensemble.tell()
+        self.ensemble.deliver()
 
     # -- the controller --------------------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class World:
         return None
 
     def settled(self) -> Node:
-        """The active node, once it has taken in who is there."""
+        """The active node, once it has accepted all registered brokers."""
         self.until(lambda: self.active and set(self.active.log.latest.brokers) == set(self.brokers))
         node = self.active
         assert node is not None
@@ -130,7 +130,7 @@ class World:
         return self.tree.topics[topic].partitions[number]
 
     def check(self) -> None:
-        """What holds of the tree at any time."""
+        """Invariants of the tree at any time."""
         check_valid(self.tree)
 
 
@@ -192,10 +192,10 @@ class Node:
         self.process.kill()
 
     def submit(self, operation: Callable[..., Any]) -> list[tuple[Any, BaseException | None]]:
-        """What it came to, once it did."""
-        told: list[tuple[Any, BaseException | None]] = []
-        self.process.call_soon(self.controller.submit, operation, lambda *answer: told.append(answer))
-        return told
+        """The result, once it is complete."""
+        results: list[tuple[Any, BaseException | None]] = []
+        self.process.call_soon(self.controller.submit, operation, lambda *answer: results.append(answer))
+        return results
 
     def create(
         self, name: str, *replicas: tuple[int, ...], configs: Mapping[str, str] | None = None

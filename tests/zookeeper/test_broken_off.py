@@ -1,4 +1,4 @@
-"""A change that a controller's death breaks off leaves a cluster that makes sense, and the next one completes it."""
+"""A change interrupted by a controller's death leaves a consistent cluster, and the next controller completes it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def torn(group: Group) -> list[Operation]:
 
 
 def leaderless(image: MetadataImage) -> list[PartitionChangeRecord]:
-    """What a controller does about partitions that nobody leads."""
+    """The controller's actions for partitions without a leader."""
     return [
         PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, leader=partition.isr[0])
         for topic in image.topics.values()
@@ -103,7 +103,7 @@ def test_the_next_controller_completes_what_was_begun(name: str) -> None:
 
 
 def test_a_topic_is_gone_with_the_first_call_of_its_removal() -> None:
-    """Else the next controller would have its partitions led again, by whoever still has the log."""
+    """Else the next controller would elect leaders for its partitions, from any broker that still has the log."""
     server = SimZooKeeper()
     first = Controller(server)
     first.change(*a_topic("t", 3))
@@ -113,7 +113,7 @@ def test_a_topic_is_gone_with_the_first_call_of_its_removal() -> None:
     assert not [path for path in server.tree() if "topics/t/" in f"{path}/"]
 
 
-def test_a_topic_whose_making_broke_off_can_be_made_again() -> None:
+def test_topic_with_an_interrupted_creation_can_be_created() -> None:
     server = SimZooKeeper()
     first = Controller(server)
     records = [*a_topic("t", 2), a_setting(TOPIC, "t", "retention.ms", "1")]
@@ -188,7 +188,7 @@ def test_a_controller_that_is_none_any_more_changes_nothing(records: list[object
     assert server.tree() == before
 
 
-def test_a_state_that_somebody_else_has_written_is_not_overwritten() -> None:
+def test_state_written_by_another_process_is_not_overwritten() -> None:
     server = SimZooKeeper()
     controller = Controller(server)
     controller.change(*a_topic("t"))
@@ -199,7 +199,7 @@ def test_a_state_that_somebody_else_has_written_is_not_overwritten() -> None:
 
 
 class TestTools:
-    """What old tools write straight into the tree, and a controller finds there."""
+    """Changes that old tools write directly into the tree, as found by a controller."""
 
     def test_a_topic_without_an_id_and_without_states(self) -> None:
         server = SimZooKeeper()
@@ -214,7 +214,7 @@ class TestTools:
         assert content(seen(server)) == content(controller.image)
         assert seen(server).topics["t"].partitions[1].partition_epoch == 0
 
-    def test_a_wish_that_a_topic_be_deleted(self) -> None:
+    def test_topic_deletion_request(self) -> None:
         server = SimZooKeeper()
         controller = Controller(server)
         controller.change(*a_topic("t", 2), *a_topic("u"))
@@ -262,7 +262,7 @@ def test_a_tree_that_makes_no_sense_is_refused_by_name(path: str, data: bytes) -
         seen(server)
 
 
-def test_ids_of_acls_are_the_same_for_all_who_read_them() -> None:
+def test_acl_ids_are_the_same_for_all_readers() -> None:
     one, other = Acl(2, "t", 3, "User:a", "*", 3, 3), Acl(2, "t", 3, "User:a", "*", 3, 2)
     assert acl_id(one) == acl_id(Acl(*one))
     assert acl_id(one) != acl_id(other)

@@ -1,4 +1,4 @@
-"""A whole broker on a simulated ZooKeeper: its starts and ends, its session's, and who may not have its id."""
+"""A whole broker on a simulated ZooKeeper: starts, stops, session expiry, and ownership of its id."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_broker_serves_stops_and_serves_on(world: World) -> None:
     assert life.leader_epoch() > first
 
 
-def test_who_was_killed_is_succeeded_when_its_session_is_over(world: World) -> None:
+def test_killed_broker_is_replaced_when_its_session_expires(world: World) -> None:
     machine = Machines(world)
     life = machine.up()
     client = life.connect()
@@ -65,7 +65,7 @@ def test_who_was_killed_is_succeeded_when_its_session_is_over(world: World) -> N
     assert world.node(paths.broker(1)) is not None
     life = machine.up()
     assert life.epoch > epoch
-    assert life.leader_epoch() > first, "what was lost of a leader epoch may be written again in it"
+    assert life.leader_epoch() > first, "lost records of a leader epoch may be rewritten in it"
     assert high_watermark(life.connect(), topic_id) == 1
 
 
@@ -93,7 +93,7 @@ def test_a_second_one_of_its_id_is_refused(world: World) -> None:
     first = Machines(world).up()
     began_s = world.loop.time()
     assert "Another process is registered in ZooKeeper as broker 1;" in Machines(world).begin().refusal()
-    assert world.loop.time() - began_s > WAIT_S, "whoever was killed may be taken for one that lives"
+    assert world.loop.time() - began_s > WAIT_S, "a killed process may look alive"
     assert not first.fatal
     client = first.connect()
     client.create_topic("t")
@@ -122,7 +122,7 @@ def test_a_lost_connection_leaves_the_registration(world: World) -> None:
     client.create_topic("t")
     first, epoch = life.leader_epoch(), life.epoch
     life.session.cut()
-    assert client.produce("t", b"x").error_code == 0, "what needs no controller goes on"
+    assert client.produce("t", b"x").error_code == 0, "requests without the controller continue"
     world.until(lambda: life.broker.parts.control.controller.active)
     client.create_topic("u")
     assert (life.leader_epoch(), life.epoch) == (first, epoch)
@@ -155,4 +155,4 @@ def test_data_of_one_cluster_enters_no_other(world: World) -> None:
 def test_a_start_waits_for_servers_for_so_long(world: World) -> None:
     machine = Machines(world)
     life = machine.begin(zookeeper_connection_timeout_ms="1")
-    assert "no server of zookeeper.connect has answered" in life.refusal()
+    assert "no server of zookeeper.connect responded" in life.refusal()

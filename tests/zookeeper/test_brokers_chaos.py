@@ -58,7 +58,7 @@ class Chaos:
             self.fault(self.rng.choice(list(self.cluster.lives.values())))
 
     def produce(self, life: Life) -> None:
-        """To whoever takes itself for the leader."""
+        """Send to a broker that believes it is the leader."""
         partition = life.broker.image.topics["t"].partitions[0]
         if self.cluster.lives.get(partition.leader) is not life:
             return
@@ -102,7 +102,7 @@ class Chaos:
             world.write(Delete(paths.CONTROLLER))
 
     async def stop(self, life: Life) -> None:
-        """As SIGTERM does."""
+        """Stop like SIGTERM."""
         with suppress(ProcessKilled):
             await life.broker.hand_over()
             await life.broker.stop()

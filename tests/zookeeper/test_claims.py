@@ -1,4 +1,4 @@
-"""One controller an epoch and one process an id, whoever dies, comes back or does not know what became of its claim."""
+"""One controller per epoch and one process per id, with any deaths, restarts and unknown outcomes of claims."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def refused(server: SimZooKeeper, session: int, operations: list[Operation]) -> 
 
 
 def test_the_first_controller_has_epoch_1(server: SimZooKeeper) -> None:
-    """As Apache Kafka's does, whose znode has version 1 then."""
+    """As in Apache Kafka, whose znode has version 1 then."""
     session = server.connect(TIMEOUT_MS)
     operations, reign = claims(server, 1)
     server.multi(session, operations)
@@ -66,7 +66,7 @@ def test_of_two_that_claim_at_once_one_is_the_controller(server: SimZooKeeper) -
     assert standing(server.tree()[paths.CONTROLLER], second) is ZnodeOwnership.TAKEN
 
 
-def test_who_was_the_controller_writes_nothing_more(server: SimZooKeeper) -> None:
+def test_former_controller_can_not_write(server: SimZooKeeper) -> None:
     """Its session expired while it was paused, and it comes back with a new one."""
     old, new = server.connect(TIMEOUT_MS), server.connect(10 * TIMEOUT_MS)
     operations, reign = claims(server, 1)
@@ -81,8 +81,8 @@ def test_who_was_the_controller_writes_nothing_more(server: SimZooKeeper) -> Non
     assert refused(server, server.connect(TIMEOUT_MS), write) is Code.BAD_VERSION
 
 
-def test_the_owner_tells_what_became_of_a_claim(server: SimZooKeeper) -> None:
-    """The answer was lost; the broker made the znode, or did not, or in a session before this one."""
+def test_owner_of_the_znode_shows_the_outcome_of_a_claim(server: SimZooKeeper) -> None:
+    """The response was lost; the znode was created by the broker, not at all, or by an earlier session."""
     session = server.connect(TIMEOUT_MS)
     operations, _ = claims(server, 1)
     assert standing(server.tree().get(paths.CONTROLLER), session) is ZnodeOwnership.FREE
@@ -98,7 +98,7 @@ def take(server: SimZooKeeper, node_id: int, quorum_epoch: int) -> tuple[list[Op
     return take_over(LeaderAndEpoch(node_id, quorum_epoch), 5, read[0], tree[paths.CONTROLLER_EPOCH], read[1])
 
 
-def test_a_quorum_takes_the_claim_from_whoever_has_it(server: SimZooKeeper) -> None:
+def test_quorum_takes_the_claim_from_its_owner(server: SimZooKeeper) -> None:
     """A broker's first, then that of an epoch of its own before; what that has written is known."""
     session = server.connect(TIMEOUT_MS)
     operations, reign = claims(server, 1)
@@ -115,7 +115,7 @@ def test_a_quorum_takes_the_claim_from_whoever_has_it(server: SimZooKeeper) -> N
     second = take(server, 102, 6)
     assert second is not None
     server.multi(session, second[0])
-    assert second[1].reign == ControllerTerm(first[1].reign.controller_epoch + 1, first[1].reign.epoch_version + 1)
+    assert second[1].term == ControllerTerm(first[1].term.controller_epoch + 1, first[1].term.epoch_version + 1)
     assert second[1].progress == (102, 6, 9, 4)
     assert server.tree()[paths.MIGRATION].version == second[1].migration_version
 
@@ -128,7 +128,7 @@ def test_an_epoch_of_a_quorum_leaves_a_later_one_the_claim(server: SimZooKeeper)
     assert take(server, 101, 5) is not None
 
 
-def test_an_epoch_that_is_none_is_no_ground_for_a_claim() -> None:
+def test_invalid_epoch_fails_the_claim() -> None:
     with pytest.raises(ProtocolError, match="/controller_epoch"):
         claim_controller(1, 5, Znode(b"x", 0, 1))
 

@@ -1,4 +1,4 @@
-"""What other brokers ask of the one that is the controller on ZooKeeper, where they ask it, and who may."""
+"""Requests of other brokers to the controller on ZooKeeper: operations, listeners and permissions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BETWEEN_BROKERS = {
 
 
 class Peer:
-    """Another broker, as far as it is registered and asks the one that is there."""
+    """Another broker, with its registration and its requests to this one."""
 
     def __init__(self, world: World, life: Life) -> None:
         self.world, self.life = world, life
@@ -63,7 +63,7 @@ class Peer:
         image = BrokerImage(PEER, -1, b"", (endpoint,), SUPPORTED_FEATURES, None, False, False, ())
         self.session = world.server.connect(FOREVER_MS)
         world.server.multi(self.session, [registration(image, 1)])
-        world.ensemble.tell()
+        world.ensemble.deliver()
         world.until(lambda: self.epoch > self.world.server.tree()[paths.broker(1)].created)
 
     @property
@@ -100,7 +100,7 @@ class Peer:
         return response.topics[0].partitions[0]
 
     def enclose(self, message: object, version: int, principal: str = ANONYMOUS) -> Any:
-        """What a client asked this one, in an envelope; the answer inside, or the error."""
+        """A client request to this broker in an envelope; returns the inner response, or the error."""
         key = ApiKey.CREATE_TOPICS
         data = encode_request(key, version, 7, "client", message)[4:]
         envelope = EnvelopeRequest(
@@ -144,7 +144,7 @@ def made(peer: Peer, *replicas: int) -> None:
     assert topic.error_code == 0, topic.error_message
 
 
-def test_what_a_client_asked_another_one_is_done_here(life: Life, peer: Peer) -> None:
+def test_forwarded_client_request_is_executed(life: Life, peer: Peer) -> None:
     made(peer, PEER, 1)
     assert partition_of(life).replicas == (PEER, 1)
 
@@ -173,20 +173,20 @@ def test_another_one_is_let_go_once_it_leads_nothing(world: World, life: Life, p
     assert peer.heartbeat().should_shut_down
     assert life.broker.image.brokers[PEER].fenced
     world.server.close(peer.session)
-    world.ensemble.tell()
+    world.ensemble.deliver()
     world.until(lambda: PEER not in life.broker.image.brokers)
     peer.register()
     assert not life.broker.image.brokers[PEER].fenced, "its next life is another one"
 
 
-def test_others_elsewhere_are_told_who_the_controller_is(life: Life, peer: Peer) -> None:
+def test_other_listeners_return_the_controller(life: Life, peer: Peer) -> None:
     assert peer.connection.ask(MetadataRequest(topics=[]), 12).controller_id == 1
     response = peer.connection.ask(DescribeClusterRequest(), 1)
     assert response.controller_id == 1
     assert sorted(node.broker_id for node in response.brokers) == [1, PEER]
 
 
-def test_who_is_not_the_controller_says_so(world: World, life: Life, peer: Peer) -> None:
+def test_broker_that_is_not_the_controller_returns_an_error(world: World, life: Life, peer: Peer) -> None:
     life.session.cut()
     assert not life.broker.parts.control.controller.active
     assert peer.enclose(create("t", 1), 7) is ErrorCode.NOT_CONTROLLER
@@ -255,8 +255,8 @@ def test_a_start_that_the_controller_does_not_let_in_ends(world: World) -> None:
     assert not first.fatal
 
 
-def reign_anew(world: World, life: Life) -> None:
-    """With a controller that has heard no broker yet."""
+def begin_new_term(world: World, life: Life) -> None:
+    """With a controller that has received no request of a broker yet."""
     path = paths.broker(PEER)
     world.until(lambda: world.server.tree()[path].version)
     life.session.cut()
@@ -264,7 +264,7 @@ def reign_anew(world: World, life: Life) -> None:
 
 
 def fetch_metadata(life: Life, connection: Connection, cluster_id: str = "") -> Any:
-    """From nothing on, as one who has just come."""
+    """A fetch from the start, as by a new follower."""
     epoch = life.broker.image.epoch
     request = fetch_request(
         cluster_id or life.broker.cluster_id,
@@ -279,10 +279,10 @@ def fetch_metadata(life: Life, connection: Connection, cluster_id: str = "") -> 
 
 
 class TestTheMetadataLog:
-    """What those who follow fetch."""
+    """The metadata log as fetched by followers."""
 
     def test_a_reign_begins_with_a_snapshot(self, world: World, life: Life, peer: Peer) -> None:
-        reign_anew(world, life)
+        begin_new_term(world, life)
         answer = read_fetch(fetch_metadata(life, peer.connection))
         place = answer.partition.snapshot_id
         assert answer.error is ErrorCode.NONE
@@ -301,7 +301,7 @@ class TestTheMetadataLog:
         assert piece.partition.size == len(data)
         assert read_snapshot(data).records
 
-    def test_other_clusters_are_told_so(self, life: Life, peer: Peer) -> None:
+    def test_request_of_another_cluster_is_refused(self, life: Life, peer: Peer) -> None:
         assert fetch_metadata(life, peer.connection, "o" * 22).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
 
     def test_records_are_fetched_by_the_same_row(self, life: Life) -> None:
@@ -333,7 +333,7 @@ class TestShuttingDown:
         assert peer.connection.ask(request, 2).error_code == ErrorCode.INVALID_REQUEST
         assert not life.broker.image.brokers[PEER].fenced
 
-    def test_one_in_whose_name_others_asked_serves_on_as_another(self, world: World, life: Life, peer: Peer) -> None:
+    def test_impersonated_shutdown_causes_a_new_registration(self, world: World, life: Life, peer: Peer) -> None:
         made(peer, 1, PEER)
         epoch = life.epoch
         request = BrokerHeartbeatRequest(
@@ -345,13 +345,13 @@ class TestShuttingDown:
         assert (own.fenced, own.in_controlled_shutdown) == (False, False)
         assert not life.fatal
 
-    def test_nobody_is_unregistered_by_a_request(self, life: Life) -> None:
+    def test_request_can_not_unregister_a_broker(self, life: Life) -> None:
         assert not served(life, "PLAINTEXT") & {ApiKey.UNREGISTER_BROKER, ApiKey.UNREGISTER_CONTROLLER}
 
     def test_others_lead_before_the_session_is_closed(self, world: World, life: Life, peer: Peer) -> None:
         made(peer, 1, PEER)
         before = partition_of(life).leader_epoch
-        reign_anew(world, life)
+        begin_new_term(world, life)
         over = world.loop.create_task(life.broker.hand_over())
         world.until(lambda: life.broker.image.brokers[1].in_controlled_shutdown)
         assert partition_of(life).leader == 1, "nothing was heard from the other one since"

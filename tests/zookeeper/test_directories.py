@@ -35,7 +35,7 @@ def held(life: Life, directory: str) -> set[int]:
 
 
 def states(world: World) -> dict[int, PartitionState]:
-    """As the tree has them."""
+    """Partition states in the tree."""
     found = {}
     for number in range(COUNT):
         node = world.node(paths.state("t", number))
@@ -72,9 +72,11 @@ def test_one_that_fails_takes_its_partitions_only(world: World, failing: str) ->
     machine.disk.failed_directory = failing
     assert appended(life) == kept
     world.until(lambda: offline(world) == lost)
-    assert all(tuple(states(world)[number].isr) == (1,) for number in lost), "nobody else has what was acknowledged"
+    assert all(tuple(states(world)[number].isr) == (1,) for number in lost), (
+        "no other broker has the acknowledged records"
+    )
     assert not life.fatal
-    life.session.expire()  # another reign, which knows of no directory
+    life.session.expire()  # another term, which knows no directory
     world.until(lambda: world.node(paths.CONTROLLER) is None)
     world.until(lambda: life.broker.image.epoch > 1 and offline(world) == lost, WITHIN_S)
     world.until(lambda: appended(life) == kept, WITHIN_S)
@@ -109,7 +111,7 @@ def test_it_is_back_with_its_broker_and_not_before(world: World) -> None:
     cluster.machines[victim].disk.failed_directory = "/more"
     assert appended(life) == own - lost
     world.until(lambda: offline(world) == lost)
-    cluster.start(3)  # whose coming has leaders elected wherever there is none
+    cluster.start(3)  # its registration causes elections wherever a leader is missing
     world.run(10)
     assert offline(world) == lost
     cluster.kill(victim)
@@ -117,7 +119,7 @@ def test_it_is_back_with_its_broker_and_not_before(world: World) -> None:
     cluster.start(victim)
     world.until(lambda: not offline(world))
     world.until(lambda: appended(cluster.lives[victim]) == own)
-    assert cluster.controller == controller, "of another reign nothing would be known"
+    assert cluster.controller == controller, "a new term would have no knowledge of it"
 
 
 def test_others_lead_what_one_has_lost(world: World) -> None:
@@ -179,9 +181,9 @@ def test_the_first_may_be_new(world: World) -> None:
 
 
 class TestTakenOutOfLogDirs:
-    """No znode says where a replica lies, so the directories that are there know which ones were beside them."""
+    """No znode contains replica directories, so the existing directories know which ones were next to them."""
 
-    def test_what_only_it_had_is_not_begun_anew(self, world: World) -> None:
+    def test_only_replica_is_not_recreated_empty(self, world: World) -> None:
         machine = Machines(world)
         life = with_records(world, machine)
         lost = held(life, "/more")
@@ -194,7 +196,7 @@ class TestTakenOutOfLogDirs:
         life.connect().create_topic("u", 2)
         world.until(lambda: life.connect().produce("u", b"x", partition=1).error_code == 0)
         life.stop()
-        life = machine.begin(log_dirs="/data")  # and goes on to know of it
+        life = machine.begin(log_dirs="/data")  # and still knows it
         life.serves()
         world.until(lambda: offline(world) == lost, WITHIN_S)
         life.stop()
@@ -203,7 +205,7 @@ class TestTakenOutOfLogDirs:
         assert appended(life) == {*range(COUNT)}
         assert {log.log_end_offset for log in life.broker.parts.logs.logs() if log.partition in lost} >= {2}
 
-    def test_others_lead_what_it_had_and_it_is_copied_from_them(self, world: World) -> None:
+    def test_other_brokers_lead_lost_replicas_and_restore_them(self, world: World) -> None:
         cluster = Cluster(world, **BOTH)
         cluster.start(1, 2, 3)
         create(cluster, 1, 1, 2, 3)
@@ -225,7 +227,7 @@ class TestTakenOutOfLogDirs:
     @pytest.mark.parametrize(
         "content", [None, b"", b"AAAAAAAAAAAAAAAA", b"\xff\x00 no id\n"], ids=["missing", "empty", "cut", "garbage"]
     )
-    def test_what_is_lost_there_is_remembered_by_the_other(self, world: World, content: bytes | None) -> None:
+    def test_loss_is_remembered_by_the_other_directory(self, world: World, content: bytes | None) -> None:
         machine = Machines(world)
         with_records(world, machine).stop()
         disk = tool(world, machine)

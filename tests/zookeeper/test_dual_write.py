@@ -1,4 +1,4 @@
-"""What is committed, call by call into a tree; and what becomes of it when a call fails."""
+"""Committed images written to a tree call by call, and the outcome of a failed call."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class World:
         self.writer = DualWriter(
             self.wire,  # type: ignore[arg-type]
             made[1],
-            TreeWriter(tree, 101, made[1].reign.controller_epoch, leaps=True),
+            TreeWriter(tree, 101, made[1].term.controller_epoch, leaps=True),
             self.image,
             self.failures.append,
             self.refusals.append,
@@ -82,7 +82,7 @@ def world() -> World:
     return World()
 
 
-def test_one_call_after_the_other_each_up_to_what_it_says(world: World) -> None:
+def test_calls_are_sequential_and_record_their_offset(world: World) -> None:
     images = [world.commit(*a_topic(name)) for name in ("u", "v")]
     for image in images:
         assert len(world.wire.calls) == 1
@@ -118,7 +118,7 @@ def test_where_too_much_waits_the_newest_image_is_compared(world: World) -> None
 
 
 def test_a_partition_leaps_in_several_groups(world: World) -> None:
-    """Many changes of it were made while ZooKeeper could not be reached."""
+    """Many changes of it while ZooKeeper could not be reached."""
     image = world.image
     for number in range(3 * MAX_STEPS + 2):
         delta = MetadataDelta(image)
@@ -135,7 +135,7 @@ def test_a_partition_leaps_in_several_groups(world: World) -> None:
     assert not world.failures
 
 
-def test_what_zookeeper_cannot_hold_halts_it_until_it_is_asked_to_compare(world: World) -> None:
+def test_image_invalid_in_zookeeper_halts_writer_until_compare(world: World) -> None:
     group = int(ConfigResourceType.GROUP)
     before = content(seen(world.server))
     world.commit(a_setting(group, ".", "consumer.session.timeout.ms", "50000"))

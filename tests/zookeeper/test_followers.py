@@ -1,6 +1,6 @@
-"""Those who follow a controller on a simulated ZooKeeper: they have what it has, whatever is lost, late or wrong.
+"""Followers of a controller on a simulated ZooKeeper: they have the same metadata, despite lost, late or wrong data.
 
-That what they publish is what the controller of that reign published, offset by offset, is asked by `Node.published`.
+`Node.published` checks that followers publish the same image as the controller of that term at each offset.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def alive(world: World) -> list[Node]:
 
 
 def together(world: World) -> bool:
-    """Whether all have what the controller has."""
+    """Whether all nodes have the controller's metadata."""
     active = world.active
     return active is not None and all(
         node.publisher.image.offset == active.publisher.image.offset for node in alive(world)
@@ -55,17 +55,17 @@ def together(world: World) -> bool:
 
 def made(world: World, *names: str) -> None:
     for name in names:
-        told = world.settled().create(name, tuple(sorted(world.brokers))[:2])
-        world.until(told.__len__)
-        assert told[0][1] is None
-        assert [topic.error_code for topic in told[0][0].topics] == [0]
+        reported = world.settled().create(name, tuple(sorted(world.brokers))[:2])
+        world.until(reported.__len__)
+        assert reported[0][1] is None
+        assert [topic.error_code for topic in reported[0][0].topics] == [0]
 
 
 def snapshots_asked(world: World, node_id: int) -> int:
     return sum(asker == node_id and isinstance(each, FetchSnapshotRequest) for asker, each in world.wire.log)
 
 
-def test_who_follows_has_what_the_controller_has() -> None:
+def test_follower_has_the_metadata_of_the_controller() -> None:
     world = cluster(1, 2, 3)
     made(world, "t", "u")
     world.until(lambda: together(world))
@@ -90,7 +90,7 @@ def test_it_follows_by_records_once_it_has_a_snapshot() -> None:
     assert len(published) > 1
 
 
-def test_one_that_missed_some_batches_goes_on_with_the_next() -> None:
+def test_follower_that_missed_batches_continues_with_the_next() -> None:
     world = cluster(1, 2)
     before = snapshots_asked(world, 2)
     world.wire.cut.add(2)
@@ -110,8 +110,8 @@ def test_one_that_missed_more_than_is_kept_takes_a_snapshot(monkeypatch: pytest.
     world.until(lambda: together(world))
     world.wire.cut.add(2)
     made(world, *(f"t{number}" for number in range(20)))
-    told = world.settled().delete("early")
-    world.until(lambda: told)
+    reported = world.settled().delete("early")
+    world.until(lambda: reported)
     gone: list[str] = []
     world.nodes[2].publisher.register(lambda _image, changes: gone.extend(each.name for each in changes.deleted_topics))
     world.wire.cut.clear()
@@ -129,8 +129,8 @@ def test_one_that_is_a_reign_behind_takes_that_one_s_snapshot() -> None:
     world.nodes[1].kill()
     world.until(lambda: world.active is not None)
     second = world.settled()
-    told = second.delete("t")
-    world.until(lambda: told)
+    reported = second.delete("t")
+    world.until(lambda: reported)
     late = world.nodes[3] if second.node_id == 2 else world.nodes[2]
     offset = late.publisher.image.offset
     assert offset < first_offset(second.log.leader.epoch)
@@ -146,7 +146,7 @@ def test_one_that_is_a_reign_behind_takes_that_one_s_snapshot() -> None:
     assert seen[0][1] == ["t"]
 
 
-def test_when_the_controller_goes_one_of_those_who_follow_is_it() -> None:
+def test_follower_becomes_controller_when_the_old_one_leaves() -> None:
     world = cluster(1, 2, 3)
     made(world, "t")
     epoch = world.settled().log.leader.epoch
@@ -164,18 +164,18 @@ def test_when_the_controller_goes_one_of_those_who_follow_is_it() -> None:
 
 
 def test_a_controller_that_lost_its_claim_follows() -> None:
-    """A zombie: it was paused beyond its session, and what it is asked when it comes back it refuses."""
+    """A zombie that was paused beyond its session rejects all requests after it resumes."""
     world = cluster(1, 2)
     made(world, "t")
     zombie = world.nodes[1]
     zombie.process.pause()
-    told = zombie.create("late", (1, 2))
+    reported = zombie.create("late", (1, 2))
     world.until(lambda: world.active is world.nodes[2])
     made(world, "u")
     assert "u" not in zombie.publisher.image.topics
     zombie.process.resume()
-    world.until(lambda: told and together(world))
-    assert told[0][1].code is ErrorCode.NOT_CONTROLLER
+    world.until(lambda: reported and together(world))
+    assert reported[0][1].code is ErrorCode.NOT_CONTROLLER
     assert zombie.log.leader.leader_id == 2
     epoch = zombie.log.leader.epoch - 1
     refused: list[FetchResponse] = []
@@ -186,8 +186,8 @@ def test_a_controller_that_lost_its_claim_follows() -> None:
     assert sorted(zombie.publisher.image.topics) == ["t", "u"]
 
 
-def test_who_follows_a_zombie_sees_nothing_that_is_not_in_the_tree() -> None:
-    """Its own session lives, another has the claim: the follower is told late, and the zombie never."""
+def test_follower_of_a_zombie_sees_only_data_of_the_tree() -> None:
+    """Its own session lives, another has the claim: the follower learns it late, and the zombie never."""
     world = cluster(1, 2)
     zombie = world.nodes[1]
     late = zombie.create("late", (1, 2))
@@ -199,7 +199,7 @@ def test_who_follows_a_zombie_sees_nothing_that_is_not_in_the_tree() -> None:
         assert list(node.publisher.image.topics) == list(world.tree.topics)
 
 
-def test_the_controller_is_found_where_it_registers_anew() -> None:
+def test_controller_is_found_at_its_new_registration() -> None:
     world = cluster(1, 2)
     world.leave(1)
     world.until(lambda: world.nodes[2].log.leader_endpoint() is None)
@@ -209,7 +209,7 @@ def test_the_controller_is_found_where_it_registers_anew() -> None:
     assert world.nodes[2].log.leader_endpoint().host == "h1"
 
 
-def test_a_registration_that_has_no_such_listener_is_not_followed_and_ends_nothing() -> None:
+def test_controller_without_the_listener_is_not_followed() -> None:
     world = cluster(1, 2)
     node = world.nodes[2]
     node.log._listener_name = "OTHER"
@@ -221,14 +221,14 @@ def test_a_registration_that_has_no_such_listener_is_not_followed_and_ends_nothi
     assert node.log.leader == (1, epoch)
 
 
-class TestWhatIsLost:
+class TestLosses:
     def test_answers(self) -> None:
         world = cluster(1, 2, 3)
         world.wire.change = lambda response: None if world.rng.chance(0.4) else response
         made(world, *(f"t{number}" for number in range(10)))
         world.until(lambda: together(world), within_s=120)
 
-    def test_the_session_of_who_follows(self) -> None:
+    def test_session_of_the_follower(self) -> None:
         world = cluster(1, 2)
         node = world.nodes[2]
         before = snapshots_asked(world, 2)
@@ -242,7 +242,7 @@ class TestWhatIsLost:
         assert not published, "nothing is new"
         made(world, "t")
         world.until(lambda: together(world))
-        assert snapshots_asked(world, 2) == before, "of the same reign it needs only what is new"
+        assert snapshots_asked(world, 2) == before, "within a term only new records are needed"
         assert sum(not way.failed for way in world.wire.ways) == 1
 
     def test_a_snapshot_of_the_last_reign_is_read_late(self) -> None:
@@ -276,17 +276,17 @@ class TestSnapshots:
         node = world.settled()
         made(world, *(f"t{number}" for number in range(10)))
         world.start(2)
-        told: list[Any] = []
+        reported: list[Any] = []
         for number in range(40):
-            told.append(node.create(f"u{number}", (1, 2)))
+            reported.append(node.create(f"u{number}", (1, 2)))
             world.run(0.02)
-        world.until(lambda: all(told) and together(world))
+        world.until(lambda: all(reported) and together(world))
         assert len(world.nodes[2].publisher.image.topics) == 50
-        assert len(node.log._reign_log._snapshots) == 2
-        assert len(b"".join(node.log._reign_log._batches)) < 4_000
+        assert len(node.log._term_log._snapshots) == 2
+        assert len(b"".join(node.log._term_log._batches)) < 4_000
 
     def test_the_first_image_is_whole(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Parts of a broker never act on what was before others were told."""
+        """Components of a broker never act on a state older than that of other brokers."""
         monkeypatch.setattr(fetcher, "MAX_FETCH_BYTES", 100)
         world = cluster(1)
         made(world, "t", "u")
@@ -358,7 +358,7 @@ def old_snapshot(partition: PartitionData) -> None:
     partition.snapshot_id.epoch, partition.snapshot_id.end_offset = 1, 9
 
 
-class TestWhatIsWrong:
+class TestInvalidData:
     @pytest.mark.parametrize(
         "how",
         [damaged, shifted, of_another_epoch, nonsense, senseless, old, diverging, another_leader, old_snapshot],
@@ -409,7 +409,7 @@ class TestWhatIsWrong:
         world.until(lambda: together(world))
 
     @pytest.mark.parametrize("epoch", [1, 3])
-    def test_a_snapshot_of_another_reign(self, epoch: int) -> None:
+    def test_snapshot_of_another_term(self, epoch: int) -> None:
         follower = cluster(1, 2).nodes[2].log._follower
         with pytest.raises(ProtocolError):
             follower.loaded(SnapshotId(first_offset(epoch) + 9, epoch + 1), Snapshot([], ()))

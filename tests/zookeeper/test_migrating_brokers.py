@@ -1,4 +1,5 @@
-"""Brokers on a simulated ZooKeeper that go to a quorum, and back. What its controllers do is written here by hand."""
+"""Brokers on a simulated ZooKeeper that migrate to a quorum, and back. The tests write the state of its controllers by
+hand."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ IN_QUORUM = {"zookeeper.connect": "", "process.roles": "broker", **QUORUM}
 
 
 class Quorum:
-    """One controller, and what it does by hand: the claim, the copy, the states of the migration."""
+    """One controller, with its manual steps: the claim, the copy, the states of the migration."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -131,7 +132,7 @@ class Quorum:
         self.submit(versioned(ZkMigrationStateRecord(zk_migration_state=state)))
 
     def write_back(self) -> None:
-        """What the tree is told of partitions, with which the quorum goes."""
+        """Write the quorum's partition changes to the tree."""
         for topic in self.image.topics.values():
             for index, one in topic.partitions.items():
                 path = paths.state(topic.name, index)
@@ -185,7 +186,7 @@ def rules(life: Any) -> bool:
 
 
 def knows_quorum(cluster: Cluster) -> bool:
-    """Whether there is a copy of its log on the disk of broker 1."""
+    """Whether a copy of its log is on the disk of broker 1."""
     disk = Mount(cluster.machines[1].disk, cluster.lives[1].process)
     return disk.exists(f"/data/{METADATA_DIR}")
 
@@ -194,9 +195,7 @@ def in_quorum(cluster: Cluster) -> None:
     cluster.settings = {name.replace(".", "_"): value for name, value in IN_QUORUM.items()}
 
 
-def test_brokers_stay_with_zookeeper_till_the_quorum_has_all_of_the_tree(
-    world: World, cluster: Cluster, quorum: Quorum
-) -> None:
+def test_brokers_follow_zookeeper_until_the_tree_is_copied(world: World, cluster: Cluster, quorum: Quorum) -> None:
     assert not quorum.image.topics
     produce(cluster, b"b")
     before = cluster.lives[1].broker.image
@@ -222,9 +221,7 @@ def test_topics_are_made_by_the_quorum_once_it_rules(world: World, cluster: Clus
     assert world.node(paths.topic("u")) is None
 
 
-def test_a_broker_that_cannot_reach_zookeeper_hears_of_it_from_the_quorum(
-    world: World, cluster: Cluster, quorum: Quorum
-) -> None:
+def test_broker_without_zookeeper_learns_of_the_quorum_from_it(world: World, cluster: Cluster, quorum: Quorum) -> None:
     away = next(each for each in IDS if each != cluster.controller)
     for each in (away, cluster.controller):
         cluster.lives[each].session.cut(away_s=60.0)
@@ -252,7 +249,7 @@ def test_isr_changes_go_to_the_quorum(world: World, cluster: Cluster, quorum: Qu
     world.until(lambda: cluster.ends() == {3})
 
 
-def test_a_broker_that_starts_while_nobody_rules_waits(world: World, cluster: Cluster, quorum: Quorum) -> None:
+def test_broker_that_starts_between_controllers_waits(world: World, cluster: Cluster, quorum: Quorum) -> None:
     quorum.claim()
     cluster.kill(3)
     cluster.begin(3)
@@ -323,13 +320,11 @@ def test_a_final_migration_has_no_way_back(world: World, cluster: Cluster, quoru
 
 
 @pytest.mark.parametrize("how", ["forgotten", "let go"])
-def test_a_broker_that_the_quorum_does_not_know_any_more_when_it_is_final_ends(
-    world: World, cluster: Cluster, quorum: Quorum, how: str
-) -> None:
+def test_broker_unknown_to_the_final_quorum_ends(world: World, cluster: Cluster, quorum: Quorum, how: str) -> None:
     migrate(cluster, quorum)
     quorum.state(ZkMigrationState.POST_MIGRATION)
     world.run(10)
-    assert not any(life.fatal for life in cluster.lives.values()), "who is known serves on"
+    assert not any(life.fatal for life in cluster.lives.values()), "a known broker keeps serving"
     epoch = quorum.image.brokers[1].broker_epoch
     gone: Any = UnregisterBrokerRecord(broker_id=1, broker_epoch=epoch)
     if how == "let go":
@@ -344,9 +339,7 @@ def test_a_broker_that_the_quorum_does_not_know_any_more_when_it_is_final_ends(
     assert not any(cluster.lives[each].fatal for each in (2, 3))
 
 
-def test_a_broker_on_zookeeper_alone_does_not_start_under_a_quorum(
-    world: World, cluster: Cluster, quorum: Quorum
-) -> None:
+def test_zookeeper_only_broker_does_not_start_under_a_quorum(world: World, cluster: Cluster, quorum: Quorum) -> None:
     migrate(cluster, quorum)
     cluster.stop(1)
     cluster.settings = {}
@@ -354,7 +347,7 @@ def test_a_broker_on_zookeeper_alone_does_not_start_under_a_quorum(
     assert "zookeeper.metadata.migration.enable" in cluster.lives.pop(1).refusal()
 
 
-def test_a_broker_that_never_followed_a_quorum_does_not_start_in_one(world: World) -> None:
+def test_broker_that_never_followed_does_not_start_in_quorum(world: World) -> None:
     cluster = Cluster(world)
     cluster.start(1)
     cluster.kill(1)
@@ -363,9 +356,7 @@ def test_a_broker_that_never_followed_a_quorum_does_not_start_in_one(world: Worl
     assert "no quorum has taken over" in cluster.lives.pop(1).refusal()
 
 
-def test_a_broker_does_not_start_in_a_quorum_that_has_not_taken_over(
-    world: World, cluster: Cluster, quorum: Quorum
-) -> None:
+def test_broker_does_not_start_in_quorum_before_its_takeover(world: World, cluster: Cluster, quorum: Quorum) -> None:
     cluster.stop(1)
     in_quorum(cluster)
     cluster.settings["initial_broker_registration_timeout_ms"] = "5000"

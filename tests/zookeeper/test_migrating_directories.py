@@ -88,7 +88,7 @@ def ends(cluster: Cluster) -> set[int]:
 
 
 def directory_ids(life: Life) -> dict[int, bytes]:
-    """Where the partitions of `t` really lie."""
+    """The directories of the partitions of `t` on disk."""
     found = {}
     for directory in life.broker.parts.logs.directories:
         for topic, number in directory.logs:
@@ -156,9 +156,7 @@ def test_brokers_go_there_and_back_with_all_directories(world: World, cluster: C
     assert before == {each: directory_ids(life) for each, life in cluster.lives.items()}
 
 
-def test_one_that_fails_under_the_quorum_takes_its_partitions_only(
-    world: World, cluster: Cluster, quorum: Quorum
-) -> None:
+def test_directory_failure_under_quorum_affects_its_partitions(world: World, cluster: Cluster, quorum: Quorum) -> None:
     migrate(cluster, quorum)
     world.until(lambda: in_sync(cluster) and knows_directories(cluster, quorum))
     life = cluster.lives[1]
@@ -186,7 +184,7 @@ def meta_of_failed(life: Life) -> str:
     return directory.meta.directory_id
 
 
-def test_one_that_had_failed_on_zookeeper_is_told_to_the_quorum(world: World, cluster: Cluster) -> None:
+def test_directory_failed_on_zookeeper_is_reported_to_quorum(world: World, cluster: Cluster) -> None:
     quorum = Quorum(world)
     world.until(lambda: quorum.knows(*IDS))
     life = cluster.lives[1]

@@ -37,7 +37,7 @@ def test_nothing_is_claimed_before_all_brokers_are_known(migrating: Migrating) -
     assert migrating.world.node(paths.MIGRATION) is None
 
 
-def test_a_broker_that_is_away_is_waited_for_where_it_has_replicas(migrating: Migrating) -> None:
+def test_migration_waits_for_an_absent_broker_with_replicas(migrating: Migrating) -> None:
     migrating.cluster.kill(3)
     migrating.world.until(migrating.cluster.agree)
     migrating.quorum.start()
@@ -90,7 +90,7 @@ def test_the_quorum_takes_over_all_that_the_tree_has(migrating: Migrating) -> No
     assert all(migrating.image.brokers[each].is_migrating_zk_broker for each in BROKERS)
 
 
-def test_what_is_decided_is_written_to_both(migrating: Migrating) -> None:
+def test_decisions_are_written_to_both(migrating: Migrating) -> None:
     migrating.quorum.start()
     migrating.register()
     migrating.world.until(migrating.migrated)
@@ -111,7 +111,7 @@ def test_what_is_decided_is_written_to_both(migrating: Migrating) -> None:
     assert migrating.image.topics["t"].partitions[0].isr == (1, 2)
 
 
-def test_each_controller_that_comes_goes_on(migrating: Migrating) -> None:
+def test_each_new_controller_continues_the_migration(migrating: Migrating) -> None:
     migrating.quorum.start()
     migrating.register()
     migrating.world.until(migrating.migrated)
@@ -128,7 +128,7 @@ def test_each_controller_that_comes_goes_on(migrating: Migrating) -> None:
     assert epochs == sorted(set(epochs))
 
 
-def test_who_is_not_the_controller_any_more_writes_nothing(migrating: Migrating) -> None:
+def test_former_controller_writes_nothing(migrating: Migrating) -> None:
     migrating.quorum.start()
     migrating.register()
     migrating.world.until(migrating.migrated)
@@ -156,7 +156,7 @@ def test_it_is_finalised_by_controllers_without_the_setting(migrating: Migrating
     migrating.world.until(lambda: not any(each.is_migrating_zk_broker for each in migrating.image.brokers.values()))
     for each in IDS:
         migrating.quorum.kill(each)
-    migrating.world.run(1)  # what was on its way to ZooKeeper arrives
+    migrating.world.run(1)  # the pending call to ZooKeeper arrives
     before = migrating.world.server.tree()
     migrating.quorum.start(migrates=False)
     migrating.world.until(lambda: migrating.state is POST)

@@ -1,4 +1,4 @@
-"""What comes between the steps of a migration: controllers that die there, others who write the tree, large trees."""
+"""Events between the steps of a migration: controllers that die there, other writers of the tree, large trees."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .world import TOPIC, Controller, a_setting, a_topic, content, seen
 LARGE = 2 * COPIED_AT_ONCE + 500
 GROUP = int(ConfigResourceType.GROUP)
 UNHOLDABLE = "."
-"""A name that is no step of a path in ZooKeeper."""
+"""A name that is invalid as a ZooKeeper path element."""
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def migrating() -> Iterator[Migrating]:
 
 
 def until_claimed_and_killed(migrating: Migrating) -> None:
-    """The claim was made, and whoever made it has not heard of it."""
+    """The claim was made, and its controller has no response yet."""
     migrating.quorum.start()
     migrating.register()
     migrating.world.until(migrating.is_claimed)
@@ -49,7 +49,7 @@ def until_claimed_and_killed(migrating: Migrating) -> None:
 
 
 def without_id(data: bytes) -> bytes:
-    """As kafka-topics --zookeeper of before topic ids writes a topic."""
+    """A topic as written by kafka-topics --zookeeper before topic ids."""
     content = json.loads(data)
     del content["topic_id"]
     return json.dumps({**content, "version": 2}).encode()
@@ -62,9 +62,10 @@ def forget_id(world: World, topic: str) -> None:
 
 
 class TestAfterTheClaim:
-    """Nobody rules: the next controller waits for nothing that only the one of before the claim could have done."""
+    """No controller works: the next one waits for no step that only its predecessor before the claim could have
+    done."""
 
-    def test_a_broker_that_registers_anew_is_not_waited_for(self, migrating: Migrating) -> None:
+    def test_migration_does_not_wait_for_a_new_registration(self, migrating: Migrating) -> None:
         until_claimed_and_killed(migrating)
         path = paths.broker(1)
         node = migrating.world.node(path)
@@ -74,7 +75,7 @@ class TestAfterTheClaim:
         migrating.quorum.start()
         migrating.world.until(migrating.migrated)
         partitions = [one for topic in migrating.image.topics.values() for one in topic.partitions.values()]
-        assert all(1 not in one.isr for one in partitions), "it may lack what it had not flushed"
+        assert all(1 not in one.isr for one in partitions), "it may lack unflushed records"
 
     def test_nor_are_brokers_that_are_all_away(self, migrating: Migrating) -> None:
         until_claimed_and_killed(migrating)
@@ -104,7 +105,7 @@ class TestAfterTheClaim:
         assert migrating.image.topics["t"].topic_id == before["t"][0]
         assert migrating.tree()["topics"]["t"][0] == before["t"][0]
 
-    def test_one_whose_id_only_brokers_know_is_waited_for(self, migrating: Migrating) -> None:
+    def test_migration_waits_for_an_id_that_only_brokers_know(self, migrating: Migrating) -> None:
         before = migrating.tree()["topics"]["t"][0]
         until_claimed_and_killed(migrating)
         forget_id(migrating.world, "t")
@@ -112,7 +113,7 @@ class TestAfterTheClaim:
         migrating.world.until(lambda: migrating.quorum.active)
         migrating.world.run(20)
         assert migrating.state is PRE
-        migrating.world.write(Delete(paths.CONTROLLER))  # as the log says
+        migrating.world.write(Delete(paths.CONTROLLER))  # by the log
         migrating.world.until(migrating.migrated)
         assert migrating.image.topics["t"].topic_id == before
 
@@ -146,7 +147,7 @@ def test_an_old_tree_without_ids_is_named_before_it_is_copied() -> None:
     migrating.stop()
 
 
-def test_who_takes_the_claim_back_keeps_it(migrating: Migrating) -> None:
+def test_broker_that_takes_the_claim_back_keeps_it(migrating: Migrating) -> None:
     migrating.quorum.start()
     migrating.register()
     migrating.world.until(migrating.migrated)
@@ -163,7 +164,7 @@ def test_who_takes_the_claim_back_keeps_it(migrating: Migrating) -> None:
     assert not {"later", "later-2"} & set(migrating.tree()["topics"])
 
 
-def test_what_the_tree_cannot_hold_leaves_it_behind_until_it_is_undone(migrating: Migrating) -> None:
+def test_invalid_name_stops_the_tree_until_it_is_undone(migrating: Migrating) -> None:
     migrating.quorum.start()
     migrating.register()
     migrating.world.until(migrating.migrated)
@@ -179,21 +180,21 @@ def test_what_the_tree_cannot_hold_leaves_it_behind_until_it_is_undone(migrating
     migrating.world.until(lambda: migrating.active().behind() == 0)
 
 
-def test_a_controller_that_stops_writes_what_it_has_committed(migrating: Migrating) -> None:
+def test_stopping_controller_writes_its_committed_records(migrating: Migrating) -> None:
     migrating.quorum.start()
     migrating.register()
     migrating.world.until(migrating.migrated)
     life, victim = migrating.active(), migrating.active_id()
-    told: list[Any] = []
+    reported: list[Any] = []
 
     def make(name: str) -> None:
         result = ControllerResult([versioned(each) for each in a_topic(name)], None)
-        life.controller.submit(lambda _image, _context: result, lambda _none, error: told.append(error))
+        life.controller.submit(lambda _image, _context: result, lambda _none, error: reported.append(error))
 
     for number in range(8):
         make(f"late-{number}")
-    migrating.world.until(lambda: len(told) == 8)
-    assert told == [None] * 8
+    migrating.world.until(lambda: len(reported) == 8)
+    assert reported == [None] * 8
     assert life.behind() > 0
     for each in IDS:
         if each != victim:
@@ -205,7 +206,7 @@ def test_a_controller_that_stops_writes_what_it_has_committed(migrating: Migrati
     assert {f"late-{number}" for number in range(8)} <= set(migrating.tree()["topics"])
 
 
-def test_the_lag_is_told_while_zookeeper_is_away(migrating: Migrating) -> None:
+def test_lag_is_reported_while_zookeeper_is_unreachable(migrating: Migrating) -> None:
     migrating.quorum.start()
     migrating.register()
     migrating.world.until(migrating.migrated)
@@ -213,14 +214,14 @@ def test_the_lag_is_told_while_zookeeper_is_away(migrating: Migrating) -> None:
     migrating.world.until(lambda: life.behind() == 0)
     life.session.cut(away_s=20.0)
     migrating.change(*a_topic("later"))
-    assert "later" in migrating.image.topics, "the quorum goes on"
+    assert "later" in migrating.image.topics, "the quorum continues"
     assert life.behind() > 0
     migrating.world.until(migrating.equal)
     migrating.world.until(lambda: life.behind() == 0)
 
 
 class LargeTree:
-    """A tree of no broker that is there, and the quorum to come."""
+    """A tree of brokers that don't run, and the quorum to come."""
 
     def __init__(self) -> None:
         world = self.world = World()
@@ -252,7 +253,7 @@ class LargeTree:
 
 
 class TestLargeTrees:
-    """More than goes into one batch. No broker is there but what is registered for it."""
+    """More than fits into one batch. Only registered brokers exist."""
 
     @pytest.fixture
     def large(self) -> Iterator[LargeTree]:
@@ -260,7 +261,7 @@ class TestLargeTrees:
         yield made
         made.registrar.stop()
 
-    def test_one_is_copied_in_batches_that_nobody_follows(self, large: LargeTree) -> None:
+    def test_tree_is_copied_in_batches_without_followers(self, large: LargeTree) -> None:
         before = large.tree()["topics"]
         large.start()
         partial: set[int] = set()
@@ -302,7 +303,7 @@ class TestLargeTrees:
         assert set(large.quorum.image.topics) == {"small"}
 
     @pytest.mark.parametrize("copied", [1, COPIED_AT_ONCE, LARGE])
-    def test_a_copy_that_breaks_off_is_begun_anew(self, large: LargeTree, copied: int) -> None:
+    def test_interrupted_copy_is_restarted(self, large: LargeTree, copied: int) -> None:
         before = large.tree()["topics"]
         large.start()
         large.world.until(lambda: large.quorum.image.partition_count() >= copied, 200)

@@ -1,4 +1,4 @@
-"""OffsetCommit 0 and OffsetFetch 0 on ZooKeeper: offsets lie in its tree, whoever else writes there."""
+"""OffsetCommit 0 and OffsetFetch 0 on ZooKeeper: offsets are in its tree, next to other writers."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_they_lie_in_the_tree(world: World, client: Connection) -> None:
 
 def test_the_group_has_others(world: World, client: Connection) -> None:
     assert commit(client, 7) == [NONE]
-    client.ask(FindCoordinatorRequest(key="g"), 0)  # makes their topic
+    client.ask(FindCoordinatorRequest(key="g"), 0)  # creates their topic
     world.until(lambda: commit(client, 9, version=1) == [NONE])
     assert fetch(client, 0, version=1) == [(9, NONE)]
     assert fetch(client, 0) == [(7, NONE)]
@@ -121,7 +121,7 @@ def test_without_a_connection_they_are_answered_at_once(world: World, client: Co
     assert fetch(client, 0) == [(8, NONE)]
 
 
-def test_who_may_not_sees_and_changes_nothing(world: World) -> None:
+def test_unauthorized_client_sees_and_changes_nothing(world: World) -> None:
     settings = {"authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
     life = Machines(world).begin(**settings)
     life.serves()
@@ -134,7 +134,7 @@ def test_who_may_not_sees_and_changes_nothing(world: World) -> None:
 
 
 class Slow:
-    """A ZooKeeper that answers when it is told to."""
+    """A ZooKeeper that answers on demand."""
 
     def __init__(self) -> None:
         self.tree: dict[str, bytes] = {}
@@ -160,24 +160,24 @@ class Slow:
         return None
 
     def answer(self) -> int:
-        """What is under way is done; how much it was."""
+        """Execute pending calls; returns their number."""
         count = len(self.calls)
         for _ in range(count):
             self.calls.popleft()()
         return count
 
 
-def test_so_many_calls_are_under_way_and_a_large_request_holds_up_no_small_one() -> None:
-    server, told = Slow(), []
+def test_calls_are_limited_and_small_requests_are_not_delayed() -> None:
+    server, responses = Slow(), []
     offsets = ConsumerOffsets(server)  # type: ignore[arg-type]
-    offsets.commit("large", {("t", number): number for number in range(1000)}, told.append)
-    offsets.commit("small", {("t", 0): 1}, told.append)
+    offsets.commit("large", {("t", number): number for number in range(1000)}, responses.append)
+    offsets.commit("small", {("t", 0): 1}, responses.append)
     rounds = [server.answer()]
     while rounds[-1]:
         rounds.append(server.answer())
     assert max(rounds) == MAX_CALLS
-    assert [len(codes) for codes in told] == [1, 1000]
-    assert {code for codes in told for code in codes.values()} == {ErrorCode.NONE}
+    assert [len(codes) for codes in responses] == [1, 1000]
+    assert {code for codes in responses for code in codes.values()} == {ErrorCode.NONE}
     read: list[object] = []
     offsets.fetch("large", [("t", 999), ("t", 999)], read.append)
     server.answer()
@@ -185,9 +185,9 @@ def test_so_many_calls_are_under_way_and_a_large_request_holds_up_no_small_one()
 
 
 def test_a_znode_that_comes_and_goes_ends_a_write() -> None:
-    server, told = Slow(), []
+    server, responses = Slow(), []
     server.gone_again.add(path(0))
     offsets = ConsumerOffsets(server)  # type: ignore[arg-type]
-    offsets.commit("g", {("t", 0): 1}, told.append)
+    offsets.commit("g", {("t", 0): 1}, responses.append)
     assert [server.answer() for _ in range(2 * ATTEMPTS + 1)] == [1] * 2 * ATTEMPTS + [0]
-    assert told == [{("t", 0): ErrorCode.UNKNOWN_SERVER_ERROR}]
+    assert responses == [{("t", 0): ErrorCode.UNKNOWN_SERVER_ERROR}]

@@ -1,4 +1,4 @@
-"""The log of a reign and the answers of who has it: what is kept, what a follower is told, where it has an end."""
+"""The log of a controller term and its server: stored data, responses to followers, and the end of the log."""
 
 from __future__ import annotations
 
@@ -89,15 +89,15 @@ def image_with(before: MetadataImage, records: Any, offset: int) -> MetadataImag
     return delta.apply(offset, EPOCH)[0]
 
 
-def test_who_is_at_its_place_gets_what_follows_batch_by_batch() -> None:
+def test_follower_at_its_position_gets_the_next_batches() -> None:
     reign = Reign()
     reign.write(setting(1), setting(2))
     reign.write(setting(3))
-    told = reign.fetch(START)
-    found = [(batch.base_offset, len(batch_content(batch)[0])) for batch in iter_batches(told.records)]
+    responses = reign.fetch(START)
+    found = [(batch.base_offset, len(batch_content(batch)[0])) for batch in iter_batches(responses.records)]
     assert found == [(START, 2), (START + 2, 1)]
-    assert (told.high_watermark, told.log_start_offset) == (START + 3, START)
-    assert told.current_leader.leader_id == 1
+    assert (responses.high_watermark, responses.log_start_offset) == (START + 3, START)
+    assert responses.current_leader.leader_id == 1
     second = reign.fetch(START + 2)
     assert [batch.base_offset for batch in iter_batches(second.records)] == [START + 2]
 
@@ -111,7 +111,7 @@ def test_a_batch_comes_whole_and_no_more_than_was_asked_for() -> None:
     assert len(reign.fetch(START, max_bytes=2 * size + 1).records) == 2 * size
 
 
-def test_who_has_everything_waits_for_more_and_no_longer_than_asked() -> None:
+def test_fetch_at_the_end_waits_up_to_its_max_wait() -> None:
     reign = Reign()
     assert reign.fetch(START) is None
     reign.write(setting(1))
@@ -122,7 +122,7 @@ def test_who_has_everything_waits_for_more_and_no_longer_than_asked() -> None:
     assert not reign.fetch(START + 1, wait_ms=0).records
 
 
-def test_the_end_of_a_reign_answers_who_waits() -> None:
+def test_end_of_a_term_answers_waiting_fetches() -> None:
     reign = Reign()
     assert reign.fetch(START) is None
     reign.leader = LeaderAndEpoch(-1, EPOCH)
@@ -135,7 +135,7 @@ def test_the_end_of_a_reign_answers_who_waits() -> None:
     ("epoch", "error"),
     [(EPOCH - 1, ErrorCode.FENCED_LEADER_EPOCH), (EPOCH + 1, ErrorCode.UNKNOWN_LEADER_EPOCH)],
 )
-def test_who_follows_another_reign_is_told(epoch: int, error: ErrorCode) -> None:
+def test_follower_of_another_term_gets_an_error(epoch: int, error: ErrorCode) -> None:
     reign = Reign()
     assert reign.fetch(START, epoch=epoch).error_code == error
     assert reign.snapshot(OffsetAndEpoch(START, EPOCH), epoch=epoch).error_code == error
@@ -153,11 +153,11 @@ def test_another_cluster_and_another_topic_are_refused() -> None:
 
 
 @pytest.mark.parametrize("place", [(0, 0), (START - 1, EPOCH), (START, EPOCH - 1), (first_offset(EPOCH - 1) + 9, 2)])
-def test_whose_log_is_not_of_this_reign_takes_the_snapshot(place: tuple[int, int]) -> None:
+def test_follower_with_a_log_of_another_term_gets_the_snapshot(place: tuple[int, int]) -> None:
     reign = Reign()
-    told = reign.fetch(place[0], last=place[1])
-    assert (told.snapshot_id.end_offset, told.snapshot_id.epoch) == (START, EPOCH)
-    assert not told.records
+    responses = reign.fetch(place[0], last=place[1])
+    assert (responses.snapshot_id.end_offset, responses.snapshot_id.epoch) == (START, EPOCH)
+    assert not responses.records
 
 
 @pytest.mark.parametrize(
@@ -176,11 +176,11 @@ def test_a_snapshot_is_the_image_piece_by_piece() -> None:
     reign = Reign(settings=1000)
     place, data = OffsetAndEpoch(START, EPOCH), bytearray()
     while True:
-        told = reign.snapshot(place, len(data), max_bytes=5_000)
-        assert (told.error_code, told.position) == (0, len(data))
-        assert len(told.unaligned_records) <= 5_000
-        data += told.unaligned_records
-        if len(data) == told.size:
+        responses = reign.snapshot(place, len(data), max_bytes=5_000)
+        assert (responses.error_code, responses.position) == (0, len(data))
+        assert len(responses.unaligned_records) <= 5_000
+        data += responses.unaligned_records
+        if len(data) == responses.size:
             break
     assert image_of(SnapshotId(*place), read_snapshot(bytes(data)).records) == reign.image
     for position in (len(data), -1):
@@ -193,7 +193,7 @@ def test_a_snapshot_that_there_is_not() -> None:
         assert reign.snapshot(place).error_code == ErrorCode.SNAPSHOT_NOT_FOUND
 
 
-def test_a_large_snapshot_is_made_with_turns_for_others_and_only_once() -> None:
+def test_large_snapshot_is_encoded_once_and_yields() -> None:
     reign = Reign(settings=2_000)
     request = snapshot_request(CLUSTER, ReplicaKey(2), EPOCH, OffsetAndEpoch(START, EPOCH), 0, 1 << 20)
     for _ in range(2):
@@ -206,7 +206,7 @@ def test_a_large_snapshot_is_made_with_turns_for_others_and_only_once() -> None:
 
 
 class TestGrowth:
-    def test_nothing_is_kept_before_somebody_asks(self) -> None:
+    def test_no_batch_is_stored_before_the_first_request(self) -> None:
         reign = Reign(followed=False)
         for number in range(3):
             reign.write(setting(number))
@@ -218,7 +218,7 @@ class TestGrowth:
         reign.write(setting(4))
         assert reign.fetch(place.end_offset).records
 
-    def test_what_is_kept_has_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_stored_bytes_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(term_log, "MAX_BYTES", 1_000)
         reign = Reign()
         for number in range(200):
@@ -226,8 +226,8 @@ class TestGrowth:
             assert sum(map(len, reign.log._batches)) < 2_200
             assert len(reign.log._offsets) == len(reign.log._batches)
         assert reign.log.start_offset > START
-        told = reign.fetch(START)
-        place = OffsetAndEpoch(told.snapshot_id.end_offset, told.snapshot_id.epoch)
+        responses = reign.fetch(START)
+        place = OffsetAndEpoch(responses.snapshot_id.end_offset, responses.snapshot_id.epoch)
         data = bytes(reign.snapshot(place).unaligned_records)
         image = image_of(SnapshotId(*place), read_snapshot(data).records)
         offset = place.end_offset
@@ -238,7 +238,7 @@ class TestGrowth:
                 offset = batch.next_offset
         assert image == reign.image
 
-    def test_the_snapshot_before_the_newest_is_there_for_who_fetches_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_previous_snapshot_remains_for_its_fetchers(self, monkeypatch: pytest.MonkeyPatch) -> None:
         reign = Reign()
         first = OffsetAndEpoch(START, EPOCH)
         monkeypatch.setattr(term_log, "MAX_BYTES", 1)

@@ -1,4 +1,4 @@
-"""A controller on ZooKeeper: what it decides is in the tree, whoever dies, comes back or has lost its session."""
+"""A controller on ZooKeeper: its decisions are in the tree, with any deaths, restarts and expired sessions."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def cluster(*broker_ids: int, nodes: int = 3, **properties: str) -> World:
 
 def made(world: World, name: str, *replicas: tuple[int, ...], **configs: str) -> None:
     settings = {key.replace("_", "."): value for key, value in configs.items()}
-    told = world.settled().create(name, *replicas, configs=settings)
-    world.until(lambda: told)
-    response, error = told[0]
+    results = world.settled().create(name, *replicas, configs=settings)
+    world.until(lambda: results)
+    response, error = results[0]
     assert error is None
     assert [topic.error_code for topic in response.topics] == [0]
 
 
-def test_what_is_answered_is_in_the_tree_and_in_the_image() -> None:
+def test_acknowledged_change_is_in_tree_and_image() -> None:
     world = cluster(1, 2)
     made(world, "t", (1, 2), (2, 1), retention_ms="5")
     node = world.settled()
@@ -86,7 +86,7 @@ class TestBrokers:
         assert world.partition("t").leader == 2
 
     def test_one_that_is_another_process_has_left_the_isr(self) -> None:
-        """Between two looks at the registrations: nobody saw that it was away."""
+        """Between two reads of the registrations: no controller saw that it was away."""
         world = cluster(1, 2)
         made(world, "t", (1, 2), (2, 1))
         world.leave(1)
@@ -96,7 +96,7 @@ class TestBrokers:
         epoch = world.server.tree()[paths.broker(1)].created
         world.until(lambda: node.publisher.image.brokers[1].broker_epoch == epoch)
 
-    def test_one_that_came_back_while_there_was_no_controller_has_too(self) -> None:
+    def test_broker_that_returned_without_a_controller_left_the_isr(self) -> None:
         world = cluster(1, 2, nodes=1)
         made(world, "t", (1, 2))
         world.nodes[1].kill()
@@ -108,8 +108,8 @@ class TestBrokers:
         world.until(lambda: world.partition("t").leader == 2)
         assert world.partition("t").isr == (2,)
 
-    def test_one_that_no_controller_took_in_has_too_though_states_were_written_since(self) -> None:
-        """By a controller that had not heard of it yet, and then died."""
+    def test_broker_that_no_controller_accepted_left_the_isr(self) -> None:
+        """By a controller that had not seen it yet, and then died."""
         world = cluster(1, 2, nodes=1)
         made(world, "t", (1, 2))
         world.nodes[1].kill()
@@ -123,7 +123,7 @@ class TestBrokers:
         assert world.partition("t").isr == (2,)
         assert world.partition("t").leader_epoch > first
 
-    def test_topics_are_placed_on_all_that_are_registered_when_the_reign_begins(self) -> None:
+    def test_topics_use_all_brokers_registered_at_term_start(self) -> None:
         world = World()
         world.start(1)
         world.until(lambda: world.active)
@@ -133,12 +133,12 @@ class TestBrokers:
         asked = CreatableTopic(name="t", num_partitions=1, replication_factor=3)
         request = CreateTopicsRequest(topics=[asked], timeout_ms=1000)
         world.until(lambda: world.active)  # and nothing else has happened since it is
-        told = world.nodes[2].submit(lambda image, context: handle_create_topics(image, request, context))
-        world.until(lambda: told)
-        assert [topic.error_code for topic in told[0][0].topics] == [0]
+        results = world.nodes[2].submit(lambda image, context: handle_create_topics(image, request, context))
+        world.until(lambda: results)
+        assert [topic.error_code for topic in results[0][0].topics] == [0]
         assert set(world.partition("t").replicas) == {1, 2, 3}
 
-    def test_one_that_led_more_than_a_slice_is_taken_in_with_the_others(self) -> None:
+    def test_leader_of_more_than_a_slice_is_accepted(self) -> None:
         world = cluster(1, 2, nodes=1)
         made(world, "t", *[(1, 2)] * (SLICE + 1))
         world.nodes[1].kill()
@@ -160,7 +160,7 @@ class TestBrokers:
         world.settled()
         assert world.server.tree()[paths.state("t", 0)] == before
 
-    def test_one_that_stayed_keeps_what_it_leads_through_a_change_of_the_controller(self) -> None:
+    def test_leaders_remain_through_a_controller_change(self) -> None:
         world = cluster(1, 2)
         made(world, "t", (1, 2))
         before = world.partition("t")
@@ -178,7 +178,7 @@ class TestBrokers:
         assert not any(broker.fenced for broker in world.settled().publisher.image.brokers.values())
 
 
-class TestWishes:
+class TestReassignmentRequests:
     def test_a_deletion(self) -> None:
         world = cluster(1, 2)
         made(world, "t", (1, 2))
@@ -189,7 +189,7 @@ class TestWishes:
         world.until(lambda: not world.there(paths.deletion("t")))
         assert list(world.settled().publisher.image.topics) == ["kept"]
         made(world, "t", (2, 1))
-        assert world.settled().log.leader.epoch == epoch, "no wish may cost a reign"
+        assert world.settled().log.leader.epoch == epoch, "no request may end a term"
 
     def test_a_deletion_where_they_are_disabled(self) -> None:
         world = cluster(1, 2, delete_topic_enable="false")
@@ -220,11 +220,11 @@ class TestWishes:
         rejoin(world, world.settled(), "t", 3)
         world.until(lambda: world.partition("t").replicas == (3, 2))
 
-    def test_what_of_a_reassignment_is_refused_is_told(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_refused_reassignment_request_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
         world = cluster(1, 2, 3)
         made(world, "t", (1, 2))
-        wished = {("t", 0): (3, 2), ("t", 1): (3, 2), ("never", 0): (1, 2)}
-        world.write(Create(paths.REASSIGN_PARTITIONS, encode_reassignment(wished)))
+        requested = {("t", 0): (3, 2), ("t", 1): (3, 2), ("never", 0): (1, 2)}
+        world.write(Create(paths.REASSIGN_PARTITIONS, encode_reassignment(requested)))
         world.until(lambda: not world.there(paths.REASSIGN_PARTITIONS))
         assert world.partition("t").adding_replicas == (3,)
         assert "refused for 2 of 3 partitions, the first is t-1: " in caplog.text
@@ -232,7 +232,7 @@ class TestWishes:
     def test_a_reassignment_to_a_broker_that_has_just_come(self) -> None:
         world = cluster(1, 2)
         made(world, "t", *[(1, 2)] * 10)
-        for number in range(10):  # what is told of it, and what is read, takes longer and shorter
+        for number in range(10):  # report and read, at two times
             world.join(3 + number)
             world.write(Create(paths.REASSIGN_PARTITIONS, encode_reassignment({("t", number): (3 + number, 2)})))
             world.until(lambda: not world.there(paths.REASSIGN_PARTITIONS))
@@ -245,8 +245,8 @@ class TestWishes:
         made(world, "u", (1, 2))
         world.nodes[1].kill()
         world.join(3)
-        wished = {("t", 0): (3, 2), ("u", 0): (4, 2)}
-        world.write(Create(paths.REASSIGN_PARTITIONS, encode_reassignment(wished)))
+        requested = {("t", 0): (3, 2), ("u", 0): (4, 2)}
+        world.write(Create(paths.REASSIGN_PARTITIONS, encode_reassignment(requested)))
         world.start(2)
         world.until(lambda: world.nodes[2].log.newcomers)
         world.join(4)
@@ -287,50 +287,50 @@ def rejoin(world: World, node: Node, topic: str, broker_id: int) -> None:
 
 
 class TestTheEndOfAReign:
-    def test_one_that_was_paused_beyond_its_session_writes_nothing_more(self) -> None:
+    def test_controller_paused_beyond_its_session_writes_nothing(self) -> None:
         world = cluster(1, 2)
         zombie = world.settled()
         zombie.process.pause()
-        told = zombie.create("late", (1, 2))
+        results = zombie.create("late", (1, 2))
         world.until(lambda: world.active not in (None, zombie))
         made(world, "t", (1, 2))
         zombie.process.resume()
-        world.until(lambda: told)
-        assert told[0][1].code is ErrorCode.NOT_CONTROLLER
+        world.until(lambda: results)
+        assert results[0][1].code is ErrorCode.NOT_CONTROLLER
         world.run(5)
         assert list(world.tree.topics) == ["t"]
         assert not zombie.controller.active
 
-    def test_one_whose_claim_is_another_s_writes_nothing_more_though_its_session_lives(self) -> None:
-        """What tells it so is on its way while it writes: the epoch alone is what refuses that."""
+    def test_controller_with_a_lost_claim_writes_nothing(self) -> None:
+        """The notification is in flight while it writes: only the epoch check rejects that."""
         world = cluster(1, 2, nodes=1)
         first = world.settled()
         epoch = first.log.leader.epoch
         claim, reign = claim_controller(9, 1, world.server.tree()[paths.CONTROLLER_EPOCH])
-        told = first.create("late", (1, 2))
+        results = first.create("late", (1, 2))
         world.write(Delete(paths.CONTROLLER), *claim)
-        world.until(lambda: told)
-        assert told[0][1].code is ErrorCode.NOT_CONTROLLER
+        world.until(lambda: results)
+        assert results[0][1].code is ErrorCode.NOT_CONTROLLER
         world.until(lambda: first.log.leader == (9, reign.controller_epoch))
         assert not world.tree.topics
         world.write(Delete(paths.CONTROLLER))
         assert world.settled().log.leader.epoch == epoch + 2
         assert not world.tree.topics
 
-    def test_one_that_lost_its_connection_reads_again_and_goes_on_in_a_new_epoch(self) -> None:
+    def test_lost_connection_leads_to_a_new_epoch(self) -> None:
         world = cluster(1, 2, nodes=1)
         made(world, "t", (1, 2))
         node = world.settled()
         epoch, owner = node.log.leader.epoch, node.session.session
-        told = node.create("u", (1, 2))
+        results = node.create("u", (1, 2))
         world.run(0.001)
         node.session.cut()
-        assert told[0][1].code is ErrorCode.NOT_CONTROLLER
+        assert results[0][1].code is ErrorCode.NOT_CONTROLLER
         world.settled()
         assert (node.log.leader.epoch, node.session.session) == (epoch + 1, owner)
         assert content(world.tree) == content(node.publisher.image)
 
-    def test_what_a_tool_writes_into_a_state_is_read_before_the_next_write(self) -> None:
+    def test_state_written_by_a_tool_is_read_before_next_write(self) -> None:
         world = cluster(1, 2, nodes=1)
         made(world, "t", (1, 2))
         path = paths.state("t", 0)
@@ -347,14 +347,14 @@ def test_eligible_leader_replicas_are_refused() -> None:
     assert "eligible.leader.replicas.version" not in node.publisher.image.features
     update = FeatureUpdateKey(feature="eligible.leader.replicas.version", max_version_level=1, upgrade_type=1)
     request = UpdateFeaturesRequest(feature_updates=[update])
-    told = node.submit(lambda image, context: handle_update_features(image, request, 2, context))
-    world.until(lambda: told)
-    assert isinstance(told[0][1], KafkaError)
-    assert told[0][1].code is ErrorCode.INVALID_UPDATE_VERSION
+    results = node.submit(lambda image, context: handle_update_features(image, request, 2, context))
+    world.until(lambda: results)
+    assert isinstance(results[0][1], KafkaError)
+    assert results[0][1].code is ErrorCode.INVALID_UPDATE_VERSION
 
 
 class Chaos:
-    """Random faults while topics come and go; what was answered has to hold."""
+    """Random faults while topics are created and deleted; acknowledged changes must persist."""
 
     def __init__(self, seed: int) -> None:
         self.rng = SimRng(seed)
@@ -365,19 +365,19 @@ class Chaos:
         self.blocks: list[list[Any]] = []
         self.names = self.made = 0
         self.standing: set[str] = set()
-        """Topics that were made, as far as was answered, and that nobody asked to delete."""
+        """Topics with an acknowledged creation, and without a deletion request."""
 
     def step(self) -> None:
         world, rng = self.world, self.rng
         world.run(rng.uniform(0.0, 0.3))
         world.check()
-        for kind, name, told in list(self.asked):
-            if told:
-                self.asked.remove((kind, name, told))
-                if kind == "create" and told[0][1] is None and told[0][0].topics[0].error_code == 0:
+        for kind, name, results in list(self.asked):
+            if results:
+                self.asked.remove((kind, name, results))
+                if kind == "create" and results[0][1] is None and results[0][0].topics[0].error_code == 0:
                     self.standing.add(name)
                     self.made += 1
-                if kind == "delete" and told[0][1] is None:
+                if kind == "delete" and results[0][1] is None:
                     assert name not in world.tree.topics
         node = rng.choice([each for each in world.nodes.values() if each.process.alive])
         if rng.chance(0.6) and world.active is not None:
@@ -387,8 +387,8 @@ class Chaos:
     def create(self, node: Node) -> None:
         self.names += 1
         name = f"t{self.names}"
-        told = node.create(name, *[(1, 2, 3)] * (1 + self.rng.randrange(3)), configs={"retention.ms": "7"})
-        self.asked.append(("create", name, told))
+        results = node.create(name, *[(1, 2, 3)] * (1 + self.rng.randrange(3)), configs={"retention.ms": "7"})
+        self.asked.append(("create", name, results))
 
     def delete(self, node: Node) -> None:
         if self.standing:
@@ -445,7 +445,7 @@ class Chaos:
         assert self.standing <= set(world.tree.topics)
         for topic in world.tree.topics.values():
             assert all(partition.leader in world.brokers for partition in topic.partitions.values())
-        firsts = [told[0][0].producer_id_start for told in self.blocks if told and told[0][1] is None]
+        firsts = [results[0][0].producer_id_start for results in self.blocks if results and results[0][1] is None]
         assert len(firsts) == len(set(firsts))
         assert not [path for path in world.server.tree() if path.startswith(f"{paths.DELETE_TOPICS}/")]
 

@@ -1,4 +1,4 @@
-"""The path at the end of `zookeeper.connect`: who makes it, and who refuses to go on without it."""
+"""The path at the end of `zookeeper.connect`: creation by the first broker, and refusal if it is missing."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def test_a_cluster_works_below_it(world: World) -> None:
     assert world.node("/a/b/brokers/topics/t") is not None
 
 
-def test_who_has_data_makes_none(world: World) -> None:
+def test_broker_with_data_does_not_create_the_path(world: World) -> None:
     machine = Machines(world)
     life = machine.begin(**BELOW)
     life.serves()
     life.stop()
     refusal = machine.begin(zookeeper_connect="z:2181/lost").refusal()
-    assert f"leads to a tree without {paths.CLUSTER_ID}" in refusal
+    assert f"names a tree without {paths.CLUSTER_ID}" in refusal
     assert world.node("/lost") is None
 
 
@@ -71,6 +71,6 @@ def test_servers_and_path(text: str, found: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["a:1/x//y", "a:1/.", "a:1/x/..", "a:1/x\0"])
-def test_what_is_no_path_is_refused(text: str) -> None:
+def test_invalid_path_is_refused(text: str) -> None:
     with pytest.raises(OperatorError, match="no path of ZooKeeper"):
         split_connect(text)

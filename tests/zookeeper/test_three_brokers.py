@@ -46,7 +46,7 @@ class Cluster:
         self.lives[broker_id] = self.machines[broker_id].begin(**self.settings)
 
     def agree(self) -> bool:
-        """Everybody has everybody in the newest image of one reign."""
+        """Whether every broker has all brokers in the newest image of one term."""
         images = [life.broker.image for life in self.lives.values()]
         return all(set(image.brokers) == set(self.lives) for image in images) and len({i.offset for i in images}) == 1
 
@@ -54,7 +54,7 @@ class Cluster:
         self.lives.pop(broker_id).kill()
 
     def stop(self, broker_id: int) -> None:
-        """As SIGTERM does."""
+        """Stop like SIGTERM."""
         life = self.lives.pop(broker_id)
         over = self.world.loop.create_task(life.broker.hand_over())
         self.world.until(over.done)
@@ -77,7 +77,7 @@ class Cluster:
         return life.broker.image.topics["t"].partitions[0]
 
     def led(self) -> bool:
-        """By one that lives, as everybody knows."""
+        """Led by a live broker, as known to all."""
         leaders = {self.partition(life).leader for life in self.lives.values()}
         return len(leaders) == 1 and leaders <= set(self.lives)
 
@@ -128,7 +128,7 @@ def produce(cluster: Cluster, value: bytes) -> None:
     assert any(attempt() for _ in range(20))
 
 
-def test_topics_are_made_by_whoever_is_asked(cluster: Cluster) -> None:
+def test_every_broker_can_create_topics(cluster: Cluster) -> None:
     create(cluster, cluster.followers[0], *IDS)
     assert cluster.partition().leader == 1
     for life in cluster.lives.values():
@@ -163,13 +163,13 @@ def test_internal_topics_get_replicas_on_brokers_that_come(world: World) -> None
     world.until(lambda: set(partition().isr) == {*IDS})
 
 
-@pytest.mark.parametrize("whom", ["controller", "leader"])
-def test_nothing_is_lost_with_one_that_is_killed(world: World, cluster: Cluster, whom: str) -> None:
+@pytest.mark.parametrize("target", ["controller", "leader"])
+def test_nothing_is_lost_with_one_that_is_killed(world: World, cluster: Cluster, target: str) -> None:
     controller = cluster.controller
     leader = controller % 3 + 1
     create(cluster, controller, leader, *({*IDS} - {leader}))
     produce(cluster, b"a")
-    victim = controller if whom == "controller" else leader
+    victim = controller if target == "controller" else leader
     epoch = cluster.partition().leader_epoch
     cluster.kill(victim)
     world.until(cluster.agree)
@@ -185,7 +185,7 @@ def test_nothing_is_lost_with_one_that_is_killed(world: World, cluster: Cluster,
     world.until(lambda: cluster.ends() == {3})
 
 
-def test_who_comes_back_where_another_rules_follows(world: World, cluster: Cluster) -> None:
+def test_returning_broker_follows_the_new_controller(world: World, cluster: Cluster) -> None:
     controller = cluster.controller
     create(cluster, controller, controller, *({*IDS} - {controller}))
     before = cluster.partition().leader_epoch
@@ -203,7 +203,7 @@ def test_who_comes_back_where_another_rules_follows(world: World, cluster: Clust
     produce(cluster, b"x")
 
 
-def test_who_stops_has_handed_over(world: World, cluster: Cluster) -> None:
+def test_stopping_broker_hands_over_leadership(world: World, cluster: Cluster) -> None:
     create(cluster, 1, 1, 2, 3)
     produce(cluster, b"a")
     world.until(cluster.in_sync)

@@ -20,7 +20,7 @@ OTHERS_ID = bytes(range(16))
 
 
 def old(*replicas: tuple[int, ...]) -> bytes:
-    """As Kafka 0.9 writes a topic."""
+    """A topic in the format of Kafka 0.9."""
     return json.dumps(
         {"version": 1, "partitions": {str(number): each for number, each in enumerate(replicas)}}
     ).encode()
@@ -89,7 +89,7 @@ def test_partitions_are_added() -> None:
 
 
 @pytest.mark.parametrize("replicas", [[(1, 2)], [(2, 1), (2, 1)], [(1,), (2, 1)], []])
-def test_what_is_no_addition_is_put_right(replicas: list[tuple[int, ...]]) -> None:
+def test_invalid_partition_change_is_corrected(replicas: list[tuple[int, ...]]) -> None:
     world = cluster(1, 2)
     made(world, "t", (1, 2), (2, 1))
     before = znode(world, "t")
@@ -128,7 +128,7 @@ def test_an_id_that_another_topic_has_is_not_taken() -> None:
     assert led(world, "u", 1).topic_id != world.tree.topics["t"].topic_id
 
 
-def test_the_id_that_an_old_tool_left_out_is_known_to_the_next_controller() -> None:
+def test_id_omitted_by_an_old_tool_is_known_to_next_controller() -> None:
     world = cluster(1, 2)
     made(world, "t", (1, 2))
     topic_id = world.tree.topics["t"].topic_id

@@ -95,16 +95,14 @@ class TestRoundTrip:
         assert (node.version, seen(server).topics["t"].partitions[0].partition_epoch) == (3, 3)
         assert node.data == b'{"controller_epoch":7,"leader":1,"version":1,"leader_epoch":1,"isr":[1]}'
 
-    def test_an_epoch_that_is_no_version_is_refused(self, controller: Controller) -> None:
+    def test_epoch_that_is_not_a_version_is_refused(self, controller: Controller) -> None:
         controller.change(*a_topic("t"))
         partition = a_partition("t", 0)
         partition.partition_epoch = 5000
         with pytest.raises(InvariantError, match="from 0 to 5000"):
             controller.change(partition)
 
-    def test_a_topic_made_anew_in_the_change_that_removes_it(
-        self, server: SimZooKeeper, controller: Controller
-    ) -> None:
+    def test_topic_recreated_in_the_change_that_removes_it(self, server: SimZooKeeper, controller: Controller) -> None:
         controller.change(*a_topic("t", 3), a_setting(TOPIC, "t", "a", "1"))
         again = a_partition("t", 0)
         again.topic_id = b"n" * 16
@@ -130,7 +128,7 @@ class TestRoundTrip:
         assert tree["/config/ips/%3A%3A1"].data
         assert tree[paths.PRODUCER_ID_BLOCK].data == b'{"version":1,"broker":1,"block_start":"0","block_end":"999"}'
 
-    def test_a_broker_says_who_it_is(self, server: SimZooKeeper, controller: Controller) -> None:
+    def test_broker_registration_content(self, server: SimZooKeeper, controller: Controller) -> None:
         endpoints = (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 1), Endpoint("TLS", "SSL", "::1", 2))
         features = {"metadata.version": VersionRange(7, 25)}
         broker = BrokerImage(3, 0, bytes(16), endpoints, features, "r", False, False, ())
@@ -147,7 +145,7 @@ class TestRoundTrip:
 
 
 class History:
-    """Changes at random that a controller could make, each of a few records."""
+    """Random changes that a controller could make, each of a few records."""
 
     def __init__(self, random: Random) -> None:
         self._random = random

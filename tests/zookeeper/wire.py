@@ -19,7 +19,7 @@ DELAY_S = (0.0002, 0.01)
 
 
 class Wire:
-    """All connections of a world, and what may happen to what goes over them."""
+    """All connections of a world, and the faults of their frames."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -28,9 +28,9 @@ class Wire:
         self.lost = 0.0
         """Chance of an answer to be."""
         self.change: Callable[[Any], Any] = lambda response: response
-        """What becomes of an answer; None where it is lost."""
+        """The modified response; None if it is lost."""
         self.log: list[tuple[int, Any]] = []
-        """Who asked, and what."""
+        """Sender and request."""
         self.delay_s = DELAY_S
         self.ways: list[Way] = []
 
@@ -95,7 +95,7 @@ class Way:
                 answered(spec.response(error_code=error.code))
 
         if other is None or not other.process.alive:
-            self.node.process.call_soon(self._fail, ConnectionError("nobody is there"))
+            self.node.process.call_soon(self._fail, ConnectionError("connection refused"))
         elif not self._is_cut(other):
             other.process.call_later(self.wire.delay(), arrive)
 

@@ -1,4 +1,4 @@
-"""A controller on a simulated ZooKeeper: records in, operations out, and what whoever reads the tree then sees."""
+"""A controller on a simulated ZooKeeper: records in, operations out, and the result for readers of the tree."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ EVERYTHING: list[object] = [
 
 
 class Controller:
-    """One reign: what it read, and a writer on it."""
+    """One term: the tree as read, and a writer on it."""
 
     def __init__(self, server: SimZooKeeper) -> None:
         self.server = server
@@ -153,11 +153,11 @@ class Controller:
             after()
 
     def change(self, *records: object, after: Callable[[], None] = lambda: None) -> None:
-        """Write what the records change in as many calls as it can be torn into; `after` each of them."""
+        """Write the changes of the records in as many calls as possible; `after` each of them."""
         self.send(([GUARD, *group] for group in self.planned(*records)), after)
 
     def planned(self, *records: object) -> list[Group]:
-        """What a change needs; it counts as made."""
+        """The operations of a change; they count as done."""
         delta = MetadataDelta(self.image)
         for record in records:
             delta.replay(record)
@@ -183,7 +183,7 @@ def seen(server: SimZooKeeper) -> MetadataImage:
 
 
 def content(image: MetadataImage) -> dict[str, Any]:
-    """What a tree can hold of an image, in no order where it has none."""
+    """The content of an image that a tree can contain, unordered where it has no order."""
     return {
         "topics": {name: plain(topic) for name, topic in image.topics.items()},
         "configs": {key: dict(values) for key, values in image.configs.items()},
@@ -201,7 +201,7 @@ def plain(topic: TopicImage) -> tuple[bytes, dict[int, PartitionImage]]:
 
 
 def check_valid(image: MetadataImage) -> None:
-    """What has to hold of any cluster, also of one in the middle of a change."""
+    """Invariants of any cluster, also in the middle of a change."""
     for topic in image.topics.values():
         assert topic.partitions, topic.name
         assert list(topic.partitions) == list(range(len(topic.partitions)))

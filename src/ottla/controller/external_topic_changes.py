@@ -78,7 +78,7 @@ class ExternalTopicChanges:
 
     def _listed(self, names: list[str] | None, error: ZooKeeperError | None) -> None:
         if names is None:
-            self._log.begin_anew(error)
+            self._log.restart_term(error)
             return
         self._due.update((name, None) for name in sorted(names) if name not in self._watches)
         self._read()
@@ -116,7 +116,7 @@ class ExternalTopicChanges:
     def _seen(self, name: str, node: Znode | None, error: ZooKeeperError | None) -> None:
         self._asked -= 1
         if error is not None:
-            self._log.begin_anew(error)
+            self._log.restart_term(error)
             return
         if node is None:
             self._watches.pop(name, None)  # it is listed when it is created again
@@ -152,7 +152,7 @@ class ExternalTopicChanges:
     ) -> None:
         """Read the settings of an unknown topic; tools write them before the topic."""
         if error is not None:
-            self._log.begin_anew(error)
+            self._log.restart_term(error)
         elif not self._log.settled:
             self._due[name] = None
             self._read()

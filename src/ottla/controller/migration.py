@@ -402,7 +402,7 @@ class Migration:
         self._writer = DualWriter(
             self._session,
             takeover,
-            TreeWriter(known, self._leader.leader_id, takeover.reign.controller_epoch, leaps=True),
+            TreeWriter(known, self._leader.leader_id, takeover.term.controller_epoch, leaps=True),
             found.image,
             self._generation.during(self._again),
             self._generation.during(self._refused),

@@ -113,7 +113,7 @@ class ZnodeRequestWatcher:
 
     def _brokers(self, names: list[str] | None, error: ZooKeeperError | None) -> None:
         if names is None:
-            self._log.begin_anew(error)
+            self._log.restart_term(error)
             return
         gone = set(map(str, self._log.latest.brokers)) - set(names)
         for name in sorted(gone):
@@ -131,7 +131,7 @@ class ZnodeRequestWatcher:
 
     def _broker(self, name: str, node: Znode | None, error: ZooKeeperError | None) -> None:
         if error is not None:
-            self._log.begin_anew(error)
+            self._log.restart_term(error)
         elif node is not None:
             try:
                 record = broker_record(name, node)
@@ -162,7 +162,7 @@ class ZnodeRequestWatcher:
 
     def _deletions(self, names: list[str] | None, error: ZooKeeperError | None) -> None:
         if names is None:
-            self._log.begin_anew(error)
+            self._log.restart_term(error)
             return
         requested = sorted(name for name in names if name in self._log.latest.topics)
         for name in requested:
@@ -220,7 +220,7 @@ class ZnodeRequestWatcher:
     ) -> None:
         """Process the request of a znode in pieces, and remove it; an undecodable one is only removed."""
         if error is not None:
-            self._log.begin_anew(error)
+            self._log.restart_term(error)
         elif node is not None:
             try:
                 requested = iter(decode(path, node.data))
@@ -234,7 +234,7 @@ class ZnodeRequestWatcher:
     def _remove(self, path: str, node: Znode | None, error: ZooKeeperError | None) -> None:
         """Remove a request after earlier writes; a request that was changed meanwhile is a new one."""
         if error is not None:
-            self._log.begin_anew(error)
+            self._log.restart_term(error)
         elif node is not None and path not in self._removed:
             self._removed.add(path)
             removed = self._generation.during(partial(self._removed.discard, path))

@@ -1,8 +1,8 @@
-"""What people are told of a quorum: each change of role with its epoch, each vote that others ask for, other voters.
+"""Quorum log lines for operators: role changes with their epoch, answered vote requests, and voter changes.
 
-One line each, at info, and a warning for a voter that takes no requests at all; nothing while nothing changes. Any peer
-can ask for votes, and name newer epochs, as often as it likes: what it can cause is limited (`common.logs`). A single
-node elects itself at each start, which is no news.
+Each event is one line at info. A voter that rejects all requests of this node is logged as a warning. Nothing is logged
+while nothing changes. A peer can request votes and name newer epochs as often as it wants, so its log lines are
+rate-limited (`common.logs`). A single node elects itself at each start, which is not logged.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _REFUSALS = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "its super.users has to name the principals of the cluster's nodes",
     ErrorCode.INCONSISTENT_CLUSTER_ID: "format this node's directories with the id of its cluster",
 }
-"""By the error, what to look at where a voter refuses as long as nobody changes something."""
+"""Hint for the operator, by the error with which a voter keeps rejecting requests until the configuration changes."""
 
 
 class Announcer:
-    """Tells what changed since it was asked last."""
+    """Logs changes of role and voters since the last call."""
 
     __slots__ = ("_level", "_node_id", "_voters")
 
@@ -38,7 +38,7 @@ class Announcer:
         self._voters: tuple[Voter, ...] = ()
 
     def announce(self, raft: Raft) -> None:
-        """Tell of changes of role, which are durable now, and of voters."""
+        """Log role changes, which are durable by now, and voter changes."""
         if raft.transitions:
             transitions, raft.transitions = raft.transitions, []
             for before, after in transitions:
@@ -53,7 +53,7 @@ class Announcer:
 
 
 def announce_vote(candidate: ReplicaKey, epoch: int, error: ErrorCode, *, pre_vote: bool, granted: bool) -> None:
-    """Tell of a Vote request that was answered."""
+    """Log the result of a Vote request."""
     node_id, kind = candidate.node_id, "pre-vote" if pre_vote else "vote"
     if granted:
         logger.info("%s request of node %d with epoch %d is granted", kind, node_id, epoch, extra=RATE_LIMITED)
@@ -65,16 +65,16 @@ def announce_vote(candidate: ReplicaKey, epoch: int, error: ErrorCode, *, pre_vo
 
 
 def announce_refusal(voter_id: int, error: ErrorCode) -> None:
-    """Tell of a voter that takes no vote request of this node at all, and what to look at."""
+    """Log a voter that rejects all vote requests of this node, with a hint."""
     hint = _REFUSALS.get(error)
     if hint is not None:
         logger.warning(
-            "node %d takes no vote requests of this one: %s; %s", voter_id, error.name, hint, extra=RATE_LIMITED
+            "node %d rejects vote requests of this node: %s; %s", voter_id, error.name, hint, extra=RATE_LIMITED
         )
 
 
 def _standing(standing: Standing) -> str:
-    """As Apache Kafka prints it: `follower(epoch=5, leader=1)`."""
+    """The role in Apache Kafka's format: `follower(epoch=5, leader=1)`."""
     facts = f"epoch={standing.epoch}"
     if standing.leader_id != NO_NODE:
         facts += f", leader={standing.leader_id}"
@@ -84,7 +84,7 @@ def _standing(standing: Standing) -> str:
 
 
 def _voter(voter: Voter) -> str:
-    """`ID@HOST:PORT:DIRECTORYID`, as `--initial-controllers` takes it, with what is known."""
+    """The known fields of a voter as `ID@HOST:PORT:DIRECTORYID`, the format of `--initial-controllers`."""
     text = str(voter.voter_id)
     if voter.endpoints:
         _, host, port = voter.endpoints[0]

@@ -1,4 +1,4 @@
-"""What a replica of the metadata log is told by its node: who it is, the cluster, and the settings of the quorum."""
+"""Configuration of a metadata log replica: node, cluster and the quorum settings."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ottla.quorum.raft_types import ReplicaKey, Timeouts, Voter
 
 
 class LocalReplica(NamedTuple):
-    """This replica: which node it belongs to, and its files."""
+    """The node id and files of this replica."""
 
     node_id: int
     directory_id: Uuid
     data_dir: str
     log_config: MetadataLogConfig
     enforces_acls: bool = False
-    """Whether somebody holds clients to the ACLs of the log."""
+    """Whether an authorizer enforces the ACLs of the metadata log."""
 
     @property
     def key(self) -> ReplicaKey:
@@ -26,7 +26,7 @@ class LocalReplica(NamedTuple):
 
 
 class QuorumTimes(NamedTuple):
-    """How long requests may take and how long to wait after one that failed, in seconds."""
+    """Request timeouts and the backoff after a failed request, in seconds."""
 
     request_s: float = 2.0
     retry_backoff_s: float = 0.02
@@ -34,15 +34,15 @@ class QuorumTimes(NamedTuple):
 
 
 class QuorumConfig(NamedTuple):
-    """Which cluster this is, and the settings `controller.quorum.*`."""
+    """The cluster id and the settings `controller.quorum.*`."""
 
     cluster_id: str = ""
     bootstrap: tuple[Address, ...] = ()
-    """Where somebody may know the leader."""
+    """Addresses that are asked for the leader (`controller.quorum.bootstrap.servers`)."""
     voters: tuple[Voter, ...] = ()
-    """`controller.quorum.voters`: who votes where the log does not say it (kraft.version 0), without directory ids."""
+    """`controller.quorum.voters`: the voters if the log names none (kraft.version 0), without directory ids."""
     auto_join: bool = False
-    """Whether this node asks for a vote by itself."""
+    """Whether this node adds itself to the voters (`controller.quorum.auto.join.enable`)."""
     listener_name: str = "CONTROLLER"
     security_protocol: str = "PLAINTEXT"
     timeouts: Timeouts = Timeouts()

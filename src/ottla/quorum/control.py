@@ -26,7 +26,7 @@ from ottla.record.builder import RecordData
 from ottla.record.control import ControlRecordType, control_record_key
 
 KRAFT_VERSION = 1
-"""The voters stand in the log (KIP-853), so that one voter can become three without conversion."""
+"""The voters are records of the log (KIP-853), so one voter can become three without conversion."""
 
 
 def _control(kind: ControlRecordType, message: object, timestamp_ms: int) -> RecordData:
@@ -89,5 +89,5 @@ def snapshot_header(last_timestamp_ms: int, timestamp_ms: int) -> RecordData:
 
 
 def snapshot_footer(timestamp_ms: int) -> RecordData:
-    """The last record of a snapshot: without it the snapshot is not whole."""
+    """The last record of a snapshot: without it the snapshot is incomplete."""
     return _control(ControlRecordType.SNAPSHOT_FOOTER, SnapshotFooterRecord(), timestamp_ms)

@@ -1,18 +1,19 @@
-"""One replica of the metadata log in this process: files, timers and requests around the rules of Raft.
+"""One metadata log replica in this process: files, timers and requests around the Raft rules.
 
-Purpose: carry out what `raft` decides, take records from the active controller, publish images on every node. A quorum
-of one voter is the single node: the same code, whose election ends within `start`. What may happen when is said by
-`phases`; what is appended by `leader_log` and `follower_log`; what the others are sent and asked by `peers`.
+Purpose: carry out the decisions of `raft`, append records of the active controller, and publish images on every node. A
+single node is a quorum of one voter: the same code, whose election ends within `start`. `phases` defines the allowed
+state transitions, `leader_log` and `follower_log` append, and `peers` sends requests to other replicas.
 
 Invariants:
-- What the rules want to be durable is durable before anything that follows from it leaves this process: `quorum-state`
-  before an answer or a request, the leader's own log before it counts itself, a follower's before its next Fetch.
-- Nothing is appended in an epoch before `quorum-state` names it durably.
-- A failed sync ends the driver: what is on disk is unknown, so every later submission fails, `on_failure` is told, and
-  this replica neither leads nor votes any more. So does a listener that raises, since then the broker's parts disagree
-  about the cluster.
+- State that the rules require to be durable is durable before its consequences leave this process: `quorum-state`
+  before a response or a request, the leader's own log before the leader counts itself, a follower's log before its next
+  Fetch.
+- Nothing is appended in an epoch before `quorum-state` durably contains that epoch.
+- A failed sync ends the driver, since the content of the disk is unknown: later submissions fail, `on_failure` is
+  called, and this replica neither leads nor votes. A listener that raises ends it too, since the components of the
+  broker then disagree about the cluster.
 
-`quorum-state` is written on the loop: elections are rare, and until it is written there is no state to go on from.
+`quorum-state` is written on the loop: elections are rare, and no event can be processed before it is written.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _STOP_S = 1.0
-"""How long a leader that stops waits for the others to hear of it."""
+"""Time for the followers to learn that the leader stops, in seconds."""
 
 
 class _Parts(NamedTuple):
-    """What there is once the log was read."""
+    """The components that exist once the log was read."""
 
     log: ReplicaLog
     raft: Raft
@@ -70,7 +71,7 @@ class _Parts(NamedTuple):
 
 
 class QuorumDriver:
-    """The metadata quorum as this process sees it. All methods belong to the loop.
+    """The metadata quorum as seen by this process. All methods run on the loop.
 
     Implements `MetadataLog` for the node, and `ServedReplica` for its own `service`.
     """
@@ -106,7 +107,7 @@ class QuorumDriver:
         peers: PeerNetwork | None = None,
         quorum: QuorumConfig | None = None,
     ) -> None:
-        """Without `peers` this node is its own only voter, and the first image is published by `submit_start`."""
+        """Without `peers` this node is the only voter, and the first image is published by `submit_start`."""
         self._machine = machine
         self._clock = machine.clock
         self._scheduler = machine.scheduler
@@ -136,37 +137,38 @@ class QuorumDriver:
 
     @property
     def active(self) -> bool:
-        """Whether this node leads and takes records."""
+        """Whether this node leads and accepts records."""
         return self._state.tenure is LEADING
 
     @property
     def latest(self) -> MetadataImage:
-        """The image with records that are not committed yet; means something only while this node is active."""
+        """The image including uncommitted records; valid only while this node is active."""
         return self._replay.latest
 
     @property
     def bootstrap(self) -> Sequence[ApiMessageAndVersion]:
-        """What formatting left for the first active controller to write; empty where it left nothing, or long ago."""
+        """Records that formatting left for the first active controller; empty if there are none or they were
+        written."""
         return self._started.bootstrap
 
     @property
     def kraft_version(self) -> int:
-        """1 where the log names the voters, 0 where the configuration of each node does (KIP-853)."""
+        """1 if the log names the voters, 0 if the configuration of each node does (KIP-853)."""
         return 0 if self.raft.voter_sets.are_configured else KRAFT_VERSION
 
     @property
     def brokers_have_sessions(self) -> bool:
-        """False: heartbeats say who lives."""
+        """False: broker liveness is decided by heartbeats."""
         return False
 
     @property
     def leader(self) -> LeaderAndEpoch:
-        """Who leads the quorum, as far as this node knows."""
+        """The leader of the quorum, as known by this node."""
         return self.raft.leader
 
     @property
     def log_end(self) -> OffsetAndEpoch:
-        """Where the log ends here, committed or not; also after `close`."""
+        """Log end offset, including uncommitted records; also valid after `close`."""
         log = self._started.log
         return OffsetAndEpoch(log.end_offset, log.last_epoch)
 
@@ -176,7 +178,7 @@ class QuorumDriver:
         return self.log.end_offset
 
     def leader_endpoint(self) -> Endpoint | None:
-        """Where the active controller listens; None when it is not known."""
+        """Endpoint of the active controller; None if it is unknown."""
         address = self.raft.leader_address
         if address is None:
             return None
@@ -185,12 +187,12 @@ class QuorumDriver:
     # -- start -----------------------------------------------------------------------------------------------------
 
     def start(self, endpoints: Sequence[Endpoint]) -> bool:
-        """Open the log and replay it; blocks, before anything else runs. Then take part in the quorum.
+        """Open and replay the log, then join the quorum. Blocks, and runs before anything else.
 
-        `endpoints` are where this voter can be reached by other controllers, the one that they use first. An only voter
-        leads a new epoch when this returns. Whether the log was empty, and not by damage that others make good: then
-        the controller submits the first records of a cluster. Raises OperatorError for damaged or foreign files, for
-        finalized features that this version doesn't have (before anything is written), and for a disk that refuses.
+        `endpoints` are the addresses of this voter for other controllers, the preferred one first. A single voter leads
+        a new epoch when this returns. Returns true if the log is empty and not because of damage that other replicas
+        repair: then the controller submits the first records of a cluster. Raises OperatorError for damaged or foreign
+        files, for finalized features that this version does not have (before anything is written), and for disk errors.
         """
         own = Voter.at(self._local.key, endpoints)
         self._state.open()
@@ -208,16 +210,16 @@ class QuorumDriver:
             raise OperatorError(f"the metadata log in {path} can't be used: {error}") from error
         except (ProtocolError, InvariantError) as error:
             raise OperatorError(
-                f"the metadata log in {self.log.directory} holds what this version can't apply: {error}; "
-                "start the version that wrote it, or restore the directory from a copy; "
-                "`ottla adopt` lists what is there"
+                f"the metadata log in {self.log.directory} can't be applied by this version: {error}; "
+                "start the version that wrote it, or restore the directory from a backup; "
+                "`ottla adopt` lists the content"
             ) from error
         self._state.opened()
         parts.snapshots.start()
         return new
 
     def _read(self, log: ReplicaLog, own: Voter) -> _Parts:
-        """Replay what is there, and make the parts that work on it."""
+        """Replay the log, and create the components that use it."""
         local, clock = self._local, self._clock
         alone = self._network is None
         content = read_log(log, self._replay, local, () if alone else self._quorum.voters, alone=alone)
@@ -233,7 +235,7 @@ class QuorumDriver:
         )
         peers: QuorumPeers | NoPeers = NoPeers()
         if self._network is not None:
-            from ottla.quorum.peers import QuorumPeers  # here, since a node that is alone starts faster without it
+            from ottla.quorum.peers import QuorumPeers  # here, since a single node starts faster without it
 
             followed = FollowerLog(log, raft, self._replay, snapshots, clock, act=self._act, failed=self._fail)
             peers = QuorumPeers(self._network, raft, log, followed, machine=self._machine, quorum=self._quorum, own=own)
@@ -241,27 +243,27 @@ class QuorumDriver:
         return _Parts(log, raft, snapshots, leader_log, peers, announcer, content.bootstrap)
 
     def _take_up(self, parts: _Parts) -> None:
-        """Begin with the state of the last life, or with what there is without one. Raises OSError, OperatorError."""
+        """Restore the state of the last run, or the initial state if there is none. Raises OSError, OperatorError."""
         log, raft = parts.log, parts.raft
         stored = None
         try:
             stored = log.read_election_state()
-            forgot = stored is None and log.end_offset > 0  # nothing is appended before the file is there
+            forgot = stored is None and log.end_offset > 0  # nothing is appended before the file exists
         except ElectionStateDamage as error:
-            logger.error("%s; a voter goes on in an epoch above all in which it may have voted", error)
+            logger.error("%s; a voter continues in an epoch above any in which it may have voted", error)
             forgot = True
         forgotten = max(log.read_noted_epoch(), log.last_epoch) if forgot else None
         epoch = stored.leader_epoch if stored is not None else (forgotten or 0) + FORGOTTEN_EPOCHS
         if epoch >= MAX_LEADER_EPOCH:
             raise OperatorError(
-                f"there is no leader epoch left after {epoch}, which {log.directory}/quorum-state "
-                "names: stop all nodes, and run ottla cluster repair-epoch on the data directory of each"
+                f"no leader epoch is left after {epoch} in {log.directory}/quorum-state "
+                ": stop all nodes, and run ottla cluster repair-epoch on the data directory of each"
             )
         raft.start(self._clock.monotonic(), stored, forgotten=forgotten, must_catch_up=log.must_catch_up)
         if raft.election.must_catch_up:
             logger.error(
-                "damage was found in %s: this node gives no vote and leads nothing until it caught up with a leader; "
-                "if there can be none, since most voters are so, stop it and remove %s there",
+                "damage was found in %s: this node does not vote or lead until it has caught up with a leader; "
+                "if no leader can be elected because most voters are damaged, stop this node and remove %s there",
                 log.directory,
                 CATCHING_UP_FILE,
             )
@@ -273,7 +275,9 @@ class QuorumDriver:
     # -- after every event -----------------------------------------------------------------------------------------
 
     def _act(self) -> None:
-        """Carry out what the rules decided, publish what became committed, go on fetching; once for nested calls."""
+        """Carry out the decisions of the rules, publish committed records, continue to fetch. A nested call only sets a
+        flag.
+        """
         if self._parts is None:
             return
         try:
@@ -295,7 +299,7 @@ class QuorumDriver:
         self._notify(raft)
         self.service.poll()
         if state.failure is not None:
-            return  # whoever was answered closed it
+            return  # a callback closed the driver
         if state.phase is not DRAINING:
             parts.peers.poll()
             self._timer.arm(raft.deadline)
@@ -306,14 +310,14 @@ class QuorumDriver:
 
     @staticmethod
     def _carry_out(parts: _Parts) -> None:
-        """Write and send what the rules ask for, in order, and tell of it. Raises OSError."""
+        """Write, send and log the effects of the rules, in order. Raises OSError."""
         raft = parts.raft
         while raft.effects:
             effects, raft.effects = raft.effects, []
             for index, effect in enumerate(effects):
                 if not isinstance(effect, Persist):
                     parts.peers.send(effect)
-                # The next state replaces this one, and nothing leaves in between.
+                # The next state replaces this one, and nothing is sent in between.
                 elif not isinstance(effects[index + 1] if index + 1 < len(effects) else None, Persist):
                     _write_election_state(parts, effect.election)
         parts.announcer.announce(raft)
@@ -324,17 +328,17 @@ class QuorumDriver:
         except (KafkaError, OSError):
             raise
         except Exception as error:
-            # Some parts of the broker follow this image and some don't: no further change may build on it.
+            # Only some components of the broker have applied this image: no further change may build on it.
             self._fail(error)
             raise
 
     def _follow_role(self, parts: _Parts) -> None:
-        """Take over, become active, or step down, as the rules say."""
+        """Take over, become active, or step down, as decided by the rules."""
         state, leading = self._state, parts.raft.leading
         if state.tenure is not FOLLOWING and (leading is None or leading.epoch != state.led_epoch):
             state.unseated()
-            logger.info("node %d leads the metadata quorum no more", self._local.node_id)
-            self._replay.follow(KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller any more"))
+            logger.info("node %d no longer leads the metadata quorum", self._local.node_id)
+            self._replay.follow(KafkaError(ErrorCode.NOT_CONTROLLER, "this node is no longer the active controller"))
         if leading is None:
             return
         if state.tenure is FOLLOWING:
@@ -355,7 +359,7 @@ class QuorumDriver:
         except KafkaError:
             if state.phase is OPENING or log.failed:
                 raise
-            raft.resign(self._clock.monotonic())  # a full disk, mostly: another one shall lead
+            raft.resign(self._clock.monotonic())  # usually a full disk: another replica has to lead
             return
         if state.phase is OPENING:
             log.flush()
@@ -379,10 +383,10 @@ class QuorumDriver:
             self.raft.tick(self._clock.monotonic())
             self._act()
 
-    # -- what others follow ----------------------------------------------------------------------------------------
+    # -- leadership listeners ----------------------------------------------------------------------------------------
 
     def listen(self, listener: LeadershipListener) -> None:
-        """Tell `listener` of every change of leadership from now on, and at once of what is known now."""
+        """Call `listener` with the current leadership, and on every change from now on."""
         self._listeners.append(listener)
         if self._known[0].leader_id != NO_NODE:
             listener.on_leader_change(*self._known)
@@ -399,10 +403,10 @@ class QuorumDriver:
     def submit(self, records: Sequence[ApiMessageAndVersion], done: SubmitDone) -> None:
         """Append the records as one batch and call `done(None)` once they are committed and published.
 
-        Without records `done` is called once everything submitted before is committed. An error is a KafkaError for
-        the client: NOT_CONTROLLER when this node is not active, and nothing was appended, or when it ceased to be
-        before the commit, and nobody knows; or the disk's. Records must fit `latest`: InvariantError otherwise, with
-        nothing changed. `done` may be called before this returns.
+        Without records `done` is called once all earlier submissions are committed. An error is a KafkaError for the
+        client: NOT_CONTROLLER if this node is not active (nothing was appended) or stopped being active before the
+        commit (the outcome is unknown), or the error of the disk. Records must fit `latest`: otherwise InvariantError
+        is raised and nothing changes. `done` may be called before this returns.
         """
         state = self._state
         if state.failure is not None:
@@ -435,9 +439,9 @@ class QuorumDriver:
             self._act()
 
     def submit_start(self, batches: Sequence[Sequence[ApiMessageAndVersion]], done: SubmitDone) -> None:
-        """Submit the records of a single node's start; the first image published is the one with all of them.
+        """Submit the records of a single node's start; the first published image contains all of them.
 
-        Its changes name everything there is. Raises KafkaError when the disk refuses.
+        Its changes name every object of the image. Raises KafkaError for a disk error.
         """
         leader_log = self._started.leader_log
         for records in batches:
@@ -461,11 +465,13 @@ class QuorumDriver:
 
     @property
     def failure(self) -> KafkaError | None:
-        """Why this replica takes no more part; None while it does."""
+        """Why this replica has stopped working; None while it works."""
         return self._state.failure
 
     def settle(self) -> None:
-        """Make durable what the rules decided, then go on. Raises KafkaError when this replica takes no more part."""
+        """Make the decisions of the rules durable, then continue. Raises KafkaError if this replica has failed or was
+        closed.
+        """
         try:
             self._carry_out(self._started)
         except OSError as error:
@@ -475,22 +481,23 @@ class QuorumDriver:
             raise self._state.failure
 
     def append_voters(self, voters: tuple[Voter, ...], done: SubmitDone) -> None:
-        """Change the set of voters; `done` as in `submit`. The caller has checked that it may be changed now."""
+        """Change the set of voters; `done` as in `submit`. The caller has checked that the change is allowed."""
         leader_log = self._started.leader_log
         leader_log.append_voters(voters, self._state.led_epoch)
         leader_log.await_commit(done)
         self._act()
 
     def introduce_leader(self, voter: Voter, done: MessageDone) -> None:
-        """Tell `voter`, which may be nobody, who leads; `done` with its answer, or an error."""
+        """Announce the leader to `voter`, which may not exist; `done` receives the response or an error."""
         self._started.peers.introduce_leader(voter, done)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def stop(self, done: SubmitDone) -> None:
-        """Take no more part, and let the others know; `done` when they had their time and nothing is being written.
+        """Stop participating, and notify the other replicas; `done` once they had time to react and no write is
+        pending.
 
-        Then `close` may be called. A leader resigns, so that the others need not find out.
+        Then `close` may be called. A leader resigns, so that the others do not wait for their election timeout.
         """
         if self._state.phase is RUNNING:
             self._drain(self._started)
@@ -515,9 +522,9 @@ class QuorumDriver:
             self.log.request_flush(self._pool, done)
 
     def close(self) -> None:
-        """Flush and close; blocks. Not while a flush is under way: after `stop`, or when a submission was answered.
+        """Flush and close; blocks. Not during a flush: call it after `stop`, or from the callback of a submission.
 
-        Submissions that still wait get BROKER_NOT_AVAILABLE. Raises KafkaError when the disk refuses.
+        Pending submissions fail with BROKER_NOT_AVAILABLE. Raises KafkaError for a disk error.
         """
         if self._state.phase is CLOSED:
             return
@@ -544,12 +551,12 @@ class QuorumDriver:
         self._on_failure(error)
 
     def _withdraw(self, parts: _Parts) -> None:
-        """Others shall lead, and nothing is asked, answered or snapshotted from now on."""
+        """Resign if leading, and stop all requests, responses and snapshots."""
         raft = parts.raft
         parts.snapshots.stop()
         parts.peers.stop()
         self._timer.cancel()
-        raft.transitions.clear()  # what was not written down did not come to pass
+        raft.transitions.clear()  # a state that was not written has no effect
         raft.resign(self._clock.monotonic())
         for effect in raft.effects:
             if not isinstance(effect, Persist):

@@ -1,10 +1,10 @@
-"""The content of `quorum-state`, the JSON of Apache Kafka with a checksum, and of the note beside it after damage.
+"""The content of `quorum-state`, Apache Kafka's JSON plus a checksum, and of the file that records damage.
 
-The checksum is one more field, which Apache Kafka's reader passes over as it does with every name that it doesn't ask
-for; so file and checksum are one write. Files without it, those of Apache Kafka and of older versions, are believed as
-far as they are JSON with the right fields. It is the CRC-32C of all other fields as they are written, in hexadecimal.
+The checksum is an additional field, which Apache Kafka's reader ignores like any unknown name, so that file and
+checksum are one write. Files without it, written by Apache Kafka or older versions, are accepted if they are JSON with
+the right fields. The checksum is the CRC-32C of all other fields as written, in hexadecimal.
 
-Left out: where the file lies (`metadata_log`), what follows from what it says (`raft`).
+Not here: the path of the file (`metadata_log`) and the meaning of its fields (`raft`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _CHECKSUM = "checksum"
 
 
 def encode_election_state(state: ElectionState, configured: Sequence[Voter] = ()) -> bytes:
-    """The file's JSON, in the field order of Apache Kafka: version 1 (KIP-853), or 0 with voters of a configuration.
+    """The file's JSON, in the field order of Apache Kafka: version 1 (KIP-853), or 0 with configured voters.
 
-    All but `must_catch_up`, which is none of its fields.
+    All fields but `must_catch_up`, which the file does not contain.
     """
     if configured:
         fields: dict[str, object] = {
@@ -48,19 +48,19 @@ def encode_election_state(state: ElectionState, configured: Sequence[Voter] = ()
 
 
 def encode_fields(fields: Mapping[str, object]) -> bytes:
-    """The file with these fields, whatever they are, and their checksum."""
+    """A file with these fields and their checksum."""
     content = {name: value for name, value in fields.items() if name != _CHECKSUM}
     return _dump(content | {_CHECKSUM: _checksum(content)})
 
 
 def decode_fields(data: bytes) -> dict[str, object]:
-    """The fields of the file without the checksum, which is right or not there; raises ValueError."""
+    """The fields of the file without the checksum, which must match if present; raises ValueError."""
     try:
         fields = json.loads(data)
     except RecursionError:
         raise ValueError("it nests too deeply") from None
     if not isinstance(fields, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     checksum = fields.pop(_CHECKSUM, None)
     if checksum is not None and checksum != _checksum(fields):
         raise ValueError("its checksum does not match")
@@ -86,7 +86,7 @@ def decode_election_state(data: bytes) -> ElectionState:
 
 
 def encode_catching_up(leader_epoch: int) -> bytes:
-    """The note of a replica that has to catch up: no vote was given above that epoch before, and none is since."""
+    """The content of the damage file: the last known epoch. No vote was given above it, neither before nor since."""
     return encode_fields({"leaderEpoch": leader_epoch})
 
 
@@ -96,15 +96,15 @@ def decode_catching_up(data: bytes) -> int:
 
 
 def decode_configured_voters(data: bytes) -> tuple[int, ...]:
-    """The node ids of voters of a configuration that stand in version 0 of the file; none in others.
+    """The voter node ids of version 0 of the file; empty for other versions.
 
-    Raises ValueError where it is damaged.
+    Raises ValueError if the file is damaged.
     """
     voters = decode_fields(data).get("currentVoters")
     if not isinstance(voters, list):
         return ()
     if not all(isinstance(voter, dict) for voter in voters):
-        raise ValueError("currentVoters is no list of voters")
+        raise ValueError("currentVoters is not a list of voters")
     return tuple(_number(voter, "voterId") for voter in voters)
 
 
@@ -119,5 +119,5 @@ def _checksum(fields: Mapping[str, object]) -> str:
 def _number(fields: Mapping[str, object], name: str) -> int:
     value = fields.get(name)
     if type(value) is not int:
-        raise ValueError(f"{name} is missing or no number")
+        raise ValueError(f"{name} is missing or not a number")
     return value

@@ -1,12 +1,12 @@
-"""The follower's side of the metadata log: one Fetch after the other, truncation, snapshots of a leader far ahead.
+"""The follower side of the metadata log: sequential Fetch requests, truncation, and snapshots of a leader far ahead.
 
-A replica that knows no leader asks the voters and the bootstrap servers in random order: whoever it reaches tells it
-who leads. Voters do so too, since their own set of voters may be old. Who leads is said by Raft's rules, or by whatever
-else keeps the cluster (`Leadership`), and what was fetched may lie in files or in memory (`FollowedLog`).
+A replica without a known leader sends Fetch to the voters and bootstrap servers in random order; any of them returns
+the leader. Voters do so too, since their own set of voters may be outdated. The leader is known from Raft's rules or
+another source (`Leadership`); fetched data is stored in files or in memory (`FollowedLog`).
 
 Invariants:
-- No Fetch leaves before everything that the last one brought is on disk: its offset is a promise.
-- A snapshot's file is durable and whole before the log makes room for it.
+- No Fetch is sent before everything that the last one returned is on disk: its offset is a promise.
+- A snapshot's file is durable and complete before it replaces the log.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ logger = logging.getLogger(__name__)
 MAX_FETCH_WAIT_MS = 500
 MAX_FETCH_BYTES = 1024 * 1024
 MAX_SNAPSHOT_BYTES = 1 << 30
-"""A snapshot is collected in memory; one that claims to be larger is refused."""
+"""Snapshots are collected in memory; a snapshot that claims a larger size is rejected."""
 
 
 class Leadership(Protocol):
-    """Who leads and where, as this replica knows it. Raft's rules are one."""
+    """The leader and its address as known by this replica, e.g. Raft's rules."""
 
     @property
     def replica(self) -> ReplicaKey:
-        """This one, as others are told of it."""
+        """This replica as named in its requests."""
         ...
 
     @property
@@ -59,7 +59,7 @@ class Leadership(Protocol):
 
     @property
     def high_watermark(self) -> int:
-        """The end of what is known to be committed."""
+        """End of the part of the log that is known to be committed."""
         ...
 
     @property
@@ -69,20 +69,22 @@ class Leadership(Protocol):
 
     @property
     def seeks_leader(self) -> bool:
-        """Whether it follows one, or looks for one."""
+        """Whether this replica follows a leader or searches for one."""
         ...
 
     def fetch_from(self, now: float) -> Address | None:
-        """Where the leader is reached; None when that is not known."""
+        """Address of the leader; None if it is unknown."""
         ...
 
     def fetch_answered(self, now: float, asked_epoch: int, error: ErrorCode, peer: Peer) -> bool:
-        """An answer to Fetch or FetchSnapshot; whether it comes from the leader that this replica follows."""
+        """Process a response to Fetch or FetchSnapshot; returns whether it comes from the leader that this replica
+        follows.
+        """
         ...
 
 
 class FollowedLog(Protocol):
-    """What the fetcher needs to know of the own log."""
+    """The operations of the local log that the fetcher uses."""
 
     @property
     def end_offset(self) -> int: ...
@@ -92,7 +94,7 @@ class FollowedLog(Protocol):
 
     @property
     def failed(self) -> bool:
-        """Whether the log takes no more."""
+        """Whether the log rejects all further writes."""
         ...
 
     def end_offset_of_epoch(self, epoch: int) -> OffsetAndEpoch:
@@ -100,16 +102,16 @@ class FollowedLog(Protocol):
         ...
 
     def request_flush(self, pool: BlockingPool, done: FlushDone) -> None:
-        """Call `done(None)` once all that was appended is where it has to be; perhaps before this returns."""
+        """Call `done(None)` once all appended data is stored; perhaps before this returns."""
         ...
 
     def write_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
-        """Keep the file, before `FetcherOwner.loaded`; in the pool. Raises OSError."""
+        """Store the file, before `FetcherOwner.loaded`; runs in the pool. Raises OSError."""
         ...
 
 
 class FetcherOwner(Protocol):
-    """What the fetcher asks of the driver."""
+    """The callbacks of the fetcher, implemented by its driver."""
 
     def replicated(self, data: Buffer) -> None:
         """Append the leader's batches. Raises KafkaError, ProtocolError."""
@@ -120,19 +122,19 @@ class FetcherOwner(Protocol):
         ...
 
     def loaded(self, snapshot: SnapshotId, content: Snapshot) -> None:
-        """Begin anew with a snapshot whose file is there. Raises OSError, KafkaError."""
+        """Restart the log from a snapshot whose file exists. Raises OSError, KafkaError."""
         ...
 
-    def leader_told(self, high_watermark: int) -> None:
-        """The leader's high watermark."""
+    def high_watermark_received(self, high_watermark: int) -> None:
+        """The response contained this high watermark of the leader."""
         ...
 
     def failed(self, error: BaseException) -> None:
-        """The log can't be gone on with."""
+        """The log can no longer be used."""
         ...
 
     def act(self) -> None:
-        """An event was handed to the rules."""
+        """The rules have processed an event."""
         ...
 
 
@@ -183,7 +185,7 @@ class Fetcher:
         quorum: QuorumConfig,
         bootstrap: Callable[[], list[Address]],
     ) -> None:
-        """`bootstrap` are all addresses but the own where somebody may know the leader."""
+        """`bootstrap` are the addresses other than the own that may know the leader."""
         self._owner = owner
         self._raft = raft
         self._log = log
@@ -204,27 +206,27 @@ class Fetcher:
         self._download: _Download | None = None
         self._stopped = False
         self.trouble: object = None
-        """Why the last Fetch brought nothing; None where it did, or none has ended yet."""
+        """Why the last Fetch returned nothing; None if it did, or if none has completed yet."""
 
     def stop(self) -> None:
-        """Ask nothing more; what is under way is forgotten."""
+        """Send no more requests; pending responses are dropped."""
         self._stopped = True
         self._turn += 1
         if self._rest is not None:
             self._rest.cancel()
 
     def poll(self) -> None:
-        """Fetch, if this replica follows or looks for a leader and nothing is under way."""
+        """Fetch, if this replica follows or searches for a leader and no request is pending."""
         if self._stopped:
             return
         raft = self._raft
         if raft.leader != self._asked:
             if self._address is not None:
-                # The answer would be of another epoch, and may take long.
+                # The response would belong to another epoch, and may take long.
                 self._network.drop(self._address)
                 self._forget()
             if self._rest is not None and raft.follows:
-                # What failed was another leader; a new one can commit nothing before it is followed.
+                # The error belongs to another leader; a new one can commit nothing before it is followed.
                 self._rest.cancel()
                 self._rest = None
                 self._backoff_s = self._times.retry_backoff_s
@@ -313,19 +315,19 @@ class Fetcher:
         except KafkaError as error:
             if self._log.failed:
                 self._owner.failed(error)
-            else:  # a full disk, mostly: it may have room again
-                logger.warning("the metadata log takes nothing now: %s", error, extra=RATE_LIMITED)
+            else:  # usually a full disk: it may have room later
+                logger.warning("the metadata log can't be written, retrying: %s", error, extra=RATE_LIMITED)
                 self._pause()
         except (OSError, ProtocolError) as error:
             self._owner.failed(error)
 
     def _wait(self, reason: object) -> None:
-        """Ask again a while later, at once when somebody told of another leader."""
+        """Retry after the backoff, or at once if the response named another leader."""
         self._busy = False
         raft = self._raft
         if reason is not ErrorCode.NONE:
             self.trouble = reason
-            logger.debug("fetching metadata: %s", reason)
+            logger.debug("fetch of metadata failed: %s", reason)
         if raft.follows and raft.leader != self._asked:
             self._backoff_s = self._times.retry_backoff_s
             return
@@ -339,7 +341,7 @@ class Fetcher:
         self._rest = None
         self._owner.act()
 
-    # -- what comes back -------------------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------------------------
 
     def _fetched(self, partition: Any) -> None:
         diverging, snapshot = partition.diverging_epoch, partition.snapshot_id
@@ -350,7 +352,9 @@ class Fetcher:
         elif snapshot.end_offset >= 0:
             found = SnapshotId(snapshot.end_offset, snapshot.epoch)
             if found.end_offset < self._raft.high_watermark:
-                raise ProtocolError(f"the leader sends snapshot {found.file_name}, which is older than what is here")
+                raise ProtocolError(
+                    f"the leader sent snapshot {found.file_name}, which ends below the high watermark here"
+                )
             self._download = _Download(found)
         else:
             records = partition.records
@@ -358,9 +362,9 @@ class Fetcher:
                 self._busy = True
                 try:
                     self._owner.replicated(records)
-                finally:  # also of what was appended before a batch that was refused
+                finally:  # includes the batches appended before a rejected one
                     self._log.request_flush(self._pool, self._flushed)
-            self._owner.leader_told(partition.high_watermark)
+            self._owner.high_watermark_received(partition.high_watermark)
 
     def _flushed(self, error: BaseException | None) -> None:
         self._busy = False
@@ -376,7 +380,7 @@ class Fetcher:
             return
         if partition.position != len(download.data) or not piece or partition.size > MAX_SNAPSHOT_BYTES:
             logger.warning(
-                "a piece of metadata snapshot %s does not fit: position %d, %d of %d bytes",
+                "unexpected chunk of metadata snapshot %s: position %d, %d of %d bytes",
                 download.snapshot.file_name,
                 partition.position,
                 len(piece or b""),
@@ -391,7 +395,7 @@ class Fetcher:
             self._store(download)
 
     def _store(self, download: _Download) -> None:
-        """Read and write it in the pool; the log is replaced only when the file is there."""
+        """Read and write the snapshot in the pool; the log is replaced only when the file exists."""
         log, snapshot, data = self._log, download.snapshot, bytes(download.data)
 
         def work() -> Snapshot:
@@ -404,7 +408,7 @@ class Fetcher:
             if self._stopped:
                 return
             if isinstance(error, ProtocolError):
-                logger.warning("metadata snapshot %s arrived damaged: %s", snapshot.file_name, error)
+                logger.warning("received a damaged metadata snapshot %s: %s", snapshot.file_name, error)
             elif isinstance(error, OSError):
                 logger.warning("metadata snapshot %s can't be stored: %s", snapshot.file_name, error)
                 self._pause()

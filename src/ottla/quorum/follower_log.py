@@ -1,4 +1,4 @@
-"""The own log as a follower writes it: the leader's batches, cuts where the logs differ, snapshots in place of both."""
+"""The local log as written by a follower: the leader's batches, truncation where the logs differ, or a snapshot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class FollowerLog:
-    """Implements `FetcherOwner`: what the fetcher brings reaches log, rules and images together."""
+    """Implements `FetcherOwner`: fetched data is passed to log, rules and images together."""
 
     __slots__ = ("_clock", "_log", "_raft", "_replay", "_snapshots", "act", "failed")
 
@@ -35,7 +35,7 @@ class FollowerLog:
         act: Callable[[], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        """`act` is called when the rules were told something, `failed` when the log can't be gone on with."""
+        """`act` is called after each event for the rules, `failed` when the log can no longer be used."""
         self._log = log
         self._raft = raft
         self._replay = replay
@@ -64,10 +64,10 @@ class FollowerLog:
     def cut(self, end_offset: int) -> None:
         """See `FetcherOwner`."""
         log = self._log
-        logger.info("the metadata log is cut at %d, where it differs from the leader's", end_offset)
+        logger.info("truncating the metadata log to offset %d, where it differs from the leader's", end_offset)
         try:
             log.truncate_to(end_offset)
-        finally:  # a disk that refuses a part of it may have cut the log all the same
+        finally:  # a disk error in the middle may have truncated the log all the same
             self._raft.truncated(log.end_offset)
             self._replay.truncated(log.end_offset)
 
@@ -82,7 +82,7 @@ class FollowerLog:
         raft.leader_says(snapshot.end_offset)
         self._replay.load(image)
 
-    def leader_told(self, high_watermark: int) -> None:
+    def high_watermark_received(self, high_watermark: int) -> None:
         """See `FetcherOwner`."""
         self._raft.leader_says(high_watermark)
         if 0 <= high_watermark <= self._log.end_offset:

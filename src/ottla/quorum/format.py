@@ -1,9 +1,9 @@
-"""Formatting the data directory of a node of a cluster: who it is, who votes at first, at which levels (KIP-1170).
+"""Formatting of a node's data directory: node id, initial voters and feature levels (KIP-1170).
 
-Voters and levels stand in the bootstrap snapshot `00000000000000000000-0000000000.checkpoint`, the same in the
-directories of all first voters; a directory without voters in it belongs to an observer, or to a cluster whose
-configuration names them. Invariant: `meta.properties` is written last, so a
-directory that has it is formatted whole. A single node formats itself at its first start.
+Voters and levels are in the bootstrap snapshot `00000000000000000000-0000000000.checkpoint`, which is identical in the
+directories of all initial voters. A directory without voters belongs to an observer, or to a cluster whose
+configuration names the voters. Invariant: `meta.properties` is written last, so a directory that contains it is
+formatted completely. A single node formats itself at its first start.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def parse_initial_controllers(text: str, listener_name: str) -> tuple[Voter, ...
         match = _CONTROLLER.fullmatch(item)
         if match is None or int(match.group(1)) > MAX_INT or not 0 < int(match.group(4)) <= 65535:
             raise OperatorError(
-                f"{item!r} is no controller of the form ID@HOST:PORT:DIRECTORYID, with an id up to {MAX_INT} and a "
+                f"{item!r} is not a controller of the form ID@HOST:PORT:DIRECTORYID, with an id up to {MAX_INT} and a "
                 "directory id of 22 characters"
             )
         host = match.group(2) or match.group(3)
         directory_id = uuid_from_string(match.group(5))
         voters.append(Voter(int(match.group(1)), directory_id, ((listener_name, host, int(match.group(4))),)))
     if not voters:
-        raise OperatorError("no initial controller is named; each has the form ID@HOST:PORT:DIRECTORYID")
+        raise OperatorError("no initial controller is given; use the form ID@HOST:PORT:DIRECTORYID")
     if len({voter.voter_id for voter in voters}) < len(voters):
         raise OperatorError("two initial controllers have the same id; each node votes once")
     if len({voter.directory_id for voter in voters}) < len(voters):
@@ -63,12 +63,12 @@ def format_directory(
     voters: Sequence[Voter] = (),
     records: Sequence[ApiMessageAndVersion] = (),
 ) -> MetaProperties:
-    """Format `data_dir`; blocks. `directory_id` is made up when it is not given, or taken from this node's voter.
+    """Format `data_dir`; blocks. Without `directory_id` the one of this node's voter is used, or a random one.
 
-    `records` are for the first active controller of a new cluster, in place of its own first ones.
+    `records` replace the initial records that the first active controller of a new cluster would write.
 
-    Raises OperatorError when it is formatted already or holds what a node left, when a voter of this id has another
-    directory, and for a disk that refuses.
+    Raises OperatorError if the directory is formatted already or contains files of a node, if the voter with this id
+    has another directory, and for disk errors.
     """
     own = next((uuid_to_string(voter.directory_id) for voter in voters if voter.voter_id == node_id), None)
     if own is not None and directory_id not in (None, own):
@@ -87,11 +87,11 @@ def format_directory(
 
 
 def refuse_formatted(disk: Disk, data_dirs: Sequence[str]) -> None:
-    """Raise OperatorError for a directory that is formatted, holds what a node left, or can't be read."""
+    """Raise OperatorError for a directory that is formatted, contains files of a node, or can't be read."""
     for path in data_dirs:
         try:
             if disk.exists(f"{path}/{META_PROPERTIES}"):
-                raise OperatorError(f"the data directory {path} is formatted already; a directory is formatted once")
+                raise OperatorError(f"the data directory {path} is formatted already")
             require_unused(disk, path)
         except OSError as error:
             raise disk_refusal(error, path) from error

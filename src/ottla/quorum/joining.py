@@ -1,8 +1,8 @@
-"""A controller that becomes a voter by itself (`controller.quorum.auto.join.enable`, KIP-853).
+"""A controller that adds itself to the voters (`controller.quorum.auto.join.enable`, KIP-853).
 
-Once it follows the leader it asks to be added; where the voters still name its node with a directory that is gone, it
-asks to have that one removed first. The leader decides both, one change at a time and each by a majority; whatever it
-answers, the set of voters is looked at again a while later.
+Once it follows the leader it requests to be added. If the voters still name its node with an old directory, it first
+requests the removal of that one. The leader decides both, one change at a time and each by a majority. The
+set of voters is checked again after a pause, after success or failure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.quorum.raft import Follower, Raft
 
 logger = logging.getLogger(__name__)
 PAUSE_S = 1.0
-"""Between two requests: a change that is under way is committed by then, mostly."""
+"""Pause between two requests, in seconds: usually a pending change is committed by then."""
 
 
 class VoterJoiner:
@@ -39,7 +39,7 @@ class VoterJoiner:
         request_s: float,
         endpoints: tuple[tuple[str, str, int], ...],
     ) -> None:
-        """`act` is called when it is time to look again; `endpoints` are the own."""
+        """`act` is called when it is time to check again; `endpoints` are the own."""
         self._raft = raft
         self._network = network
         self._act = act
@@ -50,7 +50,7 @@ class VoterJoiner:
         self._waiting = False
 
     def poll(self) -> None:
-        """Ask, if this replica follows a leader, has no vote, and nothing is waited for."""
+        """Send a request, if this replica follows a leader, has no vote, and no request or pause is pending."""
         raft = self._raft
         role, address = raft.role, raft.leader_address
         if self._waiting or address is None or not isinstance(role, Follower) or not role.has_fetched:
@@ -78,7 +78,7 @@ class VoterJoiner:
 
     def _answered(self, response: Any, error: BaseException | None) -> None:
         if error is not None or response.error_code:
-            logger.debug("this node is no voter yet: %s", error or response.error_message)
+            logger.debug("this node is not a voter yet: %s", error or response.error_message)
         self._scheduler.call_later(PAUSE_S, self._rested)
 
     def _rested(self) -> None:

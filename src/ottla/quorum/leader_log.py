@@ -1,12 +1,11 @@
-"""The own log as the leader writes it: the first batch of its epoch, then records and voters, each one batch.
+"""The local log as written by the leader: the first batch of its epoch, then records and voters, each one batch.
 
 Invariants:
-- Nothing is appended in an epoch before `quorum-state` names it durably: the driver takes over after that.
+- Nothing is appended in an epoch before `quorum-state` durably contains it: the driver takes over after that.
 - A batch is replayed before it is written, so one that does not fit the image changes nothing.
-- What is written and replayed is what the finalized level of metadata.version allows, whatever a handler made.
-- Batches are synced together while one sync runs (`storage.log.flush`): the queue of waiting submissions is as long as
-the
-  requests that wait for them, each of which holds back its connection.
+- Only record versions that the finalized metadata.version allows are written and replayed.
+- Batches are synced together while a sync runs (`storage.log.flush`). The number of pending submissions is bounded by
+  the number of pending requests, each of which blocks its connection.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from ottla.quorum.snapshots import SnapshotTaker
 from ottla.record.builder import RecordData
 
 _SNAPSHOT_AT_START_BYTES = 1024 * 1024
-"""Each start adds a record for each partition: with many of them, a few starts would make the next ones slow."""
+"""Each start adds a record for each partition: with many of them, a few starts would slow down the next ones."""
 
 
 class LeaderLog:
-    """What a leader appends reaches log, rules and images together."""
+    """Passes the leader's batches to log, rules and images together."""
 
     __slots__ = ("_clock", "_log", "_own", "_raft", "_replay", "_request_flush", "_snapshots")
 
@@ -49,7 +48,7 @@ class LeaderLog:
         own: Voter,
         request_flush: Callable[[], None],
     ) -> None:
-        """`own` is this replica as others find it; `request_flush` has what was appended synced, and the rules told."""
+        """`own` is this replica as a voter; `request_flush` syncs appended batches and notifies the rules."""
         self._log = log
         self._raft = raft
         self._replay = replay
@@ -59,9 +58,10 @@ class LeaderLog:
         self._request_flush = request_flush
 
     def begin(self, epoch: int) -> None:
-        """Append the first batch of `epoch`: who leads, and the voters where the log has them not, or this one's wrong.
+        """Append the first batch of `epoch`: the leader, and the voters if the log lacks them or has an old entry of
+        this one.
 
-        Raises KafkaError when the disk refuses.
+        Raises KafkaError for a disk error.
         """
         log, raft = self._log, self._raft
         self._replay.lead(log.end_offset, epoch)
@@ -77,9 +77,10 @@ class LeaderLog:
         self._replay.begun(log.end_offset, epoch)
 
     def append_records(self, records: Sequence[ApiMessageAndVersion], epoch: int) -> None:
-        """Append the records as one batch of the epoch that this replica leads; InvariantError when they don't fit.
+        """Append the records as one batch of the epoch that this replica leads; InvariantError if they don't fit the
+        image.
 
-        Raises KafkaError RECORD_LIST_TOO_LARGE for more bytes than a batch may have, and what the disk refuses.
+        Raises KafkaError RECORD_LIST_TOO_LARGE for more bytes than a batch may have, and for a disk error.
         """
         records = list(at_level(records, metadata_level(self._replay.latest)))
         messages = [record.message for record in records]
@@ -95,7 +96,8 @@ class LeaderLog:
         self._replay.submitted(end_offset, newest_epoch, messages, image, changes)
 
     def append_split(self, records: Sequence[ApiMessageAndVersion], epoch: int) -> None:
-        """Append records that need not be one batch in as many as their bytes need. Raises as `append_records`."""
+        """Append records that need not be atomic in as many batches as their size requires. Raises as
+        `append_records`."""
         try:
             self.append_records(records, epoch)
         except KafkaError as error:
@@ -106,14 +108,14 @@ class LeaderLog:
             self.append_split(records[half:], epoch)
 
     def append_voters(self, voters: tuple[Voter, ...], epoch: int) -> None:
-        """Append another set of voters, which counts from now on. Raises KafkaError when the disk refuses."""
+        """Append another set of voters, which is in force from now on. Raises KafkaError for a disk error."""
         self._append(voter_records(voters, self._clock.time_ms())[1:], epoch, is_control=True)
         self._raft.voters_appended(self._clock.monotonic(), self._log.end_offset - 1, voters)
 
     def name_voters(self, epoch: int) -> None:
-        """Append the voters of the configuration with their directories (kraft.version 1), which count from now on.
+        """Append the configured voters with their directories (kraft.version 1), which are in force from now on.
 
-        Raises KafkaError as `Raft.named_voters`, and when the disk refuses.
+        Raises KafkaError as `Raft.named_voters`, and for a disk error.
         """
         voters = self._raft.named_voters(self._own)
         self._append(voter_records(voters, self._clock.time_ms()), epoch, is_control=True)
@@ -130,7 +132,8 @@ class LeaderLog:
             self._request_flush()
 
     def await_start(self, done: SubmitDone) -> None:
-        """The same for all that a single node's start appended: the first image published is the one with all of it."""
+        """As `await_commit`, for all records of a single node's start: the first published image contains all of
+        them."""
 
         def started(error: BaseException | None) -> None:
             done(error)

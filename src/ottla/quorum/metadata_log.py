@@ -1,16 +1,15 @@
-"""The files of `__cluster_metadata-0`: the log, its snapshots and `quorum-state`, as Apache Kafka lays them out, and a
-note of Ottla's own after damage.
+"""The files of `__cluster_metadata-0`: log, snapshots and `quorum-state` in Apache Kafka's layout, and a damage file.
 
-Purpose: bytes in and out, on top of `ottla.storage.log.log`; what they mean is the driver's. Only the tail after the
-newest snapshot is checked at a start, since nothing before it is read.
+Purpose: store bytes, on top of `ottla.storage.log.log`; the driver interprets them. A start checks only the tail after
+the newest snapshot, since nothing before it is read.
 
 Invariants:
-- The log starts at or before the end of the newest snapshot, so snapshot plus log give every committed record; where
-  the snapshot holds more than the log, it has replaced it.
-- Before the log is cut at damage, or a damaged `quorum-state` is replaced, a note says so; it goes once the replica has
-  caught up with a leader.
-- What is answered is in the file that a start will find: the one that is appended to is compared with the directory.
-- One record of the metadata log is one metadata record; one submission is one batch, so it is whole or not there.
+- The log starts at or before the end of the newest snapshot, so snapshot plus log contain every committed record. If
+  the snapshot ends above the log, it has replaced the log.
+- Before the log is truncated at damage, or a damaged `quorum-state` is replaced, the damage file is written; it is
+  removed once the replica has caught up with a leader.
+- Served data is in the file that a restart will read: the open file is compared with the directory.
+- One record of the metadata log is one metadata record; one submission is one batch, so it is atomic.
 """
 
 from __future__ import annotations
@@ -49,16 +48,17 @@ from ottla.storage.recovery.loader import LoadOptions, load_log
 DIRECTORY = METADATA_DIR
 QUORUM_STATE = "quorum-state"
 CATCHING_UP_FILE = ".ottla_catching_up"
-"""Ottla's own: there after damage, till the replica has caught up with a leader."""
+"""Damage file, an addition of Ottla: exists from the detection of damage until the replica has caught up with a leader.
+"""
 
 logger = logging.getLogger(__name__)
 _READ_BYTES = 1024 * 1024
 _MAX_DESCRIPTORS = 16
 _MAX_BATCH_BYTES = 64 * 1024 * 1024
 UNREADABLE_SUFFIX = ".unreadable"
-"""Of a snapshot that a start could not read and replaced by the one before it and the log."""
+"""Suffix of a snapshot that a start could not read and replaced by the previous one and the log."""
 KEPT_SNAPSHOTS = 2
-"""The newest and the one before it."""
+"""The newest and the previous one."""
 
 
 class MetadataLogConfig(NamedTuple):
@@ -73,11 +73,11 @@ class MetadataLogConfig(NamedTuple):
 
 
 class ElectionStateDamage(OttlaError):
-    """`quorum-state` is not what was written: epoch and vote are forgotten."""
+    """`quorum-state` is damaged: epoch and vote are lost."""
 
 
 class _Events:
-    """What the log reports: a failure, of which the next append or flush tells, and that it will be cut at damage."""
+    """Events of the log: a failure, which the next append or flush raises, and the truncation at damage."""
 
     __slots__ = ("_directory", "_disk")
 
@@ -86,19 +86,19 @@ class _Events:
         self._directory = directory
 
     def log_configured(self, partition: TopicPartition, config: LogConfig) -> None:
-        """It is flushed by who appends."""
+        """The metadata log is flushed by its writers."""
 
     def flush_needed(self, partition: TopicPartition) -> None:
-        """The next append is followed by one."""
+        """The next append is followed by a flush."""
 
     def log_truncated(self, partition: TopicPartition, offset: int) -> None:
-        """No checkpoint names offsets of this log."""
+        """No checkpoint contains offsets of this log."""
 
     def records_lost(self, partition: TopicPartition, *, proved: bool) -> None:
-        """Noted before the log is cut, for this start and those after it, with the epoch that was known.
+        """Write the damage file before the log is truncated, with the last known epoch, for this and later starts.
 
-        Not where it may be what a power failure left of a write: that hits all voters at once, and none would lead.
-        Raises OSError, OperatorError.
+        Not for a tail that a power failure may have left incomplete: that affects all voters at once, and none could
+        lead. Raises OSError, OperatorError.
         """
         if not proved:
             return
@@ -110,7 +110,7 @@ class _Events:
         except ValueError as error:
             raise OperatorError(
                 f"the metadata log in {self._directory} and {path} are both damaged ({error}); restore the directory "
-                "from a copy, or empty it and let the node join anew"
+                "from a copy, or empty it and let the node join again"
             ) from error
         self._disk.write_atomic(f"{self._directory}/{CATCHING_UP_FILE}", encode_catching_up(leader_epoch))
 
@@ -118,13 +118,13 @@ class _Events:
         logger.error("%s: %s failed: %s", self._directory, action, error, extra=RATE_LIMITED)
 
     def unlink_later(self, paths: list[str], delay_ms: int) -> None:
-        """Nobody reads on another path: removed at once."""
+        """Removed at once, since no reader uses another path."""
         for path in paths:
             self._disk.unlink(path)
 
 
 class ReplicaLog:
-    """The open files of one replica. Made by `open_metadata_log`. Implements `RaftLog`."""
+    """The open files of one replica, created by `open_metadata_log`. Implements `RaftLog`."""
 
     __slots__ = ("_clock", "_disk", "_log", "_snapshots", "directory", "must_catch_up")
 
@@ -135,11 +135,11 @@ class ReplicaLog:
         self._snapshots = snapshots
         self.directory = directory
         self.must_catch_up = disk.exists(f"{directory}/{CATCHING_UP_FILE}")
-        """Damage was found, by this start or one before, and no state was written since that says otherwise."""
+        """Whether this start or an earlier one found damage, and the replica has not caught up with a leader since."""
 
     @property
     def failed(self) -> bool:
-        """Whether the log takes no more, since file and memory may disagree."""
+        """Whether the log rejects all writes, since file and memory may disagree."""
         return self._log.failed
 
     @property
@@ -153,12 +153,12 @@ class ReplicaLog:
 
     @property
     def flushed_offset(self) -> int:
-        """Everything before it is on disk."""
+        """Everything before this offset is on disk."""
         return self._log.flushed_offset
 
     @property
     def last_epoch(self) -> int:
-        """Of the last batch, or of the newest snapshot where none follows it; 0 when there is neither."""
+        """Epoch of the last batch, or of the newest snapshot if no batch follows it; 0 if there is neither."""
         if self._log.leader_epoch >= 0:
             return self._log.leader_epoch
         return self._snapshots[-1].epoch if self._snapshots else 0
@@ -187,13 +187,13 @@ class ReplicaLog:
         return self._log.size_bytes
 
     def append(self, records: Sequence[RecordData], epoch: int, *, is_control: bool) -> int:
-        """Append one batch; returns the size in bytes. Raises KafkaError when the disk refuses."""
+        """Append one batch; returns the size in bytes. Raises KafkaError for a disk error."""
         batch = build_batch(records, leader_epoch=epoch, is_control=is_control)
         self._log.append_as_leader(batch, 0, len(batch), epoch, client=False)
         return len(batch)
 
     def append_replicated(self, batch: bytes) -> None:
-        """Append one batch of the leader as it is. Raises KafkaError when the disk refuses or the batch is damaged."""
+        """Append one batch of the leader unchanged. Raises KafkaError for a disk error or a damaged batch."""
         self._log.append_as_follower(batch, 0, len(batch))
 
     def truncate_to(self, offset: int) -> None:
@@ -201,10 +201,10 @@ class ReplicaLog:
         self._log.truncate_to(offset)
 
     def request_flush(self, pool: BlockingPool, done: FlushDone) -> None:
-        """Call `done(None)` once all that was appended is on disk; requests of the meantime share one sync.
+        """Call `done(None)` once all appended batches are on disk; requests during a sync share the next one.
 
-        `done` may be called before this returns, with FileNotFoundError when the file is not in the directory any more:
-        a sync of it would succeed, and what was answered would be gone at the next start.
+        `done` may be called before this returns. It receives FileNotFoundError if the file is no longer in the
+        directory: a sync would succeed, but a restart would not find the data.
         """
         try:
             removed = [file.path for file in self._log.active_segment.data_to_sync() if not file.in_place]
@@ -212,16 +212,16 @@ class ReplicaLog:
             done(error)
             return
         if removed:
-            done(FileNotFoundError(errno.ENOENT, "it was removed, moved or replaced while it was in use", removed[0]))
+            done(FileNotFoundError(errno.ENOENT, "the file was removed, moved or replaced while open", removed[0]))
             return
         self._log.request_flush(pool, done)
 
     def flush(self) -> None:
-        """The same at once, blocking; raises KafkaError."""
+        """Flush now, blocking; raises KafkaError."""
         self._log.flush()
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from `offset` on, the start of one and below the end; the first comes whatever its size.
+        """Whole batches from `offset` on, a batch start below the end; the first is returned regardless of its size.
 
         Raises OSError, KafkaError.
         """
@@ -234,7 +234,7 @@ class ReplicaLog:
             result.records.release()
 
     def batches(self, offset: int) -> Iterator[BatchView]:
-        """All batches from `offset` on, which is the start of one; at start-up only. Raises OSError, KafkaError."""
+        """All batches from `offset` on, which is a batch start; at start-up only. Raises OSError, KafkaError."""
         while offset < self._log.log_end_offset:
             data = self.read(offset, _READ_BYTES)
             next_offset = offset
@@ -250,7 +250,7 @@ class ReplicaLog:
     # -- snapshots and retention -----------------------------------------------------------------------------------
 
     def snapshots(self) -> list[SnapshotId]:
-        """All that count, oldest first."""
+        """All valid snapshots, oldest first."""
         return list(self._snapshots)
 
     def has_snapshot(self, snapshot: SnapshotId) -> bool:
@@ -266,18 +266,18 @@ class ReplicaLog:
             return read_snapshot(self._disk.read_bytes(path))
         except (OSError, ProtocolError) as error:
             raise OperatorError(
-                f"the metadata snapshot {path} can't be used ({error}); restore it from a copy of the data directory"
+                f"the metadata snapshot {path} can't be used ({error}); restore it from a backup of the data directory"
             ) from error
 
     def write_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
-        """Write the file as a whole and read it back; blocks, for the pool. It counts from `add_snapshot` on.
+        """Write the file and read it back; blocks, for the pool. The snapshot is valid from `add_snapshot` on.
 
-        Older data may be deleted afterwards, so a file whose batches are not what a start can read is removed.
-        Raises OSError, ProtocolError.
+        Older data may be deleted afterwards, so a file with unreadable batches is removed. Raises OSError,
+        ProtocolError.
         """
         path = self.snapshot_path(snapshot)
         if self._disk.exists(path):
-            check_snapshot(data)  # before it replaces a file that may be the only one
+            check_snapshot(data)  # before it replaces a file that may be the only valid one
         self._disk.write_atomic(path, data)
         try:
             written = self._disk.read_bytes(path)
@@ -289,14 +289,14 @@ class ReplicaLog:
             raise
 
     def set_aside(self, snapshot: SnapshotId) -> None:
-        """Rename a file that cannot be read, and offer it to no follower. Raises OSError."""
+        """Rename a file that can't be read, so that followers don't fetch it. Raises OSError."""
         path = self.snapshot_path(snapshot)
         self._disk.rename(path, path + UNREADABLE_SUFFIX)
         self._disk.fsync_dir(self.directory)
         self._snapshots.remove(snapshot)
 
     def read_snapshot_piece(self, snapshot: SnapshotId, position: int, length: int) -> tuple[int, bytes]:
-        """The size of the file and up to `length` bytes from `position` on; blocks, for the pool. Raises OSError."""
+        """The size of the file and at most `length` bytes from `position` on; blocks, for the pool. Raises OSError."""
         file = self._disk.open(self.snapshot_path(snapshot), read_only=True)
         try:
             return file.size(), file.read(length, max(position, 0))
@@ -304,12 +304,12 @@ class ReplicaLog:
             file.close()
 
     def add_snapshot(self, snapshot: SnapshotId) -> None:
-        """The file is there."""
+        """Register a snapshot after its file was written."""
         if snapshot not in self._snapshots:
             self._snapshots = sorted([*self._snapshots, snapshot])
 
     def start_from(self, snapshot: SnapshotId) -> None:
-        """A snapshot, whose file is there, replaces the log and older snapshots. Raises OSError, KafkaError."""
+        """Replace the log and older snapshots with a written snapshot. Raises OSError, KafkaError."""
         self._log.truncate_fully_and_start_at(snapshot.end_offset)
         for old in self._snapshots:
             if old != snapshot:
@@ -317,14 +317,16 @@ class ReplicaLog:
         self._snapshots = [snapshot]
 
     def roll(self, min_bytes: int) -> None:
-        """Begin a new segment when the active one holds `min_bytes`, so that retention can drop it. Raises OSError."""
+        """Start a new segment if the active one has at least `min_bytes`, so that retention can drop it. Raises
+        OSError.
+        """
         if self._log.active_segment.size_bytes >= min_bytes:
             self._log.roll()
 
     def clean(self, config: MetadataLogConfig) -> None:
-        """Delete what is before the snapshot before the newest, as far as size and age say. Raises OSError, KafkaError.
+        """Delete data below the second newest snapshot, by the limits of size and age. Raises OSError, KafkaError.
 
-        That one and the log behind it stay, for a start that cannot read the newest.
+        That snapshot and the log after it remain, for a start that can't read the newest one.
         """
         snapshots = self._snapshots
         now = self._clock.time_ms()
@@ -337,14 +339,14 @@ class ReplicaLog:
                 break
             self._disk.unlink(oldest)
             del snapshots[0]
-            # Followers may ask for any offset from the oldest snapshot's end on.
+            # Followers may fetch any offset from the oldest snapshot's end on.
             self._log.maybe_increment_log_start_offset(snapshots[0].end_offset)
         self._log.delete_old_segments(now)
 
     # -- quorum-state ----------------------------------------------------------------------------------------------
 
     def read_election_state(self) -> ElectionState | None:
-        """None when there is none; raises ElectionStateDamage, OSError."""
+        """None if the file does not exist; raises ElectionStateDamage, OSError."""
         path = f"{self.directory}/{QUORUM_STATE}"
         try:
             return decode_election_state(self._disk.read_bytes(path))
@@ -354,19 +356,20 @@ class ReplicaLog:
             raise ElectionStateDamage(f"{path} is damaged: {error}") from error
 
     def read_noted_epoch(self) -> int:
-        """The epoch above which no vote was given before damage was found; 0 where none was. Raises OSError,
-        OperatorError."""
+        """The last epoch known when damage was found; no vote was given above it. 0 without damage. Raises OSError,
+        OperatorError.
+        """
         path = f"{self.directory}/{CATCHING_UP_FILE}"
         try:
             return decode_catching_up(self._disk.read_bytes(path)) if self.must_catch_up else 0
         except ValueError as error:
             raise OperatorError(
-                f"{path} and {QUORUM_STATE} there are both damaged ({error}); restore the directory from a copy, or "
-                "empty it and let the node join anew"
+                f"{path} and {QUORUM_STATE} there are both damaged ({error}); restore the directory from a backup, or "
+                "empty it and let the node join again"
             ) from error
 
     def read_configured_voters(self) -> tuple[int, ...]:
-        """The node ids of voters that a configuration named, as `quorum-state` has them; none without the file.
+        """The configured voter node ids stored in `quorum-state`; empty without the file.
 
         Raises OperatorError for a damaged file.
         """
@@ -377,13 +380,14 @@ class ReplicaLog:
             return ()
         except (OSError, ValueError) as error:
             raise OperatorError(
-                f"{path} can't be used: {error}; restore it from a copy of the data directory"
+                f"{path} can't be used: {error}; restore it from a backup of the data directory"
             ) from error
 
     def write_election_state(self, state: ElectionState, configured: Sequence[Voter]) -> None:
-        """Durable when it returns; blocks. `configured` as in `encode_election_state`. Raises OSError."""
+        """Write `quorum-state` durably; blocks. `configured` as in `encode_election_state`. Raises OSError."""
         note = f"{self.directory}/{CATCHING_UP_FILE}"
-        if state.must_catch_up and not self.must_catch_up:  # first, since nobody can tell from a whole quorum-state
+        # first, since an intact quorum-state does not show the damage
+        if state.must_catch_up and not self.must_catch_up:
             self._disk.write_atomic(note, encode_catching_up(state.leader_epoch))
             self.must_catch_up = True
         self._disk.write_atomic(f"{self.directory}/{QUORUM_STATE}", encode_election_state(state, configured))
@@ -404,7 +408,7 @@ def list_snapshots(disk: Disk, directory: str) -> list[SnapshotId]:
 
 
 def open_metadata_log(machine: NodeRuntime, data_dir: str, config: MetadataLogConfig) -> ReplicaLog:
-    """Open or make the metadata log below `data_dir`; blocks. Raises OSError, OperatorError."""
+    """Open or create the metadata log below `data_dir`; blocks. Raises OSError, OperatorError."""
     disk, clock = machine.disk, machine.clock
     directory = f"{data_dir}/{DIRECTORY}"
     make_durably(disk, directory)
@@ -433,24 +437,24 @@ def open_metadata_log(machine: NodeRuntime, data_dir: str, config: MetadataLogCo
     except KafkaError as error:
         raise OperatorError(f"the metadata log in {directory} can't be opened: {error}") from error
     if log.topic_id != METADATA_TOPIC_ID:
-        raise OperatorError(f"{directory}/partition.metadata holds another topic's id; this is no metadata log")
+        raise OperatorError(f"{directory}/partition.metadata has the id of another topic; this is not a metadata log")
     metadata_log = ReplicaLog(disk, clock, directory, log, snapshots)
     if snapshots and _ends_before(log, snapshots[-1]):
-        metadata_log.read_snapshot(snapshots[-1])  # the log goes only for one that can be read
+        metadata_log.read_snapshot(snapshots[-1])  # the log is replaced only by a readable snapshot
         metadata_log.start_from(snapshots[-1])
     if log.log_start_offset > end_of_snapshot:
         raise OperatorError(
-            f"the metadata log in {directory} starts at offset {log.log_start_offset} and no snapshot covers what was "
-            "before; restore the missing .checkpoint file from a copy of the data directory"
+            f"the metadata log in {directory} starts at offset {log.log_start_offset}, and no snapshot covers earlier "
+            "offsets; restore the missing .checkpoint file from a backup of the data directory"
         )
     return metadata_log
 
 
 def _ends_before(log: Log, snapshot: SnapshotId) -> bool:
-    """Whether a snapshot, which only holds what is committed, has more than the log.
+    """Whether a snapshot, which contains only committed records, ends above the log.
 
-    A log whose epochs all are older may be longer and hold none of it: a leader sent the snapshot in place of a tail
-    that was never committed, and the process ended before the tail was gone.
+    A log with only older epochs may be longer and contain none of it: a leader sent the snapshot to replace a tail that
+    was never committed, and the process ended before the tail was removed.
     """
     if log.log_end_offset < snapshot.end_offset:
         return True

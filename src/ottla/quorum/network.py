@@ -1,7 +1,7 @@
-"""Connections to the other controllers: one for each address, made when it is needed, made anew when it failed.
+"""Connections to the other controllers, one for each address: opened on first use and reopened after a failure.
 
-A Fetch may wait half a second at the leader, and a connection is answered in order; so the fetcher has connections of
-its own, and votes never wait behind it.
+A Fetch may wait half a second at the leader, and a connection is answered in order. So the fetcher has its own
+connections, and votes never wait behind a Fetch.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class QuorumNetwork:
         return self._under_way == 0
 
     def drop(self, address: Address) -> None:
-        """Nobody waits for what is under way there any more."""
+        """Drop the pending requests to this address: no caller waits for them."""
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.close()
 
     def close(self) -> None:
-        """Close everything; what is under way is never heard of."""
+        """Close all connections; pending requests are never answered."""
         self._closed = True
         for connection in self._connections.values():
             connection.close()

@@ -1,4 +1,4 @@
-"""What a replica that is alone has to do with others: nothing, where one of several has `peers`."""
+"""Peers of a single replica: all operations are empty. A replica with others uses `peers`."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from ottla.quorum.raft_types import SendBegin, SendEnd, SendVote, Voter
 
 
 class NoPeers:
-    """The other replicas of a log that has none, in place of `QuorumPeers`."""
+    """The empty set of other replicas, used instead of `QuorumPeers`."""
 
     __slots__ = ()
 
     idle = True
 
     def send(self, effect: SendVote | SendBegin | SendEnd) -> None:
-        """The rules of an only voter ask for nothing."""
-        raise InvariantError(f"a replica without others was to send {effect}")
+        """The rules of a single voter send nothing."""
+        raise InvariantError(f"a single replica can't send {effect}")
 
     def poll(self) -> None:
-        """There is nobody to fetch from."""
+        """Does nothing: a single replica has no leader to fetch from."""
 
     def introduce_leader(self, voter: Voter, done: MessageDone) -> None:
-        """Nobody is reached from here."""
+        """Raises: a single replica has no others."""
         done(None, ConnectionError("this node has no connections to others"))
 
     def stop(self) -> None:
-        """Nothing is fetched."""
+        """Nothing is being fetched."""
 
     def close(self) -> None:
-        """There are no connections."""
+        """Does nothing: no connection is open."""

@@ -1,7 +1,7 @@
-"""From the files of a metadata log to what they say: images, voters, and what is known to be committed.
+"""Replay of a metadata log at start: images, voters, and the offset known to be committed.
 
-Used once, at the start, before anything is written: a log that names other voters than a node that is alone, or levels
-of features that this version doesn't have, is refused as it is.
+Used once, at start, before anything is written. A log that names other voters than a single node, or feature levels
+that this version does not have, is rejected unchanged.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ logger = logging.getLogger(__name__)
 
 
 class UnreadableSnapshot(NamedTuple):
-    """A snapshot that a start cannot read, and why."""
+    """A snapshot that a start can't read, and the error."""
 
     snapshot: SnapshotId
     error: OperatorError
 
 
 class LogContent(NamedTuple):
-    """What a log was found to hold beside its images."""
+    """The content of a log besides its images."""
 
     voters: VoterSets
     committed_end: int
-    """The end of what is known to be committed: the newest snapshot, or everything where nobody else votes."""
+    """End of the part known to be committed: the newest snapshot, or the whole log of a single voter."""
     tail_bytes: int
-    """Of batches after the newest snapshot."""
+    """Total size in bytes of the batches after the newest snapshot."""
     last_timestamp_ms: int
-    """The largest of those batches; 0 without any."""
+    """Size of the largest of those batches; 0 if there are none."""
     bootstrap: list[ApiMessageAndVersion]
-    """What formatting left for the log, which is empty as far as the newest snapshot says."""
+    """Records that formatting left for the log, which is empty up to the newest snapshot."""
 
 
 def read_log(
     log: ReplicaLog, replay: Replay, node: LocalReplica, configured: tuple[Voter, ...], *, alone: bool
 ) -> LogContent:
-    """Replay the newest snapshot and what follows it; `alone`: this node is its own only voter.
+    """Replay the newest snapshot and the log after it; `alone`: this node is the only voter.
 
-    `configured` are the voters of the configuration, which count where the log names none.
-    Raises OperatorError for what this node may not take over, OSError, KafkaError, ProtocolError, InvariantError.
+    `configured` are the voters of the configuration, which apply if the log names none. Raises OperatorError for a log
+    that this node may not take over, OSError, KafkaError, ProtocolError, InvariantError.
     """
     local = node.key
     voters = VoterSets(configured)
@@ -66,7 +66,7 @@ def read_log(
     tail_bytes = last_timestamp_ms = 0
     transactions = MetadataTransactions()
     for batch in log.batches(committed_end):
-        if unreadable and not batch.crc_matches():  # a start checks the log only behind the newest snapshot
+        if unreadable and not batch.crc_matches():  # a start checks the log only after the newest snapshot
             raise unreadable[0].error
         messages, sets = batch_content(batch)
         transactions.note(messages)
@@ -78,7 +78,7 @@ def read_log(
     if alone:
         _require_alone(log, local, voters)
     if [voter.key for voter in voters.latest] == [voters.key_of(local)]:
-        committed_end = log.end_offset  # its log is all there is
+        committed_end = log.end_offset  # a single voter has committed its whole log
     replay.advance(committed_end, leading=False)
     transactions.refuse_undone(log.directory)
     formatted = image_of(BOOTSTRAP, bootstrap)
@@ -88,7 +88,7 @@ def read_log(
             refuse_acls(log.directory, image)
     for each in unreadable:
         logger.error(
-            "%s; this start uses the snapshot before it and the log behind that, and renamed the file to *%s",
+            "%s; using the previous snapshot and the log after it; renamed the file to *%s",
             each.error,
             UNREADABLE_SUFFIX,
         )
@@ -97,9 +97,10 @@ def read_log(
 
 
 class MetadataTransactions:
-    """Transactions of the metadata log that do not count (KIP-868): a controller of Apache Kafka ended inside one.
+    """Metadata transactions (KIP-868) that are not committed: a controller of Apache Kafka ended inside one.
 
-    The next one aborts it, and with it whatever was appended meanwhile. A log that has one is not taken over.
+    The next controller aborts it, and with it every record appended meanwhile. A log with an open or aborted one is not
+    taken over.
     """
 
     __slots__ = ("_begun", "_undone")
@@ -109,7 +110,7 @@ class MetadataTransactions:
         self._undone = False
 
     def note(self, messages: Sequence[Any]) -> None:
-        """The next batch of the log."""
+        """Process the next batch of the log."""
         for message in messages:
             kind = type(message)
             if kind is BeginTransactionRecord:
@@ -120,12 +121,12 @@ class MetadataTransactions:
                 self._begun, self._undone = False, True
 
     def refuse_undone(self, directory: str) -> None:
-        """Raise OperatorError if there was one in the log in `directory`."""
+        """Raise OperatorError if the log in `directory` has one."""
         if self._begun or self._undone:
             raise OperatorError(
-                f"the metadata log in {directory} has a transaction that was {'begun' if self._begun else 'aborted'} "
-                "and does not count, which this version can't take back: start Apache Kafka on it, which ends it, till "
-                "it has taken a snapshot (metadata.log.max.snapshot.interval.ms)"
+                f"the metadata log in {directory} has {'an open' if self._begun else 'an aborted'} metadata "
+                "transaction, which this version can't undo: start Apache Kafka on it, which ends the transaction, and "
+                "wait until it has taken a snapshot (metadata.log.max.snapshot.interval.ms)"
             )
 
 
@@ -134,8 +135,8 @@ def bootstrap_voter(
 ) -> None:
     """Make `own` the only voter of a log that names none.
 
-    An empty log gets what formatting a directory leaves (KIP-853): a snapshot with the voters, before the first epoch,
-    and with the records that are `formatted` there already.
+    An empty log gets the same as by formatting a directory (KIP-853): a snapshot before the first epoch with the
+    voters, and with the records that are `formatted` there already.
     """
     if voters.latest:
         return
@@ -146,7 +147,7 @@ def bootstrap_voter(
 
 
 def image_of(snapshot: SnapshotId, records: Iterable[ApiMessageAndVersion]) -> MetadataImage:
-    """The image that a snapshot with these records holds."""
+    """The image of a snapshot with these records."""
     delta = MetadataDelta(EMPTY_IMAGE)
     for record in records:
         delta.replay(record.message)
@@ -157,10 +158,11 @@ def image_of(snapshot: SnapshotId, records: Iterable[ApiMessageAndVersion]) -> M
 def _read_snapshot(
     log: ReplicaLog, replay: Replay, voters: VoterSets
 ) -> tuple[int, list[ApiMessageAndVersion], list[UnreadableSnapshot]]:
-    """Load the newest readable snapshot; return its end, the records that are yet to be written, unreadable ones.
+    """Load the newest readable snapshot; return its end, the records yet to be written, and unreadable snapshots.
 
-    Those of the bootstrap snapshot count once the first active controller has them in the log, where all nodes find
-    them (KIP-1170): a node that was formatted without them never fetches a snapshot that ends where the log begins.
+    Records of the bootstrap snapshot apply once the first active controller has written them to the log, where all
+    nodes read them (KIP-1170): a node that was formatted without them never fetches a snapshot that ends at the start
+    of the log.
     """
     unreadable: list[UnreadableSnapshot] = []
     for newest in reversed(log.snapshots()):
@@ -182,20 +184,20 @@ def _read_snapshot(
 
 
 def _require_alone(log: ReplicaLog, local: ReplicaKey, voters: VoterSets) -> None:
-    """Also where no record names voters: `quorum-state` may know those of the configuration of before."""
+    """Also applies if no record names voters: `quorum-state` may contain voters of an earlier configuration."""
     configured = set() if voters.latest else set(log.read_configured_voters()) - {local.node_id}
     if configured or {voter.key for voter in voters.latest} - {local}:
         raise OperatorError(
             f"the metadata log in {log.directory} names other voters than this node and data directory, and the "
             "configuration names none; set controller.quorum.bootstrap.servers (controller.quorum.voters where the "
-            "cluster has that), or start with the node.id and meta.properties that the directory was made with"
+            "cluster has that), or start with the node.id and meta.properties of that directory"
         )
 
 
 def refuse_unknown_levels(directory: str, image: MetadataImage) -> None:
-    """Raise OperatorError for an image of another level than this version has, of the metadata log in `directory`.
+    """Raise OperatorError for an image with a feature level that this version lacks, of the log in `directory`.
 
-    Its records would be read wrongly, or written so that the other broker can't read them.
+    Its records would be misread, or written so that the other broker can't read them.
     """
     features = image.features
     for name in sorted(features, key=lambda name: (name != METADATA_VERSION, name)):
@@ -204,16 +206,16 @@ def refuse_unknown_levels(directory: str, image: MetadataImage) -> None:
         if not supported.low <= level <= supported.high:
             raise OperatorError(
                 f"the metadata log in {directory} is at level {level} of {name}, and this version has "
-                f"levels {supported.low} to {supported.high}: start what wrote it, or set log.dirs (--data-dir) to "
-                "another directory; `ottla adopt` lists what is there"
+                f"levels {supported.low} to {supported.high}: start the version that wrote it, or set "
+                "log.dirs (--data-dir) to another directory; `ottla adopt` lists the content"
             )
 
 
 def refuse_acls(directory: str, image: MetadataImage) -> None:
-    """Raise OperatorError for an image with ACLs, of the metadata log in `directory`, where nobody enforces them."""
+    """Raise OperatorError for an image with ACLs, of the log in `directory`, if no authorizer enforces them."""
     if image.acls:
         raise OperatorError(
-            f"the metadata log in {directory} has ACLs ({len(image.acls)}), and authorizer.class.name names nobody who "
-            f"enforces them, so that everybody could do what they forbid: set it to {STANDARD_AUTHORIZER}, and "
+            f"the metadata log in {directory} has {len(image.acls)} ACLs, but no authorizer "
+            f"enforces them: set authorizer.class.name to {STANDARD_AUTHORIZER}, and "
             "super.users to the principals of the cluster's nodes and administrators"
         )

@@ -1,7 +1,7 @@
-"""What a replica has to do with the others: it sends what the rules ask for, fetches the leader's log, asks for a vote.
+"""Communication of a replica with the others: requests of the rules, fetching the leader's log, joining the voters.
 
-A Fetch may wait for half a second, and no vote may wait behind it: each has connections of its own. A replica that is
-alone has `no_peers` in its place, and starts without loading this.
+A Fetch may wait for half a second, and no vote may wait behind it: each has its own connections. A single replica uses
+`no_peers` instead, and starts without loading this module.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class QuorumPeers:
         quorum: QuorumConfig,
         own: Voter,
     ) -> None:
-        """`own` is this replica as the others find it, whether it votes or not."""
+        """`own` is this replica as a voter, even if it does not vote."""
         self._peers = peers
         self._raft = raft
         self._quorum = quorum
@@ -81,22 +81,22 @@ class QuorumPeers:
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was sent was answered, Fetches aside."""
+        """Whether every request but Fetch was answered."""
         return self._for_votes.idle
 
     def send(self, effect: SendVote | SendBegin | SendEnd) -> None:
-        """Send what the rules ask for."""
+        """Send a request of the rules."""
         self._sender.send(effect)
 
     def poll(self) -> None:
-        """Something happened: fetch on, and ask the leader for what this replica lacks."""
+        """Process an event: continue to fetch, and send pending requests to the leader."""
         self._fetcher.poll()
         self._sender.update_own_voter()
         if self._joiner is not None:
             self._joiner.poll()
 
     def introduce_leader(self, voter: Voter, done: MessageDone) -> None:
-        """Tell `voter` who leads, on a connection of its own: it may be nobody, and then nothing of it stays."""
+        """Announce the leader to `voter` on a temporary connection, since the voter may not exist."""
         network = QuorumNetwork(self._peers)
 
         def answered(response: Any, error: BaseException | None) -> None:
@@ -108,10 +108,10 @@ class QuorumPeers:
         network.send((host, port), message, answered, self._quorum.times.request_s)
 
     def stop(self) -> None:
-        """Fetch nothing more."""
+        """Stop fetching."""
         self._fetcher.stop()
 
     def close(self) -> None:
-        """Close all connections; what is under way is never heard of."""
+        """Close all connections; pending requests are never answered."""
         self._for_votes.close()
         self._for_fetches.close()

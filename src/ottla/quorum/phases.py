@@ -1,12 +1,12 @@
-"""The phases of one replica in this process, as a state machine without input and output: the driver asks it.
+"""Life cycle of one replica in this process, as a state machine without input and output, driven by the driver.
 
-A replica has a life (`Phase`) and, while it takes part, a tenure. The tables `PHASES` and `TENURES` say what may follow
-what; any other event is a bug, and raises InvariantError. Tenure is a region of its own: an only voter leads before its
-start is done, and leads on while it drains, until what was submitted is on disk.
+A replica has a phase (`Phase`) and, while it participates, a tenure. The tables `PHASES` and `TENURES` define the
+allowed transitions; any other event is a bug, and raises InvariantError. Tenure is separate: a single voter leads
+before its start is complete, and still leads while it drains, until all submissions are on disk.
 
 Invariants:
-- A replica leads only while it takes part, and an epoch at most once, each newer than the last one.
-- What it failed of, or that it was closed, is known from then on and never changes.
+- A replica leads only while it participates, and each epoch at most once, in rising order.
+- A failure or close is permanent: its reason never changes.
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ from ottla.common.errors import InvariantError, KafkaError
 
 
 class Phase(Enum):
-    """The life of a replica."""
+    """Life cycle phase of a replica."""
 
     NEW = auto()
-    """Nothing is open."""
+    """No file is open."""
     OPENING = auto()
-    """The files are read, and an only voter elects itself: all within `start`, whose caller gets every error."""
+    """The files are read, and a single voter elects itself: all within `start`, which raises every error."""
     RUNNING = auto()
-    """It answers and asks, follows and stands for leader."""
+    """It sends and answers requests, follows, and may become a candidate."""
     DRAINING = auto()
-    """It answers, and what it appended may be committed, but it fetches nothing and stands for nothing."""
+    """It answers requests, and its appended records may be committed, but it does not fetch and is never a candidate.
+    """
     FAILED = auto()
-    """Its disk or a listener failed: it takes no more part."""
+    """Its disk or a listener failed: it no longer participates."""
     CLOSED = auto()
 
 
 class Tenure(Enum):
-    """What a replica that takes part does as leader."""
+    """Leadership state of a participating replica."""
 
     FOLLOWING = auto()
-    """It leads nothing, whether it knows a leader or not."""
+    """It does not lead, with or without a known leader."""
     TAKING_OVER = auto()
-    """It was elected, and the first batch of its epoch is not committed: nobody knows what was before it."""
+    """It was elected, and the first batch of its epoch is not committed: earlier records may be uncommitted."""
     LEADING = auto()
-    """All that any leader committed is known here; records are taken."""
+    """All records that any leader committed are known here; new records are accepted."""
 
 
 class Event(Enum):
-    """What happens to a replica."""
+    """Events of a replica."""
 
     OPEN = auto()
     OPENED = auto()
@@ -55,12 +56,12 @@ class Event(Enum):
     CLOSE = auto()
     ELECTED = auto()
     COMMITTED = auto()
-    """The first batch of the epoch that it leads."""
+    """The first batch of the led epoch was committed."""
     UNSEATED = auto()
-    """It resigned, or somebody else leads."""
+    """It resigned, or another replica leads."""
 
 
-# Under names of their own, since a look-up in an Enum is a call, and the driver asks in every round.
+# Plain module constants: a look-up in an Enum is a call, and the driver needs them in every round.
 NEW, OPENING, RUNNING, DRAINING, FAILED, CLOSED = Phase
 FOLLOWING, TAKING_OVER, LEADING = Tenure
 
@@ -75,7 +76,7 @@ PHASES: Mapping[Phase, Mapping[Event, Phase]] = MappingProxyType(
     }
 )
 TAKING_PART = frozenset({OPENING, RUNNING, DRAINING})
-"""The phases in which a replica has a tenure; who leaves them leads nothing any more."""
+"""The phases in which a replica has a tenure; in all others it does not lead."""
 TENURES: Mapping[Tenure, Mapping[Event, Tenure]] = MappingProxyType(
     {
         FOLLOWING: {Event.ELECTED: TAKING_OVER},
@@ -88,10 +89,10 @@ _NO_EPOCH = -1
 
 
 class ReplicaState:
-    """Where a replica stands, with what belongs to that: the epoch that it leads, and why it takes no more part.
+    """Phase and tenure of a replica, the epoch that it leads, and the reason of its failure.
 
-    `takes_part`: it was started, and neither failed nor was closed; `failure` is why it does no more. Each method is an
-    event; all raise InvariantError for one that the tables don't have here, and change nothing then.
+    `takes_part`: it was started, and neither failed nor was closed; `failure` is the reason. Each method is an event;
+    all raise InvariantError for an event that the tables don't allow here, and then change nothing.
     """
 
     __slots__ = ("_last_led_epoch", "failure", "phase", "takes_part", "tenure")
@@ -105,9 +106,9 @@ class ReplicaState:
 
     @property
     def led_epoch(self) -> int:
-        """The epoch that it leads; raises InvariantError where it leads none."""
+        """The epoch that it leads; raises InvariantError if it does not lead."""
         if self.tenure is FOLLOWING:
-            raise InvariantError("a replica that leads nothing was asked for its epoch")
+            raise InvariantError("the epoch was requested from a replica that does not lead")
         return self._last_led_epoch
 
     def open(self) -> None:
@@ -115,20 +116,20 @@ class ReplicaState:
         self._happen(Event.OPEN)
 
     def opened(self) -> None:
-        """The start is done."""
+        """The start is complete."""
         self._happen(Event.OPENED)
 
     def stop(self) -> None:
-        """It was told to take no more part."""
+        """A stop was requested."""
         self._happen(Event.STOP)
 
     def fail(self, failure: KafkaError) -> None:
-        """Its disk or a listener failed; `failure` is what its callers are told."""
+        """Its disk or a listener failed; callers receive `failure`."""
         self._happen(Event.FAIL)
         self.failure = failure
 
     def close(self, failure: KafkaError) -> None:
-        """Its files are about to be closed; `failure` is what its callers are told, unless it failed before."""
+        """Its files are about to be closed; callers receive `failure`, unless it failed before."""
         self._happen(Event.CLOSE)
         self.failure = self.failure or failure
 
@@ -144,7 +145,7 @@ class ReplicaState:
         self._happen(Event.COMMITTED)
 
     def unseated(self) -> None:
-        """It leads its epoch no more."""
+        """It no longer leads its epoch."""
         self._happen(Event.UNSEATED)
 
     def _happen(self, event: Event) -> None:

@@ -1,33 +1,34 @@
-"""Raft's rules as pure state (KIP-595, 853, 996): who leads in which epoch, who votes for whom, what is committed.
+"""Raft's rules as pure state (KIP-595, 853, 996): leader election, votes, and the high watermark.
 
-Purpose: events in (requests, responses, time), answers and effects out. The driver keeps the files, the timers and the
-connections; it carries out `effects` in their order, and before it sends the answer of the call that caused them; then
-it tells people of `transitions`.
+Purpose: events in (requests, responses, time), responses and effects out. The driver owns the files, timers and
+connections. It carries out `effects` in their order, before it sends the response of the call that caused them, and
+then logs `transitions`.
 
-A replica is unattached (knows no leader), follower, prospective (asks whether it would be elected, which changes
-nothing), candidate, leader, or resigned. A replica that is no voter is an observer: it follows, and is never a
-candidate; but it gives its vote when it is asked, since its own set of voters may be old.
+A replica is unattached (knows no leader), follower, prospective (sends pre-votes, which change nothing), candidate,
+leader, or resigned. A replica that is not a voter is an observer: it follows, and is never a candidate. But it votes
+when requested, since its own set of voters may be outdated.
 
-What a request says is the word of a stranger, what comes back from a voter that was asked is not: a request raises the
-epoch by `MAX_EPOCH_STEP` at most, an answer as far as it likes. A replica that is further behind is told by the next
-voter that it asks itself, so nobody waits for a request that was refused.
+Requests are untrusted, responses of voters are trusted: a request raises the epoch by at most `MAX_EPOCH_STEP`, a
+response without limit. A replica that is further behind learns the epoch from the next voter that it sends a request
+to, so a rejected request delays no election.
 
 Invariants:
-- A leader epoch has one leader: an epoch never goes back, a vote is durable before it is given, is given once in an
-  epoch, and only to a log that is not behind; a directory that is not the one that was asked gives none.
+- A leader epoch has one leader. An epoch never decreases. A vote is durable before it is given, is given once in an
+  epoch, and only to a log that is not behind. A directory other than the requested one gives none.
 - A replica that was leader or candidate in an epoch never becomes either in that epoch again after a restart.
-- A pre-vote changes nothing, and no Vote changes anything where a leader is heard. Whoever is no voter here, since the
-  own set is old or since it lies, is heard only by a replica that it knows by its directory, and moves its epoch only
-  by the vote that it gets.
-- A voter whose log was cut at damage gives no vote and stands for nothing until it has on disk what a leader says is
-  committed. So does one that forgot epoch and vote, in an epoch above all in which it may have voted.
-- The high watermark is the leader's word (`raft_leader`), bounded by the own log.
+- A pre-vote changes nothing, and no Vote changes anything while a leader is heard. The sender may be unknown as a
+  voter, because the own set is outdated or because the sender lies. Its request is processed only by a replica that it
+  names by directory, and raises the epoch only if it gets the vote.
+- A voter whose log was truncated at damage neither votes nor becomes a candidate until it has all records on disk that
+  a leader reports as committed. The same applies to a voter that lost epoch and vote, in an epoch above any in which it
+  may have voted.
+- The high watermark is the leader's (`raft_leader`), bounded by the own log end.
 
-Voters of the configuration (kraft.version 0) have no directory ids: every key that comes from outside goes through
-`key`, so that there only node ids are compared, and a voter with a new directory votes as the old one did. But what is
-sent names the own directory at every level, and a request that names another one is refused: whoever sends it may know
-of voters of the log that this replica has yet to hear of. The first record that names voters (`named_voters`) has the
-same nodes, so majorities of both sets meet while one replica has the record and another has not.
+Configured voters (kraft.version 0) have no directory ids. Every key of a request goes through `key`, so that only node
+ids are compared, and a voter with a new directory votes as the old one did. But sent requests contain the own directory
+at every level, and a request that names another directory is rejected: its sender may know voters of the log that this
+replica has not received yet. The first record that names voters (`named_voters`) has the same nodes, so majorities of
+both sets overlap while only some replicas have the record.
 """
 
 from __future__ import annotations
@@ -60,16 +61,18 @@ from ottla.quorum.raft_types import (
 from ottla.quorum.raft_voters import VoterSets
 
 MAX_EPOCH_STEP = 10
-"""How far above the own epoch one that a request names may be: more than elections in a row fail, and so little that
-whoever wants to use up all epochs would have to ask for weeks."""
+"""Maximum distance of a requested epoch from the own one: more than the elections that fail in a row, and so small that
+exhausting all epochs would take weeks of requests.
+"""
 _RANDOM_STEPS = 1000
 _IMPATIENCE = 0.1
-"""By how much of the fetch timeout one follower may doubt sooner than another: all lose the leader at one time, and
-those that stand at one time split the votes."""
+"""Maximum share of the fetch timeout by which a follower times out earlier than another: all lose the leader at the
+same time, and simultaneous candidates split the votes.
+"""
 
 
 class Unattached:
-    """Knows no leader; a voter waits until `deadline` before it tries to become one."""
+    """Knows no leader; a voter waits until `deadline` before it starts an election."""
 
     __slots__ = ("deadline",)
 
@@ -78,7 +81,7 @@ class Unattached:
 
 
 class Follower:
-    """Fetches from the leader; after `deadline` without an answer a voter doubts that it lives."""
+    """Fetches from the leader; after `deadline` without a response a voter starts a pre-vote."""
 
     __slots__ = ("address", "deadline", "has_fetched", "leader_resigned")
 
@@ -90,7 +93,7 @@ class Follower:
 
 
 class _Election:
-    """Votes in one epoch; `unreached` are voters that could not be asked, and may be yet."""
+    """Votes in one epoch; `unreached` are voters that could not be reached so far."""
 
     __slots__ = ("deadline", "granted", "rejected", "unreached")
 
@@ -102,7 +105,7 @@ class _Election:
 
 
 class Prospective(_Election):
-    """Asks for pre-votes; `lost` is the state in which it followed the leader of this epoch, if there was one."""
+    """Sends pre-votes; `lost` is its former follower state in this epoch, if there was one."""
 
     __slots__ = ("lost",)
 
@@ -112,13 +115,13 @@ class Prospective(_Election):
 
 
 class Candidate(_Election):
-    """Asks for votes."""
+    """Sends vote requests."""
 
     __slots__ = ()
 
 
 class Resigned:
-    """Was leader of this epoch and gives others the time until `deadline` to elect one."""
+    """Was leader of this epoch and waits until `deadline` for others to elect one."""
 
     __slots__ = ("deadline",)
 
@@ -158,7 +161,7 @@ class Raft:
     def __init__(
         self, local: ReplicaKey, log: RaftLog, rng: Rng, timeouts: Timeouts, voter_sets: VoterSets, high_watermark: int
     ) -> None:
-        """`high_watermark` is what is known to be committed: the end of the newest snapshot."""
+        """`high_watermark` is the offset known to be committed: the end of the newest snapshot."""
         self._replica = local
         self._log = log
         self._rng = rng
@@ -176,16 +179,16 @@ class Raft:
 
     @property
     def local(self) -> ReplicaKey:
-        """This replica, as it is known among the voters."""
+        """This replica as a key among the voters."""
         return self.voter_sets.key_of(self._replica)
 
     @property
     def replica(self) -> ReplicaKey:
-        """This replica, as others are told of it: with its directory, also where voters have none."""
+        """This replica as named in requests: with its directory, even if voters have none."""
         return self._replica
 
     def key(self, node_id: int, directory_id: Uuid) -> ReplicaKey:
-        """A replica that a request names."""
+        """The key of a replica named by a request."""
         return self.voter_sets.key_of(ReplicaKey(node_id, directory_id))
 
     @property
@@ -194,14 +197,14 @@ class Raft:
 
     @property
     def leader(self) -> LeaderAndEpoch:
-        """As told to others: a leader that resigned is none."""
+        """The leader as reported to others: none after it resigned."""
         if isinstance(self.role, Follower | Prospective | LeaderState):
             return LeaderAndEpoch(self.election.leader_id, self.election.leader_epoch)
         return LeaderAndEpoch(NO_NODE, self.election.leader_epoch)
 
     @property
     def voters(self) -> tuple[Voter, ...]:
-        """Of the newest record, committed or not."""
+        """Voters of the newest record, committed or not."""
         return self.voter_sets.latest
 
     @property
@@ -210,10 +213,10 @@ class Raft:
 
     @property
     def may_stand(self) -> bool:
-        """Whether it may become a candidate: also one that a record removes that is not committed yet.
+        """Whether it may become a candidate: also if an uncommitted record removes it.
 
-        Such a record may stand in no other log, and then nobody but this replica has the log to be elected with. But
-        not one that must catch up first.
+        No other log may contain that record, and then only this replica has the log to be elected with. False while it
+        must catch up first.
         """
         if self.election.must_catch_up:
             return False
@@ -227,17 +230,17 @@ class Raft:
 
     @property
     def seeks_leader(self) -> bool:
-        """Whether it follows one, or looks for one."""
+        """Whether this replica follows a leader or searches for one."""
         return isinstance(self.role, Unattached | Follower)
 
     @property
     def leading(self) -> LeaderState | None:
-        """The state of the epoch that this replica leads; None when it does not."""
+        """The state of the epoch that this replica leads; None if it does not lead."""
         return self.role if isinstance(self.role, LeaderState) else None
 
     @property
     def deadline(self) -> float | None:
-        """When `tick` has something to do, unless another event comes first."""
+        """Time of the next `tick`, unless another event comes first."""
         role = self.role
         if isinstance(role, LeaderState):
             quorum = role.quorum_deadline(self._timeouts.fetch_s)
@@ -249,7 +252,7 @@ class Raft:
         return None
 
     def fetch_from(self, now: float) -> Address | None:
-        """Where the leader is reached; None when a follower doesn't know, or an observer heard nothing for long."""
+        """Address of the leader; None if a follower does not know it, or an observer heard nothing for long."""
         role = self.role
         if not isinstance(role, Follower) or (now >= role.deadline and not self.may_stand):
             return None
@@ -257,10 +260,10 @@ class Raft:
 
     @property
     def leader_address(self) -> Address | None:
-        """Of the leader that is known."""
+        """Address of the known leader."""
         leader_id = self.leader.leader_id
-        told = self.role.address if isinstance(self.role, Follower) else None
-        return told or self._address_of(leader_id)
+        known = self.role.address if isinstance(self.role, Follower) else None
+        return known or self._address_of(leader_id)
 
     def _address_of(self, node_id: int) -> Address | None:
         for voter in self.voters:
@@ -274,19 +277,19 @@ class Raft:
     def start(
         self, now: float, stored: ElectionState | None, *, forgotten: int | None = None, must_catch_up: bool = False
     ) -> None:
-        """Take up the state that the last life left; a voter that is alone elects itself at once.
+        """Restore the state of the last run; a single voter elects itself at once.
 
-        `forgotten`: it left one that is damaged or gone, and this is the last epoch that is known all the same. Votes
-        may have been given in any epoch then, so that a voter goes on far above them, and gives none before its log is
-        there too: else it might forget those in the same way. `must_catch_up`: that is not over since a life before, or
-        the log was cut at damage.
+        `forgotten`: that state is damaged or missing, and this is the last epoch known from elsewhere. Votes may have
+        been given in any later epoch, so a voter continues far above it, and does not vote before its log has caught
+        up: otherwise it might forget later votes in the same way. `must_catch_up`: the log was truncated at damage, or
+        an earlier run did not catch up.
         """
         stored = stored or ElectionState(0)
         if self._log.last_epoch > stored.leader_epoch:
             stored = ElectionState(self._log.last_epoch)
         if not self.is_voter:
             forgotten = None
-        # Whoever is alone has nobody to catch up with, and nobody who has more.
+        # A single voter has no other replica to catch up with.
         must_catch_up = (must_catch_up or forgotten is not None) and not self._is_alone()
         self.election = stored._replace(must_catch_up=must_catch_up)
         if forgotten is not None:
@@ -294,16 +297,16 @@ class Raft:
         if self._is_alone():
             self._become_prospective(now)
         elif stored.leader_id == self.local.node_id and self.may_stand:
-            # It must not lead this epoch again, and the others need not find out by themselves.
+            # It must not lead this epoch again; the resignation saves the others an election timeout.
             self._become_resigned(now, tuple(voter.key for voter in self.voters if voter.key != self.local))
         elif stored.leader_id not in (NO_NODE, self.local.node_id):
             self._take(Follower(None, now + self._random_fetch_s()))
         else:
-            # Sooner than after an election: if somebody leads, the pre-vote disturbs nobody.
+            # Sooner than after an election: if there is a leader, the pre-vote disturbs no replica.
             self._take(Unattached(now + self._random_election_s() - self._timeouts.election_s))
 
     def tick(self, now: float) -> None:
-        """Time has passed; does nothing before `deadline`."""
+        """Process the passed time; does nothing before `deadline`."""
         role = self.role
         if isinstance(role, LeaderState):
             self._tick_leader(role, now)
@@ -311,7 +314,7 @@ class Raft:
             if now >= role.deadline and self.may_stand:
                 self._become_unattached(now, self._next_epoch())
             elif now >= role.deadline:
-                # An observer whose epoch is ahead of the voters' would find no leader any more.
+                # An observer whose epoch is ahead of the voters' would never find a leader.
                 self._take(Unattached(now))
         elif now >= role.deadline and self.may_stand:
             if not isinstance(role, Prospective):
@@ -330,7 +333,7 @@ class Raft:
             self.effects += [SendBegin(voter, self.epoch) for voter in self.voters if voter.key in silent]
 
     def resign(self, now: float) -> None:
-        """Lead no longer, and tell the others who is best fit; does nothing on a replica that leads nothing."""
+        """Stop leading, and announce the preferred successors; does nothing on a replica that does not lead."""
         leader = self.leading
         if leader is not None:
             self._become_resigned(now, leader.successors())
@@ -342,7 +345,7 @@ class Raft:
 
     def _next_epoch(self) -> int:
         if self.epoch >= MAX_LEADER_EPOCH:
-            raise InvariantError("there is no leader epoch left")
+            raise InvariantError("no leader epoch is left")
         return self.epoch + 1
 
     def _random_election_s(self) -> float:
@@ -410,7 +413,7 @@ class Raft:
         self.effects += [SendVote(voter, self.epoch, pre_vote) for voter in self.voters if voter.key != self.local]
 
     def _count(self, now: float, role: Prospective | Candidate) -> None:
-        """Whether the election is decided."""
+        """End the election if it is decided."""
         keys = {voter.key for voter in self.voters}
         majority = len(keys) // 2 + 1
         if len(role.granted & keys) >= majority:
@@ -422,27 +425,27 @@ class Raft:
             if len(keys - role.rejected) < majority:
                 self._give_up_pre_vote(now, role)
         elif len(keys - role.rejected) < majority or keys <= role.granted | role.rejected | role.unreached:
-            # Two candidates split the votes; whoever draws the shorter time tries first, and neither waits for the
-            # vote of the leader that died.
+            # Two candidates split the votes. The one with the shorter random timeout retries first, and neither waits
+            # for the vote of the failed leader.
             role.deadline = min(role.deadline, now + self._random_backoff_s())
 
     def _give_up_pre_vote(self, now: float, role: Prospective) -> None:
         if role.lost is None:
             self._take(Unattached(now + self._random_election_s()))
         elif role.lost.leader_resigned:
-            # It will not lead this epoch again; whoever refused may not have heard of that yet.
+            # It will not lead this epoch again; the voters that refused may not know that yet.
             self._take(Unattached(now + self._random_backoff_s()))
         else:
             self._take(Follower(role.lost.address, now + self._random_fetch_s()))
 
     def _learn(self, now: float, leader: LeaderAndEpoch, address: Address | None) -> bool:
-        """Somebody says who leads; whether that changed the own role."""
+        """A message names the leader; returns whether the own role changed."""
         if leader.epoch < self.epoch:
             return False
         if leader.epoch == self.epoch:
             role = self.role
             if isinstance(role, Follower) and role.address is None and leader.leader_id == self.election.leader_id:
-                # Followed since a life before, by a log that may name no voters and so no addresses.
+                # Followed since before the restart, by a log that may contain no voters and so no addresses.
                 role.address = address
             if leader.leader_id == NO_NODE or self.election.leader_id != NO_NODE:
                 return False
@@ -454,10 +457,10 @@ class Raft:
         self._become_follower(now, leader, address)
         return True
 
-    # -- requests of others ----------------------------------------------------------------------------------------
+    # -- requests of other replicas ---------------------------------------------------------------------------------
 
     def _is_addressed(self, asked: ReplicaKey) -> bool:
-        """A request names whom it is for, so that a node with a new directory doesn't answer for its old self."""
+        """Whether a request names this replica, so that a node with a new directory doesn't answer for its old one."""
         same_node = asked.node_id in (NO_NODE, self._replica.node_id)
         return same_node and asked.directory_id in (ZERO_UUID, self._replica.directory_id)
 
@@ -471,9 +474,9 @@ class Raft:
         *,
         pre_vote: bool,
     ) -> tuple[ErrorCode, bool]:
-        """A Vote request of `candidate`, whose log ends at `last`; (error, whether the vote is given).
+        """Process a Vote request of `candidate`, whose log ends at `last`; returns (error, vote granted).
 
-        `asked` is the voter that the request names, word for word.
+        `asked` is the voter named in the request, unchanged.
         """
         if not self._is_addressed(asked):
             return ErrorCode.INVALID_VOTER_KEY, False
@@ -497,14 +500,14 @@ class Raft:
         return ErrorCode.NONE, granted
 
     def _hears_leader(self, now: float) -> bool:
-        """Whether this replica leads, or had an answer of its leader lately."""
+        """Whether this replica leads, or recently had a response of its leader."""
         role = self.role
         return isinstance(role, LeaderState) or (
             isinstance(role, Follower) and role.has_fetched and now < role.deadline
         )
 
     def _is_far(self, epoch: int) -> bool:
-        """Whether a request names an epoch that only the answer of a voter is believed."""
+        """Whether a requested epoch is so high that only the response of a voter is trusted."""
         return epoch > self.epoch + MAX_EPOCH_STEP
 
     def _is_known(self, replica: ReplicaKey) -> bool:
@@ -514,7 +517,7 @@ class Raft:
         return any(voter.voter_id == node_id for voter in self.voters)
 
     def _may_know_less(self, asked: ReplicaKey) -> bool:
-        """Whether the sender, unknown here, may be a voter by a newer record: then it knows this replica (KIP-853)."""
+        """Whether the unknown sender may be a voter by a newer record: then it knows this replica (KIP-853)."""
         return asked == self._replica and not self.voter_sets.are_configured
 
     def _may_vote_for(self, candidate: ReplicaKey) -> bool:
@@ -527,7 +530,7 @@ class Raft:
     def begin_quorum_epoch(
         self, now: float, asked: ReplicaKey, leader: LeaderAndEpoch, address: Address | None
     ) -> ErrorCode:
-        """A new leader introduces itself; `asked` is the voter that the request names, word for word."""
+        """A new leader announces itself; `asked` is the voter named in the request, unchanged."""
         if not self._is_addressed(asked):
             return ErrorCode.INVALID_VOTER_KEY
         error = self._check_leader(leader)
@@ -539,11 +542,11 @@ class Raft:
         if not self._learn(now, leader, address) and not heard:
             role = self.role
             if isinstance(role, Follower) and address is not None:
-                role.address = address  # a leader that answers is where it is
+                role.address = address  # the address of a leader that responds is correct
         return ErrorCode.NONE
 
     def end_quorum_epoch(self, now: float, leader: LeaderAndEpoch, preferred: tuple[ReplicaKey, ...]) -> ErrorCode:
-        """The leader resigns; whoever stands first in `preferred` tries at once, the others a while later."""
+        """The leader resigns; the first replica in `preferred` starts an election at once, the others after a delay."""
         error = self._check_leader(leader)
         if error is not ErrorCode.NONE:
             return error
@@ -552,7 +555,7 @@ class Raft:
         self._learn(now, leader, None)
         role = self.role
         if isinstance(role, Follower):
-            # Nobody is disturbed by an election now, so pre-votes are given.
+            # An election now disturbs no replica, so pre-votes are granted.
             role.has_fetched = False
             role.leader_resigned = True
             place = preferred.index(self.local) if self.local in preferred else len(preferred)
@@ -572,7 +575,7 @@ class Raft:
         return ErrorCode.NONE
 
     def check_fetch_epoch(self, epoch: int) -> ErrorCode:
-        """Whether this replica leads `epoch` and may serve those who follow it."""
+        """The error for a Fetch of `epoch`: NONE if this replica leads it and may serve followers."""
         if epoch < self.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if epoch > self.epoch:
@@ -580,11 +583,11 @@ class Raft:
         return ErrorCode.NONE if self.leading is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def fetch(self, now: float, now_ms: int, replica: ReplicaKey, epoch: int, place: OffsetAndEpoch) -> FetchVerdict:
-        """A Fetch of `replica`, whose log ends at `place` and is on disk."""
+        """Process a Fetch of `replica`, whose log ends at `place` and is on disk."""
         error = self.check_fetch_epoch(epoch)
         leader = self.leading
         if leader is not None and error is ErrorCode.UNKNOWN_LEADER_EPOCH:
-            self._ask_who_is_ahead(now, leader, replica)
+            self._query_replica_ahead(now, leader, replica)
         if error is not ErrorCode.NONE or leader is None:
             return FetchVerdict(error)
         if place.end_offset < 0 or place.epoch < 0:
@@ -598,15 +601,16 @@ class Raft:
             self._advanced(now, leader)
         return verdict
 
-    def _ask_who_is_ahead(self, now: float, leader: LeaderState, replica: ReplicaKey) -> None:
-        """A voter, or one of before, that stood in an epoch that nobody else heard of can follow nobody until another
-        epoch begins: its answer will tell of it."""
+    def _query_replica_ahead(self, now: float, leader: LeaderState, replica: ReplicaKey) -> None:
+        """A current or former voter that was candidate in an epoch unknown to all others can't follow before another
+        epoch begins: send it a request, whose response contains that epoch.
+        """
         voter = self.voter_sets.find(replica)
         if voter is not None and voter.key != self.local and leader.asks_again(now, self._timeouts.fetch_s / 2):
             self.effects.append(SendBegin(voter, self.epoch))
 
     def _place(self, place: OffsetAndEpoch) -> FetchVerdict:
-        """Where a follower's log stands to the own one."""
+        """Compare a follower's log end with the own log."""
         log = self._log
         start, earliest = log.start_offset, log.earliest_snapshot
         if place == OffsetAndEpoch(0, 0) and start == 0:
@@ -622,12 +626,12 @@ class Raft:
             return FetchVerdict(diverging=end)
         return FetchVerdict()
 
-    # -- answers of others -----------------------------------------------------------------------------------------
+    # -- responses of other replicas --------------------------------------------------------------------------------
 
     def vote_answered(
         self, now: float, voter: ReplicaKey, asked: SendVote, error: ErrorCode, peer: Peer, *, granted: bool
     ) -> None:
-        """A voter answered a Vote; an answer to an election that is over counts for nothing."""
+        """Process the response to a Vote; a response to an earlier election is ignored."""
         if self._learn(now, *peer) or asked.epoch != self.epoch:
             return
         role = self.role
@@ -640,7 +644,7 @@ class Raft:
         self._count(now, role)
 
     def vote_unanswered(self, now: float, voter: ReplicaKey, asked: SendVote) -> None:
-        """A voter could not be asked; the election goes on without it, and takes its vote if it is given later."""
+        """A voter could not be reached; the election continues without it, and counts its vote if it arrives later."""
         role = self.role
         current = asked.epoch == self.epoch and isinstance(role, Prospective if asked.pre_vote else Candidate)
         if current and isinstance(role, _Election) and voter not in role.unreached:
@@ -648,11 +652,13 @@ class Raft:
             self._count(now, role)
 
     def answered(self, now: float, peer: Peer) -> None:
-        """An answer to BeginQuorumEpoch, EndQuorumEpoch or a request that failed: it may tell of a newer epoch."""
+        """Process a response to BeginQuorumEpoch, EndQuorumEpoch or a failed request: it may contain a newer epoch."""
         self._learn(now, *peer)
 
     def fetch_answered(self, now: float, asked_epoch: int, error: ErrorCode, peer: Peer) -> bool:
-        """An answer to Fetch or FetchSnapshot; whether it comes from the leader that this replica follows."""
+        """Process a response to Fetch or FetchSnapshot; returns whether it comes from the leader that this replica
+        follows.
+        """
         if self._learn(now, *peer):
             return False
         if error is not ErrorCode.NONE or asked_epoch != self.epoch:
@@ -661,7 +667,7 @@ class Raft:
             return False
         known = (self.election.leader_id, self.epoch)
         if isinstance(self.role, Unattached) and peer.leader == known and known[0] != NO_NODE:
-            # It leads this epoch still, whoever said that it resigned: nobody else will, and no epoch may follow.
+            # It still leads this epoch, despite the resignation: no other leader will, and no epoch may follow.
             self._become_follower(now, peer.leader, peer.address)
         role = self.role
         if not isinstance(role, Follower):
@@ -673,16 +679,17 @@ class Raft:
     # -- the own log -----------------------------------------------------------------------------------------------
 
     def leader_says(self, high_watermark: int) -> None:
-        """The leader's high watermark, after what it sent was appended."""
+        """Use the leader's high watermark, after the records of its response were appended."""
         self.high_watermark = max(self.high_watermark, min(high_watermark, self._log.end_offset))
         if self.election.must_catch_up and self._has_caught_up(high_watermark):
             self.election = self.election._replace(must_catch_up=False)
             self.effects.append(Persist(self.election))
 
     def _has_caught_up(self, high_watermark: int) -> bool:
-        """Whether all that was ever committed is on disk here: the leader, elected without the vote of this replica
-        since the damage, and in no older epoch than it knew, has it; and says so once a record of its epoch is
-        committed."""
+        """Whether all committed records are on disk here. The leader was elected without this replica's vote since the
+        damage, and in no older epoch than it knew, so it has them; it proves that once a record of its epoch is
+        committed.
+        """
         log, epoch = self._log, self.epoch
         if high_watermark > log.flushed_offset or log.last_epoch != epoch:
             return False
@@ -698,16 +705,16 @@ class Raft:
             self._advanced(now, leader)
 
     def voters_appended(self, now: float, offset: int, voters: tuple[Voter, ...]) -> None:
-        """A record at `offset` names other voters: they count from now on."""
+        """A record at `offset` names other voters, which are in force from now on."""
         self.voter_sets.add(offset, voters)
         leader = self.leading
         if leader is not None and leader.set_voters(voters, now, self.local):
             self._advanced(now, leader)
 
     def truncated(self, end_offset: int) -> None:
-        """The log was cut; raises InvariantError when that took something that was committed."""
+        """The log was truncated; raises InvariantError if that removed a committed record."""
         if end_offset < self.high_watermark:
-            raise InvariantError(f"the metadata log was cut at {end_offset}, below what is committed")
+            raise InvariantError(f"the metadata log was truncated to {end_offset}, below the high watermark")
         self.voter_sets.truncate_to(end_offset)
 
     def _advanced(self, now: float, leader: LeaderState) -> None:
@@ -716,27 +723,28 @@ class Raft:
             self.resign(now)  # its own removal is committed
 
     def named_voters(self, own: Voter) -> tuple[Voter, ...]:
-        """The voters of the configuration as the log would name them (kraft.version 1), `own` being this replica.
+        """The configured voters as records of the log would name them (kraft.version 1); `own` is this replica.
 
-        Raises KafkaError: INVALID_UPDATE_VERSION unless each told its directory in this epoch, and that it takes part
-        in such a quorum; NOT_CONTROLLER where this replica does not lead.
+        Raises KafkaError: INVALID_UPDATE_VERSION unless each voter announced in this epoch its directory and its
+        support for kraft.version 1; NOT_CONTROLLER if this replica does not lead.
         """
         leader = self.leading
         if leader is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node does not lead the metadata quorum")
-        told = {**leader.directories, own.voter_id: own}
-        missing = [voter.voter_id for voter in self.voters if voter.voter_id not in told]
+        known = {**leader.directories, own.voter_id: own}
+        missing = [voter.voter_id for voter in self.voters if voter.voter_id not in known]
         if missing:
             raise KafkaError(
                 ErrorCode.INVALID_UPDATE_VERSION,
-                "Invalid upgrade of kraft.version to 1 because not all of the voters support it: no directory is known "
-                f"of {', '.join(map(str, missing))}, which have to run, and to support it",
+                "Invalid upgrade of kraft.version to 1 because not all of the voters support it: start "
+                f"a supporting version on nodes {', '.join(map(str, missing))}: their directory ids are unknown",
             )
-        return tuple(told[voter.voter_id] for voter in self.voters)
+        return tuple(known[voter.voter_id] for voter in self.voters)
 
     def voter_change_error(self) -> ErrorCode:
-        """Whether the voters may be changed: one change at a time, not before the epoch's first commit, and never
-        where the configuration names them."""
+        """The error of a voter change now: one change at a time, not before the epoch's first commit, and never if the
+        configuration names the voters.
+        """
         leader = self.leading
         if leader is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -1,9 +1,9 @@
-"""The leader's view of one epoch: how far each replica is, what is committed, and whether a majority still follows.
+"""The leader's state of one epoch: progress of each replica, high watermark, and whether a majority still follows.
 
 Invariants:
-- The high watermark is an offset that a majority of the voters has on disk, never goes back, and does not move on
+- The high watermark is an offset that a majority of the voters has on disk, never decreases, and does not advance on
   records of older epochs alone (Raft, section 5.4.2).
-- Only replicas whose directory is the voter's count: a voter that lost its disk counts as absent.
+- Only replicas with the voter's directory count: a voter that lost its disk counts as absent.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ottla.quorum.raft_types import ReplicaKey, Voter
 UNKNOWN_OFFSET = -1
 OBSERVER_EXPIRY_S = 300.0
 MAX_OBSERVERS = 1000
-"""Whoever fetches is kept in mind, under whatever name: beyond so many the one that was silent longest is forgotten."""
+"""Maximum number of tracked observers: beyond it the one that has been silent longest is dropped."""
 CHECK_QUORUM_FACTOR = 1.5
-"""A leader that no majority fetched from for so many fetch timeouts resigns."""
+"""Number of fetch timeouts without a Fetch of a majority after which a leader resigns."""
 
 
 class Progress:
-    """What the leader knows of one replica. Times are the leader's: seconds of its loop, milliseconds for people."""
+    """The leader's state of one replica. Times are the leader's: seconds of its loop, and milliseconds for display."""
 
     __slots__ = ("_fetch_end_offset", "caught_up_ms", "contact_s", "end_offset", "fetch_ms", "fetched")
 
@@ -38,7 +38,7 @@ class Progress:
         if offset >= leader_end_offset:
             self.caught_up_ms = now_ms
         elif offset >= self._fetch_end_offset >= 0:
-            # It has what there was when it fetched last, so then it was caught up with that.
+            # It has all records that existed at its last fetch, so it was caught up at that time.
             self.caught_up_ms = max(self.caught_up_ms, self.fetch_ms)
         self._fetch_end_offset = leader_end_offset
         self.end_offset = offset
@@ -77,22 +77,22 @@ class LeaderState:
         self._voters = {voter.key: Progress(now_s) for voter in voters}
         self._observers: dict[ReplicaKey, Progress] = {}
         self.directories: dict[int, Voter] = {}
-        """Where the configuration names the voters: those that told in this epoch which directory they have, and that
-        the log may name them."""
+        """Configured voters only: those that announced in this epoch their directory and support for voters in the log.
+        """
         self._asked_s = now_s
 
     def asks_again(self, now_s: float, interval_s: float) -> bool:
-        """Whether it is time to ask a replica that claims a newer epoch for it."""
+        """Whether it is time for another request to a replica that claims a newer epoch."""
         if now_s < self._asked_s + interval_s:
             return False
         self._asked_s = now_s
         return True
 
     def set_voters(self, voters: Sequence[Voter], now_s: float, local: ReplicaKey) -> bool:
-        """The newest record names other voters; whether the high watermark moved.
+        """Use the voters of the newest record; returns whether the high watermark advanced.
 
-        `local` is this replica among them. Where it was known by its id alone, so were all others: what they have is
-        counted anew, by directories, and the high watermark rests meanwhile.
+        `local` is this replica among them. If it had no directory id before, neither had the others: their progress is
+        counted again by directory, and the high watermark does not advance meanwhile.
         """
         known = self._observers | self._voters if local == self._local else {}
         self._local = local
@@ -102,27 +102,27 @@ class LeaderState:
         return self._update()
 
     def flushed(self, end_offset: int) -> bool:
-        """The leader has everything before `end_offset` on disk; whether the high watermark moved."""
+        """The leader has everything before `end_offset` on disk; returns whether the high watermark advanced."""
         own = self._voters.get(self._local)
         if own is None:
-            return False  # removed from the voters: it leads on until that is committed, and doesn't count
+            return False  # removed from the voters: it leads until that is committed, and does not count
         own.end_offset = max(own.end_offset, end_offset)
         return self._update()
 
     def fetched(self, key: ReplicaKey, offset: int, leader_end_offset: int, now_s: float, now_ms: int) -> bool:
-        """A replica has everything before `offset` on disk; whether the high watermark moved."""
+        """A replica has everything before `offset` on disk; returns whether the high watermark advanced."""
         progress = self._voters.get(key)
         voter = progress is not None
         if progress is None:
             progress = self._observers.pop(key, None) or Progress(now_s)
             if len(self._observers) >= MAX_OBSERVERS:
                 del self._observers[next(iter(self._observers))]
-            self._observers[key] = progress  # the last to be forgotten
+            self._observers[key] = progress  # the newest entry is dropped last
         progress.note_fetch(offset, leader_end_offset, now_s, now_ms)
         return voter and self._update()
 
     def heard_of(self, key: ReplicaKey, now_s: float) -> None:
-        """A replica is alive, but its log has to be cut or replaced first."""
+        """A replica is alive, but its log has to be truncated or replaced first."""
         progress = self._voters.get(key)
         if progress is not None:
             progress.contact_s = now_s
@@ -140,11 +140,11 @@ class LeaderState:
 
     @property
     def committed(self) -> bool:
-        """Whether a record of this epoch is committed, so that the high watermark is true for all that was before."""
+        """Whether a record of this epoch is committed, so that the high watermark covers all earlier epochs."""
         return self.high_watermark > self.epoch_start_offset
 
     def quorum_deadline(self, fetch_timeout_s: float) -> float | None:
-        """When the leader has to give up unless somebody fetches; None when it needs nobody else."""
+        """Time at which the leader resigns unless followers fetch; None if it needs no other voter."""
         contacts = sorted((p.contact_s for key, p in self._voters.items() if key != self._local), reverse=True)
         needed = len(self._voters) // 2 + 1 - (self._local in self._voters)
         if needed <= 0:
@@ -152,7 +152,7 @@ class LeaderState:
         return contacts[needed - 1] + fetch_timeout_s * CHECK_QUORUM_FACTOR
 
     def silent_voters(self, now_s: float, silence_s: float) -> list[ReplicaKey]:
-        """Voters that never fetched in this epoch, or not for so long: they are told again who leads."""
+        """Voters that never fetched in this epoch, or not recently: the leader is announced to them again."""
         return [
             key
             for key, progress in self._voters.items()
@@ -160,20 +160,20 @@ class LeaderState:
         ]
 
     def successors(self) -> tuple[ReplicaKey, ...]:
-        """The other voters, best log first."""
+        """The other voters, most up-to-date log first."""
         others = [key for key in self._voters if key != self._local]
         return tuple(sorted(others, key=lambda key: (-self._voters[key].end_offset, key)))
 
     def progress_of(self, key: ReplicaKey) -> Progress | None:
-        """Of a voter or an observer."""
+        """Progress of a voter or an observer."""
         return self._voters.get(key) or self._observers.get(key)
 
     def voters(self) -> list[tuple[ReplicaKey, Progress]]:
-        """In the order of the newest record."""
+        """Voters in the order of the newest record."""
         return list(self._voters.items())
 
     def observers(self, now_s: float) -> list[tuple[ReplicaKey, Progress]]:
-        """Those that fetched lately."""
+        """Observers that fetched recently."""
         expired = [key for key, item in self._observers.items() if item.contact_s + OBSERVER_EXPIRY_S < now_s]
         for key in expired:
             del self._observers[key]

@@ -1,4 +1,4 @@
-"""What the rules of Raft are stated in: replicas, voters, the state that must survive, effects and answers."""
+"""Types of the Raft rules: replicas, voters, the durable state, effects and responses."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 
 MAX_LEADER_EPOCH = 2**31 - 1
 FORGOTTEN_EPOCHS = 1_000_000
-"""More elections than a cluster holds between two records of its metadata log, in any of its logs: nobody gave a vote
-in an epoch so far above the last one of his log."""
+"""Lower bound of the unused epochs after damage: more elections than a cluster holds between two records of its
+metadata log. No replica gave a vote in an epoch so far above the last one of its log.
+"""
 
 
 class ReplicaKey(NamedTuple):
@@ -25,7 +26,7 @@ class ReplicaKey(NamedTuple):
 
 
 class Voter(NamedTuple):
-    """A member of the quorum; endpoints as (listener name, host, port)."""
+    """A voter of the quorum; endpoints as (listener name, host, port)."""
 
     voter_id: int
     directory_id: Uuid
@@ -33,7 +34,7 @@ class Voter(NamedTuple):
 
     @classmethod
     def at(cls, key: ReplicaKey, endpoints: Iterable[Endpoint]) -> Voter:
-        """The replica as a voter that listens there."""
+        """The replica as a voter with these endpoints."""
         return cls(*key, tuple((each.listener_name, each.host, each.port) for each in endpoints))
 
     @property
@@ -42,25 +43,25 @@ class Voter(NamedTuple):
 
 
 class OffsetAndEpoch(NamedTuple):
-    """A place in the log, or a snapshot: everything before the offset, whose last batch is of that epoch."""
+    """A position in the log, or a snapshot: everything before the offset; `epoch` is that of the last batch."""
 
     end_offset: int
     epoch: int
 
 
 class ElectionState(NamedTuple):
-    """What a replica must not forget: the content of `quorum-state`."""
+    """The durable election state of a replica: the content of `quorum-state`."""
 
     leader_epoch: int
     leader_id: int = NO_NODE
     voted_id: int = NO_NODE
     voted_directory_id: Uuid = ZERO_UUID
     must_catch_up: bool = False
-    """It lost records that it said to have, or its epoch and vote, and has not caught up with a leader since."""
+    """The replica lost acknowledged records, or its epoch and vote, and has not caught up with a leader since."""
 
 
 class RaftLog(Protocol):
-    """What the rules need to know of the log."""
+    """The operations of the log that the rules use."""
 
     @property
     def start_offset(self) -> int: ...
@@ -70,12 +71,12 @@ class RaftLog(Protocol):
 
     @property
     def flushed_offset(self) -> int:
-        """Everything before it is on disk."""
+        """Everything before this offset is on disk."""
         ...
 
     @property
     def last_epoch(self) -> int:
-        """Of the last batch, or of the newest snapshot where nothing follows it; 0 when there is neither."""
+        """Epoch of the last batch, or of the newest snapshot if no batch follows it; 0 if there is neither."""
         ...
 
     def end_offset_of_epoch(self, epoch: int) -> OffsetAndEpoch:
@@ -98,7 +99,7 @@ class Timeouts(NamedTuple):
 
 
 class Persist(NamedTuple):
-    """Write this durably before any later effect, and before the answer to the request that caused it."""
+    """Write this state durably before any later effect, and before the response to the request that caused it."""
 
     election: ElectionState
 
@@ -124,7 +125,7 @@ Effect = Persist | SendVote | SendBegin | SendEnd
 
 
 class Standing(NamedTuple):
-    """What a replica is in which epoch. The leader is the one that it follows, the vote the one that it gave."""
+    """Role and epoch of a replica, the leader that it follows, and its vote."""
 
     role: str
     epoch: int
@@ -133,15 +134,15 @@ class Standing(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """A change of role: nothing depends on it, people are told."""
+    """A change of role, for log lines only."""
 
     before: Standing | None
-    """None at the start."""
+    """None at start."""
     after: Standing
 
 
 class FetchVerdict(NamedTuple):
-    """What a leader says to a Fetch; at most one field is set. With none, records follow from the asked offset."""
+    """A leader's answer to a Fetch; at most one field is set. With none, records follow from the requested offset."""
 
     error: ErrorCode = ErrorCode.NONE
     diverging: OffsetAndEpoch | None = None
@@ -149,7 +150,7 @@ class FetchVerdict(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """What a response says of its sender's view of the quorum."""
+    """Leader and epoch of the sender of a response, and its error."""
 
     leader: LeaderAndEpoch
     address: Address | None = None

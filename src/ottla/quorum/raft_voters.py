@@ -1,9 +1,9 @@
-"""The voters as the log says them, at every place of the log that may still be cut.
+"""The voter sets of the log, at every offset that may still be truncated.
 
-Where no record names voters, those of the configuration count (`controller.quorum.voters`, kraft.version 0): they have
-no directory ids, so replicas are told apart by their node ids alone.
+If no record names voters, those of the configuration apply (`controller.quorum.voters`, kraft.version 0): they have no
+directory ids, so replicas are identified by node id alone.
 
-Invariant: the newest set in the log counts, committed or not (KIP-853), so a truncation brings the one before it back.
+Invariant: the newest set in the log applies, committed or not (KIP-853), so a truncation restores the previous one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from ottla.quorum.raft_types import ReplicaKey, Voter
 
 BOOTSTRAP_OFFSET = -1
-"""Of a set that stands in no record of the log: the snapshot that formatting wrote."""
+"""Offset of a set without a record in the log: it is in the snapshot that formatting wrote."""
 
 
 class VoterSets:
@@ -26,12 +26,12 @@ class VoterSets:
 
     @property
     def latest(self) -> tuple[Voter, ...]:
-        """Empty while none is known."""
+        """The newest set; empty if none is known."""
         return self._sets[-1][1] if self._sets else self._configured
 
     @property
     def recorded(self) -> tuple[Voter, ...]:
-        """The same, but none where it is the configuration that names them."""
+        """The newest set; empty if the configuration names the voters."""
         return self._sets[-1][1] if self._sets else ()
 
     @property
@@ -40,11 +40,11 @@ class VoterSets:
         return not self._sets and bool(self._configured)
 
     def key_of(self, replica: ReplicaKey) -> ReplicaKey:
-        """What `replica` is known by among the voters: without its directory where they have none."""
+        """The key of `replica` among the voters: without its directory if voters have none."""
         return ReplicaKey(replica.node_id) if self.are_configured else replica
 
     def find(self, replica: ReplicaKey) -> Voter | None:
-        """The replica as the newest set that names it does; None when none does."""
+        """The replica in the newest set that names it; None if none does."""
         sets = [*(voters for _, voters in reversed(self._sets)), self._configured]
         return next((voter for voters in sets for voter in voters if voter.key == replica), None)
 
@@ -53,23 +53,23 @@ class VoterSets:
         return self._sets[-1][0] if self._sets else BOOTSTRAP_OFFSET
 
     def add(self, offset: int, voters: tuple[Voter, ...]) -> None:
-        """A record at `offset`, above all others, names these voters."""
+        """Add the voters of a record at `offset`, above all others."""
         self._sets.append((offset, voters))
 
     def before(self, end_offset: int) -> tuple[Voter, ...]:
-        """The set of the log that ends at `end_offset`."""
+        """The voters of the log up to `end_offset`."""
         for offset, voters in reversed(self._sets):
             if offset < end_offset:
                 return voters
-        return ()  # nothing to write down where the configuration names them
+        return ()  # configured voters are not stored
 
     def truncate_to(self, end_offset: int) -> None:
-        """The log ends at `end_offset` now."""
+        """The log was truncated to `end_offset`."""
         while self._sets and self._sets[-1][0] >= max(end_offset, 0):
             self._sets.pop()
 
     def in_force(self, high_watermark: int) -> list[tuple[Voter, ...]]:
-        """The newest committed set and those after it: any of them may turn out to count."""
+        """The newest committed set and those after it: each of them may become the committed one."""
         sets: list[tuple[Voter, ...]] = []
         for offset, voters in reversed(self._sets):
             sets.append(voters)

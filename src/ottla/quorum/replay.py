@@ -1,14 +1,14 @@
-"""From the metadata log to images: what is appended, what is committed, and who waits for it.
+"""Replay of the metadata log into images, and the callbacks of submissions and commits.
 
-Owner of two images: `latest` has every record that was appended, `committed` every one that is committed. The active
-controller decides by `latest`, so that two requests in a row don't contradict; everybody else sees committed images,
-by the publisher. Both are made by the same replay. Records that are not committed are kept in memory, since the log may
-still be cut; there are as many as a leader can get ahead of its followers.
+Owns two images: `latest` contains every appended record, `committed` every committed one. The active controller decides
+by `latest`, so that consecutive requests don't contradict. All other components see committed images through the
+publisher. Both images come from the same replay. Uncommitted records are kept in memory, since the log may still be
+truncated; their number is bounded by how far a leader gets ahead of its followers.
 
 Invariants:
-- Callers hear of submissions in the order in which they were made, after the image with them was published.
-- Nothing is published before this replica has all that was committed when it first heard from a leader: parts of the
-  broker would act on a past that others have left long ago.
+- Callbacks of submissions run in submission order, after the image with them was published.
+- Nothing is published before this replica has all records that were committed when it first heard from a leader:
+  components of the broker would act on an outdated state.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ottla.record.control import ControlRecordType, control_record_type
 
 
 class _Entry:
-    """A batch that is not committed, or somebody who waits for the log up to `end_offset` to be."""
+    """An uncommitted batch, or a caller that waits until the log is committed up to `end_offset`."""
 
     __slots__ = ("done", "end_offset", "epoch", "messages", "published")
 
@@ -67,7 +67,7 @@ class Replay:
     # -- at the start, or from a snapshot ----------------------------------------------------------------------------
 
     def load(self, image: MetadataImage) -> None:
-        """`image`, of a snapshot, is committed; nothing that was appended before counts any more."""
+        """`image`, of a snapshot, is committed; it replaces all records appended before."""
         before = self.committed
         self._entries.clear()
         self.committed = self.latest = image
@@ -77,18 +77,18 @@ class Replay:
     # -- as a follower -----------------------------------------------------------------------------------------------
 
     def appended(self, end_offset: int, epoch: int, messages: Sequence[Any]) -> None:
-        """The leader's batch before `end_offset`; no messages in a control batch."""
+        """A batch of the leader that ends before `end_offset`; `messages` is empty for a control batch."""
         self._entries.append(_Entry(end_offset, epoch, messages))
 
     def truncated(self, end_offset: int) -> None:
-        """The log was cut."""
+        """The log was truncated."""
         while self._entries and self._entries[-1].end_offset > end_offset:
             self._entries.pop()
 
     # -- as the leader -----------------------------------------------------------------------------------------------
 
     def lead(self, end_offset: int, epoch: int) -> None:
-        """This replica leads from `end_offset` on: what is before it will be committed as one, or not at all."""
+        """This replica leads from `end_offset` on: all records before it are committed together, or not at all."""
         delta = MetadataDelta(self.committed)
         for entry in self._entries:
             for message in entry.messages:
@@ -98,7 +98,9 @@ class Replay:
             self._entries[-1].published = (self.latest, changes)
 
     def follow(self, error: KafkaError) -> None:
-        """This replica leads no more: who waits is told `error`, and the records wait for another leader's word."""
+        """This replica no longer leads: pending callers get `error`, and the records wait for another leader's high
+        watermark.
+        """
         waiting = [entry.done for entry in self._entries if entry.done is not None]
         self._entries = deque(entry for entry in self._entries if entry.messages)
         for entry in self._entries:
@@ -108,13 +110,13 @@ class Replay:
             done(error)
 
     def begun(self, end_offset: int, epoch: int) -> None:
-        """The leader's first batch of its epoch, which holds no metadata, ends at `end_offset`."""
+        """The leader's first batch of its epoch, which contains no metadata, ends at `end_offset`."""
         self.latest, _ = MetadataDelta(self.latest).apply(end_offset - 1, epoch)
 
     def submitted(
         self, end_offset: int, epoch: int, messages: Sequence[Any], image: MetadataImage, changes: MetadataChanges
     ) -> None:
-        """An own batch: `image` is the one with it."""
+        """A batch of this leader; `image` includes it."""
         self.latest = image
         self._entries.append(_Entry(end_offset, epoch, messages, (image, changes)))
 
@@ -123,21 +125,21 @@ class Replay:
         self._entries.append(_Entry(end_offset, epoch, done=done))
 
     def publish_at_once(self) -> None:
-        """The first image is the one with everything that was submitted so far: the start of a single node."""
+        """The first image contains all submissions so far: the start of a single node."""
         for entry in self._entries:
             entry.published = None
         self._entries[-1].published = (self.latest, all_changes(self.latest))
 
     def leader_heard(self) -> None:
-        """All that a leader calls committed is in the log here: images are published once it is replayed."""
+        """All records that a leader committed are in the local log: images are published once they are replayed."""
         self._heard = self.quiet
 
     # -- commit ------------------------------------------------------------------------------------------------------
 
     def advance(self, high_watermark: int, *, leading: bool) -> None:
-        """Publish and answer what is before `high_watermark`, in order also when an answer submits again.
+        """Publish and answer everything before `high_watermark`, in order even if a callback submits again.
 
-        Raises what a listener of the publisher raises.
+        Raises the error of a listener of the publisher.
         """
         if self._advancing:
             return
@@ -158,7 +160,7 @@ class Replay:
             entry = self._entries[0]
             if entry.published is not None:
                 image, changes = entry.published
-                # A listener that raises leaves the entry in place: nobody is told that it succeeded.
+                # A listener that raises leaves the entry in place: its callback does not report success.
                 self._publisher.publish(image, all_changes(image) if self.quiet else changes)
                 self.committed = image
                 self.quiet = False
@@ -182,7 +184,7 @@ class Replay:
                 self._publisher.publish(self.committed, changes)
 
     def _end_quiet(self) -> None:
-        """Everything that was committed when a leader was first heard of is here: publish from now on."""
+        """Publish from now on: all records committed when a leader was first heard from are replayed."""
         if self.quiet:
             self.quiet = False
             self._publisher.publish(self.committed, changes_since(self._publisher.image, self.committed))

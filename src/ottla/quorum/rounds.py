@@ -1,4 +1,4 @@
-"""Rounds of one step: what happens while a step runs is served by another round of it, and by no step within a step."""
+"""Rounds of a step: a request during a step starts another round after it, never a nested step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Rounds:
-    """Runs a step again as long as it was asked for meanwhile."""
+    """Runs a step again as long as another round is requested."""
 
     __slots__ = ("_again", "_running", "_step")
 
@@ -16,11 +16,12 @@ class Rounds:
         self._again = False
 
     def ask(self) -> None:
-        """There is something to do for another round."""
+        """Request another round."""
         self._again = True
 
     def run(self) -> None:
-        """Run the step, and again while it is asked for; within a step this only asks. Raises what the step does."""
+        """Run the step, and again while requested; within a step this only requests a round. Raises the step's
+        error."""
         self._again = True
         if self._running:
             return

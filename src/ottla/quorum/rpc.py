@@ -1,6 +1,6 @@
-"""The quorum's requests and responses as messages: from what the rules say to Kafka's layouts and back.
+"""Requests and responses of the quorum: conversion between types of the rules and Kafka's messages.
 
-Each speaks of one partition, that of the metadata log; a request for any other, or for several, is refused.
+Each is about one partition, that of the metadata log; a request for any other, or for several, is rejected.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ from ottla.quorum.raft_types import (
 )
 from ottla.storage.files.names import METADATA_TOPIC
 
-NOBODY = Peer(LeaderAndEpoch(NO_NODE, -1))
+UNKNOWN_PEER = Peer(LeaderAndEpoch(NO_NODE, -1))
 
 
 class Answer(NamedTuple):
-    """What a response says: its error, its sender's view of the quorum, and the part about the metadata log."""
+    """A parsed response: its error, its sender's view of the quorum, and the part about the metadata log."""
 
     error: ErrorCode
     peer: Peer
@@ -85,9 +85,9 @@ class Answer(NamedTuple):
 
 
 def only_partition(topics: Sequence[Any], name_of: str, index_of: str) -> Any:
-    """The part of a request that speaks of the metadata log; raises KafkaError INVALID_REQUEST."""
+    """The part of a request about the metadata log; raises KafkaError INVALID_REQUEST."""
     if len(topics) != 1 or getattr(topics[0], name_of) != METADATA_TOPIC or len(topics[0].partitions) != 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the request is not about the metadata log alone")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the request must be about the metadata log only")
     partition = topics[0].partitions[0]
     if getattr(partition, index_of) != 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the metadata log has one partition")
@@ -95,11 +95,11 @@ def only_partition(topics: Sequence[Any], name_of: str, index_of: str) -> Any:
 
 
 def only_fetch_partition(request: FetchRequest) -> FetchPartition:
-    """The same for a Fetch, which names the topic by its id."""
+    """As `only_partition`, for a Fetch, which names the topic by its id."""
     topics = request.topics
     named = len(topics) == 1 and topics[0].topic_id == METADATA_TOPIC_ID and len(topics[0].partitions) == 1
     if not named or topics[0].partitions[0].partition != 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the request is not about the metadata log alone")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the request must be about the metadata log only")
     return topics[0].partitions[0]
 
 
@@ -116,7 +116,7 @@ def _peer(leader_id: int, leader_epoch: int, nodes: Sequence[Any]) -> Peer:
 
 def _read(response: Any, topics: Sequence[Any]) -> Answer:
     if response.error_code or len(topics) != 1 or len(topics[0].partitions) != 1:
-        return Answer(ErrorCode.for_code(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), NOBODY, None)
+        return Answer(ErrorCode.for_code(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), UNKNOWN_PEER, None)
     partition = topics[0].partitions[0]
     peer = _peer(partition.leader_id, partition.leader_epoch, response.node_endpoints)
     return Answer(ErrorCode.for_code(partition.error_code), peer, partition)
@@ -211,7 +211,7 @@ def fetch_request(
     max_wait_ms: int,
     max_bytes: int,
 ) -> FetchRequest:
-    """A Fetch of the metadata log from the end of the own one on (KIP-595)."""
+    """A Fetch of the metadata log from the own log end on (KIP-595)."""
     partition = FetchPartition(
         current_leader_epoch=epoch,
         fetch_offset=place.end_offset,
@@ -261,7 +261,7 @@ def read_fetch(response: FetchResponse) -> Answer:
     """`partition` is a PartitionData."""
     topics = response.responses
     if response.error_code or len(topics) != 1 or len(topics[0].partitions) != 1:
-        return Answer(ErrorCode.for_code(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), NOBODY, None)
+        return Answer(ErrorCode.for_code(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), UNKNOWN_PEER, None)
     partition = topics[0].partitions[0]
     leader = partition.current_leader
     peer = _peer(leader.leader_id, leader.leader_epoch, response.node_endpoints)
@@ -314,7 +314,7 @@ def read_snapshot_piece(response: FetchSnapshotResponse) -> Answer:
     """`partition` holds size, position and bytes."""
     topics = response.topics
     if response.error_code or len(topics) != 1 or len(topics[0].partitions) != 1:
-        return Answer(ErrorCode.for_code(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), NOBODY, None)
+        return Answer(ErrorCode.for_code(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), UNKNOWN_PEER, None)
     partition = topics[0].partitions[0]
     leader = partition.current_leader
     peer = _peer(leader.leader_id, leader.leader_epoch, response.node_endpoints)

@@ -1,4 +1,4 @@
-"""The requests that the rules ask for: votes, beginnings and ends of epochs, and a voter's new address."""
+"""Requests of the rules: Vote, BeginQuorumEpoch, EndQuorumEpoch, and updates of the own address."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ _RETRY_UPDATE_S = 1.0
 
 
 def address_of(voter: Voter) -> Address | None:
-    """Where a voter is reached by other controllers: its first endpoint."""
+    """Address of a voter for other controllers: its first endpoint."""
     return None if not voter.endpoints else (voter.endpoints[0][1], voter.endpoints[0][2])
 
 
 class EffectSender:
-    """Sends what `Raft.effects` names, and hands the answers to the rules."""
+    """Sends the requests in `Raft.effects`, and passes the responses to the rules."""
 
     __slots__ = (
         "_act",
+        "_announced_epoch",
         "_clock",
         "_cluster_id",
         "_endpoints",
@@ -50,7 +51,6 @@ class EffectSender:
         "_raft",
         "_scheduler",
         "_times",
-        "_told_epoch",
         "_updating",
     )
 
@@ -67,7 +67,7 @@ class EffectSender:
         times: QuorumTimes,
         endpoints: tuple[tuple[str, str, int], ...],
     ) -> None:
-        """`act` is called after each answer; `endpoints` are the own."""
+        """`act` is called after each response; `endpoints` are the own."""
         self._raft = raft
         self._log = log
         self._network = network
@@ -78,10 +78,10 @@ class EffectSender:
         self._times = times
         self._endpoints = endpoints
         self._updating = False
-        self._told_epoch = -1
+        self._announced_epoch = -1
 
     def send(self, effect: SendVote | SendBegin | SendEnd) -> None:
-        """Send it; one that is not answered is the rules' or a retry's to mend."""
+        """Send a request; the rules or a retry handle a missing response."""
         if isinstance(effect, SendVote):
             self._send_vote(effect)
         elif isinstance(effect, SendBegin):
@@ -103,7 +103,7 @@ class EffectSender:
 
         def answered(response: Any, error: BaseException | None) -> None:
             if error is not None:
-                logger.debug("vote of node %d: %s", asked.to.voter_id, error)
+                logger.debug("Vote request to node %d failed: %s", asked.to.voter_id, error)
                 self._scheduler.call_later(_RETRY_VOTE_S, self._retry_vote, asked)
                 self._raft.vote_unanswered(self._clock.monotonic(), asked.to.key, asked)
                 self._act()
@@ -118,7 +118,7 @@ class EffectSender:
         self._network.send(address, message, answered, self._times.request_s)
 
     def _retry_vote(self, asked: SendVote) -> None:
-        """The voter was not reached: ask again while the election lasts."""
+        """Retry an unreachable voter while the election lasts."""
         role = self._raft.role
         if self._raft.epoch == asked.epoch and isinstance(role, Prospective if asked.pre_vote else Candidate):
             self._send_vote(asked)
@@ -130,7 +130,7 @@ class EffectSender:
 
         def answered(response: Any, error: BaseException | None) -> None:
             if error is not None:
-                logger.debug("node %d does not hear of the epoch: %s", to.voter_id, error)
+                logger.debug("epoch announcement to node %d failed: %s", to.voter_id, error)
                 return
             self._raft.answered(self._clock.monotonic(), read_epoch_response(response).peer)
             self._act()
@@ -140,9 +140,9 @@ class EffectSender:
     # -- the own address in the set of voters ------------------------------------------------------------------------
 
     def update_own_voter(self) -> None:
-        """A voter that is found elsewhere than the voters record says tells the leader, until the record is right.
+        """Send UpdateRaftVoter until the voters record contains the own endpoints.
 
-        One of the configuration tells each leader where it is and which directory it has: a record may name it so.
+        A configured voter sends its endpoints and directory to each leader: a record may name it with them.
         """
         raft = self._raft
         address = raft.leader_address
@@ -162,20 +162,20 @@ class EffectSender:
         def answered(response: Any, error: BaseException | None) -> None:
             code = ErrorCode.for_code(response.error_code) if error is None else None
             if code is not ErrorCode.NONE:
-                logger.debug("the leader does not take the new address: %s", error or code)
+                logger.debug("the leader rejected the new address: %s", error or code)
             if configured and code in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):
-                self._told_epoch = epoch  # an older leader has no use for it
+                self._announced_epoch = epoch  # an older leader does not support it
             self._scheduler.call_later(_RETRY_UPDATE_S, self._update_again)
 
         self._network.send(address, message, answered, self._times.request_s)
 
     def _is_outdated(self) -> bool:
-        """Whether the leader has to be told where this voter is."""
+        """Whether the leader has to be sent the endpoints of this voter."""
         raft = self._raft
         if not self._endpoints:
             return False
         if raft.voter_sets.are_configured:
-            return raft.is_voter and self._told_epoch != raft.epoch
+            return raft.is_voter and self._announced_epoch != raft.epoch
         known = next((voter for voter in raft.voters if voter.key == raft.local), None)
         return known is not None and known.endpoints != self._endpoints
 

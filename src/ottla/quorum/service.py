@@ -1,13 +1,13 @@
-"""What a controller answers to others about the metadata log: elections, Fetch, snapshots, the quorum and its voters.
+"""Requests of other replicas and administrators about the metadata log: elections, Fetch, snapshots, voters.
 
-Requests and responses are Kafka's messages; whoever serves a connection hands them in and sends back what `respond`
-gets.
+Requests and responses are Kafka's messages; the connection handler passes them in and sends the response given to
+`respond`.
 
 Invariants:
-- What a request changed in the rules is durable before its answer is made.
-- Other replicas name the cluster, so that no request made for another one, or for any, moves this quorum; only
-  administrators may leave it out, as those of Apache Kafka do.
-- A voter is added, or found elsewhere, only where a node with its id and directory answers.
+- State changes of a request are durable before its response is created.
+- Other replicas name the cluster, so that no request for another or an unnamed cluster changes this quorum. Only
+  administrators may omit it, as Apache Kafka's tools do.
+- A voter is added, or its address changed, only after a node with its id and directory responds there.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from ottla.storage.files.names import METADATA_TOPIC
 
 MAX_WAIT_MS = 30_000
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
-"""Of the log or a snapshot, in one answer: what Apache Kafka's followers ask for."""
+"""Maximum bytes of log or snapshot in one response: the limit that Apache Kafka's followers request."""
 MAX_ENDPOINTS = 16
 MAX_HOST_LENGTH = 255
 _CAUGHT_UP_MS = 3_600_000
@@ -68,11 +68,11 @@ _CAUGHT_UP_MS = 3_600_000
 
 FetchRespond = Callable[[FetchResponse], None]
 Outcome = Callable[[ErrorCode, str], None]
-"""How a change of voters ended: the error, NONE for success, and its text."""
+"""Result of a voter change: the error, NONE for success, and its message."""
 
 
 class ServedReplica(Protocol):
-    """What the service asks of the replica that it answers for."""
+    """The operations of a replica that its service uses."""
 
     @property
     def raft(self) -> Raft:
@@ -86,24 +86,26 @@ class ServedReplica(Protocol):
 
     @property
     def failure(self) -> KafkaError | None:
-        """Why this replica takes no more part; None while it does."""
+        """Why this replica has stopped working; None while it works."""
         ...
 
     def settle(self) -> None:
-        """Make durable what the rules decided, then go on. Raises KafkaError when this replica takes no more part."""
+        """Make the decisions of the rules durable, then continue. Raises KafkaError if this replica has failed or was
+        closed.
+        """
         ...
 
     def append_voters(self, voters: tuple[Voter, ...], done: SubmitDone) -> None:
-        """Change the set of voters, which may be changed now; `done` once that is committed. Raises KafkaError."""
+        """Change the set of voters, which must be allowed now; `done` once that is committed. Raises KafkaError."""
         ...
 
     def introduce_leader(self, voter: Voter, done: MessageDone) -> None:
-        """Tell `voter`, which may be nobody, who leads."""
+        """Announce the leader to `voter`, which may not exist."""
         ...
 
 
 class _Waiting:
-    """A Fetch that waits for more."""
+    """A Fetch that waits for more records."""
 
     __slots__ = ("epoch", "high_watermark", "max_bytes", "offset", "respond", "timer")
 
@@ -117,7 +119,9 @@ class _Waiting:
 
 
 class QuorumService:
-    """Serves the requests of other replicas and of administrators. All methods raise KafkaError when it has ended."""
+    """Serves the requests of other replicas and of administrators. All methods raise KafkaError after the replica has
+    stopped.
+    """
 
     __slots__ = ("_clock", "_cluster_id", "_pool", "_probing", "_replica", "_scheduler", "_waiting")
 
@@ -131,7 +135,7 @@ class QuorumService:
         self._waiting: list[_Waiting] = []
 
     def _open(self, cluster_id: str | None) -> Raft:
-        """The rules, for a request of this cluster."""
+        """The rules, for a request that names this cluster or none."""
         failure = self._replica.failure
         if failure is not None:
             raise failure
@@ -140,17 +144,18 @@ class QuorumService:
         return self._replica.raft
 
     def _open_to_replica(self, cluster_id: str | None) -> Raft:
-        """The same for a request that only replicas send, and always with the cluster that they belong to."""
+        """The rules, for a request that only replicas send, which always name their cluster."""
         if cluster_id is None and self._cluster_id:
             raise KafkaError(
-                ErrorCode.INCONSISTENT_CLUSTER_ID, f"the request names no cluster; this one is {self._cluster_id}"
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
+                f"the request names no cluster id; this cluster is {self._cluster_id}",
             )
         return self._open(cluster_id)
 
     # -- elections -------------------------------------------------------------------------------------------------
 
     def vote(self, request: VoteRequest) -> VoteResponse:
-        """Whether this replica votes, or would vote, for the sender."""
+        """Respond whether this replica votes, or would vote, for the sender."""
         raft = self._open_to_replica(request.cluster_id)
         asked = only_partition(request.topics, "topic_name", "partition_index")
         candidate = raft.key(asked.replica_id, asked.replica_directory_id)
@@ -167,14 +172,14 @@ class QuorumService:
         return vote_response(error, raft.leader, raft.leader_address, granted=granted)
 
     def begin_quorum_epoch(self, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
-        """There is a new leader."""
+        """A new leader announces itself."""
         raft = self._open_to_replica(request.cluster_id)
-        told = only_partition(request.topics, "topic_name", "partition_index")
+        named = only_partition(request.topics, "topic_name", "partition_index")
         endpoints = request.leader_endpoints
         error = raft.begin_quorum_epoch(
             self._clock.monotonic(),
-            ReplicaKey(request.voter_id, told.voter_directory_id),
-            LeaderAndEpoch(told.leader_id, told.leader_epoch),
+            ReplicaKey(request.voter_id, named.voter_directory_id),
+            LeaderAndEpoch(named.leader_id, named.leader_epoch),
             (endpoints[0].host, endpoints[0].port) if endpoints else None,
         )
         self._replica.settle()
@@ -183,11 +188,11 @@ class QuorumService:
     def end_quorum_epoch(self, request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
         """The leader resigned."""
         raft = self._open_to_replica(request.cluster_id)
-        told = only_partition(request.topics, "topic_name", "partition_index")
+        named = only_partition(request.topics, "topic_name", "partition_index")
         error = raft.end_quorum_epoch(
             self._clock.monotonic(),
-            LeaderAndEpoch(told.leader_id, told.leader_epoch),
-            tuple(raft.key(item.candidate_id, item.candidate_directory_id) for item in told.preferred_candidates),
+            LeaderAndEpoch(named.leader_id, named.leader_epoch),
+            tuple(raft.key(item.candidate_id, item.candidate_directory_id) for item in named.preferred_candidates),
         )
         self._replica.settle()
         return end_response(error, raft.leader, raft.leader_address)
@@ -195,7 +200,9 @@ class QuorumService:
     # -- Fetch -----------------------------------------------------------------------------------------------------
 
     def fetch(self, request: FetchRequest, respond: FetchRespond) -> None:
-        """Records from the asked offset on, or where the logs differ; `respond` is called once, perhaps later."""
+        """Records from the requested offset on, or the point where the logs diverge; `respond` is called once, perhaps
+        later.
+        """
         raft = self._open_to_replica(request.cluster_id)
         asked = only_fetch_partition(request)
         replica_id = request.replica_state.replica_id if request.replica_id < 0 else request.replica_id
@@ -225,7 +232,7 @@ class QuorumService:
         waiting.timer = self._scheduler.call_later(wait_s, lambda: self._expired(waiting))
 
     def poll(self) -> None:
-        """The log grew, more is committed, or another leads: answer the Fetches that waited for it."""
+        """The log grew, more is committed, or the leader changed: answer the waiting Fetches."""
         if not self._waiting:
             return
         raft = self._replica.raft
@@ -236,7 +243,7 @@ class QuorumService:
                 self._answer(raft, waiting)
 
     def close(self) -> None:
-        """Answer every Fetch that waits: this replica leads no more."""
+        """Answer all waiting Fetches: this replica no longer leads."""
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             self._answer(self._replica.raft, each)
@@ -251,7 +258,7 @@ class QuorumService:
         leading = raft.leading
         if leading is None or leading.epoch != waiting.epoch or self._replica.log.end_offset > waiting.offset:
             return True
-        return _told(leading) > waiting.high_watermark
+        return _announced_high_watermark(leading) > waiting.high_watermark
 
     def _answer(self, raft: Raft, waiting: _Waiting) -> None:
         if waiting.timer is not None:
@@ -271,7 +278,7 @@ class QuorumService:
             FetchVerdict(),
             raft.leader,
             raft.leader_address,
-            high_watermark=_told(leading),
+            high_watermark=_announced_high_watermark(leading),
             log_start_offset=log.start_offset,
             records=records,
         )
@@ -283,12 +290,12 @@ class QuorumService:
             verdict,
             raft.leader,
             raft.leader_address,
-            high_watermark=-1 if leading is None else _told(leading),
+            high_watermark=-1 if leading is None else _announced_high_watermark(leading),
             log_start_offset=self._replica.log.start_offset,
         )
 
     def fetch_snapshot(self, request: FetchSnapshotRequest, respond: Callable[[FetchSnapshotResponse], None]) -> None:
-        """A piece of a snapshot, read in the pool."""
+        """A chunk of a snapshot, read in the pool."""
         raft = self._open_to_replica(request.cluster_id)
         asked = only_partition(request.topics, "name", "partition")
         snapshot = SnapshotId(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
@@ -323,7 +330,7 @@ class QuorumService:
         length = min(max(request.max_bytes, 1), MAX_ANSWER_BYTES)
         self._pool.submit(lambda: log.read_snapshot_piece(snapshot, asked.position, length), read)
 
-    # -- what administrators ask for ---------------------------------------------------------------------------------
+    # -- requests of administrators ---------------------------------------------------------------------------------
 
     def describe(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
         """Leader, voters and observers; NOT_LEADER_OR_FOLLOWER from any node but the leader."""
@@ -349,7 +356,7 @@ class QuorumService:
         return DescribeQuorumResponse(topics=[topic], nodes=nodes)
 
     def add_voter(self, request: AddRaftVoterRequest, respond: Callable[[AddRaftVoterResponse], None]) -> None:
-        """Make an observer that is caught up a voter."""
+        """Make a caught-up observer a voter."""
 
         def ended(error: ErrorCode, text: str) -> None:
             respond(AddRaftVoterResponse(error_code=error, error_message=text or None))
@@ -362,9 +369,9 @@ class QuorumService:
             return
         progress = leading.progress_of(voter.key)
         if voter.voter_id < 0 or voter.directory_id == ZERO_UUID:
-            ended(ErrorCode.INVALID_REQUEST, "a voter has a node id that is not negative, and a directory id")
+            ended(ErrorCode.INVALID_REQUEST, "a voter requires a non-negative node id and a directory id")
         elif not _are_usable(endpoints):
-            ended(ErrorCode.INVALID_REQUEST, f"node {voter.voter_id} is given no endpoint, or none that can be used")
+            ended(ErrorCode.INVALID_REQUEST, f"node {voter.voter_id} has no usable endpoint")
         elif any(known.voter_id == voter.voter_id for known in raft.voters):
             ended(ErrorCode.DUPLICATE_VOTER, f"node {voter.voter_id} is a voter already")
         elif progress is None or progress.caught_up_ms < self._clock.time_ms() - _CAUGHT_UP_MS:
@@ -378,7 +385,7 @@ class QuorumService:
             )
 
     def remove_voter(self, request: RemoveRaftVoterRequest, respond: Callable[[RemoveRaftVoterResponse], None]) -> None:
-        """Take a voter out of the quorum, be it this node: then it resigns once that is committed."""
+        """Remove a voter from the quorum. If it is this node, it resigns once that is committed."""
 
         def ended(error: ErrorCode, text: str) -> None:
             respond(RemoveRaftVoterResponse(error_code=error, error_message=text or None))
@@ -389,14 +396,14 @@ class QuorumService:
             return
         rest = tuple(voter for voter in raft.voters if voter.key != key)
         if len(rest) == len(raft.voters):
-            ended(ErrorCode.VOTER_NOT_FOUND, f"node {key.node_id} with that directory is no voter")
+            ended(ErrorCode.VOTER_NOT_FOUND, f"node {key.node_id} with that directory is not a voter")
         elif not rest:
             ended(ErrorCode.INVALID_REQUEST, "the last voter can't be removed")
         else:
             self._change(rest, ended, 0.0, wait=True)
 
     def update_voter(self, request: UpdateRaftVoterRequest, respond: Callable[[UpdateRaftVoterResponse], None]) -> None:
-        """A voter is reached elsewhere now; of the configuration's, which have no record, one tells its directory."""
+        """Update a voter's endpoints, or the directory of a configured voter, which has no record."""
         raft = self._open_to_replica(request.cluster_id)
 
         def ended(error: ErrorCode, text: str) -> None:
@@ -424,14 +431,16 @@ class QuorumService:
         elif known.endpoints == endpoints:
             ended(ErrorCode.NONE, "")
         elif key == raft.local or not _are_usable(endpoints):
-            ended(ErrorCode.INVALID_REQUEST, "")  # nobody tells the leader where it is itself
+            ended(ErrorCode.INVALID_REQUEST, "")  # the leader knows its own endpoints
         elif self._changeable(raft, ended) is not None:
             moved = known._replace(endpoints=endpoints)
             voters = tuple(moved if voter is known else voter for voter in raft.voters)
             self._change_once_found(moved, ended, lambda: self._change(voters, ended, 0.0, wait=True))
 
     def _note_directory(self, leading: LeaderState, voter: Voter, ended: Outcome, *, named: bool) -> None:
-        """Keep in mind, for this epoch, what a record would name `voter` as; `named`: whether it can be named."""
+        """Store, for this epoch, the voter entry that a record would contain; `named`: whether the voter supports a
+        record.
+        """
         raft = self._replica.raft
         node_id = voter.voter_id
         if node_id == raft.replica.node_id or all(node_id != known.voter_id for known in raft.voters):
@@ -452,20 +461,20 @@ class QuorumService:
             self._once_found(voter, ended, found)
 
     def _changeable(self, raft: Raft, ended: Outcome) -> LeaderState | None:
-        """The leader's state when the voters may be changed now; otherwise `ended` is called."""
+        """The leader's state if the voters may be changed now; otherwise `ended` is called."""
         error = raft.voter_change_error()
         if error is ErrorCode.NONE:
             return raft.leading
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             ended(error, "this node does not lead the metadata quorum")
         elif error is ErrorCode.UNSUPPORTED_VERSION:
-            ended(error, "the voters are those of controller.quorum.voters; they can be changed at kraft.version 1")
+            ended(error, "voters of controller.quorum.voters can't be changed before kraft.version is 1")
         else:
-            ended(error, "another change of voters is under way")
+            ended(error, "another voter change is in progress")
         return None
 
     def _change_once_found(self, voter: Voter, ended: Outcome, change: Callable[[], None]) -> None:
-        """Call `change` when the voter was found and voters may be changed still."""
+        """Call `change` when the voter responded and the voters may still be changed."""
 
         def found() -> None:
             if self._changeable(self._replica.raft, ended) is not None:
@@ -477,10 +486,10 @@ class QuorumService:
         self._once_found(voter, ended, found)
 
     def _once_found(self, voter: Voter, ended: Outcome, then: Callable[[], None]) -> None:
-        """Call `then` when the voter answers where it is said to be: voters that nobody reaches elect nobody."""
+        """Call `then` when the voter responds at its endpoint: an unreachable voter can't vote."""
         replica, raft = self._replica, self._replica.raft
         if self._probing:
-            ended(ErrorCode.REQUEST_TIMED_OUT, "another change of voters is under way")
+            ended(ErrorCode.REQUEST_TIMED_OUT, "another voter change is in progress")
             return
         self._probing = True
         before, epoch = raft.voters, raft.epoch
@@ -493,9 +502,12 @@ class QuorumService:
             if found is None:
                 ended(ErrorCode.REQUEST_TIMED_OUT, f"node {voter.voter_id} does not answer at {address}: {error}")
             elif found is not ErrorCode.NONE:
-                ended(ErrorCode.INVALID_REQUEST, f"{address} is not node {voter.voter_id} with that directory")
+                ended(
+                    ErrorCode.INVALID_REQUEST,
+                    f"{address} is not voter {voter.voter_id} with that directory",
+                )
             elif replica.failure is not None or raft.epoch != epoch or raft.voters != before:
-                ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the quorum changed meanwhile")
+                ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "leader or voters changed during the request")
             else:
                 then()
 
@@ -521,7 +533,7 @@ class QuorumService:
             else:
                 answer(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
 
-        # Raises when the disk refuses: nothing may be left then that answers a second time.
+        # Raises for a disk error: then no callback may remain that answers a second time.
         self._replica.append_voters(voters, committed)
         if not wait:
             answer(ErrorCode.NONE, "")
@@ -532,14 +544,16 @@ class QuorumService:
 
 
 def _are_usable(endpoints: tuple[tuple[str, str, int], ...]) -> bool:
-    """Whether a record may hold them: every replica keeps them, and the first is where the voter is asked."""
+    """Whether a record may contain these endpoints: every replica stores them, and the first is used to reach the
+    voter.
+    """
     return 0 < len(endpoints) <= MAX_ENDPOINTS and all(
         0 < len(host) <= MAX_HOST_LENGTH and len(name) <= MAX_HOST_LENGTH and port > 0 for name, host, port in endpoints
     )
 
 
-def _told(leading: LeaderState) -> int:
-    """The high watermark as followers are told: not before it is known in this epoch."""
+def _announced_high_watermark(leading: LeaderState) -> int:
+    """The high watermark for followers: -1 before it is known in this epoch."""
     return leading.high_watermark if leading.committed else -1
 
 

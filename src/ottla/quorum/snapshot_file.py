@@ -1,11 +1,12 @@
-"""Snapshots of the metadata log (KIP-630): batches of records that make the image as of one offset.
+"""Snapshots of the metadata log (KIP-630): record batches that contain the image as of one offset.
 
-A file is named `<end offset>-<epoch>.checkpoint`: everything before that offset, whose last batch is of that epoch. It
-begins with a control batch (header, voter protocol, voters), ends with the footer, and its offsets count from 0.
+A file is named `<end offset>-<epoch>.checkpoint`: it covers everything before that offset, and the epoch is that of the
+last batch. It begins with a control batch (header, voter protocol, voters), ends with the footer, and its offsets count
+from 0.
 
 Invariants:
-- A file under that name is whole, since it is written under another one; the reader checks nevertheless.
-- A batch has at most `MAX_BATCH_BYTES`, unless one record alone has more: the reader's bound is far above both.
+- A file under that name is complete, since it is written under another one; the reader checks nevertheless.
+- A batch has at most `MAX_BATCH_BYTES`, unless one record alone has more: the reader's limit is far above both.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SUFFIX = ".checkpoint"
 
 
 class SnapshotId(NamedTuple):
-    """Where a snapshot ends; ordered by age."""
+    """End offset and epoch of a snapshot; ordered by age."""
 
     end_offset: int
     epoch: int
@@ -40,7 +41,9 @@ class SnapshotId(NamedTuple):
 
 
 BOOTSTRAP = SnapshotId(0, 0)
-"""What formatting leaves: the first voters (KIP-853), and records for the first active controller (KIP-1170)."""
+"""The snapshot that formatting writes: the initial voters (KIP-853), and records for the first active controller
+(KIP-1170).
+"""
 
 
 def parse_snapshot_name(name: str) -> SnapshotId | None:
@@ -54,7 +57,7 @@ def parse_snapshot_name(name: str) -> SnapshotId | None:
 
 
 class SnapshotBuilder:
-    """Builds a snapshot piece by piece, so that a large one never holds the loop for long."""
+    """Builds a snapshot in steps, so that a large one never blocks the loop for long."""
 
     __slots__ = ("_epoch", "_out", "_records", "_timestamp_ms")
 
@@ -70,11 +73,11 @@ class SnapshotBuilder:
         self._add(header, is_control=True)
 
     def add(self, records: Iterable[ApiMessageAndVersion]) -> None:
-        """Add records in as many batches as their bytes need; none for no records."""
+        """Add records in as many batches as their size requires; none for no records."""
         self.add_step(iter(records), None)
 
     def add_step(self, records: Iterator[ApiMessageAndVersion], count: int | None) -> bool:
-        """Add the next `count` records (None: all), and return whether there may be more. Cuts batches by bytes."""
+        """Add the next `count` records (None: all), and return whether more may remain. Splits batches by size."""
         data: list[RecordData] = []
         size = taken = 0
         for record in islice(records, count):
@@ -108,14 +111,14 @@ def bootstrap_snapshot(voters: Sequence[Voter], records: Iterable[ApiMessageAndV
 
 
 class Snapshot(NamedTuple):
-    """What a snapshot holds."""
+    """The content of a snapshot."""
 
     records: list[ApiMessageAndVersion]
     voters: tuple[Voter, ...]
 
 
 def check_snapshot(data: Buffer) -> None:
-    """Raise ProtocolError unless all batches in `data` are whole and a reader takes their size, header to footer.
+    """Raise ProtocolError unless `data` consists of complete, readable batches from header to footer.
 
     Far cheaper than `read_snapshot`: records are not decoded.
     """
@@ -137,7 +140,7 @@ def check_snapshot(data: Buffer) -> None:
 
 
 def read_snapshot(data: bytes) -> Snapshot:
-    """Inverse of the builder; raises ProtocolError when `data` is no whole snapshot."""
+    """Inverse of the builder; raises ProtocolError if `data` is not a complete snapshot."""
     records: list[ApiMessageAndVersion] = []
     voters: tuple[Voter, ...] = ()
     kinds: list[ControlRecordType] = []

@@ -1,4 +1,6 @@
-"""Taking snapshots of the metadata log: when, in steps on the loop, written in the pool, old ones removed."""
+"""Snapshots of the metadata log: when to take one, encoding in steps on the loop, writing in the pool, deleting old
+ones.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from ottla.quorum.snapshot_file import SnapshotBuilder, SnapshotId
 
 logger = logging.getLogger(__name__)
 _SNAPSHOT_STEP = 200
-"""Records of a snapshot that are encoded before the loop gets its turn: well under a millisecond each few dozen."""
+"""Number of snapshot records that are encoded in one turn of the loop: well under a millisecond for a few dozen."""
 
 SnapshotSource = Callable[[], "tuple[MetadataImage, tuple[Voter, ...]]"]
 
@@ -28,7 +30,7 @@ def encode_in_steps(
     done: Callable[[bytes], None],
     is_given_up: Callable[[], bool],
 ) -> None:
-    """Add the records, with turns of the loop for others in between, and finish; perhaps before this returns."""
+    """Add the records, yielding to the loop between steps, and finish; perhaps before this returns."""
     if is_given_up():
         return
     if builder.add_step(records, _SNAPSHOT_STEP):
@@ -38,7 +40,7 @@ def encode_in_steps(
 
 
 class SnapshotTaker:
-    """Snapshots of one replica, by size of the log since the last one and by time."""
+    """Takes the snapshots of one replica, by size of the log since the last one and by time."""
 
     __slots__ = (
         "_bytes_since",
@@ -64,7 +66,7 @@ class SnapshotTaker:
         scheduler: Scheduler,
         pool: BlockingPool,
     ) -> None:
-        """`source` gives the committed image and the voters as of it."""
+        """`source` returns the committed image and its voters."""
         self._log = log
         self._config = config
         self._source = source
@@ -79,7 +81,7 @@ class SnapshotTaker:
 
     @property
     def bytes_since(self) -> int:
-        """Of log after the newest snapshot that was begun."""
+        """Bytes of log since the last snapshot was started."""
         return self._bytes_since
 
     def appended(self, size: int, timestamp_ms: int) -> None:
@@ -88,13 +90,13 @@ class SnapshotTaker:
         self.last_timestamp_ms = max(self.last_timestamp_ms, timestamp_ms)
 
     def start(self) -> None:
-        """Take one from time to time."""
+        """Take snapshots periodically."""
         interval_ms = self._config.snapshot_interval_ms
         if interval_ms > 0 and not self._stopped:
             self._timer = self._scheduler.call_later(interval_ms / 1000, self._due)
 
     def stop(self) -> None:
-        """Begin none; one that is being encoded is given up."""
+        """Stop taking snapshots; one that is being encoded is abandoned."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -105,15 +107,16 @@ class SnapshotTaker:
         self.start()
 
     def take_if_large(self) -> None:
-        """Take one when enough was appended since the last."""
+        """Take a snapshot if enough was appended since the last one."""
         if self._bytes_since >= self._config.snapshot_bytes:
             self.take()
 
     def take(self) -> bool:
-        """Begin a snapshot of the committed image, unless one is under way; whether it began.
+        """Start a snapshot of the committed image, unless one is in progress; returns whether it started.
 
-        Encoded in steps on the loop, written in the pool; then old snapshots and segments go as configured. The log up
-        to there is durable first: a start does not check it below the newest snapshot, and followers read it.
+        It is encoded in steps on the loop and written in the pool; then old snapshots and segments are deleted as
+        configured. The log up to its end is synced first: a start does not check it below the newest snapshot, and
+        followers read it.
         """
         image, voters = self._source()
         if self._running or self._stopped or image.offset < 0:
@@ -139,7 +142,7 @@ class SnapshotTaker:
         return True
 
     def _written(self, snapshot: SnapshotId, covered_bytes: int, error: BaseException | None) -> None:
-        """A snapshot that failed costs nothing but a longer log: it is tried again after as much as was due before."""
+        """A failed snapshot only leaves a longer log: the next attempt follows after the same amount of data."""
         self._running = False
         if self._stopped:
             return
@@ -147,7 +150,7 @@ class SnapshotTaker:
             if error is not None:
                 raise error
             if snapshot.end_offset < self._log.start_offset:
-                return  # meanwhile the leader's newer one replaced the log
+                return  # meanwhile a newer snapshot of the leader replaced the log
             self._log.add_snapshot(snapshot)
             self._log.roll(self._config.snapshot_bytes)
             self._log.clean(self._config)

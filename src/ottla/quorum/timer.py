@@ -1,4 +1,4 @@
-"""One timer for a deadline that moves: rung at the earliest that was asked for, and asked again by then."""
+"""A timer for a deadline that moves: it fires at the earliest requested time, and is re-armed then."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _SHORTEST_S = 0.001
 
 
 class DeadlineTimer:
-    """At most one callback of the loop waits, however often the deadline moves."""
+    """At most one callback of the loop is pending, however often the deadline moves."""
 
     __slots__ = ("_at", "_clock", "_handle", "_reached", "_scheduler")
 
     def __init__(self, clock: Clock, scheduler: Scheduler, reached: Callable[[], None]) -> None:
-        """`reached` looks whether it is time, and arms again: a deadline that moved back is not heard of before."""
+        """`reached` checks whether it is time, and arms again: a deadline that moved later is noticed only then."""
         self._clock = clock
         self._scheduler = scheduler
         self._reached = reached
@@ -23,7 +23,7 @@ class DeadlineTimer:
         self._at = 0.0
 
     def arm(self, deadline: float | None) -> None:
-        """Ring at `deadline`, in seconds of the loop's clock, unless it rings before; never for None."""
+        """Fire at `deadline`, in seconds of the loop's clock, unless it fires before; never for None."""
         if deadline is None:
             return
         if self._handle is not None:
@@ -34,7 +34,7 @@ class DeadlineTimer:
         self._handle = self._scheduler.call_later(max(deadline - self._clock.monotonic(), _SHORTEST_S), self._ring)
 
     def cancel(self) -> None:
-        """Ring no more."""
+        """Cancel the timer."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -1,1 +1,3 @@
-"""A cluster that ZooKeeper coordinates: its metadata as znodes, both ways. Nothing here speaks with ZooKeeper."""
+"""A cluster coordinated by ZooKeeper: conversion between metadata records and znodes. No module here opens a
+connection.
+"""

@@ -1,7 +1,7 @@
-"""Operations as multi() calls: each guarded by the controller's epoch, each small enough for the server.
+"""Operations as multi() calls: each checks the controller's epoch, and each fits the server's size limit.
 
-What belongs together is a group and is never torn; between groups a call may end, and a controller die. So whoever
-makes groups orders them such that each beginning of them leaves a tree that makes sense.
+A group of operations is atomic. Between groups a call may end, and the controller may fail. So callers order groups
+such that after each of them the tree is consistent.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from ottla.protocol.znodes.operations import Check, Operation, size_bytes
 from ottla.protocol.znodes.paths import CONTROLLER_EPOCH
 
 MAX_BATCH_BYTES = 512 * 1024
-"""Half of what a server takes by default (`jute.maxbuffer`)."""
+"""Half of a server's default limit (`jute.maxbuffer`)."""
 MAX_GROUP_BYTES = MAX_BATCH_BYTES - size_bytes(Check(CONTROLLER_EPOCH, 0))
 
 Group = list[Operation]
 
 
 def check_size(group: Group) -> None:
-    """Raises KafkaError POLICY_VIOLATION for a group that fits into no call."""
+    """Raise KafkaError POLICY_VIOLATION for a group that fits into no call."""
     size = sum(map(size_bytes, group))
     if size > MAX_GROUP_BYTES:
         raise KafkaError(
@@ -30,7 +30,8 @@ def check_size(group: Group) -> None:
 
 
 def batches(groups: Iterable[Group], epoch_version: int) -> list[list[Operation]]:
-    """The groups, each of which fits, in their order: calls that first check the version of the controller's epoch."""
+    """The groups, each of which fits, in their order, as calls that first check the version of the controller's
+    epoch."""
     made: list[list[Operation]] = []
     room = 0
     for group in groups:

@@ -1,9 +1,9 @@
-"""Claims of ephemeral znodes: who is the controller, and which process is the broker of an id.
+"""Claims of ephemeral znodes: the controller, and the registration of a broker id.
 
-A claim lasts as long as the session that made it, so nobody has to take it back. After a lost connection nobody knows
-whether a claim was made: the owner of the znode says so, and no answer has to be remembered. Whoever becomes the
-controller raises the controller's epoch in the same transaction; whoever was it before can write nothing from then on,
-since each of its writes checks the version of that epoch (`batches`), whether or not it knows that its session is over.
+A claim lasts as long as the session that created it, so it is never removed explicitly. After a lost connection the
+outcome of a claim is unknown, and the owner of the znode decides; no response has to be stored. A new controller raises
+the controller epoch in the same transaction. Its predecessor can write nothing from then on, even before it notices the
+end of its session, since each of its writes checks the version of that epoch (`batches`).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from ottla.protocol.znodes.migration import MigrationProgress, decode_migration,
 from ottla.protocol.znodes.operations import Create, Delete, Operation, SetData, Znode
 
 FIRST_EPOCH = Create(paths.CONTROLLER_EPOCH, encode_controller_epoch(0))
-"""What the first broker of a cluster makes, before anyone can be the controller."""
+"""The znodes that the first broker of a cluster creates before there can be a controller."""
 
 
 class ZnodeOwnership(Enum):
-    """Whose an ephemeral znode is."""
+    """The owner of an ephemeral znode, as seen by this session."""
 
-    FREE = "nobody's"
+    FREE = "none"
     MINE = "this session's"
     TAKEN = "another session's"
 
 
 def standing(node: Znode | None, session: int) -> ZnodeOwnership:
-    """Whose a claim is, as read just now; None where there is no such znode."""
+    """Ownership of a claim as just read; `node` is None if the znode does not exist."""
     if node is None:
         return ZnodeOwnership.FREE
     return ZnodeOwnership.MINE if node.owner == session else ZnodeOwnership.TAKEN
@@ -48,13 +48,13 @@ class ControllerTerm(NamedTuple):
 
     controller_epoch: int
     epoch_version: int
-    """Of `/controller_epoch`, for as long as it lasts: what each of its writes checks."""
+    """Version of `/controller_epoch` during this term, which each of its writes checks."""
 
 
 def claim_controller(broker_id: int, now_ms: int, epoch: Znode) -> tuple[list[Operation], ControllerTerm]:
-    """The call that makes this broker the controller, and what it then is; `epoch` is `/controller_epoch` as read.
+    """The call that makes this broker the controller, and the resulting term; `epoch` is `/controller_epoch` as read.
 
-    It fails where another was faster (NodeExists, BadVersion). Raises ProtocolError for an epoch that is none.
+    It fails if another broker was faster (NodeExists, BadVersion). Raises ProtocolError for an invalid epoch.
     """
     controller_epoch = decode_controller_epoch(paths.CONTROLLER_EPOCH, epoch.data) + 1
     operations: list[Operation] = [
@@ -65,32 +65,33 @@ def claim_controller(broker_id: int, now_ms: int, epoch: Znode) -> tuple[list[Op
 
 
 def claim_again(broker_id: int, now_ms: int, claim: Znode, epoch: Znode) -> tuple[list[Operation], ControllerTerm]:
-    """As `claim_controller`, by the session that has `claim` already: what it wrote before may yet happen until then.
+    """As `claim_controller`, by the session that already has `claim`: its earlier writes may still be applied until
+    then.
 
-    After a lost connection, or a write that failed, the controller reads the tree anew; with a new epoch none of its
-    own older calls comes in between. Fails where the claim was lost.
+    After a lost connection, or a failed write, the controller reads the tree again. With a new epoch none of its own
+    older calls can interleave. Fails if the claim was lost.
     """
-    operations, reign = claim_controller(broker_id, now_ms, epoch)
+    operations, term = claim_controller(broker_id, now_ms, epoch)
     operations[1] = SetData(paths.CONTROLLER, encode_controller(ControllerClaim(broker_id, now_ms)), claim.version)
-    return operations, reign
+    return operations, term
 
 
 class QuorumTakeover(NamedTuple):
-    """What a quorum writes on, once its claim is made."""
+    """The versions that a quorum checks on each write, once it has the claim."""
 
-    reign: ControllerTerm
+    term: ControllerTerm
     migration_version: int
-    """Of `/migration`, which each of its writes checks and raises."""
+    """Version of `/migration`, which each of its writes checks and increments."""
     progress: MigrationProgress
 
 
 def take_over(
     controller: LeaderAndEpoch, now_ms: int, claim: Znode | None, epoch: Znode, migration: Znode | None
 ) -> tuple[list[Operation], QuorumTakeover] | None:
-    """The call by which the active controller of a quorum takes the claim from whoever has it (KIP-866), for good.
+    """The call by which the active controller of a quorum takes the claim from its owner (KIP-866), permanently.
 
-    The claim is persistent, so that no broker makes one. None where a later epoch of the quorum has it already; what
-    that epoch wrote is kept in `/migration`. The call fails where another was faster. Raises ProtocolError.
+    The claim is persistent, so that no broker creates one. Returns None if a later epoch of the quorum has it already;
+    the progress of that epoch is stored in `/migration`. The call fails if another was faster. Raises ProtocolError.
     """
     found = None if claim is None else decode_controller(paths.CONTROLLER, claim.data)
     if found is not None and found.kraft_controller_epoch > controller.epoch:
@@ -110,10 +111,11 @@ def take_over(
 
 
 def check_broker_id(broker_id: int, owners: tuple[int, int], waited_ms: int, session_timeout_ms: int) -> None:
-    """Whether to go on waiting for an id that another session has: `owners` are the first one seen and the newest.
+    """Check whether to keep waiting for an id that another session owns: `owners` are the first one seen and the
+    newest.
 
-    A process that was killed leaves its session behind for as long as that lasts, so its successor waits. Raises
-    OperatorError when the owner outlived its time, or another came: then it is a process that lives.
+    A killed process leaves its session behind until it expires, so its successor waits. Raises OperatorError if the
+    owner outlived its session timeout, or changed: then it is a running process.
     """
     first, newest = owners
     if first != newest or waited_ms > session_timeout_ms:

@@ -1,10 +1,11 @@
-"""What a quorum decides while a cluster migrates to it, written to ZooKeeper's tree too (KIP-866).
+"""Writes a quorum's metadata to ZooKeeper's tree while a cluster migrates (KIP-866).
 
-The quorum has committed what comes here, so nothing waits for the tree, and the tree is always some state that the
-quorum had: images come in order, each becomes calls, one after the other. A call checks the versions of
-`/controller_epoch` and `/migration` and says in the latter up to where the tree has everything. After a call that
-failed nobody knows how the tree is: whoever made the writer claims again, reads the tree, and makes another. What
-ZooKeeper can't hold halts the writer, which then knows how the tree is, until it is asked to compare anew.
+Input is committed by the quorum, so no request waits for the tree, and the tree always equals an earlier state of the
+quorum: images arrive in order, each becomes calls, one after the other. A call checks the versions of
+`/controller_epoch` and `/migration`, and stores in the latter the offset up to which the tree is complete. After a
+failed call the content of the tree is unknown: the owner of the writer claims again, reads the tree, and creates
+another writer. An image that ZooKeeper can't store halts the writer, which then knows the content of the tree, until it
+is asked to compare again.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from ottla.zookeeper.controller_election import QuorumTakeover
 from ottla.zookeeper.writing import TreeWriter
 
 MAX_WAITING = 1000
-"""Images that wait for the tree; beyond, the newest one is compared with what is written as a whole."""
+"""Maximum number of images that wait; beyond it the newest one is compared with the whole tree."""
 
 
 class DualWriter:
-    """One controller's pen between a claim and the first call that fails. All methods belong to the loop."""
+    """Writer of one controller, from a claim to the first failed call. All methods run on the loop."""
 
     __slots__ = (
         "_calls",
@@ -58,10 +59,11 @@ class DualWriter:
         failed: Callable[[Exception], None],
         refused: Callable[[KafkaError], None],
     ) -> None:
-        """`written` is what the tree says, once the repairs are made. `failed` is told once, and then nothing more;
-        `refused` of each image that has what ZooKeeper can't hold."""
+        """`written` is the content of the tree after the repairs. `failed` is called once, and then the writer stops.
+        `refused` is called for each image that ZooKeeper can't store.
+        """
         self._session = session
-        self._epoch_version = takeover.reign.epoch_version
+        self._epoch_version = takeover.term.epoch_version
         self._writer = writer
         self._written = written
         self._failed = failed
@@ -69,10 +71,10 @@ class DualWriter:
         self._progress = takeover.progress
         self._version = takeover.migration_version
         self._waiting: deque[tuple[MetadataImage, MetadataChanges | None]] = deque()
-        """Each with what changed since the one before; None where that is to be found by comparing."""
+        """Each with its changes since the previous one; None if comparing has to find them."""
         self._calls: deque[list[Operation]] = deque()
         self._repaired: Callable[[], None] | None = None
-        """Told once the calls in hand have happened."""
+        """Called once the pending calls were applied."""
         self._halted = False
         self._sending = False
         self._pumping = False
@@ -80,22 +82,23 @@ class DualWriter:
 
     @property
     def behind(self) -> int:
-        """How many records the tree lacks."""
+        """Number of records that the tree lacks."""
         if not (self._waiting or self._calls):
             return 0
         newest = self._waiting[-1][0] if self._waiting else self._written
         return newest.offset - self._progress.metadata_offset
 
     def repair(self, groups: Iterable[Group], done: Callable[[], None]) -> None:
-        """Complete what controllers before left undone; `done` when that has happened. Before any image."""
+        """Complete the changes that earlier controllers left unfinished, before any image; `done` when that is
+        written."""
         self._calls.extend(batches(groups, self._epoch_version))
         self._repaired = done
         self._pump()
 
     def follow(self, image: MetadataImage, changes: MetadataChanges | None = None) -> None:
-        """Bring the tree to an image that is committed; without `changes` it is compared with what is written.
+        """Bring the tree to a committed image; without `changes` it is compared with the written one.
 
-        Then `/migration` says so also where nothing differs.
+        Then `/migration` contains its offset, even if nothing differs.
         """
         if changes is None:
             self._halted = False
@@ -106,7 +109,7 @@ class DualWriter:
         self._pump()
 
     def stop(self) -> None:
-        """Send nothing more, and tell nobody."""
+        """Send nothing more, and call no callback."""
         self._stopped = True
 
     def _pump(self) -> None:
@@ -144,7 +147,7 @@ class DualWriter:
         self._calls.extend(batches(groups, self._epoch_version))
         if changes is None and not self._calls:
             self._calls.append([Check(paths.CONTROLLER_EPOCH, self._epoch_version)])
-        # Kept in place of the one before from here on: what waits behind it says what changed since this one.
+        # From here on kept instead of the previous one: queued images contain changes relative to this one.
         self._written = image
 
     def _send(self) -> None:

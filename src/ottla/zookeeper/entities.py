@@ -1,7 +1,7 @@
-"""Settings, limits and credentials: which znode below `/config` holds what, and how it is written there.
+"""Configs, quotas and credentials: their znodes below `/config`, and their format.
 
-One znode of a user holds its limits and its credentials for SCRAM side by side (KIP-55, KIP-84), as names and strings.
-Settings of groups and client metrics, which Apache Kafka 3.9 does not have in this mode, lie in folders beside them.
+The znode of a user contains its quotas and its SCRAM credentials (KIP-55, KIP-84), as names and strings. Configs of
+groups and client metrics, which Apache Kafka 3.9 does not have in this mode, are in folders next to them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LIMIT_FOLDERS: Mapping[str, str] = {
 }
 
 _FRACTIONS = frozenset({"request_percentage", "controller_mutation_rate"})
-"""Limits that Apache Kafka writes with a point; it refuses one in any other."""
+"""Quotas that Apache Kafka writes with a decimal point; it rejects a point in any other."""
 _NUMBER = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 _CREDENTIAL = re.compile(
     r"salt=([A-Za-z0-9+/=]{1,400}),stored_key=([A-Za-z0-9+/=]{1,400}),server_key=([A-Za-z0-9+/=]{1,400}),"
@@ -43,12 +43,12 @@ _CREDENTIAL = re.compile(
 
 
 def resource_path(resource: ConfigResource) -> str:
-    """Where the settings of a resource lie; raises KafkaError INVALID_REQUEST for a name that ZooKeeper can't hold."""
+    """Path of the configs of a resource; raises KafkaError INVALID_REQUEST for a name that is invalid in ZooKeeper."""
     return paths.entity(CONFIG_FOLDERS[resource.type], resource.name or None)
 
 
 def entity_path(entity: QuotaEntity) -> str:
-    """Where the limits of an entity lie; raises KafkaError INVALID_REQUEST for a name that ZooKeeper can't hold."""
+    """Path of the quotas of an entity; raises KafkaError INVALID_REQUEST for a name that is invalid in ZooKeeper."""
     parts = dict(entity)
     if USER in parts and CLIENT_ID in parts:
         return paths.user_client(parts[USER], parts[CLIENT_ID])
@@ -57,12 +57,12 @@ def entity_path(entity: QuotaEntity) -> str:
 
 
 def user_entity(name: str) -> QuotaEntity:
-    """The entity whose znode holds a user's credentials too."""
+    """The entity of a user, which shares a znode with the user's credentials."""
     return quota_entity([(USER, name)])
 
 
 def entity_values(image: MetadataImage, entity: QuotaEntity) -> dict[str, str]:
-    """Everything that the znode of an entity holds: its limits, and of a user alone its credentials."""
+    """All values in the znode of an entity: its quotas, and for a plain user entity its credentials."""
     values = {name: _limit_text(name, limit) for name, limit in image.client_quotas.get(entity, {}).items()}
     user = _user_of(entity)
     if user is not None:
@@ -74,14 +74,16 @@ def entity_values(image: MetadataImage, entity: QuotaEntity) -> dict[str, str]:
 
 
 class EntityValues(NamedTuple):
-    """What the znode of an entity says."""
+    """The parsed content of an entity's znode."""
 
     limits: Mapping[str, float]
     credentials: Mapping[ScramKey, ScramCredential]
 
 
 def parse_entity(path: str, entity: QuotaEntity, values: Mapping[str, str]) -> EntityValues:
-    """Inverse of `entity_values`; raises ProtocolError for a limit that is no number, and a credential of nobody."""
+    """Inverse of `entity_values`; raises ProtocolError for a quota that is not a number, or a credential without a
+    user.
+    """
     limits: dict[str, float] = {}
     credentials: dict[ScramKey, ScramCredential] = {}
     user = _user_of(entity)
@@ -92,12 +94,12 @@ def parse_entity(path: str, entity: QuotaEntity, values: Mapping[str, str]) -> E
         elif user is not None:
             credentials[user, mechanism.number] = _credential(path, name, text)
         else:
-            raise ProtocolError(f"znode {path} has a credential, and is not a user's")
+            raise ProtocolError(f"znode {path} has a credential, but does not belong to a user")
     return EntityValues(limits, credentials)
 
 
 def changed_entities(old: MetadataImage, new: MetadataImage) -> Iterator[QuotaEntity]:
-    """Entities whose limits or credentials differ, each once."""
+    """Entities with changed quotas or credentials, each once."""
     found: dict[QuotaEntity, None] = {}
     if old.client_quotas is not new.client_quotas:
         for entity in {**old.client_quotas, **new.client_quotas}:
@@ -111,7 +113,7 @@ def changed_entities(old: MetadataImage, new: MetadataImage) -> Iterator[QuotaEn
 
 
 def _user_of(entity: QuotaEntity) -> str | None:
-    """The user whose own entity it is, who may have credentials; None for clients, addresses and the default."""
+    """The user of a plain user entity, which may have credentials; None for clients, addresses and the default."""
     kind, name = entity[0]
     return name if len(entity) == 1 and kind == USER else None
 
@@ -123,7 +125,7 @@ def _limit_text(name: str, limit: float) -> str:
 def _limit(path: str, name: str, text: str) -> float:
     limit = float(text) if _NUMBER.fullmatch(text) else math.inf
     if math.isinf(limit):
-        raise ProtocolError(f"znode {path} has a limit {name[:100]!r} that is no number")
+        raise ProtocolError(f"znode {path} has a quota {name[:100]!r} that is not a number")
     return limit
 
 

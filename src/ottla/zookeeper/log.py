@@ -1,20 +1,20 @@
-"""One node's part in the metadata of a cluster that ZooKeeper keeps: claims, and the writes of whoever is controller.
+"""Metadata log of one node of a cluster that ZooKeeper coordinates: controller election, and the controller's writes.
 
-Implements `ottla.metadata.log.MetadataLog`, so the controller above decides as it does on a quorum. There is no common
-log: the tree is the truth. A reign begins with the claim of `/controller`, which raises `/controller_epoch`; then the
-whole tree is read, what others left undone is completed, and the image is published. What the controller decides is
-replayed on the image and written as multi() calls, one after the other, each of which checks the version of the epoch.
-What was written is served to the others (`service`), as the log of the reign; while another has the claim this node
-follows that one's (`follower`), and tries for the claim itself when it goes.
+Implements `ottla.metadata.log.MetadataLog`, so the controller above works as on a quorum. The tree is the truth,
+without a shared log. A controller term begins with the claim of `/controller`, which raises `/controller_epoch`. Then
+the controller reads the whole tree, completes unfinished changes, and publishes the image. Decisions of the controller
+are replayed on the image and written as multi() calls, one after the other, each of which checks the version of the
+epoch. Written records are served to the other brokers (`term_server`) as the log of the term. While another broker has
+the claim, this node follows that one's log (`term_follower`), and claims `/controller` when the claim is removed.
 
 Invariants:
-- Nothing is published, served or answered before its last call is known to have happened.
-- After a call that failed, or whose outcome is not known, this node knows nothing: its reign ends, and another begins
-  with a higher epoch and a tree that it reads after its claim. So it does when the connection was lost, though its
-  claim may still be there.
-- Offsets of images are numbers of the reign and within it (`first_offset`): they rise from one controller to the next.
+- Nothing is published, served or answered before its last call is known to be applied.
+- After a call that failed or has an unknown outcome, the state of this node is invalid: its term ends, and another
+  begins with a higher epoch and a tree read after its claim. The same applies to a lost connection, even if the claim
+  still exists.
+- Image offsets combine the term and a number within it (`first_offset`): they increase from one controller to the next.
 
-What is decided on sees what was decided before, written or not.
+Each decision is based on all earlier ones, written or not.
 """
 
 from __future__ import annotations
@@ -63,24 +63,24 @@ logger = logging.getLogger(__name__)
 
 
 RETRY_S = 1.0
-"""Between attempts of a node that could not become the controller, or can't read the tree."""
+"""Delay between attempts, in seconds, of a node that could not become the controller or read the tree."""
 
 _OUTRUN = frozenset({Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE})
-"""How a claim fails where another was faster."""
+"""Errors of a claim when another broker was faster."""
 
 
 def first_offset(controller_epoch: int) -> int:
-    """That of the image with which a reign begins; the next records follow it."""
+    """Offset of the first image of a term; the next records follow it."""
     return controller_epoch << 32
 
 
 def epoch_of(offset: int) -> int:
-    """The controller's epoch that `first_offset` has made an offset of, or of one that follows it."""
+    """The controller epoch of an offset of `first_offset`, or of one that follows it."""
     return offset >> 32
 
 
 class _Entry(NamedTuple):
-    """What waits: calls, then an image, which is the one before with the records, then an answer."""
+    """A queue entry: calls, then an image (the previous one with the new records), then a callback."""
 
     calls: deque[list[Operation]]
     records: Sequence[ApiMessageAndVersion]
@@ -89,7 +89,7 @@ class _Entry(NamedTuple):
 
 
 class ZooKeeperLog:
-    """All methods belong to the loop. Implements `MetadataLog` for the node, and `SessionListener` for the session."""
+    """Metadata log on ZooKeeper; all methods run on the loop. Implements `MetadataLog` and `SessionListener`."""
 
     __slots__ = (
         "_active",
@@ -108,8 +108,6 @@ class ZooKeeperLog:
         "_peers",
         "_publisher",
         "_pumping",
-        "_reign",
-        "_reign_log",
         "_rng",
         "_round",
         "_scheduler",
@@ -117,6 +115,8 @@ class ZooKeeperLog:
         "_session",
         "_session_id",
         "_stopped",
+        "_term",
+        "_term_log",
         "_writer",
         "claimed_by_quorum",
         "newcomers",
@@ -135,9 +135,9 @@ class ZooKeeperLog:
         machine: NodeRuntime,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """`session` is not started yet. `on_failure` is told when this node can take no more part.
+        """`session` is not started yet. `on_failure` is called when this node has to stop.
 
-        Another controller is reached by `peers`, at its listener of `listener_name`; without them none is followed.
+        Other controllers are reached by `peers`, at their listener `listener_name`; without `peers` none is followed.
         """
         self._on_failure = on_failure
         self._session = session
@@ -153,13 +153,13 @@ class ZooKeeperLog:
         self._endpoint: Endpoint | None = None
         self._session_id = 0
         self._round = Generation()
-        """Renewed by whatever makes older answers meaningless."""
-        self._reign = ControllerTerm(0, 0)
+        """Replaced by every event after which older responses are invalid."""
+        self._term = ControllerTerm(0, 0)
         self._active = False
-        self._reign_log: ControllerTermLog | None = None
-        """What others follow; there while this node is active."""
+        self._term_log: ControllerTermLog | None = None
+        """The log for followers; exists while this node is active."""
         self._follower: TermLogFollower | None = None
-        """There while another has the claim."""
+        """Exists while another broker has the claim."""
         self._latest = EMPTY_IMAGE
         self._writer = TreeWriter((), broker_id, 0)
         self._entries: deque[_Entry] = deque()
@@ -169,38 +169,41 @@ class ZooKeeperLog:
         self._listeners: list[LeadershipListener] = []
         self._known = (LeaderAndEpoch(NO_NODE, 0), False)
         self.newcomers: Sequence[RegisterBrokerRecord] = ()
-        """Who was registered when this reign read the tree, taken in by no controller: the first image is without."""
+        """Brokers that were registered when this term read the tree, but that no controller has accepted: the first
+        image lacks them.
+        """
         self.service = TermLogServer(cluster_id, lambda: self.leader, machine.scheduler)
-        """What others ask of this node while it is active."""
+        """Requests of other brokers while this node is active."""
         self.claimed_by_quorum: Callable[[int | None], None] = lambda _epoch: None
-        """Told the controller's epoch where a quorum has the claim (KIP-866), None where a broker has it, or nobody."""
+        """Called with the controller epoch if a quorum has the claim (KIP-866), with None if a broker or none has it.
+        """
 
     # -- facts -----------------------------------------------------------------------------------------------------
 
     @property
     def latest(self) -> MetadataImage:
-        """See `MetadataLog`; what is published while this node is not active."""
+        """See `MetadataLog`; the published image while this node is not active."""
         return self._latest if self._active else self._publisher.image
 
     @property
     def bootstrap(self) -> Sequence[ApiMessageAndVersion]:
-        """Without eligible leader replicas (KIP-966), for which znodes have no field."""
+        """Without eligible leader replicas (KIP-966), which znodes have no field for."""
         levels = {name: NEW_CLUSTER_LEVELS[name] for name in (METADATA_VERSION, *NEW_CLUSTER_LEVELS)}
         del levels[ELIGIBLE_LEADER_REPLICAS_VERSION]
         return [versioned(FeatureLevelRecord(name=name, feature_level=level)) for name, level in levels.items()]
 
     @property
     def kraft_version(self) -> int:
-        """0: there are no voters."""
+        """0: ZooKeeper clusters have no voters."""
         return 0
 
     @property
     def brokers_have_sessions(self) -> bool:
-        """True: a broker lives as long as its znode."""
+        """True: a broker is alive as long as its znode exists."""
         return True
 
     def check_voters(self) -> None:
-        """Raises KafkaError INVALID_UPDATE_VERSION: there are none."""
+        """Raises KafkaError INVALID_UPDATE_VERSION: ZooKeeper clusters have no voters."""
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "A cluster that ZooKeeper coordinates has no voters.")
 
     def name_voters(self) -> None:
@@ -209,44 +212,46 @@ class ZooKeeperLog:
 
     @property
     def next_offset(self) -> int:
-        """See `MetadataLog`; epochs of brokers are not taken from it, but from their znodes."""
+        """See `MetadataLog`; broker epochs come from their znodes, not from this offset."""
         return self._latest.offset + 1
 
     @property
     def session_id(self) -> int:
-        """Of the session that is connected; 0 while none is."""
+        """Id of the connected session; 0 if not connected."""
         return self._session_id
 
     @property
     def leader(self) -> LeaderAndEpoch:
-        """Who has `/controller`, as last read."""
+        """The owner of `/controller`, as last read."""
         return self._known[0]
 
     def leader_endpoint(self) -> Endpoint | None:
-        """This node's while it is active; another's is in its registration, and None before that was read."""
+        """The endpoint of this node while it is active, or of the other controller's registration; None before that was
+        read.
+        """
         if self._active:
             return self._endpoint
         return None if self._follower is None else self._follower.endpoint
 
     @property
     def trouble(self) -> str:
-        """Why this node has none of the controller's metadata, as far as it was told; else ""."""
+        """Why this node has no metadata from the controller, as far as known; else ""."""
         return "" if self._follower is None else self._follower.trouble
 
     @property
     def epoch_version(self) -> int:
-        """Of `/controller_epoch`: what every write of this reign checks."""
-        return self._reign.epoch_version
+        """Version of `/controller_epoch`, which every write of this term checks."""
+        return self._term.epoch_version
 
     @property
     def settled(self) -> bool:
-        """Whether all that this controller wrote is in the tree, and answered."""
+        """Whether all writes of this controller are in the tree, and answered."""
         return not self._entries
 
     # -- start and end ---------------------------------------------------------------------------------------------
 
     def start(self, endpoints: Sequence[Endpoint]) -> bool:
-        """Connect; nothing is stored here, and nothing blocks."""
+        """Connect; does not block, since nothing is stored here."""
         self._endpoint = endpoints[0] if endpoints else None
         self._session.start(self)
         return True
@@ -258,13 +263,13 @@ class ZooKeeperLog:
             listener.on_leader_change(*self._known)
 
     def stop(self, done: SubmitDone) -> None:
-        """End the session: claim and registration go at once."""
+        """End the session: claim and registration are removed at once."""
         self._stopped = True
         self._cease()
         self._session.close(lambda: done(None))
 
     def close(self) -> None:
-        """Nothing is stored here."""
+        """Does nothing: no data is stored here."""
 
     # -- the session -----------------------------------------------------------------------------------------------
 
@@ -280,30 +285,30 @@ class ZooKeeperLog:
         self._cease()
 
     def on_expired(self) -> None:
-        """See `SessionListener`; whose claims are gone knows it by what is read next."""
+        """See `SessionListener`; the next read shows the lost claims."""
 
     # -- the claim -------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """See who is the controller, and become it where nobody is."""
+        """Read the controller, and claim `/controller` if it does not exist."""
         self._round.renew()
         if not self._stopped and self._session_id:
             self._session.get(paths.CONTROLLER, self._round.during(self._claim_seen), self._round.during(self._look))
 
     def _claim_seen(self, claim: Znode | None, error: ZooKeeperError | None) -> None:
         if error is not None:
-            self.begin_anew(error)
+            self.restart_term(error)
             return
 
         def first_made(_paths: list[str] | None, error: ZooKeeperError | None) -> None:
             if error is None or error.code is Code.NODE_EXISTS:
                 self._look()
             else:
-                self.begin_anew(error)
+                self.restart_term(error)
 
         def epoch_seen(epoch: Znode | None, error: ZooKeeperError | None) -> None:
             if error is not None:
-                self.begin_anew(error)
+                self.restart_term(error)
             elif epoch is None:
                 self._session.multi([FIRST_EPOCH], self._round.during(first_made))
             else:
@@ -320,47 +325,47 @@ class ZooKeeperLog:
                 return
             self.claimed_by_quorum(None)
             if claim is None:
-                operations, reign = claim_controller(self._broker_id, now_ms, epoch)
+                operations, term = claim_controller(self._broker_id, now_ms, epoch)
             elif standing(claim, self._session_id) is ZnodeOwnership.MINE:
-                operations, reign = claim_again(self._broker_id, now_ms, claim, epoch)
+                operations, term = claim_again(self._broker_id, now_ms, claim, epoch)
             else:
                 broker_id = decode_controller(paths.CONTROLLER, claim.data).broker_id
                 controller_epoch = decode_controller_epoch(paths.CONTROLLER_EPOCH, epoch.data)
                 self._follow(LeaderAndEpoch(broker_id, controller_epoch))
                 return
         except ProtocolError as error:
-            self.begin_anew(error)
+            self.restart_term(error)
             return
         self._unfollow()
-        self._round.renew()  # the watch tells of the claim itself too
-        self._session.multi(operations, self._round.during(lambda _paths, error: self._claimed(reign, error)))
+        self._round.renew()  # the watch reports the claim itself too
+        self._session.multi(operations, self._round.during(lambda _paths, error: self._claimed(term, error)))
 
-    def _claimed(self, reign: ControllerTerm, error: ZooKeeperError | None) -> None:
+    def _claimed(self, term: ControllerTerm, error: ZooKeeperError | None) -> None:
         if error is not None:
             if error.code in _OUTRUN:
                 self._look()
             else:
-                self.begin_anew(error)
+                self.restart_term(error)
             return
-        self._reign = reign
+        self._term = term
         self._session.get(paths.CONTROLLER, self._round.during(self._claim_kept), self._round.during(self._lost))
         TreeScan(self._session, self._round.during(self._tree_read))
 
     def _claim_kept(self, claim: Znode | None, error: ZooKeeperError | None) -> None:
         if error is not None:
-            self.begin_anew(error)
+            self.restart_term(error)
         elif standing(claim, self._session_id) is not ZnodeOwnership.MINE:
             self._lost()
 
     def _lost(self) -> None:
-        """Somebody has removed the claim, or changed it."""
+        """The claim was removed or changed."""
         self._cease()
         self._look()
 
-    # -- another's reign -------------------------------------------------------------------------------------------
+    # -- following another controller ------------------------------------------------------------------------------
 
     def _follow(self, leader: LeaderAndEpoch) -> None:
-        """Another session has the claim, and this node has the watch on it."""
+        """Follow the session that has the claim, with a watch on the claim."""
         if self._follower is not None and self._follower.leader != leader:
             self._unfollow()
         if self._follower is None and self._peers is not None and leader.leader_id != self._broker_id:
@@ -373,7 +378,7 @@ class ZooKeeperLog:
                 machine=self._machine,
                 on_failure=self._end_for_good,
             )
-        self._tell(leader, active=False)
+        self._notify(leader, active=False)
         self._find_controller()
 
     def _find_controller(self) -> None:
@@ -384,7 +389,7 @@ class ZooKeeperLog:
 
         def seen(node: Znode | None, error: ZooKeeperError | None) -> None:
             if error is not None:
-                self.begin_anew(error)
+                self.restart_term(error)
             else:
                 follower.found(None if node is None else self._endpoint_in(path, node.data))
 
@@ -394,25 +399,25 @@ class ZooKeeperLog:
         try:
             endpoints = decode_broker(path, data).endpoints
         except ProtocolError as error:
-            logger.error("the controller can't be followed: %s", error)
+            logger.error("can't follow the controller: %s", error)
             return None
         found = next((each for each in endpoints if each.listener_name == self._listener_name), None)
         if found is None:
-            logger.error("the controller can't be followed: %s has no listener %s", path, self._listener_name)
+            logger.error("can't follow the controller: %s has no listener %s", path, self._listener_name)
         return found
 
     def _unfollow(self) -> None:
-        """Nobody has the claim, as far as this node knows."""
+        """Stop following: no broker has the claim, as far as this node knows."""
         follower, self._follower = self._follower, None
         if follower is not None:
             follower.stop()
-        self._tell(LeaderAndEpoch(NO_NODE, self._known[0].epoch), active=False)
+        self._notify(LeaderAndEpoch(NO_NODE, self._known[0].epoch), active=False)
 
-    # -- the beginning of a reign ----------------------------------------------------------------------------------
+    # -- start of a term -------------------------------------------------------------------------------------------
 
     def _tree_read(self, tree: Tree | None, error: Exception | None) -> None:
         if tree is None:
-            self.begin_anew(error)
+            self.restart_term(error)
             return
         try:
             cluster = read_cluster(tree, self._id_of)
@@ -420,9 +425,9 @@ class ZooKeeperLog:
             for record in cluster.known:
                 delta.replay(record.message)
         except (ProtocolError, InvariantError) as failure:
-            self.begin_anew(failure)
+            self.restart_term(failure)
             return
-        controller_epoch = self._reign.controller_epoch
+        controller_epoch = self._term.controller_epoch
         image, _ = delta.apply(first_offset(controller_epoch), controller_epoch)
         known = set(tree)
         repairs = [*_missing(known), *cluster.repairs]
@@ -433,24 +438,25 @@ class ZooKeeperLog:
         self._enqueue(repairs, (image, changes_since(self._publisher.image, image)), self._begun)
 
     def _id_of(self, topic: str) -> Uuid:
-        """Old tools write topics without their ids; this node may have followed the controller before."""
+        """Old tools write topics without ids; this node may know the id from an earlier controller."""
         known = self._publisher.image.topics.get(topic)
         return new_uuid(self._rng.random_bytes(16)) if known is None else known.topic_id
 
     def _begun(self, error: BaseException | None) -> None:
         if error is None:
             self._active = True
-            epoch = self._reign.controller_epoch
+            epoch = self._term.controller_epoch
             logger.info("broker %d is the controller in epoch %d", self._broker_id, epoch)
-            self._reign_log = ControllerTermLog(self._latest, self._clock, self._scheduler)
-            self.service.begin(self._reign_log)
-            self._tell(LeaderAndEpoch(self._broker_id, self._reign.controller_epoch), active=True)
+            self._term_log = ControllerTermLog(self._latest, self._clock, self._scheduler)
+            self.service.begin(self._term_log)
+            self._notify(LeaderAndEpoch(self._broker_id, self._term.controller_epoch), active=True)
 
     # -- writes ----------------------------------------------------------------------------------------------------
 
     def submit(self, records: Sequence[ApiMessageAndVersion], done: SubmitDone) -> None:
-        """See `MetadataLog`. Errors are also INVALID_REQUEST and POLICY_VIOLATION for what ZooKeeper can't hold, and
-        INVALID_UPDATE_VERSION for eligible leader replicas."""
+        """See `MetadataLog`. Additional errors: INVALID_REQUEST and POLICY_VIOLATION for records that ZooKeeper can't
+        store, and INVALID_UPDATE_VERSION for eligible leader replicas.
+        """
         if not self._active:
             done(KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the active controller."))
             return
@@ -461,10 +467,10 @@ class ZooKeeperLog:
         delta = MetadataDelta(self._latest)
         for record in records:
             delta.replay(record.message)
-        image, changes = delta.apply(self._latest.offset + len(records), self._reign.controller_epoch)
+        image, changes = delta.apply(self._latest.offset + len(records), self._term.controller_epoch)
         try:
             if image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
-                text = "Eligible leader replicas can't be kept in ZooKeeper."
+                text = "Eligible leader replicas can't be stored in ZooKeeper."
                 raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, text)
             groups = self._writer.groups(self._latest, image, changes)
         except KafkaError as error:
@@ -474,18 +480,20 @@ class ZooKeeperLog:
         self._enqueue(groups, (image, changes), done, records)
 
     def submit_start(self, batches: Sequence[Sequence[ApiMessageAndVersion]], done: SubmitDone) -> None:
-        """Raises InvariantError: that is how a node begins that is a cluster by itself."""
-        raise InvariantError("a node on ZooKeeper is no cluster by itself")
+        """Raises InvariantError: only a single node of its own cluster starts this way."""
+        raise InvariantError("a node on ZooKeeper does not start as a single-node cluster")
 
     def write(self, groups: Iterable[Group], done: SubmitDone) -> None:
-        """Write what is no metadata, in the order of submissions: wishes and notices that are done with."""
+        """Write operations that are not metadata, in the order of submissions: removal of processed requests and
+        notices.
+        """
         if self._active:
             self._enqueue(groups, None, done)
         else:
             done(KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the active controller."))
 
     def learn(self, path: str) -> None:
-        """Another has made a znode that the controller may want to make, or remove."""
+        """Another process has created a znode that the controller may want to create or remove."""
         self._writer.learn(path)
 
     def _enqueue(
@@ -495,11 +503,11 @@ class ZooKeeperLog:
         done: SubmitDone,
         records: Sequence[ApiMessageAndVersion] = (),
     ) -> None:
-        self._entries.append(_Entry(deque(batches(groups, self._reign.epoch_version)), records, published, done))
+        self._entries.append(_Entry(deque(batches(groups, self._term.epoch_version)), records, published, done))
         self._pump()
 
     def _pump(self) -> None:
-        """Send the next call, or answer; in order also when an answer submits again."""
+        """Send the next call, or call back; in order even if a callback submits again."""
         if self._pumping:
             return
         self._pumping = True
@@ -513,8 +521,8 @@ class ZooKeeperLog:
                 self._entries.popleft()
                 if entry.published is not None:
                     self._publish(*entry.published)
-                    if self._reign_log is not None:  # it begins with the first image
-                        self._reign_log.append(entry.records, entry.published[0])
+                    if self._term_log is not None:  # the term begins with the first image
+                        self._term_log.append(entry.records, entry.published[0])
                         self.service.grown()
                 entry.done(None)
         finally:
@@ -524,7 +532,7 @@ class ZooKeeperLog:
         try:
             self._publisher.publish(image, changes)
         except Exception as error:
-            # Some parts of the broker follow this image and some don't: no further change may build on it.
+            # Only some components of the broker have applied this image: no further change may build on it.
             self._end_for_good(error)
             raise
 
@@ -536,15 +544,15 @@ class ZooKeeperLog:
         elif error.code is Code.BAD_VERSION and error.position == 0:
             self._lost()
         else:
-            self.begin_anew(error)
+            self.restart_term(error)
 
-    # -- the end of a reign ----------------------------------------------------------------------------------------
+    # -- end of a term ---------------------------------------------------------------------------------------------
 
-    def begin_anew(self, error: Exception | None) -> None:
-        """End this reign, if there is one: nobody knows how the tree is now, or it can't be read."""
+    def restart_term(self, error: Exception | None) -> None:
+        """End the current term, if any: the content of the tree is unknown or unreadable."""
         lost = isinstance(error, ZooKeeperError) and error.code in (Code.CONNECTION_LOSS, Code.SESSION_EXPIRED)
         if not lost:
-            logger.error("the cluster's metadata in ZooKeeper is read again: %s", error)
+            logger.error("reading the cluster metadata in ZooKeeper again: %s", error)
         self._cease()
         self._scheduler.call_later(RETRY_S, self._round.during(self._look))
 
@@ -554,18 +562,18 @@ class ZooKeeperLog:
         self._on_failure(error)
 
     def _cease(self) -> None:
-        """Whatever is under way is nobody's business any more; nobody knows what becomes of it."""
+        """Drop everything that is pending; its outcome is unknown."""
         self._round.renew()
         self._sending = False
         waiting, self._entries = self._entries, deque()
         self._active = False
-        self._reign_log = None
+        self._term_log = None
         self._unfollow()
         self.service.end()
         for entry in waiting:
-            entry.done(KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the active controller any more."))
+            entry.done(KafkaError(ErrorCode.NOT_CONTROLLER, "This is no longer the active controller."))
 
-    def _tell(self, leader: LeaderAndEpoch, *, active: bool) -> None:
+    def _notify(self, leader: LeaderAndEpoch, *, active: bool) -> None:
         known = (leader, active)
         if known != self._known:
             self._known = known
@@ -574,7 +582,7 @@ class ZooKeeperLog:
 
 
 def _missing(known: set[str]) -> Iterable[Group]:
-    """The folders of a new cluster, as far as they are not there; `known` has them then."""
+    """The folders of a new cluster that do not exist yet; adds them to `known`."""
     for path in paths.PERSISTENT_PATHS:
         for each in (*paths.parents(path), path):
             if each not in known:

@@ -1,16 +1,16 @@
-"""A broker on ZooKeeper whose cluster goes to a quorum, or back (KIP-866): where its images come from, and who decides.
+"""A broker on ZooKeeper while its cluster migrates to a quorum or back (KIP-866): source of its images, and controller.
 
-Such a broker takes part in both. In the tree it does as any broker on ZooKeeper, and may be the controller as long as
-no quorum has the claim; the quorum's log it follows as an observer, on its disk. Each has a publisher of its own, and
-what one of them publishes is also the broker's. At first that is the tree. The quorum rules once it has `/controller`
-and its log holds the whole tree, which it does after the claim only: a broker that can't reach ZooKeeper when its log
-comes to hold it need not hear of the claim. The tree rules again when a broker has the claim and that reign's first
-image is here. In between nobody does, and what needs the controller waits.
+Such a broker is in both. In the tree it acts like any broker on ZooKeeper, and may be the controller as long as no
+quorum has the claim. It follows the quorum's log as an observer, on its disk. Each source has its own publisher, and
+one of them at a time is forwarded to the broker. Initially that is the tree. The quorum takes over once it has
+`/controller` and its log contains the whole tree, which is always after the claim: a broker that can't reach ZooKeeper
+at that time need not see the claim. The tree takes over again once a broker has the claim and the first image of that
+term is published. In between no broker is the controller, and its requests wait.
 
 Invariants:
-- Before the quorum has the whole tree nothing of its log is the broker's.
-- Offsets only rise: an image of the quorum's gets the controller's epoch in its upper half, as those of a reign have
-  it, and whoever claims `/controller`, broker or quorum, raises that epoch.
+- Before the quorum has the whole tree nothing of its log is forwarded to the broker.
+- Offsets only increase: the offset of a quorum image gets the controller epoch in its upper half, like the offsets of a
+  term. Each claim of `/controller`, by broker or quorum, raises that epoch.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ logger = logging.getLogger(__name__)
 
 
 class MigratingLog:
-    """One broker's part in the tree and in the quorum. Implements `MetadataLog`, and `LeadershipListener` for both.
+    """The tree and the quorum as one metadata log of a broker. Implements `MetadataLog`, and `LeadershipListener` for
+    both.
 
-    All methods belong to the loop.
+    All methods run on the loop.
     """
 
     __slots__ = (
@@ -62,7 +63,7 @@ class MigratingLog:
         publisher: MetadataPublisher,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """`publisher` takes what the broker follows. `on_failure` is told when one of its listeners raised."""
+        """`publisher` receives the images for the broker. `on_failure` is called when one of its listeners raised."""
         self._tree = tree
         self.tree_images = tree_images
         self.quorum = quorum
@@ -70,12 +71,13 @@ class MigratingLog:
         self._publisher = publisher
         self._on_failure = on_failure
         self._claim: int | None = None
-        """The controller's epoch with which the quorum has the claim, or an earlier one after that of any broker; None
-        while it hasn't."""
+        """The controller epoch with which the quorum has the claim, or an earlier one after every broker's; None
+        without a claim of the quorum.
+        """
         self._seen_waiting = False
-        """Whether the quorum's log has said here that it waits for the tree."""
+        """Whether the quorum's log is known to wait for the tree."""
         self.quorum_rules = False
-        """Whether what is published last is the quorum's."""
+        """Whether the image published last is the quorum's."""
         self._tree_active = False
         self._known = (LeaderAndEpoch(NO_NODE, 0), False)
         self._listeners: list[LeadershipListener] = []
@@ -83,12 +85,12 @@ class MigratingLog:
         tree_images.register(self._tree_published)
         quorum_images.register(self._quorum_published)
         tree.listen(_Heard(self._tree_led))
-        quorum.listen(_Heard(lambda _active: self._tell()))
+        quorum.listen(_Heard(lambda _active: self._notify()))
 
-    # -- whose images ----------------------------------------------------------------------------------------------
+    # -- source of the images --------------------------------------------------------------------------------------
 
     def _claim_read(self, controller_epoch: int | None) -> None:
-        """What `/controller` says: a quorum is it since that epoch, or none is."""
+        """`/controller` was read: a quorum has it since that epoch, or no quorum has it."""
         is_new = self._claim is None and controller_epoch is not None
         self._claim = controller_epoch
         image = self.quorum_images.image
@@ -96,10 +98,10 @@ class MigratingLog:
             try:
                 self._quorum_succeeds(image)
             except Exception as error:
-                # Some parts of the broker follow this image and some don't: no further change may build on it.
+                # Only some components of the broker have applied this image: no further change may build on it.
                 self._on_failure(error)
                 raise
-        self._tell()
+        self._notify()
 
     def _quorum_published(self, image: MetadataImage, changes: MetadataChanges) -> None:
         was_waiting, self._seen_waiting = self._seen_waiting, image.zk_migration_state is ZkMigrationState.PRE_MIGRATION
@@ -116,31 +118,31 @@ class MigratingLog:
 
     def _quorum_succeeds(self, image: MetadataImage) -> None:
         if not self.quorum_rules:
-            logger.info("a quorum keeps the cluster now: this broker follows it")
+            logger.info("the cluster has migrated to a quorum: this broker follows the quorum")
             self.quorum_rules = True
         self._publish(image, _succession(self._publisher.image, image))
 
     def _publish(self, image: MetadataImage, changes: MetadataChanges) -> None:
         claim = self._claim or 0
         self._publisher.publish(replace(image, offset=first_offset(claim) + image.offset), changes)
-        self._tell()
+        self._notify()
 
     def _tree_published(self, image: MetadataImage, changes: MetadataChanges) -> None:
         if self._claim is not None:
-            return  # of a reign that is over
+            return  # of a term that is over
         if self.quorum_rules:
-            logger.warning("ZooKeeper keeps the cluster again: this broker follows the controller there")
+            logger.warning("the cluster has reverted to ZooKeeper: this broker follows the controller in ZooKeeper")
             self.quorum_rules = False
             changes = _succession(self._publisher.image, image)
         self._publisher.publish(image, changes)
 
-    # -- who leads -------------------------------------------------------------------------------------------------
+    # -- leadership ------------------------------------------------------------------------------------------------
 
     def _tree_led(self, active: bool) -> None:
         self._tree_active = active
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         known = (self.leader, self._tree_active and self._claim is None)
         if known != self._known:
             self._known = known
@@ -149,13 +151,13 @@ class MigratingLog:
 
     @property
     def leader(self) -> LeaderAndEpoch:
-        """Nobody while the quorum has the claim, but not the tree."""
+        """None while the quorum has the claim, but not the tree."""
         if self._claim is None:
             return self._tree.leader
         return self.quorum.leader if self.quorum_rules else LeaderAndEpoch(NO_NODE, self._tree.leader.epoch)
 
     def leader_endpoint(self) -> Endpoint | None:
-        """See `MetadataLog`; on the listener of the controllers where that is the quorum's."""
+        """See `MetadataLog`; on the controller listener if that is the quorum's."""
         if self._claim is None:
             return self._tree.leader_endpoint()
         return self.quorum.leader_endpoint() if self.quorum_rules else None
@@ -166,7 +168,7 @@ class MigratingLog:
         if self._known[0].leader_id != NO_NODE:
             listener.on_leader_change(*self._known)
 
-    # -- the tree's, where this node is its controller -------------------------------------------------------------
+    # -- of the tree, if this node is its controller ---------------------------------------------------------------
 
     @property
     def latest(self) -> MetadataImage:
@@ -212,7 +214,7 @@ class MigratingLog:
     # -- start and end ---------------------------------------------------------------------------------------------
 
     def start(self, endpoints: Sequence[Endpoint]) -> bool:
-        """Open the quorum's log, and connect; `endpoints` are those of the controller in the tree."""
+        """Open the quorum's log, and connect; `endpoints` are those of the controller in ZooKeeper."""
         self.quorum.start(())
         return self._tree.start(endpoints)
 
@@ -227,7 +229,8 @@ class MigratingLog:
 
 
 def _succession(old: MetadataImage, new: MetadataImage) -> MetadataChanges:
-    """From the last image of one to the first of the other, who counts the changes of partitions anew."""
+    """Changes from the last image of one source to the first of the other, which numbers partition epochs
+    differently."""
     changes = changes_since(old, new)
     changes.renumbered = True
     changes.changed_partitions = [(topic, index) for topic in new.topics.values() for index in topic.partitions]
@@ -235,12 +238,12 @@ def _succession(old: MetadataImage, new: MetadataImage) -> MetadataChanges:
 
 
 class ToController:
-    """The way to whoever decides, by the listener of brokers or by that of controllers. Implements `PeerNetwork`."""
+    """Connection to the current controller, on the broker or the controller listener. Implements `PeerNetwork`."""
 
     __slots__ = ("_log", "_peers")
 
     def __init__(self, log: MigratingLog, peers: Peers) -> None:
-        """Connects to the leader of `log`, as it is then."""
+        """Connects to the leader of `log` at the time of the connection."""
         self._log = log
         self._peers = peers
 
@@ -251,13 +254,13 @@ class ToController:
 
 
 class _Heard:
-    """A `LeadershipListener` that tells whether this node leads."""
+    """A `LeadershipListener` that reports whether this node leads."""
 
-    __slots__ = ("_tell",)
+    __slots__ = ("_notify",)
 
-    def __init__(self, tell: Callable[[bool], None]) -> None:
-        self._tell = tell
+    def __init__(self, notify: Callable[[bool], None]) -> None:
+        self._notify = notify
 
     def on_leader_change(self, _leader: LeaderAndEpoch, active: bool) -> None:
         """See `LeadershipListener`."""
-        self._tell(active)
+        self._notify(active)

@@ -1,8 +1,8 @@
-"""How far groups have read, in ZooKeeper: what OffsetCommit 0 and OffsetFetch 0 mean there, as in Kafka 0.8.1 to 3.9.
+"""Committed offsets of groups in ZooKeeper: OffsetCommit 0 and OffsetFetch 0, as in Kafka 0.8.1 to 3.9.
 
-One znode for each partition, of whoever wrote last: those requests know no members. They wait for ZooKeeper without the
-loop: all of them together have `MAX_CALLS` calls under way, and take turns, so that a large one holds up no small one.
-Without a connection they are answered at once; whether a commit was written whose answer was lost is not known.
+One znode for each partition; the last writer wins, since those requests contain no members. They run asynchronously:
+all of them together have at most `MAX_CALLS` calls in flight, and take turns, so that a large request does not delay
+small ones. Without a connection they fail at once; if the response to a write is lost, its outcome is unknown.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from ottla.protocol.znodes.operations import Create, Operation, SetData, Znode
 from ottla.protocol.znodes.session import Code, ZooKeeperError, ZooKeeperSession
 
 MAX_CALLS = 64
-"""Under way at a time, of all requests."""
+"""Calls in flight, of all requests together."""
 ATTEMPTS = 3
-"""Of a write that finds the znode gone, and then there again."""
+"""Attempts of a write that finds the znode missing, and then existing."""
 
 T = TypeVar("T")
 TopicPartition = tuple[str, int]
 Steps = Generator[Operation | str, Any, T]
-"""Yields the paths that it reads, for a `Znode` or None, and what it writes, for the `Code` of what is against it or
-None. ZooKeeperError is thrown into it for what can't be known."""
+"""Yields a path to read and receives a `Znode` or None; yields an operation to write and receives its error `Code` or
+None. ZooKeeperError is thrown into it if the outcome is unknown.
+"""
 
 
 class ConsumerOffsets:
-    """See the module. All methods belong to the loop; what is told is told once, and later."""
+    """See the module. All methods run on the loop; each callback is called once, never before the method returns."""
 
     __slots__ = ("_jobs", "_session", "_under_way")
 
@@ -46,7 +47,7 @@ class ConsumerOffsets:
         offsets: Mapping[TopicPartition, int],
         done: Callable[[dict[TopicPartition, ErrorCode]], None],
     ) -> None:
-        """Write where a group goes on; told is what became of each partition."""
+        """Write the committed offsets of a group; the callback receives the result of each partition."""
 
         def write(key: TopicPartition) -> Steps[ErrorCode]:
             try:
@@ -65,8 +66,9 @@ class ConsumerOffsets:
         partitions: Iterable[TopicPartition],
         done: Callable[[dict[TopicPartition, int | ErrorCode]], None],
     ) -> None:
-        """Read where a group goes on; told is the offset of each partition, or why there is none
-        (UNKNOWN_TOPIC_OR_PARTITION where nothing was committed)."""
+        """Read the committed offsets of a group; the callback receives the offset of each partition, or its error
+        (UNKNOWN_TOPIC_OR_PARTITION if none is committed).
+        """
 
         def read(key: TopicPartition) -> Steps[int | ErrorCode]:
             try:
@@ -93,7 +95,7 @@ class ConsumerOffsets:
         self._proceed()
 
     def _proceed(self) -> None:
-        """Begin with as many partitions as may be under way, one of each request in turn."""
+        """Start as many partitions as may be in flight, one of each request in turn."""
         while self._jobs and self._under_way < MAX_CALLS:
             job = self._jobs.popleft()
             key = next(job.rest, None)
@@ -129,7 +131,7 @@ class ConsumerOffsets:
 
 
 class _Job(Generic[T]):
-    """One request: the partitions that have not begun, and what is known of the others."""
+    """One request: the partitions that have not started, and the results of the others."""
 
     __slots__ = ("_done", "_found", "_missing", "rest", "steps")
 
@@ -147,7 +149,7 @@ class _Job(Generic[T]):
         self._done = done
 
     def found(self, key: TopicPartition, result: T) -> None:
-        """What became of one."""
+        """The result of one partition."""
         self._found[key] = result
         self._missing -= 1
         if not self._missing:
@@ -155,7 +157,7 @@ class _Job(Generic[T]):
 
 
 def _write(path: str, data: bytes) -> Steps[Code | None]:
-    """Set a znode, or make it, and what is missing above it; tools may remove groups meanwhile."""
+    """Set a znode, or create it with its missing parents; tools may remove groups meanwhile."""
     refused: Code | None = None
     for _ in range(ATTEMPTS):
         refused = yield SetData(path, data)

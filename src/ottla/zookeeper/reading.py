@@ -1,17 +1,16 @@
-"""ZooKeeper's tree as the metadata records that would make the same cluster.
+"""ZooKeeper's tree converted to the metadata records of the same cluster.
 
-A tree may be that of a controller that died in the middle of a change, or of a tool that began one: everything that
-`writing` leaves behind between two calls is read as a cluster that makes sense.
+The tree may be left by a controller that failed in the middle of a change, or by a tool that began one: every state
+that `writing` leaves between two calls is read as a consistent cluster.
 
-- A topic that waits for its deletion is gone; what is left of it is among the repairs.
-- A partition without a state was assigned and never led: nobody leads it, all its replicas are in sync (there is
-  nothing that they could lack), and its epoch is `NO_STATE`, so that the first change of it makes the state, whose
-  version is then 0.
-- Partition epochs are versions of states, broker epochs the transactions that made the registrations.
-- A registration of version 0 is that of a broker that no controller has taken in (`NEW`).
+- A topic that waits for its deletion does not exist; its remains are in the repairs.
+- A partition without a state was assigned and never led: it has no leader, all its replicas are in sync (there are no
+  records that they could lack), and its epoch is `NO_STATE`, so that its first change creates the state with version 0.
+- Partition epochs are versions of states; broker epochs are the transactions that created the registrations.
+- A registration with version 0 belongs to a broker that no controller has accepted (`NEW`).
 
-What records have and znodes don't: data directories, eligible leaders, who is fenced or about to stop, ids of ACLs
-(here made from their content, so that all nodes agree). What znodes have and records don't: who wrote them, and when.
+Only in records: data directories, eligible leaders, fenced and stopping brokers, ACL ids (computed here from the ACL,
+so that all nodes agree). Only in znodes: creators and creation times.
 """
 
 from __future__ import annotations
@@ -64,11 +63,11 @@ from ottla.zookeeper.batches import Group
 from ottla.zookeeper.entities import CLIENT_ID, CONFIG_FOLDERS, LIMIT_FOLDERS, USER, parse_entity
 
 Tree = Mapping[str, Znode]
-"""Every znode by its path, as one reader saw them."""
+"""Every znode by its path, as read by one pass."""
 
 NO_STATE = -1
 NEW = 0
-"""The version of a registration until a controller has taken it in, and writes it again as it is."""
+"""Version of a registration until a controller accepts it, which rewrites it unchanged."""
 
 ROOTS = (
     "/brokers",
@@ -84,34 +83,37 @@ ROOTS = (
     paths.PREFIXED_ACL_CHANGES,
     "/delegation_token",
 )
-"""Below these lies all that a controller reads or writes, but for the claims. What consumers write is theirs."""
+"""Roots of all znodes that a controller reads or writes, except claims and the znodes of consumers."""
 
 
 @dataclass(slots=True)
 class Cluster:
-    """What a tree says."""
+    """The cluster in a tree."""
 
     records: list[ApiMessageAndVersion] = field(default_factory=list)
-    """All that there is, for the empty image."""
+    """All records, relative to the empty image."""
     newcomers: dict[int, RegisterBrokerRecord] = field(default_factory=dict)
-    """Brokers whose registration no controller has taken in: what a life before had, such a broker may lack."""
+    """Brokers with a registration that no controller has accepted: such a broker may lack the data of its earlier run.
+    """
     unnamed: list[str] = field(default_factory=list)
-    """Topics that lie there without ids, and whose ids the repairs write."""
+    """Topics stored without ids; the repairs write their ids."""
     repairs: list[Group] = field(default_factory=list)
-    """What whoever becomes the controller does before anything else: the rest of deletions, ids of old topics."""
+    """The first operations of a new controller: finish deletions, write ids of old topics."""
 
     @property
     def known(self) -> Iterator[ApiMessageAndVersion]:
-        """The records without newcomers, whom the controller takes in when others lead what they led."""
+        """The records without new brokers. The controller accepts those once their former partitions have other
+        leaders.
+        """
         for record in self.records:
             if not (isinstance(record.message, RegisterBrokerRecord) and record.message.broker_id in self.newcomers):
                 yield record
 
 
 def read_cluster(tree: Tree, id_of: Callable[[str], Uuid]) -> Cluster:
-    """The cluster of a tree; `id_of` names topics that were written by who knows of no ids.
+    """The cluster of a tree; `id_of` returns ids of topics written by tools that know no ids.
 
-    Raises ProtocolError that names the znode for what can't be read.
+    Raises ProtocolError with the path of an unreadable znode.
     """
     reader = _Reader(tree, id_of)
     cluster = reader.cluster
@@ -171,7 +173,7 @@ class _Reader:
                 yield from self._topic(name)
 
     def _rest_of_deletion(self, name: str) -> list[str]:
-        """What is below goes first and the wish last, so that this may break off as well."""
+        """Znodes below go first and the deletion request last, so that this may be interrupted too."""
         found: list[str] = []
         waiting = [paths.topic(name)]
         while waiting:
@@ -204,7 +206,7 @@ class _Reader:
             return never_led(assignment)
         state = decode_state(path, node.data)
         if not set(state.isr) <= set(assignment.replicas):
-            raise ProtocolError(f"znode {path} has an ISR with brokers that are no replicas")
+            raise ProtocolError(f"znode {path} has an ISR with brokers that are not replicas")
         return PartitionImage(
             assignment.replicas,
             isr=state.isr,
@@ -221,7 +223,7 @@ class _Reader:
         for kind, folder in CONFIG_FOLDERS.items():
             for step in self._below(folder):
                 resource = ConfigResource(kind, paths.desanitized(folder, step) or "")
-                # Settings of a topic that never came, or is gone: nobody was told that they are there.
+                # Configs of a topic that was never created or is deleted: their writer sent no notification.
                 if kind is ConfigResourceType.TOPIC and resource.name not in topics:
                     continue
                 path = f"{folder}/{step}"
@@ -258,7 +260,7 @@ class _Reader:
             for type_name in self._below(root):
                 kind = RESOURCE_TYPES.get(type_name)
                 if kind is None:
-                    raise ProtocolError(f"znode {root}/{type_name[:100]!r} is no type of resources")
+                    raise ProtocolError(f"znode {root}/{type_name[:100]!r} is not a resource type")
                 for name in self._below(f"{root}/{type_name}"):
                     path = f"{root}/{type_name}/{name}"
                     for acl in decode_acls(path, self._data(path), kind, pattern, name):
@@ -271,17 +273,17 @@ class _Reader:
 
 
 def assigned_topic(name: str, node: Znode) -> TopicAssignment:
-    """The topic that is written by that name below `/brokers/topics`; raises ProtocolError."""
+    """The topic with that name below `/brokers/topics`; raises ProtocolError."""
     path = paths.topic(name)
     try:
         validate_topic_name(name)
     except KafkaError as error:
-        raise ProtocolError(f"znode {path[:400]!r} is named as no topic can be") from error
+        raise ProtocolError(f"znode {path[:400]!r} is not a valid topic name") from error
     return decode_topic(path, node.data)
 
 
 def assignment_of(partition: PartitionImage) -> Assignment:
-    """What the topic's znode says of a partition."""
+    """The assignment of a partition in the topic's znode."""
     return Assignment(partition.replicas, partition.adding_replicas, partition.removing_replicas)
 
 
@@ -299,7 +301,7 @@ def never_led(assignment: Assignment) -> PartitionImage:
 
 
 def broker_record(name: str, node: Znode) -> RegisterBrokerRecord:
-    """The broker that is registered by that name below `/brokers/ids`; raises ProtocolError."""
+    """The broker registered with that name below `/brokers/ids`; raises ProtocolError."""
     path = f"{paths.BROKER_IDS}/{name}"
     broker_id = decimal(f"{path} by its name", name, high=MAX_INT32)
     registration = decode_broker(path, node.data)
@@ -316,5 +318,5 @@ def broker_record(name: str, node: Znode) -> RegisterBrokerRecord:
 
 
 def acl_id(acl: Acl) -> Uuid:
-    """The id of an ACL in a cluster whose ACLs have none: the same wherever and whenever it is read."""
+    """The id of an ACL in a cluster without ACL ids: every node computes the same one."""
     return hashlib.sha256("\0".join(map(str, acl)).encode()).digest()[:16]

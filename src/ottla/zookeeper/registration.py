@@ -1,12 +1,13 @@
-"""One broker's own znode in `/brokers/ids`, made by its session, again and again.
+"""A broker's own ephemeral znode in `/brokers/ids`, created by its session and recreated when it is lost.
 
-A broker registers by itself; what it led before goes to others, or into a new leader epoch, before the controller takes
-the registration in (`controller/znode_requests.py`). Whoever finds its id taken waits as long as the session of a
-process that was killed may last, and gives up when that goes on. A znode that went, with its session or by a tool, is
-made again, and so is one that the controller takes for that of a broker which stops. A start that no controller lets in
-ends after a while.
+A broker registers without the controller. Before the controller accepts the registration
+(`controller/znode_requests.py`), the broker's former partitions get other leaders, or a new leader epoch. If the id is
+taken, the broker waits as long as the session of a killed process may last, and then gives up. The znode is recreated
+if it is removed, by the end of the session or by a tool, or if the controller considers it that of a stopping broker. A
+start that no controller accepts fails after a timeout.
 
-Invariant: the epoch of the broker is the transaction that made its znode. It is told once the published image has it.
+Invariant: the broker epoch is the transaction that created the znode. It is reported once the published image contains
+it.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ logger = logging.getLogger(__name__)
 
 
 LATE_MS = 10_000
-"""A server looks for sessions that are over from tick to tick, so one may last that much longer."""
+"""A server checks for expired sessions once per tick, so a session may last that much longer."""
 RETRY_S = 1.0
-"""After a refusal of the server that is none of those that are waited for."""
+"""Delay after an error that has no other handling, in seconds."""
 
 _LOST = frozenset({Code.CONNECTION_LOSS, Code.SESSION_EXPIRED})
-"""The next connection looks."""
+"""Errors that the next connection handles."""
 
 
 class BrokerRegistration:
-    """All methods belong to the loop. Implements `SessionListener`."""
+    """Registration of one broker; all methods run on the loop. Implements `SessionListener`."""
 
     __slots__ = (
         "_broker",
@@ -78,8 +79,9 @@ class BrokerRegistration:
         trouble: Callable[[], str],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """`broker` is what to say of it. The cluster may take `start_timeout_ms` to let it in; `trouble` says why it
-        does not, as far as that is known. `on_failure` is told when it has been up, and may not be any more."""
+        """`broker` is the registration. The cluster has `start_timeout_ms` to accept it; `trouble` returns why it does
+        not, as far as known. `on_failure` is called if the broker was accepted, and may no longer run.
+        """
         self._session = session
         self._session_id = 0
         self._broker = broker
@@ -101,37 +103,38 @@ class BrokerRegistration:
         self._timer: TimerHandle | None = None
         self._ended = False
         self.broker_epoch = -1
-        """Of the registration that the cluster knows; -1 before the first."""
+        """Epoch of the registration known to the cluster; -1 before the first."""
 
     # -- stages ----------------------------------------------------------------------------------------------------
 
     def follow(self, done: SubmitDone) -> None:
-        """Begin: `done(None)` once the cluster's metadata is published here; errors as of `start`."""
+        """Call `done(None)` once the cluster's metadata is published here; errors as of `start`."""
         self._begin(done)
         self._follows = True
         self._look()
         self._publisher.register(lambda _image, _changes: self._image_published())
 
     def start(self, done: SubmitDone) -> None:
-        """Register: `done(None)` once the published image has this broker, and a leader wherever it may lead;
-        OperatorError where another process goes on having its id, and where no controller lets this one in."""
+        """Register: `done(None)` once the published image contains this broker, and a leader for each partition that it
+        may lead. OperatorError if another process keeps its id, or if no controller accepts this one.
+        """
         self._begin(done)
         self._follows = False
         self._registers = True
         self._look()
 
     def unawaited(self) -> None:
-        """Nobody waits for `follow` or `start` any more: another than the tree's controller let the broker in."""
+        """Drop the callback of `follow` or `start`: a controller outside the tree accepted the broker."""
         self._done = None
         self._cancel_late()
 
     def refuse(self, error: OperatorError) -> None:
-        """The cluster takes no broker as this one is."""
+        """The cluster rejects this broker."""
         self._cease()
         self._finish(error)
 
     def end(self) -> None:
-        """Ask for nothing any more; the znode goes with the session."""
+        """Send nothing more; the znode is removed with the session."""
         self._ended = True
         self._done = None
         self._cancel_late()
@@ -143,15 +146,15 @@ class BrokerRegistration:
         self._late = self._scheduler.call_later(self._start_timeout_s, self._is_late)
 
     def _is_late(self) -> None:
-        """Who is known waits on: leaders of very many partitions take their time."""
+        """A broker that is already accepted keeps waiting: electing leaders of very many partitions takes time."""
         self._late = None
         if self.broker_epoch < 0:
             broker_id, trouble = self._broker.broker_id, self._trouble()
             reason = (
-                f"the controller does not serve it ({trouble}); give the user of this broker ClusterAction on the "
-                "cluster or a place in super.users, and see to the network and to inter.broker.listener.name"
+                f"the controller does not serve it ({trouble}); grant this broker's principal CLUSTER_ACTION on the "
+                "cluster or add it to super.users, and check the network and inter.broker.listener.name"
                 if trouble
-                else "no controller has taken it in; see what the log of the broker says that has /controller"
+                else "no controller has accepted it; check the log of the broker that has /controller"
             )
             self._finish(OperatorError(f"broker {broker_id} could not join the cluster: {reason}"))
 
@@ -164,7 +167,7 @@ class BrokerRegistration:
         self._cancel_late()
         done, self._done = self._done, None
         if done is not None:
-            # Not within what is being told: whoever waits registers listeners of its own.
+            # Not within a listener call: the caller registers its own listeners.
             self._scheduler.call_soon(done, error)
         elif error is not None:
             self._on_failure(error)
@@ -182,7 +185,7 @@ class BrokerRegistration:
         self._cease()
 
     def on_expired(self) -> None:
-        """See `SessionListener`; that the znode is gone is known by what is read next."""
+        """See `SessionListener`; the next read shows that the znode is gone."""
 
     def _cease(self) -> None:
         self._round.renew()
@@ -190,10 +193,10 @@ class BrokerRegistration:
             self._timer.cancel()
             self._timer = None
 
-    # -- another with its id ---------------------------------------------------------------------------------------
+    # -- another process with the id -------------------------------------------------------------------------------
 
     def _wait_for_end(self, owner: int) -> None:
-        """`owner` is another session that has this id, for as long as it stays the same."""
+        """`owner` is another session that owns this id; wait as long as it stays the same."""
         now_s = self._clock.monotonic()
         if self._first_owner is None:
             self._first_owner, self._since_s = owner, now_s
@@ -203,10 +206,10 @@ class BrokerRegistration:
         except OperatorError as error:
             self._finish(error)
             return
-        rest_s = (self._timeout_ms - waited_ms) / 1000 + 0.002  # just after its time
+        rest_s = (self._timeout_ms - waited_ms) / 1000 + 0.002  # just after its session timeout
         self._timer = self._scheduler.call_later(rest_s, self._round.during(self._wait_for_end), owner)
 
-    # -- this one --------------------------------------------------------------------------------------------------
+    # -- this process ----------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
         self._cease()
@@ -219,8 +222,8 @@ class BrokerRegistration:
         if error is not None:
             self._failed(error)
             return
-        whose = standing(node, self._session_id)
-        if node is not None and whose is ZnodeOwnership.TAKEN:
+        owner = standing(node, self._session_id)
+        if node is not None and owner is ZnodeOwnership.TAKEN:
             self._wait_for_end(node.owner)
         elif node is not None:
             self._first_owner = None
@@ -252,21 +255,21 @@ class BrokerRegistration:
                 logger.info("registered as broker %d with epoch %d", known.broker_id, known.broker_epoch)
             self.broker_epoch = known.broker_epoch
             if (known.fenced or known.in_controlled_shutdown) and not self._ended:
-                self._register_anew()
+                self._register_again()
                 return
-            if self._registers and self._done is not None and not self._is_awaited():
+            if self._registers and self._done is not None and not self._has_pending_election():
                 self._finish(None)
 
-    def _register_anew(self) -> None:
-        """Somebody asked, in the name of this broker, that it be let go: as another registration it is not."""
-        logger.warning("somebody asked the controller, in the name of this broker, to let it go: it registers again")
+    def _register_again(self) -> None:
+        """The controller received a shutdown request for this broker that it did not send: register again."""
+        logger.warning("the controller received a shutdown request that this broker did not send; registering again")
         self._cease()
         self._broker_epoch_seen = -1
         self._timer = self._scheduler.call_later(RETRY_S, self._round.during(self._look))
         self._session.multi([Delete(paths.broker(self._broker.broker_id))], lambda _paths, _error: None)
 
-    def _is_awaited(self) -> bool:
-        """Whether the image has a partition that nobody leads yet, and that this broker may lead."""
+    def _has_pending_election(self) -> bool:
+        """Whether the image has a partition without a leader that this broker may lead."""
         broker_id = self._broker.broker_id
         return any(
             partition.leader == NO_LEADER and broker_id in partition.isr

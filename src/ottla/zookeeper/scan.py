@@ -1,7 +1,7 @@
-"""The whole tree, read znode by znode, with a bound on what is asked at once and on what is taken.
+"""Reads the whole tree, znode by znode, with limits on concurrent calls and total size.
 
-It is not of one moment. Who reads it so is the controller, after its claim: no other one writes any more, and what
-brokers and tools write meanwhile they tell by watches.
+The result is not a point in time. The reader is the controller after its claim: no other controller writes any more,
+and watches report changes of brokers and tools meanwhile.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from ottla.protocol.znodes.session import ZooKeeperError, ZooKeeperSession
 from ottla.zookeeper.reading import ROOTS
 
 MAX_ASKED = 256
-"""Calls under way: bounds what kazoo, the server and the loop hold of answers."""
+"""Concurrent calls: bounds the responses held by kazoo, the server and the loop."""
 MAX_ZNODES = 4_000_000
 
 ScanDone = Callable[[dict[str, Znode] | None, Exception | None], None]
 
 
 class TreeScan:
-    """One pass. `done` is told once: every znode from `ROOTS` down by its path, or ZooKeeperError or ProtocolError."""
+    """One pass. `done` is called once, with every znode from `ROOTS` down by its path, or ZooKeeperError or
+    ProtocolError.
+    """
 
     __slots__ = ("_asked", "_done", "_found", "_session", "_waiting")
 
@@ -34,9 +36,9 @@ class TreeScan:
         self._found: dict[str, Znode] = {}
         self._waiting = deque([paths.CONSUMERS, *ROOTS])
         self._asked = 0
-        self._go_on()
+        self._continue()
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         while self._waiting and self._asked < MAX_ASKED:
             path = self._waiting.popleft()
             self._asked += 1
@@ -57,7 +59,7 @@ class TreeScan:
             return
         if node is not None:
             self._found[path] = node
-        self._go_on()
+        self._continue()
 
     def _listed(self, path: str, names: list[str] | None, error: ZooKeeperError | None) -> None:
         if not self._answered(error):
@@ -66,10 +68,10 @@ class TreeScan:
         if len(self._found) + len(self._waiting) > MAX_ZNODES:
             self._end(None, ProtocolError(f"znode {path} and those before it are more than {MAX_ZNODES}"))
         else:
-            self._go_on()
+            self._continue()
 
     def _answered(self, error: ZooKeeperError | None) -> bool:
-        """Whether this goes on."""
+        """Process a response; returns whether the scan continues."""
         self._asked -= 1
         if error is not None:
             self._end(None, error)

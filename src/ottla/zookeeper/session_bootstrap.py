@@ -1,11 +1,11 @@
-"""The first that a broker asks of ZooKeeper: which cluster this is (`/cluster/id`); only then does it take part in it.
+"""First step of a broker on ZooKeeper: read or create the cluster id (`/cluster/id`) before it joins.
 
-A data directory belongs to one cluster, so the id has to be known before the directory is opened, and the directory
-before anything is claimed or written. Both go by one session, which first this one follows, and then others.
+A data directory belongs to one cluster, so the id is read before the directory is opened, and the directory is opened
+before anything is claimed or written. Both use one session, which is first used here, and then by other components.
 
-The path at the end of `zookeeper.connect` is made by the first broker that comes without data, as in Apache Kafka.
+The path at the end of `zookeeper.connect` is created by the first broker without data, as in Apache Kafka.
 
-Invariant: a broker whose data belongs to a cluster neither gives that id to a tree without one nor enters another.
+Invariant: a broker with data of a cluster neither writes that id to a tree without one nor joins another cluster.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from ottla.protocol.znodes.rooted import RootedSession
 from ottla.protocol.znodes.session import Code, Done, SessionListener, Watch, ZooKeeperError, ZooKeeperSession
 
 EnterDone = Callable[[str | None, BaseException | None], None]
-"""Told once: the id of the cluster, or OperatorError."""
+"""Called once, with the id of the cluster or OperatorError."""
 
 
 class SessionBootstrap:
-    """One node's session: `enter` begins it, `start` hands it on. Implements `ZooKeeperSession` and `SessionListener`.
+    """One node's session: `enter` starts it, `start` hands it to listeners. Implements `ZooKeeperSession` and
+    `SessionListener`.
 
-    All methods belong to the loop.
+    All methods run on the loop.
     """
 
     __slots__ = (
@@ -42,7 +43,7 @@ class SessionBootstrap:
     )
 
     def __init__(self, session: ZooKeeperSession, root: str, scheduler: Scheduler) -> None:
-        """`session` is not started yet; all lies below `root`, which is "" for the whole tree."""
+        """`session` is not started yet; all paths are below `root`, which is "" for the whole tree."""
         self._session = RootedSession(session, root)
         self._scheduler = scheduler
         self._session_id = 0
@@ -53,10 +54,10 @@ class SessionBootstrap:
         self._owned_by: str | None = None
 
     def enter(self, owned_by: str | None, new_id: Callable[[], str], timeout_s: float, done: EnterDone) -> None:
-        """Connect, and find out which cluster this is, or give the id of a new one, the first broker's.
+        """Connect and read the cluster id; the first broker creates it.
 
-        `owned_by` is the cluster that this broker's data belongs to, if any. OperatorError where that is another one or
-        the tree has none, where what lies there is no id, and where no server answers within `timeout_s`.
+        `owned_by` is the cluster that this broker's data belongs to, if any. OperatorError if the tree has another id
+        or none, if `/cluster/id` is invalid, and if no server responds within `timeout_s`.
         """
         self._owned_by = owned_by
         self._new_id = new_id
@@ -72,7 +73,7 @@ class SessionBootstrap:
         return self._session.trouble
 
     def start(self, listener: SessionListener) -> None:
-        """See `ZooKeeperSession`; after `enter` succeeded. There may be several, told in the order of their coming."""
+        """See `ZooKeeperSession`; after `enter` succeeded. Listeners are called in the order of registration."""
         self._listeners.append(listener)
         self._scheduler.call_soon(self._introduce, listener)
 
@@ -129,8 +130,8 @@ class SessionBootstrap:
             self._known(node)
         elif self._owned_by is not None:
             self._refuse(
-                f"zookeeper.connect leads to a tree without {paths.CLUSTER_ID}, and the data in log.dirs is of cluster "
-                f"{self._owned_by}: connect to that cluster's ZooKeeper, or name an empty directory"
+                f"zookeeper.connect names a tree without {paths.CLUSTER_ID}, and the data in log.dirs is of cluster "
+                f"{self._owned_by}: connect to that cluster's ZooKeeper, or set log.dirs to an empty directory"
             )
         else:
             self._session.make_root(self._root_made)
@@ -150,7 +151,7 @@ class SessionBootstrap:
 
     def _made(self, _paths: list[str] | None, error: ZooKeeperError | None) -> None:
         if error is None or error.code is Code.NODE_EXISTS:
-            self._look()  # which is the truth, whoever made it
+            self._look()  # its content is the truth, created by this session or another
         else:
             self._failed(error)
 
@@ -158,34 +159,34 @@ class SessionBootstrap:
         try:
             cluster_id = decode_cluster_id(paths.CLUSTER_ID, node.data)
         except ProtocolError as error:
-            self._refuse(f"zookeeper.connect leads to what is no cluster: {error}; name the servers of another one")
+            self._refuse(f"the tree of zookeeper.connect is not a cluster: {error}; set it to the servers of a cluster")
             return
         if self._owned_by not in (None, cluster_id):
             self._refuse(
-                f"zookeeper.connect leads to cluster {cluster_id}, and the data in log.dirs is of cluster "
-                f"{self._owned_by}: connect to that cluster's ZooKeeper, or name another directory"
+                f"zookeeper.connect names cluster {cluster_id}, and the data in log.dirs is of cluster "
+                f"{self._owned_by}: connect to that cluster's ZooKeeper, or set log.dirs to another directory"
             )
             return
         self._answer(cluster_id, None)
 
     def _failed(self, error: ZooKeeperError) -> None:
-        """A lost connection comes again, by itself; until then the time runs."""
+        """A lost connection is restored by the session; the timeout continues."""
         if error.code is Code.NO_AUTH:
             self._refuse(
-                f"ZooKeeper gives this broker no right to read or make what it needs ({error}): give it the user of "
-                "the others (a Client section in the file of -Djava.security.auth.login.config, or zookeeper.ssl.*), "
-                "or change the ACLs there"
+                f"ZooKeeper denies this broker access to the cluster's znodes ({error}): use the credentials of "
+                "the other brokers (a Client section in the file of -Djava.security.auth.login.config, or "
+                "zookeeper.ssl.*), or change the znodes' ACLs"
             )
         elif error.code not in (Code.CONNECTION_LOSS, Code.SESSION_EXPIRED):
-            self._refuse(f"ZooKeeper refuses to say which cluster it keeps ({error}): see to zookeeper.connect")
+            self._refuse(f"ZooKeeper rejected the read of the cluster id ({error}): check zookeeper.connect")
 
     def _waited(self) -> None:
         trouble = self._session.trouble
         self._refuse(
-            f"no server of zookeeper.connect serves this broker ({trouble}): see to that, or name other servers"
+            f"no server of zookeeper.connect serves this broker ({trouble}): fix that, or set other servers"
             if trouble
-            else "no server of zookeeper.connect has answered within zookeeper.connection.timeout.ms: start ZooKeeper, "
-            "or name the servers where it runs"
+            else "no server of zookeeper.connect responded within zookeeper.connection.timeout.ms: start ZooKeeper, "
+            "or set the servers where it runs"
         )
 
     def _refuse(self, sentence: str) -> None:

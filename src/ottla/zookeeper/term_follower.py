@@ -1,13 +1,13 @@
-"""A broker that follows the controller: it fetches the log of the reign as an observer fetches a quorum's.
+"""A broker that follows the controller: it fetches the log of the controller term as an observer of a quorum does.
 
-It is told of leader and epoch by whoever reads the claim, and of the place by the registration of that broker. What it
-has of an older reign ends in an older epoch, so the controller sends it a snapshot; of the same reign it goes on where
-its image ends. Nothing of this is kept on disk: the tree is the truth, and the controller reads it.
+The reader of the claim provides leader and epoch, the registration of that broker its address. Data of an older term
+has an older epoch, so the controller sends a snapshot; within the same term fetching continues at the end of the image.
+Nothing is stored on disk: the tree is the truth, and the controller reads it.
 
 Invariants:
-- What it publishes is of the reign that it follows, whole up to what was in the tree when it asked, and never older
-  than what was published before, by this node as a follower or as the controller.
-- What does not follow from what is here is not published: it is fetched anew, from the snapshot on, until that fits.
+- Published images belong to the followed term, are complete up to the tree's state at the time of the request, and are
+  never older than earlier images of this node, as a follower or as the controller.
+- Records that don't follow the local log are not published: fetching restarts from the snapshot until they do.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ from ottla.storage.log.flush import FlushDone
 logger = logging.getLogger(__name__)
 
 RETRY_S = 0.5
-"""After something that does not fit, before all is fetched anew."""
+"""Delay in seconds before fetching restarts after data that does not fit."""
 
 
 class Followed:
-    """Whom this node follows, and how far it is: implements `Leadership` and `FollowedLog` without Raft and a file."""
+    """The followed leader and the progress of this node: implements `Leadership` and `FollowedLog` without Raft and
+    files.
+    """
 
     __slots__ = ("_scheduler", "address", "end_offset", "high_watermark", "last_epoch", "leader", "replica")
 
@@ -51,7 +53,7 @@ class Followed:
     failed = False
 
     def __init__(self, replica: ReplicaKey, leader: LeaderAndEpoch, image: MetadataImage, scheduler: Scheduler) -> None:
-        """`image` is what this node has, of whatever reign."""
+        """`image` is the newest image of this node, of any term."""
         self._scheduler = scheduler
         self.replica = replica
         self.leader = leader
@@ -74,7 +76,7 @@ class Followed:
         return error is ErrorCode.NONE and asked_epoch == self.epoch and peer.leader == self.leader
 
     def end_offset_of_epoch(self, epoch: int) -> OffsetAndEpoch:
-        """See `FollowedLog`: what is before the end is not here any more."""
+        """See `FollowedLog`: nothing before the end is stored."""
         return OffsetAndEpoch(self.end_offset, self.last_epoch)
 
     def request_flush(self, pool: BlockingPool, done: FlushDone) -> None:
@@ -86,7 +88,7 @@ class Followed:
 
 
 class TermLogFollower:
-    """One node's following of one reign. Implements `FetcherOwner`. All methods belong to the loop."""
+    """Follows one term on one node. Implements `FetcherOwner`. All methods run on the loop."""
 
     __slots__ = (
         "_cluster_id",
@@ -114,7 +116,7 @@ class TermLogFollower:
         machine: NodeRuntime,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """Fetches from `found` on. `on_failure` is told when a listener of `publisher` raised."""
+        """Fetches from `found` on. `on_failure` is called when a listener of `publisher` raised."""
         self._cluster_id = cluster_id
         self._peers = peers
         self._publisher = publisher
@@ -123,31 +125,31 @@ class TermLogFollower:
         self._stopped = False
         self._retry: TimerHandle | None = None
         self.endpoint: Endpoint | None = None
-        """Where the controller listens; None before that is known."""
+        """Address of the controller; None before it is known."""
         self._followed = Followed(ReplicaKey(broker_id), leader, publisher.image, machine.scheduler)
         self._begin()
 
     @property
     def leader(self) -> LeaderAndEpoch:
-        """Whom it follows."""
+        """The followed leader."""
         return self._followed.leader
 
     @property
     def trouble(self) -> str:
-        """Why the controller is not followed; "" where it is, or nobody knows yet."""
+        """Why the controller is not followed; "" if it is followed or the reason is unknown."""
         reason = self._fetcher.trouble
         if isinstance(reason, ErrorCode):
             return reason.name
         return "" if reason is None else str(reason)
 
     def found(self, endpoint: Endpoint | None) -> None:
-        """The controller is there, or nobody knows where."""
+        """The address of the controller, or None if it is unknown."""
         self.endpoint = endpoint
         self._followed.address = None if endpoint is None else (endpoint.host, endpoint.port)
         self.act()
 
     def stop(self) -> None:
-        """Follow no more: what is under way is never heard of."""
+        """Stop following: pending responses are dropped."""
         self._stopped = True
         self._fetcher.stop()
         self._network.close()
@@ -155,7 +157,8 @@ class TermLogFollower:
             self._retry.cancel()
 
     def _begin(self) -> None:
-        """Go on from `_followed`: by records of the same reign, which follow what is published, or by a snapshot."""
+        """Continue from `_followed`: by records of the same term, which follow the published image, or by a
+        snapshot."""
         self._network = QuorumNetwork(self._peers)
         self._replay = Replay(self._publisher)
         self._replay.load(self._publisher.image)
@@ -170,7 +173,7 @@ class TermLogFollower:
             bootstrap=list,
         )
 
-    # -- what is fetched -------------------------------------------------------------------------------------------
+    # -- fetched data ----------------------------------------------------------------------------------------------
 
     def replicated(self, data: Buffer) -> None:
         """See `FetcherOwner`. Raises ProtocolError."""
@@ -188,20 +191,20 @@ class TermLogFollower:
                 f"{followed.end_offset} of epoch {followed.epoch}"
             )
         if followed.last_epoch != followed.epoch or batch.is_control or not batch.crc_matches():
-            raise ProtocolError(f"the batch at {batch.base_offset} is damaged, or none of a reign")
+            raise ProtocolError(f"the batch at {batch.base_offset} is damaged or not from a controller term")
         messages, _ = batch_content(batch)
         self._replay.appended(batch.next_offset, followed.epoch, messages)
         followed.end_offset = batch.next_offset
 
     def cut(self, end_offset: int) -> None:
-        """See `FetcherOwner`. Raises ProtocolError: a reign's log is never cut."""
-        raise ProtocolError(f"the log is to be cut at {end_offset}")
+        """See `FetcherOwner`. Raises ProtocolError: the log of a term is never truncated."""
+        raise ProtocolError(f"the controller requested a truncation to {end_offset}")
 
     def loaded(self, snapshot: SnapshotId, content: Snapshot) -> None:
-        """See `FetcherOwner`. Raises ProtocolError. Published once what follows it is here, too."""
+        """See `FetcherOwner`. Raises ProtocolError. Published once the records after it are received too."""
         followed = self._followed
         if snapshot.epoch != followed.epoch:
-            raise ProtocolError(f"snapshot {snapshot.file_name} is of another reign than {followed.epoch}")
+            raise ProtocolError(f"snapshot {snapshot.file_name} is of another controller term than {followed.epoch}")
         try:
             image = image_of(snapshot, content.records)
         except InvariantError as error:
@@ -210,17 +213,17 @@ class TermLogFollower:
         self._replay.load(image)
         followed.end_offset, followed.last_epoch = snapshot.end_offset, snapshot.epoch
 
-    def leader_told(self, high_watermark: int) -> None:
-        """See `FetcherOwner`. Raises ProtocolError: the end of a reign's log is its high watermark."""
+    def high_watermark_received(self, high_watermark: int) -> None:
+        """See `FetcherOwner`. Raises ProtocolError: the end of a term's log is its high watermark."""
         followed = self._followed
         if high_watermark < followed.end_offset or high_watermark <= self._publisher.image.offset:
-            raise ProtocolError(f"the log ends at {high_watermark}, before what was told of it")
+            raise ProtocolError(f"log end {high_watermark} is below the offset of the received records")
         followed.high_watermark = followed.end_offset
         if high_watermark == followed.end_offset:
             self._replay.leader_heard()
 
     def act(self) -> None:
-        """See `FetcherOwner`: publish what came, and ask for more."""
+        """See `FetcherOwner`: publish received records, and request more."""
         if self._stopped or self._retry is not None:
             return
         before = self._publisher.image
@@ -228,7 +231,7 @@ class TermLogFollower:
             self._replay.advance(self._followed.high_watermark, leading=False)
         except Exception as error:
             if self._publisher.image is not before:
-                # Some parts of the broker follow this image and some don't: no further change may build on it.
+                # Only some components of the broker have applied this image: no further change may build on it.
                 self._on_failure(error)
                 raise
             self.failed(error)
@@ -236,15 +239,15 @@ class TermLogFollower:
         self._fetcher.poll()
 
     def failed(self, error: BaseException) -> None:
-        """See `FetcherOwner`: forget where this is, and begin anew with a snapshot a while later."""
+        """See `FetcherOwner`: drop the local state, and restart with a snapshot after a delay."""
         if self._stopped or self._retry is not None:
             return
-        logger.error("what the controller sends is fetched again: %s", error, extra=RATE_LIMITED)
+        logger.error("fetching the controller's metadata again: %s", error, extra=RATE_LIMITED)
         self._fetcher.stop()
         self._network.close()
-        self._retry = self._machine.scheduler.call_later(RETRY_S, self._begin_anew)
+        self._retry = self._machine.scheduler.call_later(RETRY_S, self._restart)
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         self._retry = None
         followed = self._followed
         followed.end_offset = followed.last_epoch = followed.high_watermark = 0

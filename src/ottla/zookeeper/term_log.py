@@ -1,15 +1,15 @@
-"""The metadata log of one reign, in memory: a snapshot of what was read from the tree, then what was written to it.
+"""Metadata log of one controller term, in memory: a snapshot of the tree as read, then the records written to it.
 
-Those who follow the controller read it as they would read a quorum's log. There is nothing in it that is not in the
-tree, so its end is its high watermark, and it may go with the reign: the next one begins with a snapshot of its own.
+Followers of the controller read it like a quorum's log. All of its content is in the tree, so its end is its high
+watermark, and it is dropped with the term: the next one begins with its own snapshot.
 
 Invariants:
-- Batches lie without a gap between the end of the oldest snapshot and the end of the log.
-- Before somebody asks for the first time there are none, and the snapshot is the newest image: a broker that nobody
-  follows pays for nothing.
-- There are at most two snapshots and `2 * MAX_BYTES` of batches, the newest aside: when as much was appended since the
-  newest, another one begins, and the oldest goes with what follows it. One that a follower is about to fetch stays till
-  then. A snapshot is an image until somebody asks for its bytes.
+- Batches are contiguous between the end of the oldest snapshot and the end of the log.
+- Before the first request no batch is stored, and the snapshot is the newest image: a broker without followers has no
+  cost.
+- There are at most two snapshots and `2 * MAX_BYTES` of batches, not counting the newest: after `MAX_BYTES` of batches
+  since the newest snapshot another one begins, and the oldest is dropped with its batches. A snapshot that a follower
+  is about to fetch remains until then. A snapshot is an image until its bytes are requested.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ottla.quorum.snapshots import encode_in_steps
 from ottla.record.builder import RecordData, build_batch
 
 MAX_BYTES = 4 * 1024 * 1024
-"""Of batches after a snapshot, before the next: some tens of thousands of partitions' changes."""
+"""Bytes of batches after a snapshot before the next one: some tens of thousands of partition changes."""
 
 SnapshotDone = Callable[[bytes | None], None]
-"""Told the bytes of a snapshot, or None where it is not needed any more."""
+"""Callback with the bytes of a snapshot, or None if it is no longer needed."""
 
 
 class _Snapshot:
-    """An image, and its bytes from the first time on that somebody asks for them."""
+    """An image, and its bytes from their first request on."""
 
     __slots__ = ("_data", "_image", "_waiting", "is_gone", "place")
 
@@ -68,7 +68,7 @@ class _Snapshot:
 
 
 class ControllerTermLog:
-    """All methods belong to the loop."""
+    """Log of one controller term. All methods run on the loop."""
 
     __slots__ = (
         "_batches",
@@ -83,12 +83,12 @@ class ControllerTermLog:
     )
 
     def __init__(self, image: MetadataImage, clock: Clock, scheduler: Scheduler) -> None:
-        """Begins with `image`, whose epoch is the reign's."""
+        """Starts with `image`, which has the epoch of the term."""
         self._clock = clock
         self._scheduler = scheduler
         self._snapshots = [_Snapshot(image)]
         self._offsets: list[int] = []
-        """Where each batch begins."""
+        """Start offset of each batch."""
         self._batches: list[bytes] = []
         self._bytes_since = 0
         self._is_followed = False
@@ -101,7 +101,7 @@ class ControllerTermLog:
         return self._snapshots[0].place.end_offset
 
     def append(self, records: Sequence[ApiMessageAndVersion], image: MetadataImage) -> None:
-        """Add what was written to the tree; `image` is the one with it."""
+        """Add the records written to the tree; `image` includes them."""
         if not self._is_followed:
             self._snapshots = [_Snapshot(image)]
             self.end_offset = image.offset + 1
@@ -125,7 +125,7 @@ class ControllerTermLog:
         del self._offsets[:kept], self._batches[:kept]
 
     def place(self, place: OffsetAndEpoch) -> FetchVerdict:
-        """Where a follower's log, which ends at `place`, stands to this one: another reign's has nothing of it."""
+        """Compare a follower's log end `place` with this term: a log of another term shares nothing with it."""
         self._is_followed = True
         if place.end_offset < 0 or place.epoch < 0:
             return FetchVerdict(ErrorCode.INVALID_REQUEST)
@@ -136,7 +136,7 @@ class ControllerTermLog:
         return FetchVerdict()
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one with `offset` on; the first comes whatever its size."""
+        """Whole batches from the one with `offset` on; the first is returned regardless of its size."""
         first = last = max(bisect_right(self._offsets, offset) - 1, 0)
         size = 0
         for batch in self._batches[first:]:
@@ -147,7 +147,7 @@ class ControllerTermLog:
         return b"".join(self._batches[first:last])
 
     def read_snapshot(self, place: OffsetAndEpoch, done: SnapshotDone) -> None:
-        """Call `done` with the bytes of a snapshot, perhaps before this returns; None where there is no such one."""
+        """Call `done` with the bytes of a snapshot, perhaps before this returns; None if it does not exist."""
         for snapshot in self._snapshots:
             if snapshot.place == place:
                 snapshot.read(self._clock, self._scheduler, done)
@@ -155,6 +155,6 @@ class ControllerTermLog:
         done(None)
 
     def close(self) -> None:
-        """The reign is over: nobody gets a snapshot of it any more."""
+        """The term is over: snapshots are no longer returned."""
         for snapshot in self._snapshots:
             snapshot.give_up()

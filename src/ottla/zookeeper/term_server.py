@@ -1,9 +1,10 @@
-"""What the controller answers to those who follow it: Fetch and FetchSnapshot of the metadata log of its reign.
+"""The controller's responses to its followers: Fetch and FetchSnapshot of the metadata log of its term.
 
-The same requests as to the leader of a quorum, from observers: nobody's progress is needed for anything. Who asks names
-the cluster and the controller's epoch, and is told where that is another.
+The same requests as to the leader of a quorum, from observers: no follower's progress is required. A request names the
+cluster and the controller epoch, and the response contains the current ones if they differ.
 
-Invariants: every request is answered once, a Fetch also when the reign ends; no answer holds what is not in the tree.
+Invariants: every request is answered once, a Fetch also when the term ends; no response contains data that is not in
+the tree.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ FetchRespond = Callable[[FetchResponse], None]
 
 
 class _Waiting:
-    """A Fetch that waits for more."""
+    """A Fetch that waits for more records."""
 
     __slots__ = ("log", "max_bytes", "offset", "respond", "timer")
 
@@ -37,32 +38,32 @@ class _Waiting:
 
 
 class TermLogServer:
-    """Serves those who follow. Both kinds of request raise KafkaError where they are about something else."""
+    """Serves followers. Both kinds of request raise KafkaError if they are about another topic."""
 
     __slots__ = ("_cluster_id", "_leader", "_log", "_scheduler", "_waiting")
 
     def __init__(self, cluster_id: str, leader: Callable[[], LeaderAndEpoch], scheduler: Scheduler) -> None:
-        """`leader` is who has the claim, as far as this node knows."""
+        """`leader` is the owner of the claim, as far as this node knows."""
         self._cluster_id = cluster_id
         self._leader = leader
         self._scheduler = scheduler
         self._log: ControllerTermLog | None = None
         self._waiting: dict[_Waiting, None] = {}
 
-    # -- the reign -------------------------------------------------------------------------------------------------
+    # -- the term --------------------------------------------------------------------------------------------------
 
     def begin(self, log: ControllerTermLog) -> None:
-        """This node is the controller, and `log` what it has written."""
+        """This node became the controller, and `log` contains its writes."""
         self._log = log
 
     def grown(self) -> None:
-        """Batches were appended: answer those who wait for them."""
+        """Batches were appended: answer the waiting Fetches."""
         for waiting in list(self._waiting):
             if waiting in self._waiting:
                 self._answer(waiting)
 
     def end(self) -> None:
-        """This node is the controller no more: answer whoever waits."""
+        """This node is no longer the controller: answer all waiting Fetches."""
         log, self._log = self._log, None
         if log is not None:
             log.close()
@@ -71,7 +72,8 @@ class TermLogServer:
     # -- requests --------------------------------------------------------------------------------------------------
 
     def fetch(self, request: FetchRequest, respond: FetchRespond) -> None:
-        """Records from the asked offset on, or the snapshot before them; `respond` is called once, perhaps later."""
+        """Records from the requested offset on, or the snapshot before them; `respond` is called once, perhaps
+        later."""
         self._check_cluster(request.cluster_id)
         asked = only_fetch_partition(request)
         log, error = self._led(asked.current_leader_epoch)
@@ -92,7 +94,7 @@ class TermLogServer:
             waiting.timer = self._scheduler.call_later(wait_s, self._answer, waiting)
 
     def fetch_snapshot(self, request: FetchSnapshotRequest, respond: Callable[[FetchSnapshotResponse], None]) -> None:
-        """A piece of a snapshot, once that is encoded."""
+        """A chunk of a snapshot, once that is encoded."""
         self._check_cluster(request.cluster_id)
         asked = only_partition(request.topics, "name", "partition")
         place = OffsetAndEpoch(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
@@ -123,14 +125,14 @@ class TermLogServer:
 
         log.read_snapshot(place, read)
 
-    # -- how -------------------------------------------------------------------------------------------------------
+    # -- helpers ---------------------------------------------------------------------------------------------------
 
     def _check_cluster(self, cluster_id: str | None) -> None:
         if cluster_id != self._cluster_id:
             raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, f"this cluster is {self._cluster_id}")
 
     def _led(self, epoch: int) -> tuple[ControllerTermLog | None, ErrorCode]:
-        """The log, for who follows the reign of now; else why it is not to be had."""
+        """The log, for a follower of the current term; else the error."""
         log = self._log
         known = self._leader().epoch if log is None else log.epoch
         if epoch < known:
@@ -147,7 +149,7 @@ class TermLogServer:
         if log is not self._log:
             waiting.respond(self._fetch_response(FetchVerdict(ErrorCode.NOT_LEADER_OR_FOLLOWER)))
             return
-        # What it waited for is the last batch or none: no snapshot can have taken its place.
+        # It waited at the log end: no snapshot can have replaced that batch.
         records = log.read(waiting.offset, waiting.max_bytes) if log.end_offset > waiting.offset else b""
         waiting.respond(self._fetch_response(FetchVerdict(), log, records))
 

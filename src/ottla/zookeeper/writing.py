@@ -1,14 +1,14 @@
 """Changes of the metadata image as operations on ZooKeeper's tree.
 
-The controller replays its records on a delta, as with any metadata log, and what that changed becomes groups of
-operations here. After each group the tree reads as a cluster (`reading`): settings of a topic come before the topic,
-the topic before the states of its partitions, and new replicas before an ISR that has them; an ISR gives a replica up
-before the topic does. A deletion begins with the wish for it, so that what is left of one that broke off is known for
-what it is. What is completed by whom: `reading.Cluster.repairs`.
+The controller replays its records on a delta, as with any metadata log, and the changes become groups of operations
+here. After each group the tree is a consistent cluster (`reading`): configs of a topic are written before the topic,
+the topic before the states of its partitions, and new replicas before an ISR that contains them; a replica leaves the
+ISR before it leaves the topic. A deletion begins with its request znode, so that an interrupted deletion is recognized.
+Repairs of interrupted changes: `reading.Cluster.repairs`.
 
-Every change of a partition raises its epoch, and each is one write of its state, conditional on the version before: the
-epoch is the version. Left out: registrations of brokers and the controller's claim, which each node makes for itself,
-and what has no place in the tree (data directories, eligible leaders).
+Every change of a partition raises its epoch, and each is one write of its state, conditional on the previous version:
+the epoch is the version. Not here: registrations of brokers and the controller's claim, which each node creates itself,
+and fields without a place in the tree (data directories, eligible leaders).
 """
 
 from __future__ import annotations
@@ -39,46 +39,46 @@ from ottla.zookeeper.entities import CONFIG_FOLDERS, changed_entities, entity_pa
 from ottla.zookeeper.reading import NO_STATE, assignment_of
 
 MAX_STEPS = 1000
-"""Of a partition's epoch in one group: each is a write of its own."""
+"""Maximum epochs of a partition in one group: each is a separate write."""
 
 AclResource = tuple[int, int, str]
 """Type, pattern and name."""
 
 
 def registration(broker: BrokerImage, timestamp_ms: int) -> Create:
-    """What a broker writes to be there, for as long as its session lasts."""
+    """The ephemeral znode that registers a broker for as long as its session lasts."""
     features = {name: (levels.low, levels.high) for name, levels in broker.features.items()}
     data = encode_broker(BrokerRegistration(broker.endpoints, broker.rack, features, timestamp_ms))
     return Create(paths.broker(broker.broker_id), data, ephemeral=True)
 
 
 class TreeWriter:
-    """The pen of one controller, for as long as it is the controller.
+    """The writer of one controller term.
 
-    It knows which znodes there are: those of the tree that it began with, and those that it has made or removed since.
-    Whatever comes of the operations, they count as done; a controller of which one failed has to read the tree anew.
+    It tracks the existing znodes: those of the tree that it began with, and those that it has created or removed since.
+    Operations are assumed to succeed; a controller with a failed one has to read the tree again.
     """
 
     __slots__ = ("_broker_id", "_controller_epoch", "_known", "_leaps", "_learned")
 
     def __init__(self, known: Iterable[str], broker_id: int, controller_epoch: int, *, leaps: bool = False) -> None:
-        """`known`: the paths of a tree whose repairs were made. `leaps`: an image may be many changes ahead of it."""
+        """`known`: the paths of a repaired tree. `leaps`: an image may be several changes ahead of the tree."""
         self._leaps = leaps
         self._known = set(known)
         self._learned: list[tuple[str, bool]] = []
-        """Of the change in work: which paths came (true) and went."""
+        """Paths created (true) and removed by the current change."""
         self._broker_id = broker_id
         self._controller_epoch = controller_epoch
 
     def learn(self, path: str) -> None:
-        """Another has made this znode."""
+        """Another process has created this znode."""
         self._known.add(path)
 
     def groups(self, old: MetadataImage, new: MetadataImage, changes: MetadataChanges) -> list[Group]:
-        """What leads from the tree of `old` to that of `new`; `changes` are what a delta said of the two.
+        """The operations from the tree of `old` to that of `new`; `changes` are a delta's changes between the two.
 
-        Raises KafkaError INVALID_REQUEST for a name that ZooKeeper can't hold, and POLICY_VIOLATION for what is too
-        large for it, with nothing counted as done; InvariantError for an epoch of a partition that falls or leaps.
+        Raises KafkaError INVALID_REQUEST for a name that is invalid in ZooKeeper, and POLICY_VIOLATION for values that
+        are too large for it, with no operation recorded; InvariantError for a partition epoch that decreases or skips.
         """
         self._learned.clear()
         try:
@@ -142,7 +142,9 @@ class TreeWriter:
         return [*group, *self._folder(paths.partitions(topic.name))]
 
     def _states(self, topic: str, number: int, old: PartitionImage | None, new: PartitionImage) -> Iterator[Group]:
-        """One group, but of a partition that leaps: each of its groups leaves a state that is read as the last one."""
+        """One group, except for a partition that skips epochs: each of its groups leaves a state with the content of
+        the last one.
+        """
         version = NO_STATE if old is None else old.partition_epoch
         highest = new.partition_epoch if self._leaps else version + MAX_STEPS
         if not version <= new.partition_epoch <= highest:
@@ -168,7 +170,7 @@ class TreeWriter:
         config = paths.entity(paths.CONFIG_TOPICS, topic.name)
         yield self._remove([paths.partitions(topic.name), paths.topic(topic.name), config, paths.deletion(topic.name)])
 
-    # -- everything else -------------------------------------------------------------------------------------------
+    # -- other objects ---------------------------------------------------------------------------------------------
 
     def _config(self, resource: ConfigResource, image: MetadataImage) -> Iterator[Group]:
         if resource.type in CONFIG_FOLDERS:
@@ -214,7 +216,7 @@ class TreeWriter:
         return [] if path in self._known else self._make(path, b"")
 
     def _notice(self, prefix: str, data: bytes) -> Group:
-        """Of a notice the writer knows no path: the server numbers it, and who reads notices removes them."""
+        """The path of a notice is unknown to the writer: the server numbers it, and readers remove it."""
         return [*self._folder(prefix.rpartition("/")[0]), Create(prefix, data, sequential=True)]
 
     def _remove(self, removed: Iterable[str]) -> Group:
@@ -228,14 +230,14 @@ class TreeWriter:
 
 
 def _loses_in_sync(old: PartitionImage | None, new: PartitionImage) -> bool:
-    """Whether a replica goes that was in sync: then the ISR has to give it up first."""
+    """Whether an in-sync replica is removed: then it has to leave the ISR first."""
     return old is not None and not set(old.isr) <= set(new.replicas)
 
 
 def _between(
     before: Mapping[int, PartitionImage], after: Mapping[int, PartitionImage], changed: list[int]
 ) -> dict[int, Assignment]:
-    """What such partitions are assigned to while their states are written: the replicas of before and after."""
+    """The interim assignment of such partitions while their states are written: old and new replicas."""
     found = {}
     for number in changed:
         old, new = before.get(number), after[number]
