@@ -1,11 +1,12 @@
 """Faults of a simulated cluster, from the seed: nodes, disks, clocks, network, and administrators that reassign
 replicas and change voters.
 
-Unless `beyond`, the faults stay within docs/guarantees.md's guarantees for several replicas: kill -9 leaves the disk as the
-system has it, and may hit all nodes; a power failure loses unsynced data, and the loss of a disk loses all. The latter
-two hit a node only while every partition has all its replicas in sync. So at most one of them (min ISR 2, minus one)
-has lost data before it has caught up again. A disk is lost only while every voter has its own. With `damage`, files of
-one stopped node are changed under the same conditions. `beyond` cuts power at any time, also everywhere at once.
+Unless `beyond`, the faults stay within docs/guarantees.md's guarantees for several replicas: kill -9 leaves the disk as
+the system has it, and may hit all nodes; a power failure loses unsynced data, and the loss of a disk loses all. The
+latter two hit a node only while every partition has all its replicas in sync. So at most one of them (min ISR 2, minus
+one) has lost data before it has caught up again. A disk is lost only while every voter has its own. With `damage`,
+files of one stopped node are changed under the same conditions. `beyond` cuts power at any time, also everywhere at
+once.
 """
 
 from __future__ import annotations

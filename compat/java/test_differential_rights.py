@@ -45,6 +45,7 @@ def differences(pair: Pair) -> list[Difference]:
     return found
 
 
+@pytest.mark.promise("S2")
 @pytest.mark.parametrize("user", rights.USERS, ids=lambda user: f"{user.name}-{user.host}")
 def test_rights(pair: Pair, user: User) -> None:
     with pair.acting(user):

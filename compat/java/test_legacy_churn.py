@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from old_kafka import WITHIN_S, OldPrograms, ottla_on
@@ -224,6 +225,7 @@ def churn(group: Group, rng: random.Random) -> None:
             return
 
 
+@pytest.mark.promise("Z6")
 def test_a_group_of_both_goes_through_churn(kafka_of: Callable[[str], str], tmp_path: Path) -> None:
     classpath = kafka_of("0.9")
     with ottla_on(classpath) as (address, broker):

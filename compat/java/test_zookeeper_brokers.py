@@ -203,6 +203,7 @@ def cluster(zookeeper_classpath: str) -> Iterator[Cluster]:
         yield Cluster(server.address, stack)
 
 
+@pytest.mark.promise("Z1")
 def test_nothing_acknowledged_is_lost(cluster: Cluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     topic = NewTopic("t", PARTITIONS, 3, config={"min.insync.replicas": "2"})

@@ -17,6 +17,7 @@ WITHIN_S = 600.0
 pytestmark = pytest.mark.skipif(bool(obstacle()), reason=f"chaos {obstacle()}")
 
 
+@pytest.mark.promise("Z1")
 @pytest.mark.parametrize("security", KINDS)
 def test_nothing_is_lost(security: str, zookeeper_classpath: str, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"

@@ -26,6 +26,7 @@ def ensemble(zookeeper_classpath: str, tmp_path: Path) -> Iterator[Ensemble]:
         yield servers
 
 
+@pytest.mark.promise("Z1")
 def test_nothing_acknowledged_is_lost_with_any_one_server(ensemble: Ensemble) -> None:
     with ExitStack() as stack:
         cluster = Cluster(ensemble.address, stack)

@@ -283,6 +283,7 @@ def nothing_was_lost(cluster: Cluster, loads: list[Load], reader: Reader) -> Non
     assert not twice, "records were written twice"
 
 
+@pytest.mark.promise("Z4")
 def test_nothing_is_lost_on_the_way_to_a_quorum(cluster: Cluster, loads: list[Load], reader: Reader) -> None:
     taken_over(cluster, loads)
     claim = cluster.claim()
@@ -306,6 +307,7 @@ def test_nothing_is_lost_on_the_way_to_a_quorum(cluster: Cluster, loads: list[Lo
     nothing_was_lost(cluster, loads, reader)
 
 
+@pytest.mark.promise("Z4")
 def test_nothing_is_lost_on_the_way_back(cluster: Cluster, loads: list[Load], reader: Reader) -> None:
     taken_over(cluster, loads)
     cluster.roll(cluster.in_quorum, loads)

@@ -1,4 +1,5 @@
-"""Client history: promises to clients and the records that they read, checked during a run and at its end (docs/guarantees.md).
+"""Client history: promises to clients and the records that they read, checked during a run and at its end
+(docs/guarantees.md).
 
 Every value is sent once by intention, so it identifies its record. The rules have the names of Jepsen's Kafka workload
 where it has one:

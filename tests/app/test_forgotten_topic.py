@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from ottla.app.disk import RealDisk
@@ -34,6 +35,7 @@ def restore(data: Path) -> None:
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.promise("D15")
 def test_records_of_a_forgotten_topic_come_back(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Broker(data_dir=data) as broker:

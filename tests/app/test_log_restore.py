@@ -56,6 +56,7 @@ def test_without_execute_nothing_changes(directory: Path) -> None:
     assert {(row["restored"], row["state"]) for row in rows} == {(False, "can be restored")}
 
 
+@pytest.mark.promise("D15")
 def test_a_name_that_exists_is_not_taken(directory: Path) -> None:
     """Not even an empty directory, which rename(2) would replace."""
     (directory / "t-0").mkdir()

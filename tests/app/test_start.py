@@ -135,6 +135,7 @@ def test_metrics_need_describe_on_the_cluster(ottla, tmp_path):
     assert token.read_text().strip() not in started.log.read_text()
 
 
+@pytest.mark.promise("S11")
 @pytest.mark.parametrize(
     ("content", "port", "words"),
     [(b"x" * 32, None, "--metrics-port"), (None, 0, "can't be read"), (b"short\n", 0, "rand")],

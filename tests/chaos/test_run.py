@@ -28,6 +28,7 @@ def chaos(tmp_path: Path, *arguments: str) -> dict:
     return json.loads(figures.read_text())
 
 
+@pytest.mark.promise("R1")
 def test_nothing_is_lost(tmp_path):
     figures = chaos(tmp_path, "--minutes", "0.7", "--seed", "7")
     assert sum(figures["faults"].values()) >= 4

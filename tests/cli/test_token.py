@@ -70,6 +70,7 @@ def tools(broker: Broker, tmp_path: Path) -> Tools:
 ANN = {"username": "ann", "password": PASSWORD}
 
 
+@pytest.mark.promise("S6")
 def test_the_life_of_a_token(broker: Broker, tools: Tools) -> None:
     made = tools.json("token", "create", "--renewer", "bob", "--max-lifetime", "2h", login=ANN)
     assert (made["owner"], made["requester"], made["renewers"]) == ("User:ann", "User:ann", ["User:bob"])

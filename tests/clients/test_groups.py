@@ -384,6 +384,7 @@ def test_a_member_that_dies_is_replaced(servers, name, history, protocol):
     survivor.stop()
 
 
+@pytest.mark.promise("G1")
 def test_killed_broker_keeps_offsets_and_members_resume(name, history, protocol, ottla_broker_factory):
     if os.environ.get("OTTLA_TEST_BOOTSTRAP"):
         pytest.skip("the broker under test cannot be killed from here")

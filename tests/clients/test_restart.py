@@ -13,6 +13,7 @@ MAX_QUEUED = 5_000
 """Maximum records that wait for the broker: librdkafka's own queue would overflow during a slow start."""
 
 
+@pytest.mark.promise("D1", "T11")
 @pytest.mark.parametrize("crash", [False, True], ids=["SIGTERM", "SIGKILL"])
 def test_an_idempotent_producer_over_restarts(ottla_broker_factory, families, topic, crash):
     from confluent_kafka import Producer

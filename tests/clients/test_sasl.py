@@ -338,6 +338,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.promise("S4")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_nothing_else_comes_before_authentication(served: Served, name: str) -> None:
     with Wire(served) as wire:
@@ -350,6 +351,7 @@ def test_nothing_else_comes_before_authentication(served: Served, name: str) -> 
             assert wire.frame() == b""
 
 
+@pytest.mark.promise("S4")
 def test_a_crowd_that_guesses_is_late_and_others_are_served(served: Served) -> None:
     with Wire(served) as patient:
         crowd = [Wire(served) for _ in range(100)]

@@ -130,6 +130,7 @@ def test_a_zombie_is_fenced(servers, topic, make_producer, library, late):
     assert committed_offset(servers, f"group-{topic}", topic) < 0
 
 
+@pytest.mark.promise("T12")
 @pytest.mark.parametrize("library", PRODUCERS)
 def test_offsets_count_once_they_are_committed(servers, topic, make_producer, library):
     producer = make_producer(library, f"id-{topic}")

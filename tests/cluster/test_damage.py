@@ -171,6 +171,7 @@ class Trial:
         return len({content[:shortest] for content in contents}) == 1
 
 
+@pytest.mark.promise("R6")
 @pytest.mark.timeout(240 + 60 * CASES)
 @pytest.mark.parametrize("first", range(0, DAMAGES, CASES))
 def test_damage_to_any_file_of_one_replica_is_repaired(make_nodes: Callable[..., Nodes], first: int) -> None:

@@ -71,6 +71,7 @@ def others(nodes: Nodes) -> list[Node]:
     return [node for node in nodes.nodes if node.node_id != VICTIM]
 
 
+@pytest.mark.promise("D9")
 def test_partitions_of_the_failed_directory_move(spare: Nodes, disk: FailingDisk, tmp_path: Path) -> None:
     victim = spare[VICTIM]
     process = victim.process
@@ -106,6 +107,7 @@ def test_partitions_of_the_failed_directory_move(spare: Nodes, disk: FailingDisk
     assert sorted(consume(spare, TOPIC, len(expected), PARTITIONS)) == sorted(expected)
 
 
+@pytest.mark.promise("D9")
 @of_the_quorum(reason="no directory has a metadata log")
 def test_failed_metadata_directory_stops_the_node(metadata: Nodes, disk: FailingDisk) -> None:
     victim = metadata[VICTIM]

@@ -6,6 +6,7 @@ import threading
 from functools import partial
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 
 from ottla.app.ports import HOST
@@ -84,6 +85,7 @@ def controllers_of(port: int) -> list[int]:
     return sorted(broker.broker_id for broker in response.brokers)
 
 
+@pytest.mark.promise("R12")
 def test_upgrade_through_all_levels_loses_nothing(tmp_path: Path) -> None:
     """Two voters and a broker, which was formatted without levels and reads them from the log."""
     lowest = METADATA_LEVELS[LOWEST_LEVEL].name

@@ -50,6 +50,7 @@ def busy(make_nodes: Callable[..., Nodes]) -> Nodes:
     return nodes
 
 
+@pytest.mark.promise("R13")
 def test_each_node_is_killed_during_production(busy: Nodes) -> None:
     producer = Producer(
         {
@@ -86,6 +87,7 @@ def test_each_node_is_killed_during_production(busy: Nodes) -> None:
     assert_equal_copies(busy)
 
 
+@pytest.mark.promise("R13")
 def test_paused_node_leaves_and_rejoins_the_isr(busy: Nodes) -> None:
     paused = busy[3]
     assert paused.process is not None

@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from ottla.app.ports import HOST, free_ports
 from ottla.client.wire.connection import Connection
 from ottla.common.errors import ErrorCode
@@ -127,6 +129,7 @@ def test_restarted_cluster_does_not_wait_for_old_sessions(tmp_path: Path) -> Non
     assert REFUSED not in log.read_text()
 
 
+@pytest.mark.promise("R10")
 def test_second_broker_with_the_same_id_is_rejected(make_nodes: Callable[..., Nodes]) -> None:
     """The second runs from a copy of the first one's directory, with all of its local state.
 

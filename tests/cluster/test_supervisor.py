@@ -205,6 +205,7 @@ def test_replaced_disk_rejoins_under_a_new_id(supervise: Callable[..., Supervise
     assert "directory.id" in ottla("start", "--brokers", "3", "--data-dir", str(data), code=2)
 
 
+@pytest.mark.promise("R8")
 @pytest.mark.parametrize("lost", [1, 3])
 def test_stop_within_the_session_of_a_lost_node_keeps_leaders(supervise: Callable[..., Supervised], lost: int) -> None:
     """The README's `--replace-node`, if the cluster stops while the dead broker still has its session."""

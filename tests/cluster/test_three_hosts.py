@@ -70,6 +70,7 @@ group.initial.rebalance.delay.ms=0
 """Likewise in 3.9, for one node on ZooKeeper."""
 
 
+@pytest.mark.promise("R1")
 @of_the_quorum(reason="the example has a quorum")
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 @pytest.mark.skipif(shutil.which("ip") is None, reason="ip (iproute2) is not installed on this machine")

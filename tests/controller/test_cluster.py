@@ -144,6 +144,7 @@ def test_level_unsupported_by_a_node_is_rejected(
     assert update(image, "transaction.version", 0).response.error_code == 0
 
 
+@pytest.mark.promise("R12")
 @pytest.mark.parametrize(
     ("upgrade_type", "reason"),
     [
@@ -369,6 +370,7 @@ class Life:
         assert outcome == [None]
 
 
+@pytest.mark.promise("D6")
 def test_restart_is_a_new_incarnation_with_new_epochs(tmp_path: Path) -> None:
     life = Life(tmp_path)
     assert [len(changes.created_topics) for _, changes in life.published] == [0]
@@ -394,6 +396,7 @@ def test_restart_is_a_new_incarnation_with_new_epochs(tmp_path: Path) -> None:
     assert broker_epochs == sorted(set(broker_epochs))
 
 
+@pytest.mark.promise("D6")
 def test_leader_epochs_rise_above_those_of_the_logs(tmp_path: Path) -> None:
     """The metadata log lost its tail, and with it the epochs in which the broker already wrote."""
     life = Life(tmp_path)

@@ -276,6 +276,7 @@ class TestControlledShutdown:
         world.heartbeat(1, want_shut_down=True)
         assert world.partition().leader == 3
 
+    @pytest.mark.promise("R8")
     @pytest.mark.parametrize("min_isr", ["1", "2"])
     @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
     def test_cluster_stop_with_a_dead_node_survives_its_disk(self, min_isr: str, order: tuple[int, int]) -> None:
@@ -374,6 +375,7 @@ class TestEligibleLeaderReplicas:
         assert world.alter_partition([3]).error_code == 0, "the leader has recovered"
         assert world.partition().leader_recovery_state == RECOVERED
 
+    @pytest.mark.promise("R11")
     def test_last_leader_with_empty_disk_is_not_elected(self) -> None:
         """It led, and the others truncated their logs to zero."""
         world = three(min_insync_replicas="1")
@@ -411,6 +413,7 @@ class TestEligibleLeaderReplicas:
         world.run(lambda image, context: handle_incremental_alter_configs(image, request, context))
         assert world.partition().eligible_leader_replicas == ()
 
+    @pytest.mark.promise("R11")
     def test_unclean_election_by_setting(self) -> None:
         world = three()
         world.create("t", [1, 2], unclean_leader_election_enable="true")

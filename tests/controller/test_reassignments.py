@@ -94,6 +94,7 @@ class TestReassignment:
         assert reassign(world, [2]).error_code == 0
         assert (world.partition().replicas, world.partition().isr, world.partition().leader) == ((2,), (2,), 2)
 
+    @pytest.mark.promise("R9")
     def test_required_replica_is_removed_later(self) -> None:
         world = without_broker_1()
         assert reassign(world, [1, 2]).error_code == 0
@@ -121,6 +122,7 @@ class TestReassignment:
         assert reassign(world, [3, 1]).error_code == 0
         assert (world.partition().replicas, listed(world)) == ((3, 1), [])
 
+    @pytest.mark.promise("R9")
     def test_required_replica_of_a_cancelled_move_stays(self) -> None:
         world = World(min_insync_replicas="2")
         world.join(1, 2, 3, 4)

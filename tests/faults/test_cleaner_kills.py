@@ -212,6 +212,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield running
 
 
+@pytest.mark.promise("D11")
 @pytest.mark.timeout(120 + 20 * KILLS)
 def test_kills_at_any_moment_of_a_logs_life_lose_nothing(broker: Broker) -> None:
     rng = random.Random(SEED)

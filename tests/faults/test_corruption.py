@@ -177,6 +177,7 @@ def produced(count: int, first: int = 0) -> list[bytes]:
     return [b"%d-%d" % (number, n) for number in range(first, first + count) for n in range(RECORDS_EACH)]
 
 
+@pytest.mark.promise("D5")
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_damage_in_the_active_segment_is_cut_off_and_named(damage):
     with Broker() as broker:
@@ -264,6 +265,7 @@ def check_that_nothing_is_lost(broker: Broker) -> None:
     assert "Traceback" not in broker.logs()
 
 
+@pytest.mark.promise("D7")
 @pytest.mark.parametrize("crash", [True, False], ids=["after-a-crash", "after-a-clean-stop"])
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
 def test_companion_files_of_a_segment_are_rebuilt(crash, content):
@@ -314,6 +316,7 @@ def test_companions_of_a_segment_under_a_running_broker(content):
         assert "Traceback" not in broker.logs()
 
 
+@pytest.mark.promise("D12")
 def test_damaged_complete_segment_is_reported_rest_is_served():
     """By the scrubber, without a request: no start would read it."""
     with Broker() as broker:

@@ -74,6 +74,7 @@ def test_the_ledger_notices():
             again.verify(broker.bootstrap_servers)
 
 
+@pytest.mark.promise("D1")
 @pytest.mark.timeout(280)
 def test_eight_crashes_on_one_data_directory():
     rng = random.Random(20)
@@ -103,6 +104,7 @@ def test_eight_crashes_on_one_data_directory():
     assert "Traceback" not in log
 
 
+@pytest.mark.promise("D1")
 @pytest.mark.timeout(120)
 def test_sigterm_under_load_loses_nothing_and_leaves_the_marker():
     with Broker() as broker:

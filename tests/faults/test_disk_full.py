@@ -117,6 +117,7 @@ def until_served(attempt) -> None:
         code = attempt()
 
 
+@pytest.mark.promise("D8")
 def test_full_disk_fails_appends_and_serves_reads(disk, broker):
     writer = Writer(broker)
     fill_up(disk, writer)
@@ -166,6 +167,7 @@ def test_topic_creation_fails_only_while_the_disk_is_full(disk, broker):
     assert create_topic(broker, "after-a-restart") == ErrorCode.NONE
 
 
+@pytest.mark.promise("D8")
 @pytest.mark.parametrize("crash", [True, False], ids=["after-a-crash", "after-a-clean-stop"])
 def test_a_start_on_a_full_disk_serves_or_says_why_not(disk, broker, crash):
     writer = Writer(broker)

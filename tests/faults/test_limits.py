@@ -84,6 +84,7 @@ def answered(connection: socket.socket) -> bool:
         return False
 
 
+@pytest.mark.promise("S8")
 @needs_prlimit
 def test_running_out_of_descriptors_harms_no_open_connection(tmp_path, many_sockets):
     """150 descriptors, 300 clients, 120 partitions whose files alone exceed that."""

@@ -188,6 +188,7 @@ KILLS = {
 """By the partitions of the target."""
 
 
+@pytest.mark.promise("M1")
 @pytest.mark.parametrize("count", [PARTITIONS, 3], ids=["as they are", "by keys"])
 def test_kill_at_any_point_loses_and_duplicates_nothing(servers, topic, count) -> None:
     source, target = servers
@@ -209,6 +210,7 @@ def test_kill_at_any_point_loses_and_duplicates_nothing(servers, topic, count) -
     assert in_order_of_values(content(source, topic)) == in_order_of_values(content(target, topic))
 
 
+@pytest.mark.promise("M2")
 @pytest.mark.parametrize("count", [PARTITIONS, 3], ids=["as they are", "by keys"])
 def test_groups_continue_at_their_offsets(servers, topic, count) -> None:
     source, target = servers
@@ -355,6 +357,7 @@ class Given:
         """Nothing changes."""
 
 
+@pytest.mark.promise("M2")
 def test_no_group_goes_beyond_what_another_mirror_has_open(servers, topic) -> None:
     """It writes to the same partition; its future commits are before the records of this one."""
     source, target = servers
@@ -546,6 +549,7 @@ def test_a_topic_that_goes_is_waited_for(servers, topic, monkeypatch) -> None:
     assert sum(waits() and "waiting for one" in sentence for sentence in heard) == 1
 
 
+@pytest.mark.promise("M4")
 def test_progress_that_went_between_two_runs_is_missed(servers, topic) -> None:
     """Also where one partition of two has something, and where the target's topic has another name."""
     source, target = servers
@@ -575,6 +579,7 @@ def refused(source: str, target: str, topic: str) -> str:
     return done.stderr
 
 
+@pytest.mark.promise("M4")
 def test_progress_that_was_put_back_is_refused(servers, topic) -> None:
     """Records that the target already has would be duplicated; a recreated topic is filled from the beginning."""
     source, target = servers
@@ -612,6 +617,7 @@ def progress_of(servers: str, topic: str) -> list[RecordData]:
     return list(found.values())
 
 
+@pytest.mark.promise("M4")
 def test_target_that_lost_its_end_is_refused(servers, topic) -> None:
     source, _ = servers
     with Cluster(source) as cluster:

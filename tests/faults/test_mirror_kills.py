@@ -235,6 +235,7 @@ def content_is_equal(wanted: list[Rows], found: list[Rows]) -> bool:
     return both[0] == both[1]
 
 
+@pytest.mark.promise("M1")
 @pytest.mark.timeout(200 + 30 * KILLS + RECORDS // 1_000)
 def test_kills_of_all_processes_keep_content_and_group_offsets(brokers: tuple[Broker, Broker], tmp_path: Path) -> None:
     rng = random.Random(SEED)

@@ -116,6 +116,7 @@ def test_new_topics_accept_what_the_source_accepted(servers, topic) -> None:
         assert size.value == "1048588", "progress of many runs is larger than the broker's default"
 
 
+@pytest.mark.promise("M3")
 @pytest.mark.parametrize("count", [1, 2], ids=["as they are", "by keys"])
 @pytest.mark.parametrize("setting", KINDS)
 def test_refused_record_stops_or_is_skipped_alone(servers, topic, setting, count) -> None:
@@ -183,6 +184,7 @@ def test_old_brokers_get_gzip_and_name_no_records(servers, topic, monkeypatch, c
 KILLS = ("before send 4", "before commit 2", "after commit 1")
 
 
+@pytest.mark.promise("M3")
 def test_killed_while_it_skips_it_continues_without_loss_or_double(servers, topic) -> None:
     source, target = servers
     bad = good()._replace(key=None)

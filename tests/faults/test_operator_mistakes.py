@@ -102,6 +102,7 @@ def test_a_listener_that_asks_for_sasl_says_how(config):
     assert "sasl.enabled.mechanisms of listener SASL_PLAINTEXT" in config("listeners=SASL_PLAINTEXT://127.0.0.1:0")
 
 
+@pytest.mark.promise("S3")
 @pytest.mark.parametrize(
     "lines",
     [
@@ -118,6 +119,7 @@ def test_ineffective_security_setting_refuses_to_start(config, lines):
     assert name in sentence
 
 
+@pytest.mark.promise("S3")
 @pytest.mark.parametrize(
     ("lines", "words"),
     [

@@ -55,6 +55,7 @@ def produce(connection: Connection, topic_id: bytes, value: bytes = VALUE) -> in
     return int(response.throttle_time_ms)
 
 
+@pytest.mark.promise("S7")
 def test_producer_ignoring_throttle_is_muted_others_continue(broker: Broker, cluster: Cluster, topic_id: bytes) -> None:
     cluster.alter_client_quotas([("client-id", "greedy")], {"producer_byte_rate": QUOTA})
     done = threading.Event()

@@ -118,6 +118,7 @@ class State(NamedTuple):
         return cls(memory, len(list((process / "fd").iterdir())), len(broker.logs()))
 
 
+@pytest.mark.promise("S8")
 @pytest.mark.timeout(120 + 2 * SECONDS)
 @pytest.mark.parametrize("kind", CROWD)
 def test_existing_clients_progress_during_connection_flood(broker: Broker, kind: str) -> None:

@@ -104,6 +104,7 @@ def test_half_a_snapshot_of_producers(ended):
     check(ended)
 
 
+@pytest.mark.promise("D7")
 @pytest.mark.root
 @needs_setpriv
 @pytest.mark.parametrize("pattern", FILES)

@@ -88,6 +88,7 @@ def half_formatted(cluster: Path) -> None:
     (cluster / "broker-2" / "meta.properties").unlink()
 
 
+@pytest.mark.promise("D10")
 @pytest.mark.parametrize("damage", [absent, not_mounted, half_formatted])
 def test_broker_with_a_missing_directory(cluster: Path, damage: Callable[[Path], None]) -> None:
     damage(cluster)
@@ -143,6 +144,7 @@ def test_a_plan_of_another_cluster_or_directory(cluster: Path, name: str) -> Non
     assert str(cluster / "broker-1" / "meta.properties") in sentence
 
 
+@pytest.mark.promise("D10")
 def test_the_directory_of_another_node(cluster: Path) -> None:
     shutil.rmtree(cluster / "broker-2")
     shutil.copytree(cluster / "broker-1", cluster / "broker-2")
@@ -226,6 +228,7 @@ def test_directory_without_meta_properties(used: Path) -> None:
     assert "kept-0" in sentence
 
 
+@pytest.mark.promise("D10")
 def test_partitions_beside_a_metadata_log_that_is_gone(used: Path) -> None:
     shutil.rmtree(used / "__cluster_metadata-0")
     partitions = {path: data for path, data in kept(used).items() if path.parent.name.startswith("kept-")}

@@ -327,6 +327,7 @@ def check(nodes: Nodes, api: ApiKey, epoch: int) -> None:
     produce(nodes, TOPIC, [f"{api.name}-{number}" for number in range(10)])
 
 
+@pytest.mark.promise("S10")
 def test_no_integer_stops_the_cluster(nodes: Nodes) -> None:
     client = admin(*nodes.nodes)
     create(client, TOPIC, min_insync_replicas="2")

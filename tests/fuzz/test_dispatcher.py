@@ -11,6 +11,8 @@ import itertools
 import logging
 import time
 
+import pytest
+
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.create_topics import (
     CreatableTopic,
@@ -122,6 +124,7 @@ async def fuzz(broker: MemoryBroker, generator: Generator, replay: str) -> int:
     return answered
 
 
+@pytest.mark.promise("S1")
 def test_no_request_harms_the_broker(tmp_path, fuzz_seed, caplog):
     async def scenario() -> int:
         async with memory_broker(tmp_path / "data", auto_create_topics_enable="false") as broker:

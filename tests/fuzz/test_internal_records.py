@@ -120,6 +120,7 @@ def use_groups(talk: Groups) -> None:
     assert not talk.defects
 
 
+@pytest.mark.promise("G5")
 def test_changed_group_records_never_stop_a_partition(fuzz_seed):
     valid = history_of_groups()
     skipped = 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import time
 
+import pytest
+
 from ottla.common.errors import ProtocolError
 from ottla.protocol.codec import read_message
 from ottla.protocol.fetch import parse_fetch
@@ -50,6 +52,7 @@ def read_or_refuse(cls: type, version: int, received: bytearray, start: int, end
         return
 
 
+@pytest.mark.promise("S1")
 def test_readers_return_or_refuse(fuzz_seed):
     stream = Generator(SEED, "readers").requests()
     before = high_water_bytes()

@@ -139,6 +139,7 @@ def seconds_to_answer(port: int) -> float:
     return time.monotonic() - begin
 
 
+@pytest.mark.promise("S1")
 @pytest.mark.timeout(600)
 def test_no_bytes_harm_the_broker(fuzz_seed):
     with Broker() as broker:

@@ -165,6 +165,7 @@ def test_frame_sizes_outside_the_limit_close_at_once(broker, size):
         assert wire.closed_by_broker()
 
 
+@pytest.mark.promise("S1")
 def test_announced_frames_cost_only_what_has_arrived(broker):
     growth = Growth(broker.pid)
     with ExitStack() as stack:
@@ -478,6 +479,7 @@ def partition_state(broker: Broker) -> tuple:
         )
 
 
+@pytest.mark.promise("R2")
 @pytest.mark.parametrize("version", range(4, 19))
 def test_forged_replica_fetch_changes_nothing(broker, version):
     with Wire(broker.port) as wire, Cluster(broker.bootstrap_servers) as cluster:

@@ -209,6 +209,7 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, int, int]], list[tuple
     return bytes(content), aborted, [row for _, row in sorted(visible)]
 
 
+@pytest.mark.promise("M1")
 @given(log=logs(), cuts=st.lists(st.integers(1, 4), max_size=12), dense=st.booleans(), lost=st.sets(st.integers(0, 11)))
 def test_committed_records_equal_visible_records(log, cuts, dense, lost) -> None:
     """For any fetch, also if the process that built a step was killed before its commit."""

@@ -99,6 +99,7 @@ def test_runs_that_no_group_needs_are_forgotten(monkeypatch: pytest.MonkeyPatch)
     assert made.complete_from == 949
 
 
+@pytest.mark.promise("M2")
 @given(log=logs(), cuts=st.lists(st.integers(1, 4), max_size=12), limit=st.sampled_from([copying.MAX_RUNS, 1]))
 def test_every_offset_of_a_log_finds_its_record(log, cuts, limit) -> None:
     """With equal partition counts; with too many runs the result may be earlier."""

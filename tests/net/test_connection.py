@@ -84,6 +84,7 @@ def test_own_buffer_grows_with_received_not_announced_bytes(network):
     network.run(body)
 
 
+@pytest.mark.promise("S9")
 def test_parked_request_delays_later_requests(network, make_frame):
     async def body(net):
         client = await net.connect()

@@ -412,6 +412,7 @@ def test_random_events_keep_the_invariants_and_close_ends(life, end):
     assert len(peer.served) == served
 
 
+@pytest.mark.promise("S9")
 @settings(max_examples=200, deadline=None)
 @given(LIFE, st.sampled_from([b"", b"E", b"EPMSN" * 20]))
 def test_every_request_is_answered_once_and_in_order(life, last):

@@ -298,6 +298,7 @@ def test_loop_does_not_try_to_read_a_large_cold_region(network, make_frame, memo
     network.run(body)
 
 
+@pytest.mark.promise("S8")
 def test_other_connections_progress_during_a_cold_read(network, make_frame, gated):
     async def body(net):
         region = gated(random_bytes(1 << 20))

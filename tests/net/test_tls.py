@@ -323,6 +323,7 @@ def test_tls_to_a_plain_listener_is_closed(network, keys, caplog):
     assert "socket.request.max.bytes" in caplog.text
 
 
+@pytest.mark.promise("S5")
 @pytest.mark.parametrize("identity", ["none", "stranger"])
 def test_client_without_a_valid_required_certificate_is_closed(network, make_frame, keys, identity):
     async def body(net):
@@ -347,6 +348,7 @@ def revocations(authority: Authority, *revoked: bytes, days: int = 1) -> bytes:
     return builder.sign(authority.key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
+@pytest.mark.promise("S5")
 @pytest.mark.parametrize("listed", ["another", "alice", "nobody by another authority", "nobody, long ago"])
 def test_revoked_certificate_is_rejected(network, make_frame, keys, listed):
     client, another = Path(keys.client).read_bytes(), keys.authority.issue("another", [], NOW)

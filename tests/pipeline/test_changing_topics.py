@@ -155,6 +155,7 @@ def test_a_topic_that_is_deleted_while_it_is_loaded(bootstrap: str, table: Path,
         load_topic(bootstrap, topic)
 
 
+@pytest.mark.promise("P5")
 def test_records_deleted_while_they_are_loaded(bootstrap: str, table: Path, load_topic: Load) -> None:
     """Skipped offsets, as requested, are reported with their partition."""
     topic = new_topic(bootstrap, 2)

@@ -47,6 +47,7 @@ def load(broker: Broker, target: DeltaTarget, settings: PlanSettings) -> list[st
     return plan.notes
 
 
+@pytest.mark.promise("P5")
 def test_log_truncated_by_power_failure(ottla_broker_factory: Callable[..., Broker], tmp_path: Path) -> None:
     broker, target = ottla_broker_factory(), DeltaTarget(tmp_path / "table")
     with Cluster(broker.bootstrap_servers) as cluster:

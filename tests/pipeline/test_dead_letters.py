@@ -80,6 +80,7 @@ def held(target: DeltaTarget) -> list[int]:
     return sorted(deltalake.DeltaTable(target.location).to_pyarrow_table().column("offset").to_pylist())
 
 
+@pytest.mark.promise("P6")
 def test_bad_records_are_there_and_nowhere_else(cluster: MemoryCluster, target: DeltaTarget) -> None:
     rows = Load(cluster, target).run()
     assert [(row.rows, row.dead_rows) for row in rows] == [(3, 2)]
@@ -109,6 +110,7 @@ def test_load_of_bad_records_only(cluster: MemoryCluster, target: DeltaTarget) -
     assert Load(cluster, target).plan.is_empty
 
 
+@pytest.mark.promise("P6")
 def test_a_load_that_dies_between_the_commits(cluster: MemoryCluster, target: DeltaTarget) -> None:
     """Its letters are committed already; the next load only writes those after them."""
     Load(cluster, target).die_between_the_commits()

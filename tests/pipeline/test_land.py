@@ -191,6 +191,7 @@ def test_retention_overtakes_the_load(cluster: MemoryCluster, tmp_path: Path) ->
     assert values(tmp_path, row)[0] == b"v30"
 
 
+@pytest.mark.promise("P4")
 def test_topic_recreated_during_task(cluster: MemoryCluster, tmp_path: Path) -> None:
     """The name now refers to other records; the id of the plan does not."""
     planned = OffsetRange("clicks", uuid_to_string(cluster.topic_ids["clicks"]), 0, 0, 50, 0, 0)

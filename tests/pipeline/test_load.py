@@ -133,6 +133,7 @@ def test_many_small_tasks_and_partition_columns(spark: Any, bootstrap: str, topi
     }
 
 
+@pytest.mark.promise("P2")
 def test_the_second_of_two_racing_loads_is_refused(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
@@ -191,6 +192,7 @@ def test_files_that_are_not_where_the_table_is_are_not_committed(
     assert loaded(table) == values(0, 1_000)
 
 
+@pytest.mark.promise("P1")
 @pytest.mark.parametrize("step", ["written", "landed", "committed"])
 def test_killed_driver_loses_and_duplicates_nothing(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary], step: str
@@ -267,6 +269,7 @@ def test_recreated_topic_is_loaded_from_its_start(
     assert loaded(table) == values(0, 400)
 
 
+@pytest.mark.promise("P4")
 def test_topic_recreated_during_load(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:

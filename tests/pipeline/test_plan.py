@@ -261,6 +261,7 @@ def loaded_and_cut(at: int) -> tuple[MemoryCluster, Table]:
     return cluster, table
 
 
+@pytest.mark.promise("P5")
 @pytest.mark.parametrize("written", [0, 5, 10, 30])
 def test_log_truncated_below_table_offset(written: int) -> None:
     """For any number of records after the truncation: the log may be as long as before."""
@@ -375,6 +376,7 @@ def test_big_partition_is_split_for_idle_cores() -> None:
     assert len(make_plan(cluster, Table(), ["clicks"], PlanSettings(parallelism=4)).tasks) == 3
 
 
+@pytest.mark.promise("P1")
 @given(
     start=st.integers(0, 1 << 40),
     length=st.integers(1, 10_000),

@@ -353,6 +353,7 @@ def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, monkeypatch: pyt
         assert sorted(int(value) for _, value in records(broker.bootstrap_servers, "t", 4_000)) == list(range(4_000))
 
 
+@pytest.mark.promise("P11")
 @pytest.mark.parametrize("step", ["sent", "offsets", "committed"])
 def test_killed_push_resumes(bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result], step: str) -> None:
     """Killed in its second transaction; one file a transaction."""

@@ -23,6 +23,7 @@ def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main.cli, ["pipeline", *map(str, arguments)])
 
 
+@pytest.mark.promise("P3")
 def test_restored_table_is_refused_until_accepted(bootstrap: str, topic: str, tmp_path: Path) -> None:
     table = tmp_path / "table"
     load = ("load", "-t", topic, "--table", table, "-b", bootstrap)

@@ -50,6 +50,7 @@ def test_missing_data_file_is_reported_in_one_sentence(spark: Any, tmp_path: Pat
         register_tables(spark, [target])
 
 
+@pytest.mark.promise("P12")
 @pytest.mark.parametrize(
     "statement",
     [
@@ -82,6 +83,7 @@ def test_a_statement_that_would_write_is_not_run(
     assert run_sql(spark, "select count(*) as n from records").to_pylist() == [{"n": 10}]
 
 
+@pytest.mark.promise("P12")
 def test_writes_and_mistakes_are_refused(spark: Any, tmp_path: Path) -> None:
     register_tables(spark, [table(tmp_path / "clicks")])
     with pytest.raises(

@@ -43,6 +43,7 @@ def cases() -> Iterable[str]:
     return [f"{job}-{kind}" for job, kind in pairs if kind != TOPIC_KIND or job == "stream"]
 
 
+@pytest.mark.promise("P1")
 @pytest.mark.timeout(900 + 120 * KILLS)
 @pytest.mark.parametrize("case", cases())
 def test_through_kills(case: str, tmp_path: Path, ottla_broker_factory: Callable[..., Broker]) -> None:

@@ -85,6 +85,7 @@ def test_target_with_other_records_is_refused(bootstrap: str, topic: str, run: C
     assert "has records that are not of the replay" in str(run("--topic", topic, "--to-topic", topic).exception)
 
 
+@pytest.mark.promise("P11")
 @pytest.mark.parametrize("step", ["sent", "offsets", "committed"])
 @pytest.mark.parametrize("transaction", ["1", "2"])
 def test_killed_replay_resumes(

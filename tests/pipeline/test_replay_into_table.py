@@ -174,6 +174,7 @@ def test_two_replays_at_once_do_not_mix(run: Run, topic: str, tmp_path: Path, mo
     assert len(rows(table)) == 60
 
 
+@pytest.mark.promise("P11")
 @pytest.mark.parametrize(("what", "step"), [("topic", "after"), ("table", "before")])
 def test_killed_replay_resumes(run: Run, bootstrap: str, topic: str, tmp_path: Path, what: str, step: str) -> None:
     source, table, scratch = tmp_path / "source", tmp_path / "table", tmp_path / "scratch"

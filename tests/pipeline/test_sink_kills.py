@@ -250,6 +250,7 @@ def begin(tmp_path: Path, ottla_broker_factory: Callable[..., Broker]) -> Iterat
         yield begin
 
 
+@pytest.mark.promise("P10")
 @pytest.mark.timeout(700)
 def test_kill_at_each_step_of_a_task(begin: Callable[..., Course]) -> None:
     """Of driver and worker; if a task was committed but its epoch was not, the next attempt skips it.

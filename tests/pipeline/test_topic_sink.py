@@ -143,6 +143,7 @@ def test_an_epoch_is_written_once(target: TopicTarget) -> None:
     assert written(target, 2_700) == list(range(2_700))
 
 
+@pytest.mark.promise("P10")
 def test_a_replay_with_other_rows_is_refused(target: TopicTarget) -> None:
     task = EpochTask(f"query-{target.topic}", 3, 0)
     write_epoch(target, task, [values(0, 10)])
@@ -151,6 +152,7 @@ def test_a_replay_with_other_rows_is_refused(target: TopicTarget) -> None:
     assert written(target, 10) == list(range(10))
 
 
+@pytest.mark.promise("P10")
 def test_surviving_attempt_is_fenced(target: TopicTarget) -> None:
     """The old attempt pauses before its last row; the new one writes the epoch; then the old one continues."""
     task = EpochTask(f"query-{target.topic}", 0, 0)

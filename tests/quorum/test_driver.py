@@ -112,6 +112,7 @@ def test_records_in_the_file_are_those_submitted(setup: Any) -> None:
     assert all(batch.crc_matches() for batch in batches)
 
 
+@pytest.mark.promise("D4")
 def test_published_only_once_on_disk_and_in_order(setup: Any) -> None:
     driver = setup.started()
     setup.pool.immediate = False

@@ -436,6 +436,7 @@ def caught_up_ghost(world: World, ghost: Voter) -> None:
     driver.service.fetch(request, lambda response: None)
 
 
+@pytest.mark.promise("S10")
 def test_unreachable_voter_is_not_added() -> None:
     """Ghosts among the voters would be a permanent majority without an election."""
     world = World(7)
@@ -592,6 +593,7 @@ def test_empty_node_killed_before_first_snapshot_recovers() -> None:
     assert reborn.driver.log.end_offset > 0
 
 
+@pytest.mark.promise("R7")
 def test_a_lost_directory_never_votes_in_place_of_the_old() -> None:
     """Two of three lose their disks: the third alone must not find a majority among the empty ones."""
     world = World(9)
@@ -614,6 +616,7 @@ def spoil(node: Node, suffix: str) -> None:
     mount.write_atomic(path, bytes(data))
 
 
+@pytest.mark.promise("R7")
 @pytest.mark.parametrize("suffix", ["quorum-state", ".log"])
 def test_damaged_voter_votes_again_after_catching_up(suffix: str) -> None:
     """It forgot records or votes: until it has caught up it gives none."""

@@ -68,6 +68,7 @@ def facts(state: ReplicaState) -> tuple[object, ...]:
     return state.phase, state.tenure, state.failure, state.takes_part
 
 
+@pytest.mark.promise("R3")
 @pytest.mark.parametrize(("phase", "tenure", "event"), [(*state, event) for state, event in product(STATES, Event)])
 def test_every_event_follows_the_tables_or_is_refused(phase: Phase, tenure: Tenure, event: Event) -> None:
     expected = successor(phase, tenure, event)

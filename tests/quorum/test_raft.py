@@ -375,6 +375,7 @@ STRANGER = ReplicaKey(99, b"somebody's else!")
 AHEAD = OffsetAndEpoch(2**63 - 1, 2**31 - 1)
 
 
+@pytest.mark.promise("S10")
 @pytest.mark.parametrize("candidate", [STRANGER, voter(1).key])
 def test_one_vote_does_not_use_up_the_epochs(candidate: ReplicaKey) -> None:
     """Requests of a client that knows the voters, in any state of this replica."""
@@ -400,6 +401,7 @@ def test_a_pre_vote_changes_nothing() -> None:
     assert effects(raft) == []
 
 
+@pytest.mark.promise("S10")
 @pytest.mark.parametrize("candidate", [STRANGER, voter(2).key])
 def test_no_vote_counts_while_a_leader_is_heard(candidate: ReplicaKey) -> None:
     raft = replica(3)

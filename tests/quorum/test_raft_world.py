@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from .raft_world import Entry, Replica, World
 
 
+@pytest.mark.promise("R3")
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([3, 3, 5]), st.integers(50, 800))
 def test_no_committed_record_is_lost_and_replicas_agree(seed: int, size: int, steps: int) -> None:
@@ -20,6 +21,7 @@ def test_no_committed_record_is_lost_and_replicas_agree(seed: int, size: int, st
     assert world.agreed(), "no progress without faults"
 
 
+@pytest.mark.promise("R7")
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([3, 3, 5]), st.integers(50, 800))
 def test_damage_on_some_voters_loses_nothing_that_was_committed(seed: int, size: int, steps: int) -> None:

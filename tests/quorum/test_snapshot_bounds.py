@@ -99,6 +99,7 @@ def test_the_largest_batch_is_read_from_log_and_snapshot(setup: Any) -> None:
     assert setup.started().latest.scram_credentials == before
 
 
+@pytest.mark.promise("D14")
 def test_an_unreadable_snapshot_falls_back_to_the_one_before(setup: Any, caplog: pytest.LogCaptureFixture) -> None:
     setup.config = MetadataLogConfig(snapshot_bytes=1, retention_bytes=0, snapshot_interval_ms=0)
     driver = setup.started()
@@ -120,6 +121,7 @@ def test_an_unreadable_snapshot_falls_back_to_the_one_before(setup: Any, caplog:
     assert setup.started().latest.scram_credentials == before
 
 
+@pytest.mark.promise("D14")
 def test_two_unreadable_snapshots_are_refused_and_left(setup: Any) -> None:
     setup.config = MetadataLogConfig(snapshot_bytes=1, retention_bytes=0, snapshot_interval_ms=0)
     driver = setup.started()

@@ -153,6 +153,7 @@ def test_waits_of_apache_kafka_let_a_group_take_a_third_more():
     assert taken(10, 100_000, as_kafka, extended=False) == pytest.approx(1.32, abs=0.01)
 
 
+@pytest.mark.promise("S7")
 @pytest.mark.parametrize("request_bytes", [16_384, 100_000, 1_000_000])
 def test_one_connection_takes_its_quota_and_a_tenth(request_bytes):
     """The tenth is due to the windows: the amount of eleven is measured over ten, repeatedly."""
@@ -164,6 +165,7 @@ def test_ten_connections_take_no_more_than_one(request_bytes):
     assert taken(10, request_bytes, until_there_is_room, extended=True) <= 1.1
 
 
+@pytest.mark.promise("S7")
 @pytest.mark.parametrize("connections", [1, 4])
 def test_usual_requests_get_apache_kafkas_throttle_time(connections):
     theirs = taken(connections, 16_384, as_kafka, extended=False)

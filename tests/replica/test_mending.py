@@ -82,6 +82,7 @@ def repaired(world: World, node_id: int) -> None:
 
 
 class TestLeader:
+    @pytest.mark.promise("R6")
     def test_damaged_leader_resigns_and_is_repaired(self, make_world: MakeWorld) -> None:
         world = make_world()
         fill(world)
@@ -271,6 +272,7 @@ class TestFollower:
         world.cuts.clear()
         world.settle(1, 2, 3)
 
+    @pytest.mark.promise("R6")
     @pytest.mark.parametrize("step", range(1, STEPS + 2))
     def test_crash_at_any_step_leaves_old_or_new_log(self, make_world: MakeWorld, step: int) -> None:
         world = make_world()

@@ -38,6 +38,7 @@ def make_world(fakes: Any) -> MakeWorld:
 
 
 class TestAcknowledgement:
+    @pytest.mark.promise("R2")
     def test_acks_all_waits_for_all_in_sync_replicas(self, make_world: MakeWorld) -> None:
         world = make_world()
         answer = world.produce(1, b"a", b"b")
@@ -321,6 +322,7 @@ class TestElections:
         world.produce(2, b"b").result()
         world.settle(1, 2, 3)
 
+    @pytest.mark.promise("R4")
     def test_follower_is_not_cut_where_the_leader_lacks_an_epoch(self, make_world: MakeWorld) -> None:
         """Both have the batch; a missing entry made the follower truncate it again and again."""
         world = make_world()
@@ -336,6 +338,7 @@ class TestElections:
         assert leader.follower_divergence(offset + 1, epoch) is None
         assert leader.log.epochs.entries() == entries
 
+    @pytest.mark.promise("R4")
     def test_follower_is_cut_below_its_high_watermark_once(
         self, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -65,6 +65,7 @@ def state(partition: Partition) -> Any:
     return entries, log.producers.transactions.open_transactions(), aborted
 
 
+@pytest.mark.promise("T5")
 def test_followers_have_transaction_state_of_leader(make_world: MakeWorld) -> None:
     world = make_world(segment_bytes="300")
     leader = world.nodes[1].partition()
@@ -80,6 +81,7 @@ def test_followers_have_transaction_state_of_leader(make_world: MakeWorld) -> No
         assert state(world.nodes[node].partition()) == state(leader)
 
 
+@pytest.mark.promise("T5")
 def test_new_leader_continues_open_transactions(make_world: MakeWorld) -> None:
     world = make_world()
     write(world.nodes[1].partition(), 7)
@@ -115,6 +117,7 @@ def test_a_marker_holds_its_readers_until_it_is_replicated(make_world: MakeWorld
     assert leader.last_stable_offset == 2
 
 
+@pytest.mark.promise("T5")
 def test_transaction_decided_by_old_leader_only_reopens(make_world: MakeWorld) -> None:
     world = make_world()
     leader = world.nodes[1].partition()

@@ -225,6 +225,7 @@ def test_acl_changes_are_audited_with_the_principal(world: World, caplog: pytest
 # --- enforcement ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("S2")
 def test_topic_id_does_not_bypass_acls(world: World) -> None:
     topic_id = world.root.create_topic("secret")
     world.root.produce("secret", b"x")
@@ -324,6 +325,7 @@ def test_pattern_subscription_matches_describable_topics_only(world: World) -> N
     assert (hidden.error_code, hidden.members) == (NO_TOPIC, [])
 
 
+@pytest.mark.promise("S2")
 def test_envelope_does_not_bypass_acls(world: World) -> None:
     controller = ControllerClient(world.server)
     controller.dispatcher.authorizer = world.server.broker.dispatcher.authorizer

@@ -409,6 +409,7 @@ def line_id(asked: Line) -> str:
     return f"{name_of(asked.request(bytes(16)))}-{asked.version}"
 
 
+@pytest.mark.promise("S2")
 @pytest.mark.parametrize("asked", TABLE, ids=line_id)
 def test_allowed_items_are_served_and_others_refused(world: tuple[Server, bytes], asked: Line) -> None:
     for right, code in asked.denied.items():

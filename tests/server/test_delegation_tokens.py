@@ -62,6 +62,7 @@ def seen(client: Connection, *owners: str) -> list[str]:
     return sorted(token.token_id for token in response.tokens)
 
 
+@pytest.mark.promise("S6")
 def test_anonymous_and_token_clients_get_no_tokens(server: Server) -> None:
     for principal in (ANONYMOUS, TokenPrincipal(ANN)):
         answers = [client(server, principal).ask(message, version).error_code for message, version in REQUESTS]

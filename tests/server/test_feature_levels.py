@@ -82,6 +82,7 @@ def written(directory: Path) -> list[ApiMessageAndVersion]:
     ]
 
 
+@pytest.mark.promise("R12")
 @pytest.mark.parametrize("level", METADATA_LEVELS)
 def test_a_cluster_of_each_level_serves_and_starts_again(tmp_path: Path, level: int) -> None:
     server = Server(formatted(tmp_path, level), node_id="1")

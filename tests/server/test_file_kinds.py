@@ -151,6 +151,7 @@ def read(server: Server) -> list[bytes | None]:
     return found
 
 
+@pytest.mark.promise("D7")
 @pytest.mark.parametrize(
     ("kind", "ended"),
     [*((kind, "a kill") for kind in AFTER_A_KILL), *((kind, "a stop") for kind in (*OF_PARTITIONS, *OTHERS, *NOTES))],

@@ -28,6 +28,7 @@ def authorizer(*principals: str, allow_without_acls: bool = False) -> StandardAu
     return StandardAuthorizer(lambda: acls, ["User:root"], allow_without_acls=allow_without_acls)
 
 
+@pytest.mark.promise("S11")
 @pytest.mark.parametrize(
     ("allowed", "token", "principal", "authorization", "refused"),
     [

@@ -17,6 +17,7 @@ from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from .harness import Connection, Server, fetch_request, fetched, produce_request
 
 
+@pytest.mark.promise("D15")
 def test_topic_with_an_interrupted_deletion_is_quarantined(make_server: Callable[..., Server]) -> None:
     server = make_server()
     client = server.connect()
@@ -93,6 +94,7 @@ def test_retention_notifies_readers(make_server: Callable[..., Server]) -> None:
     assert partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+@pytest.mark.promise("D3")
 def test_a_log_is_flushed_by_time(server: Server, client: Connection) -> None:
     client.create_topic("t", flush_ms="1")
     client.produce("t", b"a")

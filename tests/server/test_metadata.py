@@ -209,6 +209,7 @@ def test_a_coordinator_of_an_unknown_type(client: Connection) -> None:
     assert found.error_code == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.promise("D4", "T10")
 def test_producer_ids_are_given_once_also_over_a_crash(make_server: Callable[..., Server]) -> None:
     server = make_server()
     client = server.connect()

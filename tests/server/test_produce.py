@@ -166,6 +166,7 @@ def test_log_append_time_is_returned_and_stored(client: Connection) -> None:
     assert batch.crc_matches()
 
 
+@pytest.mark.promise("D2")
 def test_append_reaching_flush_messages_waits_for_fsync(server: Server, client: Connection) -> None:
     client.create_topic("t", flush_messages="2")
     log = server.broker.parts.replicas.find("t", 0).log
@@ -197,6 +198,7 @@ def test_a_retry_waits_for_the_disk_like_the_first_attempt(server: Server, clien
     assert retry.send(produce_request("t", b"a", acks=1, **ids), 9), "on disk, so at once"
 
 
+@pytest.mark.promise("D2")
 def test_consumers_see_nothing_that_still_waits_for_the_disk(server: Server, client: Connection) -> None:
     client.create_topic("t", flush_messages="1")
     reader = server.connect()

@@ -195,6 +195,7 @@ def test_verification_can_be_turned_off(client: Connection, coordinators: SlowCo
     assert len(coordinators.asked) == 1
 
 
+@pytest.mark.promise("T2")
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 @pytest.mark.parametrize("version", [11, 12])
@@ -222,6 +223,7 @@ def test_request_bytes_are_kept_while_the_coordinator_is_slow(
     assert [record.value for record in stored.records()] == [b"x" * 100, b"y"]
 
 
+@pytest.mark.promise("T2")
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_check_that_races_the_end_opens_nothing(
     client: Connection, coordinators: SlowCoordinators, version: int

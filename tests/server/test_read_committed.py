@@ -60,6 +60,7 @@ def values(found: Any) -> list[bytes | None]:
     return [record.value for batch in iter_batches(found.records) if passes(batch) for record in batch.records()]
 
 
+@pytest.mark.promise("T1")
 @pytest.mark.parametrize("version", [4, 11, 12])
 def test_an_open_transaction_holds_its_readers(client: Connection, partition: Partition, version: int) -> None:
     client.produce("t", b"before")
@@ -76,6 +77,7 @@ def test_an_open_transaction_holds_its_readers(client: Connection, partition: Pa
     assert values(found) == [b"before", b"a", b"b", b"behind"]
 
 
+@pytest.mark.promise("T1")
 @pytest.mark.parametrize("version", [4, 11, 12])
 def test_an_aborted_transaction_is_named_and_left_out(client: Connection, partition: Partition, version: int) -> None:
     write(partition, b"never")

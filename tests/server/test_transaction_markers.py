@@ -236,6 +236,7 @@ def test_a_request_is_bounded_and_names_a_producer_once() -> None:
     assert there.named() == [(1, [A1]), (3, [A0])]
 
 
+@pytest.mark.promise("T6")
 @pytest.mark.parametrize(
     "code",
     [

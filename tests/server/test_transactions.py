@@ -88,6 +88,7 @@ def test_transaction_ends_before_the_producers_next_request(client: Connection) 
     assert states == [TransactionState.COMPLETE_ABORT], "before the next request that the loop reads"
 
 
+@pytest.mark.promise("T8")
 @pytest.mark.parametrize("version", [1, 2])
 def test_abandoned_transaction_is_aborted(make_server: Callable[..., Server], version: int) -> None:
     client = make_server(transaction_abort_timed_out_transaction_cleanup_interval_ms="20").connect()

@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Mapping
 from functools import partial
 
+import pytest
 from simulation.node import DATA_DIR, SimNode
 from simulation.replication import TOPIC, ClusterOptions, ReplicationSimulation
 
@@ -142,6 +143,7 @@ class MovedReplicas(TwoDirectories):
         return all(self._state(index).directory_of(number) == ids[path] for index, path in self._places(node).items())
 
 
+@pytest.mark.promise("D13")
 def test_replicas_that_move_keep_all_promises() -> None:
     for seed in (1, 3):
         outcome = MovedReplicas(seed, ClusterOptions(nodes=3, partitions=6)).run()
@@ -150,6 +152,7 @@ def test_replicas_that_move_keep_all_promises() -> None:
         assert outcome.acknowledged > 100
 
 
+@pytest.mark.promise("D9")
 def test_a_directory_that_fails_takes_its_partitions_only() -> None:
     for seed in range(1, 4):
         outcome = FailedDirectory(seed, ClusterOptions(nodes=3)).run()

@@ -54,6 +54,7 @@ def test_what_failed_once_holds(protocol: str, seed: int) -> None:
     check(seed, protocol)
 
 
+@pytest.mark.promise("G2")
 @pytest.mark.parametrize("seed", seeds_of_the_day(5))
 def test_promises_hold(seed: int) -> None:
     check(seed, None)
@@ -68,6 +69,7 @@ def test_promises_hold_and_members_get_something_done() -> None:
     assert sum(outcome.broker_starts for outcome in outcomes) > 60
 
 
+@pytest.mark.promise("G2")
 @pytest.mark.parametrize("protocol", ["mixed", "mixed-cooperative"])
 def test_mixed_groups_change_their_protocol(protocol: str, caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("ottla.coordinator")

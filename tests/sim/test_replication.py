@@ -58,6 +58,7 @@ def check(outcome: ClusterOutcome) -> None:
     assert outcome.violation is None, f"seed {outcome.seed}: {outcome.violation}\n{report}"
 
 
+@pytest.mark.promise("R1")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_promises_hold(seed: int) -> None:
     outcome = run(seed, faults_s=120.0)
@@ -71,6 +72,7 @@ def test_seeds_that_failed_once_hold(seed: int) -> None:
     check(run(seed))
 
 
+@pytest.mark.promise("D11")
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_compacted_topic_keeps_the_latest_of_each_key(seed: int, taken_in: list[str]) -> None:
     outcome = run(seed, faults_s=120.0, compacted=True)
@@ -179,6 +181,7 @@ class DamagedLeader(ReplicationSimulation):
         self._compare_replicas()
 
 
+@pytest.mark.promise("R5")
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_damaged_log_wins_no_election(seed: int) -> None:
     """Cut where the damage was, it passed for one that had lost nothing, led, and the others followed."""
@@ -391,6 +394,7 @@ def forget_epochs_in_the_file(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaderEpochCache, "must_be_written", forgetful)
 
 
+@pytest.mark.promise("R1")
 @pytest.mark.parametrize(
     ("plant", "first", "faults_s"),
     [
@@ -411,6 +415,7 @@ def test_a_planted_defect_is_found(
     assert any(run(seed, **small).violation is not None for seed in range(first, first + MAX_SEEDS))
 
 
+@pytest.mark.promise("R4")
 def test_in_sync_replicas_that_disagree_on_epochs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower notes each new leader epoch one offset late; nothing else notices that while it follows."""
     append, assign = LogWriter.append_as_follower, LeaderEpochCache.assign

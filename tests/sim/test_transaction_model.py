@@ -11,6 +11,7 @@ ONE_PRODUCER = Bounds(transactions=(2, 0), batches=(1,), moves=0, timeouts=0)
 DEPTH_OF_A_LATE_MARKER = 13
 
 
+@pytest.mark.promise("T1")
 @pytest.mark.parametrize(
     ("depth", "bounds"),
     [

@@ -280,6 +280,7 @@ class TestProducers:
         assert (result.base_offset, result.last_offset) == (0, 2)
         assert log.log_end_offset == 4
 
+    @pytest.mark.promise("T11")
     def test_five_batches_are_remembered(self, fakes, log, clock):
         for sequence in range(6):
             append(log, self.batch(fakes, clock, sequence))
@@ -329,6 +330,7 @@ class TestProducers:
 
 
 class TestDiskTrouble:
+    @pytest.mark.promise("D8")
     def test_a_full_disk_fails_the_append_and_nothing_else(self, fakes, disk, log, clock):
         append(log, fakes.make_batch(clock.now_ms))
         disk.capacity -= disk.room() - 30

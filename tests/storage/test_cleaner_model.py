@@ -497,6 +497,7 @@ DELETED_UP_TO_A_MARKER = [
 """The cleaner retains no entry for a transaction without readable records."""
 
 
+@pytest.mark.promise("D11")
 @pytest.mark.parametrize("config", CONFIGS)
 @given(operations=SCHEDULES)
 @example(operations=DELETED_UP_TO_A_MARKER)

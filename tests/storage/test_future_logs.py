@@ -133,6 +133,7 @@ def crash_at(fakes, disk, clock, manager: LogManager, step: int, *, power: bool)
     return died
 
 
+@pytest.mark.promise("D13")
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power failure"])
 def test_a_crash_at_each_step_loses_nothing_and_leaves_one_log(fakes, clock, power):
     places, step, died = set(), 0, True

@@ -443,6 +443,7 @@ def test_readers_find_latest_records_between_pass_steps(fakes, steps):
         machine.check()
 
 
+@pytest.mark.promise("D11")
 def test_crash_at_any_action_of_pass_loses_nothing(fakes):
     for power in (False, True):
         for actions in itertools.count():

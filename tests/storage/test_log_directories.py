@@ -81,6 +81,7 @@ def refusal(fakes, disk, clock, directories: str, metadata_dir: str | None = Non
     return str(caught.value)
 
 
+@pytest.mark.promise("D10")
 def test_a_copy_of_a_directory_is_refused(fakes, disk, clock, manager):
     manager.shutdown()
     disk.write_bytes("/b/meta.properties", disk.read_bytes("/a/meta.properties"))

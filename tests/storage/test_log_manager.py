@@ -257,6 +257,7 @@ class TestIncarnations:
             log.append_as_leader(batch, 0, len(batch), 0)
         return log, "/data/t-0/00000000000000000000.log"
 
+    @pytest.mark.promise("R5")
     @pytest.mark.parametrize("place", [0.53, 0.999])
     def test_a_batch_that_is_damaged_is_a_loss(self, fakes, disk, clock, manager, place):
         _, path = self.filled(fakes, clock, manager)
@@ -276,6 +277,7 @@ class TestIncarnations:
         assert manager.get_log("t", 0).log_end_offset == 3
         assert manager.last_broker_epoch == -1
 
+    @pytest.mark.promise("R5")
     def test_torn_end_of_write_is_not_a_loss(self, fakes, disk, clock, manager):
         _, path = self.filled(fakes, clock, manager)
         disk.write_bytes(path, disk.read_bytes(path)[:-5])
@@ -369,6 +371,7 @@ class TestFlush:
         assert done[-1] == ("fourth", None)
         assert not pool.queue
 
+    @pytest.mark.promise("D3")
     def test_complete_segments_of_earlier_process_are_flushed(self, fakes, disk, clock):
         """After a kill -9 no roll has to come first: before, the log was never cleaned, and scanned by each start."""
         config, pool = LogConfig(segment_bytes=300), fakes.Pool()

@@ -87,6 +87,7 @@ def site(fakes, clock, disk, monkeypatch):
     return Site(fakes, clock, disk, opened)
 
 
+@pytest.mark.promise("D12")
 def test_every_complete_segment_is_read_once_a_round_in_turn(site):
     everything = [segment for log in site.manager.logs() for segment in log.segments]
     site.run_round()

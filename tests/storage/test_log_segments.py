@@ -14,6 +14,7 @@ from ottla.storage.segment.segment import Segment
 OFFSET = st.integers(0, 20)
 
 
+@pytest.mark.promise("R2")
 @given(
     st.booleans(),
     st.lists(st.tuples(st.sampled_from(["append", "commit", "delete records", "cut", "restart"]), OFFSET)),

@@ -230,6 +230,7 @@ class Machine:
         assert failure.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+@pytest.mark.promise("D1")
 @pytest.mark.parametrize("worth_leaving", [16_384, 1])
 @given(st.lists(OPERATIONS, min_size=5, max_size=40))
 @settings(max_examples=150, report_multiple_bugs=False, deadline=None)

@@ -240,6 +240,7 @@ class TestCheckpoints:
             with contextlib.suppress(CheckpointCorruption):
                 read(disk, "/c")
 
+    @pytest.mark.promise("D7")
     def test_any_flipped_bit_is_found(self, fakes):
         """Except for one that turns the checksum into an entry of an unknown topic: the covered data is unchanged."""
         disk = fakes.Disk(fakes.Clock())

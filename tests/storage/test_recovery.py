@@ -78,6 +78,7 @@ def test_a_kill_loses_nothing(store):
     assert store.stored() == store.expected(33)
 
 
+@pytest.mark.promise("D5")
 @pytest.mark.parametrize("cut", [1, 30, 60, 61, 100])
 def test_missing_tail_is_truncated(store, caplog, cut):
     store.fill(4)
@@ -110,6 +111,7 @@ def test_log_that_ends_before_a_checkpoint_reports_loss(store, caplog, known_by)
     assert store.manager.directories[0].running.broker_epoch == -1
 
 
+@pytest.mark.promise("D5")
 @pytest.mark.parametrize("nonsense", [b"\0", b"\0" * 500, b"\xff" * 500, bytes(range(256)) * 2])
 def test_garbage_tail_is_truncated(store, caplog, nonsense):
     store.fill(4)
@@ -388,6 +390,7 @@ def test_a_clean_start_trusts_and_reads_little(store):
     assert store.stored() == store.expected(30)
 
 
+@pytest.mark.promise("D5")
 def test_clean_marker_over_torn_log_is_ignored(store, caplog):
     store.fill(4)
     store.manager.shutdown()

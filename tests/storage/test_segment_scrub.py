@@ -51,6 +51,7 @@ def flipped(data: bytes, position: int, bit: int = 7) -> bytes:
     return bytes(spoiled)
 
 
+@pytest.mark.promise("D12")
 @pytest.mark.parametrize("bit", range(8))
 def test_batch_of_any_flipped_bit_is_reported(bit: int) -> None:
     whole = [batch(number) for number in range(4)]

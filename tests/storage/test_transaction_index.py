@@ -264,6 +264,7 @@ class TestReading:
         assert listed(again, 0) == [(1, 0)]
         assert listed(again, 1) == [(2, 1), (1, 0)]
 
+    @pytest.mark.promise("T4")
     def test_clean_start_rebuilds_index_cut_inside_entry(self, fakes, disk, clock, manager, log):
         abort(fakes, clock, log, 2)
         manager.shutdown()

@@ -71,6 +71,7 @@ def refused(call, *args, **options):
     return failure.value.code
 
 
+@pytest.mark.promise("T2")
 class TestBeginning:
     def test_transaction_requires_verification_guard(self, log, producer):
         assert refused(producer.append_with, None, 0) == ErrorCode.INVALID_TXN_STATE
@@ -214,6 +215,7 @@ class TestVerifications:
 
 
 class TestMarkers:
+    @pytest.mark.promise("T3")
     def test_late_marker_does_not_end_next_transaction(self, log, producer):
         """KAFKA-19446: at transaction version 2 a marker has a later epoch than its transaction."""
         producer.append(0, epoch=5)
@@ -222,6 +224,7 @@ class TestMarkers:
         producer.end(epoch=6)
         assert log.last_stable_offset(2) == 2
 
+    @pytest.mark.promise("T3")
     def test_repeated_marker_succeeds(self, log, producer):
         """KAFKA-19999: otherwise the coordinator would send it for ever."""
         producer.append(0)

@@ -380,6 +380,7 @@ class Machine:
             assert (reading.damages, reading.aborted_problem) == ([], "")
 
 
+@pytest.mark.promise("T4")
 @given(st.lists(SNAPSHOTS_LOST, min_size=5, max_size=40))
 @settings(max_examples=120, report_multiple_bugs=False, deadline=None)
 def test_transactions_equal_a_list_though_snapshots_are_lost(fakes, operations) -> None:

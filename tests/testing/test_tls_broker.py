@@ -190,6 +190,7 @@ class Crowd:
             thread.join()
 
 
+@pytest.mark.promise("S5")
 def test_certificate_rotation_under_load_fails_no_connection(broker, keys):
     name = "listener.name.ssl.ssl.keystore.location"
     now = datetime.datetime.now(datetime.UTC)

@@ -69,6 +69,7 @@ def test_killed_broker_is_replaced_when_its_session_expires(world: World) -> Non
     assert high_watermark(life.connect(), topic_id) == 1
 
 
+@pytest.mark.promise("Z3")
 def test_no_life_leads_on_in_an_epoch_of_one_before(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(znode_requests, "SLICE", 1)
     machine = Machines(world)
@@ -89,6 +90,7 @@ def leader_epochs(life: Life) -> dict[int, int]:
     return {number: each.leader_epoch for number, each in partitions if each.leader == 1}
 
 
+@pytest.mark.promise("R10")
 def test_a_second_one_of_its_id_is_refused(world: World) -> None:
     first = Machines(world).up()
     began_s = world.loop.time()
@@ -137,6 +139,7 @@ def test_a_registration_that_a_tool_removed_is_made_again(world: World) -> None:
     assert not life.fatal
 
 
+@pytest.mark.promise("Z5")
 def test_data_of_one_cluster_enters_no_other(world: World) -> None:
     machine = Machines(world)
     machine.up().stop()

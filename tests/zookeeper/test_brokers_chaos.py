@@ -131,6 +131,7 @@ class Chaos:
         assert [value for value in self.acknowledged if data.count(value) != 1] == []
 
 
+@pytest.mark.promise("Z1")
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_nothing_acknowledged_is_lost(seed: int) -> None:
     chaos = Chaos(seed)

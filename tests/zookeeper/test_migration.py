@@ -191,6 +191,7 @@ def test_before_that_brokers_go_back_to_zookeeper_alone(migrating: Migrating) ->
     create(migrating.cluster, 2, 1, 2, 3, name="again")
 
 
+@pytest.mark.promise("Z4")
 @pytest.mark.parametrize("seed", range(1, 13))
 def test_whatever_breaks_off_nothing_is_lost_and_both_end_equal(seed: int) -> None:
     migrating = Migrating(seed)

@@ -108,6 +108,7 @@ class TestBrokers:
         world.until(lambda: world.partition("t").leader == 2)
         assert world.partition("t").isr == (2,)
 
+    @pytest.mark.promise("Z3")
     def test_broker_that_no_controller_accepted_left_the_isr(self) -> None:
         """By a controller that had not seen it yet, and then died."""
         world = cluster(1, 2, nodes=1)
@@ -450,6 +451,7 @@ class Chaos:
         assert not [path for path in world.server.tree() if path.startswith(f"{paths.DELETE_TOPICS}/")]
 
 
+@pytest.mark.promise("Z2")
 @pytest.mark.parametrize("seed", range(1, 7))
 def test_whatever_happens_what_was_answered_holds(seed: int) -> None:
     chaos = Chaos(seed)

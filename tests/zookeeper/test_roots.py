@@ -47,6 +47,7 @@ def test_a_cluster_works_below_it(world: World) -> None:
     assert world.node("/a/b/brokers/topics/t") is not None
 
 
+@pytest.mark.promise("Z5")
 def test_broker_with_data_does_not_create_the_path(world: World) -> None:
     machine = Machines(world)
     life = machine.begin(**BELOW)

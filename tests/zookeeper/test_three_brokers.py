@@ -185,6 +185,7 @@ def test_nothing_is_lost_with_one_that_is_killed(world: World, cluster: Cluster,
     world.until(lambda: cluster.ends() == {3})
 
 
+@pytest.mark.promise("Z2")
 def test_returning_broker_follows_the_new_controller(world: World, cluster: Cluster) -> None:
     controller = cluster.controller
     create(cluster, controller, controller, *({*IDS} - {controller}))

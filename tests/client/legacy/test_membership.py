@@ -53,6 +53,7 @@ def rest(*consumers: Consumer) -> None:
     until(list(consumers), reached)
 
 
+@pytest.mark.promise("Z6")
 @pytest.mark.parametrize("places", PLACES, ids=["zookeeper", "kafka", "both"])
 @pytest.mark.parametrize("seed", range(5))
 def test_one_owner_at_any_time_and_exactly_one_when_quiet(places: OffsetPlaces, seed: int) -> None:
@@ -73,6 +74,7 @@ def test_one_owner_at_any_time_and_exactly_one_when_quiet(places: OffsetPlaces, 
         assert max(offsets) <= world.cluster.read_to[topic, number]
 
 
+@pytest.mark.promise("Z6")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_group_is_shared_with_consumers_of_kafka(seed: int) -> None:
     world = World(seed, PLACES[0], with_kafka=True)

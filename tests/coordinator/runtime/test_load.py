@@ -18,6 +18,7 @@ from ottla.record.checksum import crc32c
 from .harness import Outcome, Put, Setup, state_of
 
 
+@pytest.mark.promise("G4")
 def test_a_restart_finds_the_same_state(led: Setup) -> None:
     for number in range(50):
         led.write(Put(f"k{number % 7}", number if number % 5 else None))
@@ -174,6 +175,7 @@ def test_a_loaded_shard_serves_while_another_loads(setup: Setup) -> None:
     assert outcome.response == "written"
 
 
+@pytest.mark.promise("G4")
 def test_records_above_high_watermark_are_loaded_uncommitted(setup: Setup) -> None:
     """The previous coordinator may have acknowledged these records: reads wait for their commit."""
     setup.log.commits = False
@@ -281,6 +283,7 @@ UNREADABLE = {
 }
 
 
+@pytest.mark.promise("G5")
 @pytest.mark.parametrize("kind", UNREADABLE)
 def test_unreadable_record_is_skipped_and_the_rest_is_loaded(
     setup: Setup, caplog: pytest.LogCaptureFixture, kind: str

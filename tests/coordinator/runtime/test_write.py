@@ -82,6 +82,7 @@ def test_operation_without_records_waits_for_commit(led: Setup) -> None:
     assert led.write().response == "written"
 
 
+@pytest.mark.promise("G3")
 def test_a_failed_append_reverts_and_fails_the_whole_batch(led: Setup) -> None:
     led.write(Put("a", 1))
     led.time.turn()
@@ -98,6 +99,7 @@ def test_a_failed_append_reverts_and_fails_the_whole_batch(led: Setup) -> None:
     assert led.shard().offsets == [0, 1, 2, 1]
 
 
+@pytest.mark.promise("G3")
 def test_operation_fails_with_the_batch_it_depends_on(led: Setup) -> None:
     led.log.batch_bytes = 300
     led.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))

@@ -151,6 +151,7 @@ def test_retried_end_before_markers_is_concurrent(talk: Conversation) -> None:
     assert len(talk.markers.sent) == 1
 
 
+@pytest.mark.promise("T9")
 @pytest.mark.parametrize("committed", [True, False])
 def test_retried_end_after_restart_has_the_same_response(talk: Conversation, committed: bool) -> None:
     producer = talk.producer()

@@ -65,6 +65,7 @@ def test_a_failed_append_of_a_new_id_leaves_no_id(talk: Conversation) -> None:
     assert ID not in talk.shard.transactions
 
 
+@pytest.mark.promise("T7")
 def test_failed_fencing_append_returns_retriable_error(talk: Conversation) -> None:
     """PRODUCER_FENCED with an epoch that was never stored would stop a producer without successor."""
     producer = talk.producer()
@@ -93,6 +94,7 @@ def test_responses_wait_for_commit(talk: Conversation) -> None:
     assert talk.state() == "CompleteCommit"
 
 
+@pytest.mark.promise("T6")
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("late_s", [0.1, 3.0, 17.0, 300.0])
 def test_decision_committed_after_timeout_is_completed(talk: Conversation, committed: bool, late_s: float) -> None:
@@ -279,6 +281,7 @@ def test_decision_survives_a_leader_change(talk: Conversation, committed: bool) 
     assert talk.state() == ("CompleteCommit" if committed else "CompleteAbort")
 
 
+@pytest.mark.promise("T6")
 def test_a_decision_that_was_loaded_waits_until_it_is_committed(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
@@ -343,6 +346,7 @@ def test_coordinator_is_not_available_without_topic(talk: Conversation) -> None:
     assert talk.add_offsets((1, 0)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
+@pytest.mark.promise("G5")
 @pytest.mark.parametrize("value", [b"", b"\0", b"\0\x09", b"\0\x01nonsense", None], ids=repr)
 def test_id_with_unreadable_record_has_to_initialize(talk: Conversation, value: bytes | None) -> None:
     """The previous state may be outdated: its zombie must not continue, and a successor gets a new producer id."""

@@ -19,6 +19,7 @@ E = TransactionState
 NONE = ErrorCode.NONE
 
 
+@pytest.mark.promise("T9")
 @pytest.mark.parametrize("committed", [True, False])
 def test_kafka_17754_delayed_end_does_not_end_next_transaction(talk: Conversation, committed: bool) -> None:
     producer_id, _ = talk.producer()
@@ -108,6 +109,7 @@ def test_kafka_18227_version_switch_during_a_transaction(
     assert talk.added((producer_id, epoch), version=begun_with) == [NONE]
 
 
+@pytest.mark.promise("T10")
 @pytest.mark.parametrize("level", [1, 2])
 @pytest.mark.parametrize("path", ["commit", "abort", "abort of nothing", "timeout", "new instance", "continues"])
 def test_kafka_18660_epoch_exhaustion_by_every_path(make_talk: MakeTalk, level: int, path: str) -> None:
@@ -163,6 +165,7 @@ def test_kafka_20090_late_abort_gets_the_new_producer_id(talk: Conversation) -> 
     assert talk.end((77, LAST_EPOCH), committed=False).producer == (FIRST_PRODUCER_ID, 0)
 
 
+@pytest.mark.promise("T7")
 @pytest.mark.parametrize("level", [1, 2])
 def test_kafka_9666_a_failed_append_leaves_the_epoch_as_on_disk(make_talk: MakeTalk, level: int) -> None:
     """Also for fencing, which would raise the epoch with each attempt until none is left."""
@@ -204,6 +207,7 @@ def test_kafka_12671_late_add_is_rejected_or_times_out(talk: Conversation, versi
         assert talk.markers.sent[-1].partitions == {("u", 1)}
 
 
+@pytest.mark.promise("T8")
 @pytest.mark.parametrize("after", ["decision", "markers", "end"])
 def test_redpanda_kill_during_expiry_still_ends_transaction(talk: Conversation, after: str) -> None:
     producer = talk.producer()

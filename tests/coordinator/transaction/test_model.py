@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -255,5 +256,6 @@ class Schedules(RuleBasedStateMachine):
             assert talk.init(name).error is ErrorCode.NONE
 
 
+@pytest.mark.promise("T6")
 def test_any_schedule_ends_as_was_decided() -> None:
     run_state_machine_as_test(Schedules, settings=settings(max_examples=60, stateful_step_count=40, deadline=None))

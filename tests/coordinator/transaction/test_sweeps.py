@@ -19,6 +19,7 @@ E = TransactionState
 DAY_S = 24 * 3600
 
 
+@pytest.mark.promise("T8")
 def test_abort_follows_timeout_within_an_interval(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)

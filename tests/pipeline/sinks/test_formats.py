@@ -79,6 +79,7 @@ def test_load_adds_new_records_once(cluster: MemoryCluster, placed_table: Table)
     assert list(find_tables(table.location.removesuffix("/table"))) == [table.location]
 
 
+@pytest.mark.promise("P4")
 def test_a_topic_of_another_cluster_is_refused(cluster: MemoryCluster, table: Table) -> None:
     """Its rows would look like the table's own; another topic of that cluster is accepted."""
     other = make_cluster()
@@ -162,6 +163,7 @@ def test_in_directories_of_any_name(cluster: MemoryCluster, kind: str, tmp_path:
         assert rows(table) == topic_rows(cluster), name
 
 
+@pytest.mark.promise("P2")
 def test_of_racing_committers_one_wins(
     cluster: MemoryCluster, placed_table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +239,7 @@ def test_repeated_commit_of_killed_load_is_refused(cluster: MemoryCluster, table
     assert rows(table) == topic_rows(cluster)
 
 
+@pytest.mark.promise("P1")
 @pytest.mark.parametrize("step", ["0", "1", "2", "3", "4", "5", "6", "log", "after"])
 def test_a_kill_while_committing(committer: Forks, kind: str, table: Table, step: str) -> None:
     """After a kill at any step the next load adds the rest: nothing is lost or duplicated."""

@@ -162,6 +162,7 @@ def test_unusable_tables_are_refused(cluster: MemoryCluster, table: IcebergTarge
         IcebergTarget(tmp_path / "moved").files()
 
 
+@pytest.mark.promise("P3")
 def test_a_table_that_was_rolled_back_is_refused(cluster: MemoryCluster, table: IcebergTarget) -> None:
     """Its offsets are those of the newest load, but its rows are older."""
     load(cluster, table)

@@ -57,6 +57,7 @@ def let_expire(table: Table, load_id: str) -> None:
     os.utime(path, (before, before))
 
 
+@pytest.mark.promise("P7")
 def test_a_running_load_keeps_its_files(cluster: MemoryCluster, table: Table) -> None:
     """Even though no version names its files yet; all other files are removed."""
     load(cluster, table)
@@ -72,6 +73,7 @@ def test_a_running_load_keeps_its_files(cluster: MemoryCluster, table: Table) ->
     assert not list(Path(table.location, LEASE_DIRECTORY).iterdir())
 
 
+@pytest.mark.promise("P7")
 def test_files_of_a_killed_load_go_at_once(cluster: MemoryCluster, table: Table) -> None:
     """If it was only suspended, it commits nothing."""
     load(cluster, table)
@@ -199,6 +201,7 @@ def test_each_partition_is_compacted_separately(cluster: MemoryCluster, kind: st
     assert load(cluster, again(table)) is None
 
 
+@pytest.mark.promise("P7")
 def test_compaction_does_not_block_earlier_load(cluster: MemoryCluster, table: Table) -> None:
     """A load that planned and landed before a compaction commits after it."""
     load_often(cluster, table)

@@ -56,6 +56,7 @@ def read(cluster: MemoryCluster, table: Table, on_rollback: Any = "fail") -> Rea
     return find_reading([TOPIC], again(table), cluster.open, settings, None)  # type: ignore[arg-type]
 
 
+@pytest.mark.promise("P3")
 def test_restored_delta_table_is_refused(cluster: MemoryCluster, delta: Table) -> None:
     open_delta_restored(delta, load_twice(cluster, delta))
     sentence = r"version 3 \(RESTORE\) rolled it back below its load of version 2 with 1 row,.*restore version 2.*skip$"
@@ -237,6 +238,7 @@ def test_parquet_log_that_lost_its_end_loads_again(cluster: MemoryCluster, tmp_p
     assert rows(table) == topic_rows(cluster)
 
 
+@pytest.mark.promise("P3")
 @pytest.mark.parametrize("lost", [0, 1])
 def test_parquet_log_with_a_gap_is_refused(cluster: MemoryCluster, tmp_path: Path, lost: int) -> None:
     table = open_table(tmp_path / "table", format="parquet")

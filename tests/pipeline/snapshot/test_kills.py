@@ -58,6 +58,7 @@ def check_recovery(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     assert world.snapshot().version is None
 
 
+@pytest.mark.promise("P8")
 @pytest.mark.parametrize(("kind", "place", "step"), PLACED_STEPS)
 def test_killed_at_each_step(
     make_world: Callable[..., World],

@@ -82,6 +82,7 @@ def schedule(world: World, seed: int, runs: int) -> None:
             world.check()
 
 
+@pytest.mark.promise("P8")
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("history", [False, True])
 def test_random_schedules(make_world: Callable[..., World], kind: str, seed: int, history: bool) -> None:

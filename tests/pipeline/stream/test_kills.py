@@ -86,6 +86,7 @@ def wanted(sent: list[bytes]) -> dict[str, int]:
     return dict(Counter(json.loads(one)["page"] for one in sent if one != b"bad"))
 
 
+@pytest.mark.promise("P9")
 @pytest.mark.timeout(1500)
 def test_a_table_through_kills(streams: Streams, send: Send, topic: str, tmp_path: Path) -> None:
     sent = views(VIEWS)
@@ -97,6 +98,7 @@ def test_a_table_through_kills(streams: Streams, send: Send, topic: str, tmp_pat
     assert len(letters) == len(set(letters)) == sent.count(b"bad")
 
 
+@pytest.mark.promise("P9")
 @pytest.mark.timeout(1500)
 def test_a_topic_through_kills(
     streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], bootstrap: str

@@ -93,6 +93,7 @@ def numbers(messages: Sequence[Any]) -> Counter[int]:
     return Counter(int(message.key()) for message in messages)
 
 
+@pytest.mark.promise("P9")
 def test_workers_that_die_while_they_send(
     spark: Any, bootstrap: str, make_topic: Callable[[], str], lines: Path, death_log: Path, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ from .conftest import Lake  # noqa: E402
 INFERRED = JsonFormat()
 
 
+@pytest.mark.promise("P6")
 def test_fields_are_columns_and_bad_values_dead_letters(lake: Lake) -> None:
     lake.produce(b'{"id":1,"name":"a","offset":7}', b"broken", None, b'{"id":2,"n":{"x":[1]}}')
     [row] = lake.load(INFERRED)

@@ -133,6 +133,7 @@ def test_empty_classic_group_is_replaced(world: World) -> None:
     assert group_type(world) is GroupType.CONSUMER
 
 
+@pytest.mark.promise("G2")
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("empties", [False, True])
 def test_epochs_continue_in_an_emptied_group(world: World, empties: bool, restarts: bool) -> None:

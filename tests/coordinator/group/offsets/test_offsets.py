@@ -150,6 +150,7 @@ class TestCommit:
         (group,) = talk.fetch(("t", 0)).response.groups
         assert group.topics[0].partitions[0].metadata == "über"
 
+    @pytest.mark.promise("G1")
     def test_waits_for_the_high_watermark(self, talk: Conversation) -> None:
         talk.commit_code(1)
         talk.log.commits = False

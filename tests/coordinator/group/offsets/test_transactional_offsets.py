@@ -238,6 +238,7 @@ class TestClassicGroup:
         talk.join(instance="i")
         assert talk.txn_code(member_id=old, generation=1, instance="i") == ErrorCode.FENCED_INSTANCE_ID
 
+    @pytest.mark.promise("T12")
     def test_a_zombie_of_the_generation_before_is_fenced(self, talk: Conversation) -> None:
         """KIP-447: the group rebalanced, which one transaction has not noticed."""
         leader, follower = talk.stable_group(2)
