@@ -94,12 +94,18 @@ def test_named_files_exist(document):
     assert not missing
 
 
+def is_generated(path: Path) -> bool:
+    """Whether a tool created the file: caches, results of benchmarks, metadata of an installation."""
+    parts = path.relative_to(ROOT).parts
+    return bool(MADE & set(parts)) or any(part.endswith(".egg-info") for part in parts)
+
+
 def written_files() -> Iterator[Path]:
     """All that people wrote here, results of measurements aside."""
     yield from (path for path in ROOT.iterdir() if path.suffix in {".md", ".toml"} or path.name == "Makefile")
     for folder in WRITTEN:
         for path in (ROOT / folder).rglob("*"):
-            if path.suffix in SUFFIXES and path.is_file() and not MADE & set(path.relative_to(ROOT).parts):
+            if path.suffix in SUFFIXES and path.is_file() and not is_generated(path):
                 yield path
 
 

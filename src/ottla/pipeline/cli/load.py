@@ -115,18 +115,16 @@ def load(
     letters, and an incompatible --schema is rejected.
 
     A table can contain topics of several clusters, but not two topics with the same name; such a load is rejected.
-
     A boundary is earliest, latest, offset:N, or a time as an ISO date or in milliseconds; a time selects the first
     record at or after it. A pipeline id resumes from its last offset; --from is rejected once it has loaded something.
 
     Exit code 0: the table is up to date; 1: the load failed and may be retried, or records are lost; 2: the load fails
     until the problem is corrected. --json prints rows, dead_letters, offsets, version (null without a new one) and
-    seconds. With --schedule, a failed run is reported and the next run catches up; the command ends if the first run
-    fails. With --json each run is one line.
+    seconds, one line a run. With --schedule, a failed run is reported and the next catches up, unless it is the first.
 
     On a cluster, Ottla itself is shipped with the job. The other packages of 'ottla[pipeline]' are shipped with
-    --environment, or the workers have a Python with them, which --conf spark.pyspark.python=PATH selects. Every worker
-    must reach the table directory and the brokers under the same names.
+    --environment, or are in the Python that --conf spark.pyspark.python=PATH selects. Every worker must reach the
+    table and the brokers under the same names.
     """
     require_extra()
     from ottla.pipeline.load import driver as loading
@@ -153,12 +151,12 @@ def load(
         if as_json:
             print_json(summary.to_json(), indent=None if schedule else 2)
         else:
-            tell(summary.notes, "" if quiet else summary_text(summary))
+            print_summary(summary.notes, "" if quiet else summary_text(summary))
 
     run_on_schedule(schedule, run)
 
 
-def tell(notes: Sequence[str], summary: str) -> None:
+def print_summary(notes: Sequence[str], summary: str) -> None:
     """Print notes and the summary of a run; an empty summary is skipped."""
     for note in notes:
         click.echo(f"Note: {note}.", err=True)

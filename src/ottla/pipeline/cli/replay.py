@@ -158,8 +158,7 @@ def replay(
     records are copied.
 
     A table gets the records of a topic as in a load, including --decode, or the rows of a table with all columns. Both
-    use Spark and one commit. With --catalog, --table and --to-table are table names, except for absolute paths and
-    URLs.
+    use Spark and one commit. With --catalog, --table and --to-table are table names, unless absolute paths or URLs.
 
     Old timestamps in a new topic are subject to its retention: check retention.ms before you use --keep-timestamps.
     """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ottla.cli.command import Command, connection_options, counted, json_option, print_json, security, size_text
-from ottla.pipeline.cli.load import progress_line, tell
+from ottla.pipeline.cli.load import print_summary, progress_line
 from ottla.pipeline.cli.options import (
     TableLocation,
     catalog_option,
@@ -140,7 +140,7 @@ def snapshot(
         if as_json:
             print_json(summary.to_json(), indent=None if schedule else 2)
         else:
-            tell(summary.notes, "" if quiet else summary_text(summary))
+            print_summary(summary.notes, "" if quiet else summary_text(summary))
 
     run_on_schedule(schedule, run)
 
