@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 from array import array
@@ -26,6 +27,7 @@ from ottla.storage.compaction.rewriting import Output
 from ottla.storage.compaction.sources import Source, group
 from ottla.storage.files.descriptors import Descriptors, Folder
 from ottla.storage.files.log_config import MAX_INT, LogConfig
+from ottla.storage.log import swap
 from ottla.storage.segment.index import IndexCorruption
 
 from .turns import Death
@@ -749,6 +751,48 @@ def test_clean_stop_reverts_swap_in_progress(partition):
     partition.open()
     assert partition.manager.had_clean_shutdown
     assert partition.records() == [(0, b"a", b"1"), (1, b"a", b"2")]
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_crash_in_unstage_keeps_each_record_once(fakes, power):
+    """The second output starts within the old segment, as where a group needs more than one."""
+    for actions in itertools.count():
+        partition = Partition(fakes)
+        for number in range(4):
+            partition.append([(b"%d" % number, b"v")])
+        first, second, third, fourth = (batch.to_bytes() for batch in partition.batches())
+        partition.roll()
+        expected = partition.records()
+        for base_offset, data in ((0, first + second), (2, third + fourth)):
+            partition.disk.write_bytes(f"{PATH}/{base_offset:020}.log.cleaned", data)
+            partition.disk.write_bytes(f"{PATH}/{base_offset:020}.index.cleaned", b"")
+            partition.disk.write_bytes(f"{PATH}/{base_offset:020}.timeindex.cleaned", b"")
+        swap.stage(partition.log.folder, [0, 2])
+        partition.disk.fsync_dir(PATH)
+        left = [actions]
+
+        def fault(action, path, left=left):
+            left[0] -= 1
+            if left[0] < 0:
+                raise Death
+
+        partition.disk.fault = fault
+        with contextlib.suppress(Death):
+            swap.unstage(partition.log.folder, [0, 2])
+        partition.disk.fault = lambda action, path: None
+        if power:
+            partition.disk.crash(fakes.Rng(actions))
+        else:
+            partition.disk.files.process_died()
+        partition.open()
+        assert partition.records() == expected, f"crash before action {actions}"
+        for segment, later in itertools.pairwise(partition.log.segments):
+            assert segment.find_end()[0] <= later.base_offset, (
+                f"crash before action {actions}: a batch is in two segments"
+            )
+        if left[0] >= 0:
+            break
+    assert actions > 6
 
 
 @pytest.mark.parametrize("done", [0, 1, 2])

@@ -64,10 +64,20 @@ def stage(folder: Folder, base_offsets: Sequence[int]) -> None:
 
 def unstage(folder: Folder, base_offsets: Sequence[int]) -> None:
     """Undo step 1, durable or not; after the return no start completes the swap. Raises OSError."""
+    disk = folder.disk
+    first = folder.join(offset_name(base_offsets[0], LOG_SUFFIX))
+    is_complete = disk.exists(first + SWAP_SUFFIX)
+    if is_complete:
+        # A start that finds only some of the staged segments would complete the swap with those. While a `.cleaned`
+        # exists it discards all of them.
+        disk.rename(first + SWAP_SUFFIX, first + CLEANED_SUFFIX)
+        disk.fsync_dir(folder.path)
     for base_offset in base_offsets:
         for suffix in (LOG_SUFFIX, *_INDEXES):
-            folder.disk.unlink(folder.join(offset_name(base_offset, suffix + SWAP_SUFFIX)))
-    folder.disk.fsync_dir(folder.path)
+            disk.unlink(folder.join(offset_name(base_offset, suffix + SWAP_SUFFIX)))
+    disk.fsync_dir(folder.path)
+    if is_complete:
+        disk.unlink(first + CLEANED_SUFFIX)
 
 
 def take_in(
