@@ -19,7 +19,7 @@ from ottla.pipeline.datasource.offsets import (
     subscribed,
 )
 from ottla.pipeline.datasource.options import Bound, SourceOptions
-from ottla.pipeline.model.plan import DataLossError, OffsetRange
+from ottla.pipeline.model.plan import SKIP_DATA_LOSS, DataLossError, OffsetRange
 
 
 def plan_ranges(cluster: SourceCluster, options: SourceOptions, wanted: Bounds) -> list[OffsetRange]:
@@ -60,7 +60,7 @@ def _checked(
         elif max(start, ends[key]) > log_end:
             missing = f"offset {max(start, ends[key])} does not exist yet, the partition ends at {log_end}"
         if missing and options.on_data_loss == "fail":
-            raise DataLossError(f"{where}: {missing}; set failOnDataLoss to false to read the remaining records")
+            raise DataLossError(f"{where}: {missing}; {SKIP_DATA_LOSS} to read the remaining records")
         checked_ends[key] = min(ends[key], log_end)
         checked_starts[key] = min(max(start, firsts[key]), max(checked_ends[key], 0))
     return checked_starts, checked_ends

@@ -19,7 +19,7 @@ from ottla.pipeline.datasource.records import OpenCluster, read_records
 from ottla.pipeline.datasource.worker_heap import freeze_heap
 from ottla.pipeline.model.decode import HEADERS_TYPE, SCHEMA
 from ottla.pipeline.model.lru_pool import LruPool
-from ottla.pipeline.model.plan import OffsetRange, OnDataLoss
+from ottla.pipeline.model.plan import SKIP_DATA_LOSS, OffsetRange, OnDataLoss
 from ottla.pipeline.sources.source import RecordsDeletedError
 
 KEPT_CLUSTERS: LruPool[SourceCluster] = LruPool(4, lambda cluster: cluster.close())
@@ -55,9 +55,7 @@ class RowReader:
                     for rows in read_records(cluster, whole, partition.bounds, self.isolation, self.on_data_loss):
                         yield _as_spark(rows, headers=self.headers)
             except RecordsDeletedError as error:
-                raise RecordsDeletedError(
-                    f"{error}; set failOnDataLoss to false to read the remaining records"
-                ) from error
+                raise RecordsDeletedError(f"{error}; {SKIP_DATA_LOSS} to read the remaining records") from error
         freeze_heap("read")
 
     def _cluster(self) -> AbstractContextManager[SourceCluster]:

@@ -46,7 +46,7 @@ from ottla.pipeline.datasource.offsets import (
 from ottla.pipeline.datasource.options import Bound, SourceOptions
 from ottla.pipeline.datasource.records import OpenCluster
 from ottla.pipeline.datasource.rows import RangePartition, RowReader
-from ottla.pipeline.model.plan import DataLossError, OffsetRange
+from ottla.pipeline.model.plan import SKIP_DATA_LOSS, DataLossError, OffsetRange
 
 logger = logging.getLogger(__name__)
 
@@ -259,7 +259,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _lose(self, what: str) -> None:
         if self._options.on_data_loss == "fail":
-            raise DataLossError(f"{what}; set failOnDataLoss to false to continue with the remaining records")
+            raise DataLossError(f"{what}; {SKIP_DATA_LOSS} to continue with the remaining records")
         logger.warning("%s; failOnDataLoss is false: continuing with the remaining records", what)
 
     def _is_to_wait(self, begins: Mapping[Position, int], ends: Mapping[Position, int]) -> bool:

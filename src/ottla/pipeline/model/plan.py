@@ -59,6 +59,10 @@ SourceKind = Literal["auto", "fetch", "segments"]
 only."""
 
 
+SKIP_DATA_LOSS = "set failOnDataLoss to false"
+"""The remedy of a DataLossError, with the option of the Spark data source; commands replace it by their own option."""
+
+
 class DataLossError(OttlaError):
     """Records were deleted before they were loaded, or replaced afterwards; the message names partition, offsets and
     the remedy."""

@@ -30,6 +30,7 @@ from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.datasource.provider import OttlaDataSource
 from ottla.pipeline.load.tasks import task_failure
 from ottla.pipeline.model.failure import NOT_CONNECTED, refusal, spark_reason
+from ottla.pipeline.model.plan import SKIP_DATA_LOSS
 from ottla.pipeline.sinks.open_table import open_table
 from ottla.pipeline.sinks.table import Table
 from ottla.pipeline.sinks.topic import TopicTarget
@@ -292,4 +293,4 @@ def _unless_gone() -> Iterator[None]:
 def _stream_error(failure: StreamingQueryException, state: StreamState) -> OttlaError:
     """Convert a failure of the query, with the key names of a definition."""
     error = task_failure("the stream failed", failure, f"the stream's directory {state.path}")
-    return type(error)(str(error).replace("set failOnDataLoss to false", 'set on_data_loss to "skip"'))
+    return type(error)(str(error).replace(SKIP_DATA_LOSS, 'set on_data_loss to "skip"'))
