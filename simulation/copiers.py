@@ -14,7 +14,7 @@ from typing import NamedTuple
 from simulation.log_clients import LogWorld
 from simulation.log_consumers import READ_AHEAD, MemberFetcher
 from simulation.rng import SimRng
-from simulation.transactional_producer import Abortable, Fenced, TransactionalProducer, TransactionWorld
+from simulation.transactional_producer import Abortable, FencedProcess, TransactionalProducer, TransactionWorld
 
 BATCH_RECORDS = 50
 """Maximum records of a batch: larger ones could exceed a segment, which is small here, and are rejected."""
@@ -140,7 +140,7 @@ class RecordCopier(MemberFetcher):
                 await producer.init()
             if not await self._transaction(producer, work, ends, member, instance_id, asking):
                 return False
-        except Fenced:
+        except FencedProcess:
             self._copies.transactional.trace.note(self.name, "is fenced")
             self._producer = None
             if producer is not None:

@@ -65,7 +65,7 @@ _KINDS = (*_OF_LOGS, *_BESIDE, TRANSACTION_INDEX_SUFFIX, *_CHECKPOINTS)
 _OF_METADATA = (*_OF_LOGS, *[QUORUM_STATE] * len(_OF_LOGS))
 
 
-class Damaged(NamedTuple):
+class BitFlip(NamedTuple):
     """A flipped bit."""
 
     kind: str
@@ -77,14 +77,14 @@ class Damaged(NamedTuple):
         return f"{self.kind} at byte {self.position} of {self.path} by {self.mask:02x}"
 
 
-def damage_files(disk: SimDisk, data_dir: str, count: int, rng: SimRng, compacted: Collection[str]) -> list[Damaged]:
+def damage_files(disk: SimDisk, data_dir: str, count: int, rng: SimRng, compacted: Collection[str]) -> list[BitFlip]:
     """Flip a bit in at most this many files of the node's data directory; `compacted` logs, by directory name."""
     metadata_dir = f"{data_dir}/{METADATA_DIR}"
     files = {path: inode for path, inode in sorted(disk.names.items()) if inode is not None}
     newest = {posixpath.dirname(path): path for path in files if path.endswith(LOG_SUFFIX)}
     metadata_log = newest.pop(metadata_dir)
     first = rng.choice(_OF_METADATA)
-    damaged: dict[str, Damaged] = {}
+    damaged: dict[str, BitFlip] = {}
     for number, kind in enumerate((first, *(rng.choice(_KINDS) for _ in range(count - 1)))):
         if not number:
             paths = [f"{metadata_dir}/{QUORUM_STATE}" if kind == QUORUM_STATE else metadata_log]
@@ -101,7 +101,7 @@ def damage_files(disk: SimDisk, data_dir: str, count: int, rng: SimRng, compacte
             path = rng.choice(paths)
             data = files[path].data
             begin, end = _place(data, kind, rng) if kind in _OF_LOGS else (0, len(data))
-            bit = damaged[path] = Damaged(kind, path, begin + rng.randrange(end - begin), 1 << rng.randrange(8))
+            bit = damaged[path] = BitFlip(kind, path, begin + rng.randrange(end - begin), 1 << rng.randrange(8))
             data[bit.position] ^= bit.mask
             files[path].durable = bytes(data)
     return list(damaged.values())

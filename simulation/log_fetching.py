@@ -31,7 +31,7 @@ RETRIABLE_HERE = RETRIABLE | {ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.UNKNOWN_
 SESSION_ERRORS = frozenset({ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH})
 
 
-class Wanted(NamedTuple):
+class WantedPosition(NamedTuple):
     """The fetch position of a partition."""
 
     offset: int
@@ -44,9 +44,11 @@ class FetchSession:
     def __init__(self) -> None:
         self._id = 0
         self._epoch = 0
-        self._sent: dict[int, Wanted] = {}
+        self._sent: dict[int, WantedPosition] = {}
 
-    def request(self, topic: str, topic_id: bytes, wanted: Mapping[int, Wanted], isolation_level: int) -> FetchRequest:
+    def request(
+        self, topic: str, topic_id: bytes, wanted: Mapping[int, WantedPosition], isolation_level: int
+    ) -> FetchRequest:
         """The session request for `wanted`: changed and forgotten partitions."""
         gone = [partition for partition in self._sent if partition not in wanted] if self._epoch else []
         news = [
@@ -123,11 +125,11 @@ class Fetcher(LogClient):
             for partition in positions
         ):
             await self._refresh()
-        sources: dict[int, dict[int, Wanted]] = {}
+        sources: dict[int, dict[int, WantedPosition]] = {}
         for partition, offset in positions.items():
             node = self._source(partition)
             if node != NO_NODE:
-                sources.setdefault(node, {})[partition] = Wanted(offset, self._leaders[partition][1])
+                sources.setdefault(node, {})[partition] = WantedPosition(offset, self._leaders[partition][1])
         if not sources:
             await self._again()
             return
@@ -147,7 +149,7 @@ class Fetcher(LogClient):
         self._preferred.clear()
         await self.backoff()
 
-    async def _fetch(self, node: int, wanted: dict[int, Wanted], wait_ms: int) -> None:
+    async def _fetch(self, node: int, wanted: dict[int, WantedPosition], wait_ms: int) -> None:
         session = self._sessions.setdefault(node, FetchSession())
         request = session.request(self.world.topic, self.world.topic_id, wanted, int(self.committed))
         request.max_wait_ms = wait_ms
@@ -170,7 +172,7 @@ class Fetcher(LogClient):
             del self._sessions[node]
             await self._again()
 
-    def _took(self, answer: Any, wanted: Wanted, node: int) -> bool:
+    def _took(self, answer: Any, wanted: WantedPosition, node: int) -> bool:
         """Process the response for a partition; False: refresh its leader."""
         partition, offset = answer.partition_index, wanted.offset
         if answer.preferred_read_replica >= 0:

@@ -41,7 +41,7 @@ BetweenNodes = Callable[[Address, int, int, Buffer, bytes], bool]
 """Sees each request between nodes with its address, key, version, body and frame; returns whether it is forwarded."""
 
 
-class Listening(NamedTuple):
+class ListeningProcess(NamedTuple):
     """The listening process of an address."""
 
     process: Process
@@ -146,7 +146,9 @@ def _joined(parts: list[Part]) -> bytes:
 class Link:
     """One connection with both ends; the client holds this object as its end."""
 
-    def __init__(self, network: Network, number: int, client_host: str, server_host: str, listening: Listening) -> None:
+    def __init__(
+        self, network: Network, number: int, client_host: str, server_host: str, listening: ListeningProcess
+    ) -> None:
         self._network = network
         self._loop = network.loop
         self._rng = network.rng
@@ -257,13 +259,13 @@ class Network:
         """Increase the share of long delays."""
         self.between_nodes: BetweenNodes = lambda address, key, version, body, frame: True
         self._bootstrap = bootstrap
-        self._listening: dict[Address, Listening] = {}
+        self._listening: dict[Address, ListeningProcess] = {}
         self._links: dict[int, Link] = {}
         self._numbers = itertools.count(1)
         self._held: dict[tuple[str, str], list[tuple[Callable[[bytes], None], bytes]]] = {}
         """Waiting frames, in order, for each blocked direction between two hosts."""
 
-    def listen(self, address: Address, listening: Listening) -> None:
+    def listen(self, address: Address, listening: ListeningProcess) -> None:
         """From now on clients reach this broker at that address."""
         self._listening[address] = listening
 

@@ -31,7 +31,7 @@ from simulation.damage import damage_files
 from simulation.disk import Mount, SimDisk
 from simulation.epoch_files import check_epoch_files
 from simulation.loop import Process, ProcessKilled, SimClock, SimLoop
-from simulation.network import Address, Listening, Network
+from simulation.network import Address, ListeningProcess, Network
 from simulation.peer import SimPeerNetwork
 from simulation.rng import SimRng
 from simulation.step_cleaner import StepWorker
@@ -193,7 +193,7 @@ class SimNode:
         controllers = self.config.controller_listener_names
         for each in self._endpoints:
             if (each.listener_name in controllers) == of_controller:
-                self.network.listen((each.host, each.port), Listening(process, dispatcher, each.listener))
+                self.network.listen((each.host, each.port), ListeningProcess(process, dispatcher, each.listener))
 
     def kill(self, *, power: bool = False) -> None:
         """kill -9, or `power` failure: the process ends now."""

@@ -19,7 +19,7 @@ from simulation.network import Address, Link, Network
 _PREFIX_BYTES = 4
 
 
-class _Waiting(NamedTuple):
+class _PendingPeerRequest(NamedTuple):
     """A request without a response so far."""
 
     correlation_id: int
@@ -38,7 +38,7 @@ class SimPeerConnection:
         self._address = address
         self._host = host
         self._correlation_ids = itertools.count()
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_PendingPeerRequest] = deque()
         self._link: Link | None = network.connect(host, address)
         self.failed = self._link is None
         if self._link is not None:
@@ -53,7 +53,7 @@ class SimPeerConnection:
             return
         correlation_id = next(self._correlation_ids)
         timer = self._process.call_later(timeout_s, self._timed_out)
-        self._waiting.append(_Waiting(correlation_id, api_key, api_version, done, timer))
+        self._waiting.append(_PendingPeerRequest(correlation_id, api_key, api_version, done, timer))
         frame = bytes(request_frame(api_key, api_version, correlation_id, self._host, body))
         if self._network.between_nodes(self._address, api_key, api_version, body, frame):
             self._link.send(frame)

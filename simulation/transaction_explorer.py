@@ -15,7 +15,7 @@ import time
 from typing import NamedTuple
 
 from simulation.transaction_invariants import hanging, violation
-from simulation.transaction_model import Ask, Asked, Bounds, Deliver, Rules, Send, Step, World, restore
+from simulation.transaction_model import Ask, Bounds, Deliver, PendingResponse, Rules, Send, Step, World, restore
 
 
 class Exploration(NamedTuple):
@@ -75,6 +75,10 @@ def describe(step: Step) -> str:
     if not isinstance(step, Deliver):
         return repr(step)
     message = step.message
-    shown = f"{type(message).__name__} of {message.produce}" if isinstance(message, Ask | Asked) else repr(message)
+    shown = (
+        f"{type(message).__name__} of {message.produce}"
+        if isinstance(message, Ask | PendingResponse)
+        else repr(message)
+    )
     answer = "" if step.answered else ", its answer is lost"
     return f"deliver {shown}{answer}{', a copy stays' if step.copied else ''}"

@@ -34,7 +34,7 @@ from ottla.coordinator.transaction.records import (
     encode_key,
     encode_value,
 )
-from ottla.coordinator.transaction.shard import Answer, TransactionShard
+from ottla.coordinator.transaction.shard import ProducerIdResult, TransactionShard
 from ottla.coordinator.transaction.state import PREPARED, TransactionState
 from ottla.record.batch import BATCH_HEADER, MAGIC_V2, TRANSACTIONAL_MASK
 from ottla.record.control import end_transaction_marker
@@ -130,7 +130,7 @@ class Ask(NamedTuple):
     guard: VerificationGuard
 
 
-class Asked(NamedTuple):
+class PendingResponse(NamedTuple):
     """The coordinator's response in flight to the partition."""
 
     produce: Produce
@@ -166,7 +166,7 @@ class TimeOut(NamedTuple):
     """The open transaction is older than its timeout."""
 
 
-Message = Init | Produce | Ask | Asked | End | Marker
+Message = Init | Produce | Ask | PendingResponse | End | Marker
 
 
 class Deliver(NamedTuple):
@@ -256,7 +256,7 @@ class _Clock:
         return 0.0
 
 
-class _Nothing:
+class _UnusedDependencies:
     """Dependencies of a shard that its operations do not use."""
 
     def __getattr__(self, name: str) -> Any:
@@ -267,13 +267,13 @@ _CONTEXT = ShardContext(
     config=TransactionCoordinatorConfig,
     transaction_version=lambda: VERSION,
     clock=_Clock(),
-    producer_ids=_Nothing(),
-    markers=_Nothing(),
+    producer_ids=_UnusedDependencies(),
+    markers=_UnusedDependencies(),
     memory=TransactionMemory(lambda: 2**62, _Clock(), lambda: MemoryUsage(0, 0)),
-    writes=_Nothing,
+    writes=_UnusedDependencies,
 )
 
-_TIMER: Any = _Nothing()
+_TIMER: Any = _UnusedDependencies()
 _Result = CoordinatorResult[TransactionRecord, Any]
 
 
@@ -324,7 +324,7 @@ class World:
         )
 
     def _message_key(self, message: Message) -> tuple[object, ...]:
-        if isinstance(message, Ask | Asked):
+        if isinstance(message, Ask | PendingResponse):
             guards = self.partitions[message.produce.partition].state.verifications.guards
             good = guards.get(message.produce.producer_id) is message.guard
             return (type(message).__name__, good, message.produce, *message[2:])
@@ -343,7 +343,7 @@ class World:
                 continue
             seen.add(key)
             yield Deliver(position, message)
-            if self.faults and not isinstance(message, Ask | Asked):
+            if self.faults and not isinstance(message, Ask | PendingResponse):
                 yield Deliver(position, message, copied=True)
                 yield Deliver(position, message, answered=False, copied=True)
         if self.metadata is not None:
@@ -407,7 +407,7 @@ class World:
             self._arrived(message, rules, answered=step.answered)
         elif isinstance(message, Ask):
             self._ask(message, rules)
-        elif isinstance(message, Asked):
+        elif isinstance(message, PendingResponse):
             self._asked(message)
         elif isinstance(message, End):
             answer = self._end(message, rules)
@@ -439,7 +439,7 @@ class World:
         if answered:
             self._produced(message, error_code)
 
-    def _asked(self, message: Asked) -> None:
+    def _asked(self, message: PendingResponse) -> None:
         error = message.error
         if error is ErrorCode.NONE:
             error = self.partitions[message.produce.partition].append(message.produce, message.guard)
@@ -473,8 +473,8 @@ class World:
             shard.replay(0, TransactionRecord(TRANSACTIONAL_ID, self.metadata), -1, -1)
         return shard
 
-    def _initialize(self, rules: Rules) -> Answer:
-        answer: Answer = self._operate(
+    def _initialize(self, rules: Rules) -> ProducerIdResult:
+        answer: ProducerIdResult = self._operate(
             lambda shard, spare: shard.initialize(TRANSACTIONAL_ID, None, TIMEOUT_MS, spare), rules
         )
         if answer.error is ErrorCode.NONE and self.metadata is not None:
@@ -491,12 +491,12 @@ class World:
             ),
             rules,
         )
-        self.network.append(Asked(produce, message.guard, error))
+        self.network.append(PendingResponse(produce, message.guard, error))
 
-    def _end(self, message: End, rules: Rules) -> Answer:
+    def _end(self, message: End, rules: Rules) -> ProducerIdResult:
         producer = ProducerIdentity(message.producer_id, message.producer_epoch)
         before = self.metadata
-        answer: Answer = self._operate(
+        answer: ProducerIdResult = self._operate(
             lambda shard, spare: shard.end(TRANSACTIONAL_ID, producer, VERSION, spare, committed=message.committed),
             rules,
         )
@@ -568,7 +568,7 @@ class World:
 
     # --- responses to producers ------------------------------------------------------------------------------------
 
-    def _initialized(self, message: Init, answer: Answer) -> None:
+    def _initialized(self, message: Init, answer: ProducerIdResult) -> None:
         if self.producers[message.producer].phase != "initializing":
             return
         if answer.error is ErrorCode.NONE:
@@ -595,7 +595,7 @@ class World:
         if message not in self.network:
             self.network.append(message)
 
-    def _ended(self, message: End, answer: Answer) -> None:
+    def _ended(self, message: End, answer: ProducerIdResult) -> None:
         label = message.label
         producer = self.producers[label.producer]
         if producer.number != label.number or producer.phase != "ending":

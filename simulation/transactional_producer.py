@@ -58,7 +58,7 @@ OVERTAKEN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER})
 """A repeated batch is being verified, and those after it wait for it without effect."""
 
 
-class Fenced(Exception):
+class FencedProcess(Exception):
     """Another process took the transactional id over, or the coordinator ended the transaction: this process is
     fenced."""
 
@@ -347,7 +347,7 @@ class TransactionalProducer:
             explained = unknown or not committed or not self._coordinator.genuine
             if code not in FENCED and not (code in ABORTABLE and explained):
                 raise self._unexpected(f"EndTxn, committed {committed},", code)
-            raise Fenced
+            raise FencedProcess
 
     # -- responses
 
@@ -369,7 +369,7 @@ class TransactionalProducer:
 
     def _refuse(self, what: str, code: int) -> None:
         if code in FENCED:
-            raise Fenced
+            raise FencedProcess
         if code in ABORTABLE | OUT:
             raise Abortable
         raise self._unexpected(what, code)

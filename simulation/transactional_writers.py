@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from simulation.log_clients import MAX_BATCH_RECORDS, LogWorld
 from simulation.rng import SimRng
-from simulation.transactional_producer import Abortable, Fenced, TransactionalProducer, TransactionWorld
+from simulation.transactional_producer import Abortable, FencedProcess, TransactionalProducer, TransactionWorld
 
 PAUSE_S = (0.0, 2.0)
 MAX_BATCHES = 4
@@ -21,7 +21,7 @@ OLD_CHANCE = 0.4
 """Share of processes that only know the first version of transactions."""
 
 
-class Died(Exception):
+class ProcessDied(Exception):
     """The process ends abruptly."""
 
 
@@ -50,9 +50,9 @@ class Writer:
                 await self._transaction()
                 if self._misbehaves(REPLACEMENT_CHANCE):
                     self.replaced.set()
-        except Fenced:
+        except FencedProcess:
             self._world.trace.note(self._name, "is fenced")
-        except Died:
+        except ProcessDied:
             died = True
             self._world.trace.note(self._name, "dies")
         self._producer.close(died=died)
@@ -66,7 +66,7 @@ class Writer:
             for _ in range(1 + self._rng.randrange(MAX_BATCHES)):
                 await self._send()
                 if self._misbehaves(DEATH_CHANCE):
-                    raise Died
+                    raise ProcessDied
             if self._misbehaves(STALL_CHANCE):
                 await asyncio.sleep(self._world.timeout_ms / 1000 * self._rng.uniform(0.8, 2.0))
         except Abortable:

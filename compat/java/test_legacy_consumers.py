@@ -12,7 +12,7 @@ from zookeeper_tree import ZooKeeper
 from ottla.app.pool import ThreadPool
 from ottla.client.legacy.assignment import ConsumerThread, assign
 from ottla.client.legacy.group_session import Done, Participation
-from ottla.client.legacy.membership import Membership, Owned
+from ottla.client.legacy.membership import Membership, OwnedStream
 from ottla.client.legacy.offsets import offset_places
 from ottla.client.wire.model import Position
 from ottla.client.zookeeper.zookeeper_session import KazooSession
@@ -50,7 +50,7 @@ class Consumer:
     def before_stop(self, partitions: tuple[Position, ...], done: Callable[[], None]) -> None:
         done()
 
-    def start(self, partitions: Mapping[Position, Owned]) -> None:
+    def start(self, partitions: Mapping[Position, OwnedStream]) -> None:
         self.reading |= {key: owned.offset or 0 for key, owned in partitions.items()}
 
     def stop(self, partitions: tuple[Position, ...]) -> Mapping[Position, int]:

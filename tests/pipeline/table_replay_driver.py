@@ -11,13 +11,13 @@ import sys
 
 from ottla.pipeline.cli import pipeline
 from ottla.pipeline.sinks.delta import DeltaTarget
-from ottla.pipeline.sinks.table import Committed, TableCommit
+from ottla.pipeline.sinks.table import CommitResult, TableCommit
 
 if __name__ == "__main__":
     step, *arguments = sys.argv[1:]
     plain_commit = DeltaTarget.commit
 
-    def deadly_commit(self: DeltaTarget, commit: TableCommit) -> Committed:
+    def deadly_commit(self: DeltaTarget, commit: TableCommit) -> CommitResult:
         if step == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         made = plain_commit(self, commit)

@@ -16,7 +16,7 @@ from ottla.pipeline.load.land import LandSettings, WrittenRange, land_task  # no
 from ottla.pipeline.model.decode import MAX_TIMESTAMP_MS, SCHEMA  # noqa: E402
 from ottla.pipeline.model.plan import LoadPlan, PlanSettings, make_plan  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
-from ottla.pipeline.sinks.table import Committed, StaleCommitError  # noqa: E402
+from ottla.pipeline.sinks.table import CommitResult, StaleCommitError  # noqa: E402
 from ottla.pipeline.sinks.writer import discard_load, new_load_id  # noqa: E402
 
 from .memory_cluster import MemoryCluster  # noqa: E402
@@ -64,7 +64,7 @@ class Load:
 
     def die_between_the_commits(self) -> None:
         class Dead(DeltaTarget):
-            def commit(self, *_: object, **__: object) -> Committed:
+            def commit(self, *_: object, **__: object) -> CommitResult:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):

@@ -17,7 +17,7 @@ from ottla.record.control import end_transaction_marker
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.model.decode import DEAD_LETTER_SCHEMA, MAX_TIMESTAMP_MS, SCHEMA, Decoded, DecodeError, decode  # noqa: E402
+from ottla.pipeline.model.decode import DEAD_LETTER_SCHEMA, MAX_TIMESTAMP_MS, SCHEMA, DecodeError, DecodeResult, decode  # noqa: E402
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -28,15 +28,17 @@ class Aborted:
     first_offset: int
 
 
-def decoded(data: bytes | bytearray, start: int = 0, end: int = 1 << 40, aborted: tuple[Aborted, ...] = ()) -> Decoded:
+def decoded(
+    data: bytes | bytearray, start: int = 0, end: int = 1 << 40, aborted: tuple[Aborted, ...] = ()
+) -> DecodeResult:
     return decode(bytes(data), topic="clicks", partition=3, start_offset=start, end_offset=end, aborted=aborted)
 
 
-def rows(result: Decoded) -> list[dict[str, object]]:
+def rows(result: DecodeResult) -> list[dict[str, object]]:
     return pa.Table.from_batches(result.batches, schema=SCHEMA).to_pylist()
 
 
-def offsets(result: Decoded) -> list[int]:
+def offsets(result: DecodeResult) -> list[int]:
     return [int(row["offset"]) for row in rows(result)]  # type: ignore[call-overload]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from simulation.disk import Mount, SimDisk
 from simulation.loop import Process, SimClock, SimLoop
-from simulation.network import Listening, Network
+from simulation.network import ListeningProcess, Network
 from simulation.peer import SimPeerNetwork
 from simulation.rng import SimRng
 from simulation.trace import Trace
@@ -165,7 +165,8 @@ class Node:
         self.driver = driver
         driver.listen(self)
         self.world.network.listen(
-            (self.host, PORT), Listening(process, ServiceDispatcher(driver), ListenerInfo("CONTROLLER", "PLAINTEXT"))
+            (self.host, PORT),
+            ListeningProcess(process, ServiceDispatcher(driver), ListenerInfo("CONTROLLER", "PLAINTEXT")),
         )
 
     def _published(self, image: MetadataImage, changes: MetadataChanges) -> None:

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from simulation.network import Listening
+from simulation.network import ListeningProcess
 
 from ottla.app.logging import BURST, RateLimiter
 from ottla.common.errors import ErrorCode, KafkaError
@@ -172,7 +172,7 @@ def test_voter_that_rejects_all_requests_is_logged_with_a_hint(
     for node in world.nodes.values():
         assert node.process is not None
         assert node.driver is not None
-        refusing = Listening(node.process, Refusing(node.driver, code), ListenerInfo("CONTROLLER", "PLAINTEXT"))
+        refusing = ListeningProcess(node.process, Refusing(node.driver, code), ListenerInfo("CONTROLLER", "PLAINTEXT"))
         world.network.listen((node.host, PORT), refusing)
     world.run(8.0)
     assert world.active() is None

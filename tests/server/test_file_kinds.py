@@ -23,7 +23,7 @@ from ottla.common.platform.disk_refusal import disk_refusal
 from ottla.quorum.election_file import encode_catching_up
 from ottla.record.batch import iter_batches
 from ottla.storage.files import names
-from ottla.storage.files.checkpoints import Running, format_running
+from ottla.storage.files.checkpoints import LastIncarnation, format_running
 
 from .harness import Server, fetch_request
 from .test_read_committed import end, only, values, write
@@ -51,7 +51,7 @@ OTHERS = (
     f"{METADATA}/quorum-state",
 )
 NOTES = {
-    ".ottla_running": format_running(Running(7), RealDisk().boot_id()),
+    ".ottla_running": format_running(LastIncarnation(7), RealDisk().boot_id()),
     f"{METADATA}/.ottla_catching_up": encode_catching_up(3),
     "t-0/.ottla_moved_from": b"11" * 16,
     ".ottla_siblings": b"AAAAAAAAAAAAAAAAAAAAAg\nAAAAAAAAAAAAAAAAAAAAAw\n",

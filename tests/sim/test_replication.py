@@ -30,7 +30,7 @@ from ottla.replica.leadership import FollowerProgress, Leadership
 from ottla.replica.partition import Partition
 from ottla.storage.compaction.offset_map import OffsetMap
 from ottla.storage.directory.log_directory import LogDirectory
-from ottla.storage.files.checkpoints import Running, parse_running
+from ottla.storage.files.checkpoints import LastIncarnation, parse_running
 from ottla.storage.files.epochs import LeaderEpochCache
 from ottla.storage.files.log_config import MAX_LONG
 from ottla.storage.files.names import RUNNING_FILE
@@ -131,7 +131,7 @@ class Unregistered(ReplicationSimulation):
         self._finish(self._unregister(number), 10, "no answer")
         path = f"{DATA_DIR}/{RUNNING_FILE}"
 
-        def noted() -> Running:
+        def noted() -> LastIncarnation:
             note = node.disk.names.get(path)
             assert note is not None
             return parse_running(bytes(note.data), f"boot-{node.disk.boots}")

@@ -9,7 +9,7 @@ import sys
 import pytest
 from simulation.disk import Mount, SimDisk
 from simulation.loop import Livelock, Process, ProcessKilled, SimClock, SimLoop
-from simulation.network import Listening, Network
+from simulation.network import ListeningProcess, Network
 from simulation.rng import SimRng
 from simulation.trace import Trace
 
@@ -172,7 +172,7 @@ class Wire:
     def __init__(self, loop: SimLoop, process: Process) -> None:
         self.network = Network(loop, SimRng(3), Trace(loop), ADDRESS)
         self.echo = Echo(process)
-        self.network.listen(ADDRESS, Listening(process, self.echo, ListenerInfo("PLAINTEXT", "PLAINTEXT")))
+        self.network.listen(ADDRESS, ListeningProcess(process, self.echo, ListenerInfo("PLAINTEXT", "PLAINTEXT")))
         self.link = self.network.connect("client")
         self.got: list[bytes] = []
         self.link.on_frame = self.got.append

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from simulation.disk import Mount, SimDisk
 from simulation.loop import Process, ProcessKilled, SimClock, SimLoop
-from simulation.network import Address, Listening, Network
+from simulation.network import Address, ListeningProcess, Network
 from simulation.peer import SimPeerNetwork
 from simulation.rng import SimRng
 from simulation.trace import Trace
@@ -117,7 +117,9 @@ class Life:
             await self.broker.start([endpoint])
         except ProcessKilled:
             return
-        self.world.network.listen((host, port), Listening(self.process, self.broker.dispatcher, endpoint.listener))
+        self.world.network.listen(
+            (host, port), ListeningProcess(self.process, self.broker.dispatcher, endpoint.listener)
+        )
 
     def serves(self) -> None:
         self.world.until(self.start.done)

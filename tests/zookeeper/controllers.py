@@ -9,7 +9,7 @@ from typing import Any
 
 from simulation.disk import Mount, SimDisk
 from simulation.loop import Process, ProcessKilled, SimClock
-from simulation.network import Listening
+from simulation.network import ListeningProcess
 from simulation.peer import SimPeerNetwork
 from simulation.zookeeper_session import SimSession
 
@@ -105,7 +105,7 @@ class ControllerLife:
         try:
             self.broker.open([self._endpoint])
             self.opened = True
-            listening = Listening(self.process, self.broker.controller_dispatcher, self._endpoint.listener)
+            listening = ListeningProcess(self.process, self.broker.controller_dispatcher, self._endpoint.listener)
             self.world.network.listen((self._endpoint.host, PORT), listening)
             await self.broker.start()
         except ProcessKilled:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from simulation.disk import Mount, SimDisk
 from simulation.loop import Process, SimClock
-from simulation.network import Listening
+from simulation.network import ListeningProcess
 from simulation.peer import SimPeerNetwork
 
 from ottla.common.config.broker_configs import BrokerConfig
@@ -84,7 +84,9 @@ class Quorum:
         machine = NodeRuntime(mount, SimClock(world.loop), world.rng.fork("controller"), process, process)
         self.broker = Broker(config, machine, MetricsRegistry(), peers=Peers(peers, peers))
         self.broker.open([endpoint])
-        world.network.listen((HOST, PORT), Listening(process, self.broker.controller_dispatcher, endpoint.listener))
+        world.network.listen(
+            (HOST, PORT), ListeningProcess(process, self.broker.controller_dispatcher, endpoint.listener)
+        )
         started = world.loop.create_task(self.broker.start())
         world.until(started.done)
         started.result()

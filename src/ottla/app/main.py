@@ -20,7 +20,7 @@ from ottla.app.streams import prepare_streams
 from ottla.common.suggestion import did_you_mean
 
 
-class Mounted(NamedTuple):
+class LazyCommand(NamedTuple):
     """A command in another module, imported on use."""
 
     module: str
@@ -29,23 +29,23 @@ class Mounted(NamedTuple):
 
 
 MOUNTED = {
-    "acl": Mounted("ottla.cli.acl", "acl", "Manage access control lists (ACLs)."),
-    "adopt": Mounted("ottla.app.adoption.command", "adopt", "Check a Kafka data directory for adoption."),
-    "cluster": Mounted("ottla.app.epoch_repair", "cluster", "Manage brokers, quorum and replicas."),
-    "completion": Mounted("ottla.cli.completion", "completion", "Print a shell completion script."),
-    "config": Mounted("ottla.cli.config", "config", "Manage topic, broker and group configs."),
-    "consume": Mounted("ottla.cli.consume", "consume", "Print the records of topics."),
-    "group": Mounted("ottla.cli.group", "group", "Manage consumer groups."),
-    "log": Mounted("ottla.app.log_cleaner", "log", "Inspect, verify and move partition logs."),
-    "mirror": Mounted("ottla.mirror.command", "mirror", "Copy topics to another cluster."),
-    "pipeline": Mounted("ottla.pipeline.cli", "pipeline", "Load topics into lake tables and query them."),
-    "produce": Mounted("ottla.cli.produce", "produce", "Produce lines as records."),
-    "quota": Mounted("ottla.cli.quota", "quota", "Manage client quotas."),
-    "security": Mounted("ottla.cli.security", "security", "Create TLS keys, certificates and settings."),
-    "topic": Mounted("ottla.cli.topic", "topic", "Manage topics."),
-    "txn": Mounted("ottla.cli.txn", "txn", "Manage transactions."),
-    "token": Mounted("ottla.cli.token", "token", "Manage delegation tokens."),
-    "user": Mounted("ottla.cli.user", "user", "Manage SCRAM users."),
+    "acl": LazyCommand("ottla.cli.acl", "acl", "Manage access control lists (ACLs)."),
+    "adopt": LazyCommand("ottla.app.adoption.command", "adopt", "Check a Kafka data directory for adoption."),
+    "cluster": LazyCommand("ottla.app.epoch_repair", "cluster", "Manage brokers, quorum and replicas."),
+    "completion": LazyCommand("ottla.cli.completion", "completion", "Print a shell completion script."),
+    "config": LazyCommand("ottla.cli.config", "config", "Manage topic, broker and group configs."),
+    "consume": LazyCommand("ottla.cli.consume", "consume", "Print the records of topics."),
+    "group": LazyCommand("ottla.cli.group", "group", "Manage consumer groups."),
+    "log": LazyCommand("ottla.app.log_cleaner", "log", "Inspect, verify and move partition logs."),
+    "mirror": LazyCommand("ottla.mirror.command", "mirror", "Copy topics to another cluster."),
+    "pipeline": LazyCommand("ottla.pipeline.cli", "pipeline", "Load topics into lake tables and query them."),
+    "produce": LazyCommand("ottla.cli.produce", "produce", "Produce lines as records."),
+    "quota": LazyCommand("ottla.cli.quota", "quota", "Manage client quotas."),
+    "security": LazyCommand("ottla.cli.security", "security", "Create TLS keys, certificates and settings."),
+    "topic": LazyCommand("ottla.cli.topic", "topic", "Manage topics."),
+    "txn": LazyCommand("ottla.cli.txn", "txn", "Manage transactions."),
+    "token": LazyCommand("ottla.cli.token", "token", "Manage delegation tokens."),
+    "user": LazyCommand("ottla.cli.user", "user", "Manage SCRAM users."),
 }
 
 

@@ -141,7 +141,7 @@ def _scrub_partition(directory: Path, findings: Findings) -> None:
         seen = _scrub_segment(path, base_offset, end, epochs, seen, findings, missing)
 
 
-class _Missing(NamedTuple):
+class _MissingData(NamedTuple):
     """The data that may be missing from a partition, according to the checkpoints in its data directory."""
 
     was_cleaned: bool
@@ -150,7 +150,7 @@ class _Missing(NamedTuple):
     """Data below this offset is deleted, but its files may still exist."""
 
 
-def _may_be_missing(directory: Path) -> _Missing:
+def _may_be_missing(directory: Path) -> _MissingData:
     """The permitted gaps of the partition in `directory`. Raises OSError."""
     above, name = directory.absolute().parent, directory.absolute().name
     cleaned, starts = above / CLEANER_OFFSETS, above / LOG_STARTS
@@ -159,9 +159,9 @@ def _may_be_missing(directory: Path) -> _Missing:
     except SegmentDamage:
         was_cleaned = True
     try:
-        return _Missing(was_cleaned, read_log_starts(_content(starts), str(starts)).get(name, 0))
+        return _MissingData(was_cleaned, read_log_starts(_content(starts), str(starts)).get(name, 0))
     except SegmentDamage:
-        return _Missing(was_cleaned, _UNKNOWN_START)
+        return _MissingData(was_cleaned, _UNKNOWN_START)
 
 
 class _Source:
@@ -176,7 +176,7 @@ class _Source:
 
 
 def _aborted_check(
-    source: _Source, path: Path, base_offset: int, seen_before: Mapping[int, int], missing: _Missing
+    source: _Source, path: Path, base_offset: int, seen_before: Mapping[int, int], missing: _MissingData
 ) -> AbortedCheck:
     """The transaction index check of a segment; `seen_before` are the open transactions of the previous segment.
 
@@ -202,7 +202,7 @@ def _scrub_segment(
     epochs: list[tuple[int, int]],
     seen_before: Mapping[int, int],
     findings: Findings,
-    missing: _Missing,
+    missing: _MissingData,
 ) -> Mapping[int, int]:
     """Check one segment and its indexes; `end_offset` is the base offset of the next one, None for the last.
 

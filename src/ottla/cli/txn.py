@@ -215,7 +215,7 @@ def producers(topics: Selection, broker_id: int | None, as_json: bool, bootstrap
     _print_rows(columns, rows, as_json, right=columns[1:])
 
 
-class Hanging(NamedTuple):
+class HangingTransaction(NamedTuple):
     """A transaction that is open in a partition and that no coordinator will complete."""
 
     topic: str
@@ -271,7 +271,7 @@ def hanging(
         positions = _searched(cluster, topics, broker_id)
         candidates = _open_for_long(cluster.producers(positions, broker_id), max_timeout_ms, _now_ms())
         found = _unknown_to_coordinators(cluster, candidates)
-    _print_rows(Hanging._fields, found, as_json, right=Hanging._fields[1:])
+    _print_rows(HangingTransaction._fields, found, as_json, right=HangingTransaction._fields[1:])
     if found and not as_json:
         first = found[0]
         notify(f"to abort one: ottla txn abort {first.topic}:{first.partition} --start-offset {first.start_offset}")
@@ -297,10 +297,10 @@ def _searched(cluster: Cluster, topics: Selection, broker_id: int | None) -> lis
 
 def _open_for_long(
     found: Mapping[Position, Sequence[ProducerState]], max_timeout_ms: int, now_ms: int
-) -> list[Hanging]:
+) -> list[HangingTransaction]:
     """Transactions with a producer that last wrote before the maximum transaction timeout."""
     return [
-        Hanging(
+        HangingTransaction(
             *position,
             each.producer_id,
             each.producer_epoch,
@@ -315,7 +315,7 @@ def _open_for_long(
     ]
 
 
-def _unknown_to_coordinators(cluster: Cluster, candidates: Sequence[Hanging]) -> list[Hanging]:
+def _unknown_to_coordinators(cluster: Cluster, candidates: Sequence[HangingTransaction]) -> list[HangingTransaction]:
     """Candidates with an unknown producer id, or in a partition that the transaction of their id does not include."""
     if not candidates:
         return []

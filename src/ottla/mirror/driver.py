@@ -32,7 +32,7 @@ from ottla.mirror.opening import (
     Endpoint,
     JournalReader,
     ProgressTopic,
-    Start,
+    ResumePosition,
     filled_topics,
     make_topics,
     origins,
@@ -48,7 +48,7 @@ from ottla.mirror.refusals import (
     STOP,
     RecordRefused,
     Refusals,
-    Written,
+    WrittenStep,
     explained,
     progress_refused,
     require_readable,
@@ -113,7 +113,7 @@ class Totals:
         return time.monotonic() - self.begun_s
 
 
-class _Changed(Exception):
+class _AssignmentChanged(Exception):
     """The topics or partitions to copy have changed since the session started, or their owner has."""
 
 
@@ -165,7 +165,7 @@ class Mirror:
                     pause_s, copied, gone = FIRST_PAUSE_S, True, False
                     session.copy(self._totals, self._report)
                     return
-                except _Changed:
+                except _AssignmentChanged:
                     continue
                 except _NothingToCopy:
                     if self._settings.once or not copied:
@@ -227,7 +227,7 @@ class Session:
         self._topics: dict[str, tuple[bytes, int]] = {}
         self._names: dict[str, str] = {}
         self._producers: dict[Route, BatchProducer] = {}
-        self._starts: dict[Route, Start] = {}
+        self._starts: dict[Route, ResumePosition] = {}
         self._copies: dict[Position, PartitionCopy] = {}
         self._goals: Mapping[Position, int] = {}
         self._acls = AclMirror(notify) if settings.acls else None
@@ -304,7 +304,7 @@ class Session:
         if self._members is not None:
             self._members.poll(wait_s)
             if self._members.assignment is not self._given:
-                raise _Changed
+                raise _AssignmentChanged
 
     def _copy_acls(self) -> None:
         if self._acls is not None:
@@ -396,7 +396,7 @@ class Session:
                 require_readable(copy.route, step)
             raise explained(error, copy.route, step.first_offset) from error
 
-    def _send_together(self, producer: BatchProducer, copy: PartitionCopy, step: Step) -> Written:
+    def _send_together(self, producer: BatchProducer, copy: PartitionCopy, step: Step) -> WrittenStep:
         batches: dict[int, list[BatchView]] = {}
         for write in step.writes:
             batches.setdefault(write.partition, []).append(write.batch)
@@ -404,10 +404,10 @@ class Session:
             partition: iter(producer.send((copy.route.target, partition), found))
             for partition, found in batches.items()
         }
-        return Written(step, [next(sent[write.partition]) for write in step.writes], 0)
+        return WrittenStep(step, [next(sent[write.partition]) for write in step.writes], 0)
 
     def _write(
-        self, copy: PartitionCopy, step: Step, send: Callable[[BatchProducer, PartitionCopy, Step], Written]
+        self, copy: PartitionCopy, step: Step, send: Callable[[BatchProducer, PartitionCopy, Step], WrittenStep]
     ) -> Step:
         """One transaction: the writes of a step, and the progress after it."""
         route = copy.route
@@ -505,11 +505,11 @@ class Session:
         self._progress_topic.require_same(None if there is None else there.topic_id)
         chosen = chosen_topics(self._source.topics(), self._settings.pattern)
         if self._topics != {name: (info.topic_id, len(info.partitions)) for name, info in chosen.items()}:
-            raise _Changed
+            raise _AssignmentChanged
         self._copy_acls()
         came_from = self._require_no_cycle(chosen)
         if any(came_from[route.topic] != start.progress.origins for route, start in self._starts.items()):
-            raise _Changed
+            raise _AssignmentChanged
 
     def leave(self) -> None:
         """Release revoked partitions without an abort: their new owner must not be fenced."""

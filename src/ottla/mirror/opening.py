@@ -62,7 +62,7 @@ class Endpoint(NamedTuple):
     security: ClientSecurity
 
 
-class Start(NamedTuple):
+class ResumePosition(NamedTuple):
     """The resume position of a route."""
 
     progress: Progress
@@ -283,7 +283,7 @@ def starts(
     notify: Notify,
     *,
     with_map: bool,
-) -> dict[Route, Start]:
+) -> dict[Route, ResumePosition]:
     """The resume position of each route; extends topics of the target that grow with the source.
 
     `with_map`: start storing runs, if they were not stored yet.
@@ -306,7 +306,7 @@ def starts(
     keys = [(route.topic, route.partition) for route in routes]
     firsts = source.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
     ends = source.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP))
-    found: dict[Route, Start] = {}
+    found: dict[Route, ResumePosition] = {}
     for route in routes:
         key, before = (route.topic, route.partition), journal.progress.get(route)
         first, offset = firsts[key].offset, firsts[key].offset
@@ -332,7 +332,7 @@ def starts(
         )
         continued = progress is not None and mapped_from is not None and progress.mapped_from == mapped_from
         stale = [] if continued else sorted(journal.runs.get(route, {}))
-        found[route] = Start(now, now == before and not stale, count, tuple(stale))
+        found[route] = ResumePosition(now, now == before and not stale, count, tuple(stale))
     return found
 
 

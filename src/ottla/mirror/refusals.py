@@ -67,7 +67,7 @@ class RecordRefused(OttlaError):
     """A record that the target rejects, if the policy is STOP; the message contains a remedy."""
 
 
-class Written(NamedTuple):
+class WrittenStep(NamedTuple):
     """The written part of a step, with offsets in the target, and the number of skipped records."""
 
     step: Step
@@ -93,7 +93,7 @@ class Refusals:
         self._log = _SkipLog(notify, monotonic)
         self._time_s = time_s
 
-    def write(self, producer: BatchProducer, copy: PartitionCopy, step: Step) -> Written:
+    def write(self, producer: BatchProducer, copy: PartitionCopy, step: Step) -> WrittenStep:
         """Send each batch alone, in the open transaction.
 
         Raises RecordRefused, KafkaError, BrokerUnreachable.
@@ -112,7 +112,7 @@ class Refusals:
                     parts = self._divided(copy, part, refusal)
                     skipped += len(part.offsets) - sum(len(each.offsets) for each in parts)
                     pending += reversed(parts)
-        return Written(step._replace(writes=tuple(written)), base_offsets, skipped)
+        return WrittenStep(step._replace(writes=tuple(written)), base_offsets, skipped)
 
     def _divided(self, copy: PartitionCopy, write: Write, refusal: BatchRefused) -> list[Write]:
         """The writes that replace a rejected batch; empty if all of its records are skipped."""

@@ -75,7 +75,7 @@ def at_once(make: Callable[[], ClientMechanism]) -> Callable[[str, Begun], None]
     return begin
 
 
-class _Waiting(NamedTuple):
+class _PendingRequest(NamedTuple):
     """A request without a response yet."""
 
     correlation_id: int
@@ -116,8 +116,8 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
         self._held = True
         """Requests wait until the connection is established and authenticated."""
         self._login_timer: TimerHandle | None = None
-        self._unsent: list[tuple[_Waiting, bytes]] = []
-        self._waiting: deque[_Waiting] = deque()
+        self._unsent: list[tuple[_PendingRequest, bytes]] = []
+        self._waiting: deque[_PendingRequest] = deque()
         self._buffer = bytearray(INITIAL_BYTES)
         self._end = 0
         self._task: asyncio.Task[None] | None = network.loop.create_task(self._connect(host, port))
@@ -154,13 +154,13 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
         correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
         frame = request_frame(api_key, api_version, correlation_id, self._network.client_id, body)
         timer = self._loop.call_later(timeout_s, self._timed_out, timeout_s)
-        waiting = _Waiting(correlation_id, api_key, api_version, done, timer)
+        waiting = _PendingRequest(correlation_id, api_key, api_version, done, timer)
         if self._held:
             self._unsent.append((waiting, frame))
         else:
             self._send(waiting, frame)
 
-    def _send(self, waiting: _Waiting, frame: bytes) -> None:
+    def _send(self, waiting: _PendingRequest, frame: bytes) -> None:
         self._waiting.append(waiting)
         cast(asyncio.Transport, self._transport).write(frame)
 
@@ -258,7 +258,7 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
         correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
         frame = request_frame(spec.key, version, correlation_id, self._network.client_id, body)
         timer = self._loop.call_later(LOGIN_STEP_TIMEOUT_S, self._timed_out, LOGIN_STEP_TIMEOUT_S)
-        self._send(_Waiting(correlation_id, spec.key, version, answered, timer), frame)
+        self._send(_PendingRequest(correlation_id, spec.key, version, answered, timer), frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The requests fail with a ConnectionError, for any reason."""

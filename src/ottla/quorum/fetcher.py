@@ -26,7 +26,7 @@ from ottla.quorum.config import QuorumConfig
 from ottla.quorum.network import QuorumNetwork
 from ottla.quorum.raft_types import OffsetAndEpoch, Peer, ReplicaKey
 from ottla.quorum.rpc import (
-    Answer,
+    QuorumResponse,
     fetch_request,
     read_fetch,
     read_snapshot_piece,
@@ -285,7 +285,7 @@ class Fetcher:
         self._send(address, message, read_snapshot_piece, self._piece_arrived)
 
     def _send(
-        self, address: Address, message: object, read: Callable[[Any], Answer], use: Callable[[Any], None]
+        self, address: Address, message: object, read: Callable[[Any], QuorumResponse], use: Callable[[Any], None]
     ) -> None:
         turn, epoch = self._turn, self._raft.epoch
 

@@ -76,7 +76,7 @@ from ottla.storage.files.names import METADATA_TOPIC
 UNKNOWN_PEER = Peer(LeaderAndEpoch(NO_NODE, -1))
 
 
-class Answer(NamedTuple):
+class QuorumResponse(NamedTuple):
     """A parsed response: its error, its sender's view of the quorum, and the part about the metadata log."""
 
     error: ErrorCode
@@ -114,12 +114,14 @@ def _peer(leader_id: int, leader_epoch: int, nodes: Sequence[Any]) -> Peer:
     return Peer(LeaderAndEpoch(leader_id, leader_epoch), address)
 
 
-def _read(response: Any, topics: Sequence[Any]) -> Answer:
+def _read(response: Any, topics: Sequence[Any]) -> QuorumResponse:
     if response.error_code or len(topics) != 1 or len(topics[0].partitions) != 1:
-        return Answer(ErrorCode.for_code(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), UNKNOWN_PEER, None)
+        return QuorumResponse(
+            ErrorCode.for_code(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), UNKNOWN_PEER, None
+        )
     partition = topics[0].partitions[0]
     peer = _peer(partition.leader_id, partition.leader_epoch, response.node_endpoints)
-    return Answer(ErrorCode.for_code(partition.error_code), peer, partition)
+    return QuorumResponse(ErrorCode.for_code(partition.error_code), peer, partition)
 
 
 # -- Vote ------------------------------------------------------------------------------------------------------------
@@ -148,7 +150,7 @@ def vote_response(error: ErrorCode, leader: LeaderAndEpoch, address: Address | N
     return VoteResponse(topics=topics, node_endpoints=_nodes(leader, address))
 
 
-def read_vote(response: VoteResponse) -> Answer:
+def read_vote(response: VoteResponse) -> QuorumResponse:
     """`partition.vote_granted` is the vote."""
     return _read(response, response.topics)
 
@@ -194,7 +196,7 @@ def end_response(error: ErrorCode, leader: LeaderAndEpoch, address: Address | No
     return EndQuorumEpochResponse(topics=topics, node_endpoints=_nodes(leader, address))
 
 
-def read_epoch_response(response: BeginQuorumEpochResponse | EndQuorumEpochResponse) -> Answer:
+def read_epoch_response(response: BeginQuorumEpochResponse | EndQuorumEpochResponse) -> QuorumResponse:
     return _read(response, response.topics)
 
 
@@ -257,15 +259,17 @@ def fetch_response(
     return FetchResponse(responses=[topic], node_endpoints=nodes)
 
 
-def read_fetch(response: FetchResponse) -> Answer:
+def read_fetch(response: FetchResponse) -> QuorumResponse:
     """`partition` is a PartitionData."""
     topics = response.responses
     if response.error_code or len(topics) != 1 or len(topics[0].partitions) != 1:
-        return Answer(ErrorCode.for_code(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), UNKNOWN_PEER, None)
+        return QuorumResponse(
+            ErrorCode.for_code(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), UNKNOWN_PEER, None
+        )
     partition = topics[0].partitions[0]
     leader = partition.current_leader
     peer = _peer(leader.leader_id, leader.leader_epoch, response.node_endpoints)
-    return Answer(ErrorCode.for_code(partition.error_code), peer, partition)
+    return QuorumResponse(ErrorCode.for_code(partition.error_code), peer, partition)
 
 
 # -- FetchSnapshot ---------------------------------------------------------------------------------------------------
@@ -310,12 +314,14 @@ def snapshot_response(
     return FetchSnapshotResponse(topics=topics, node_endpoints=_nodes(leader, address))
 
 
-def read_snapshot_piece(response: FetchSnapshotResponse) -> Answer:
+def read_snapshot_piece(response: FetchSnapshotResponse) -> QuorumResponse:
     """`partition` holds size, position and bytes."""
     topics = response.topics
     if response.error_code or len(topics) != 1 or len(topics[0].partitions) != 1:
-        return Answer(ErrorCode.for_code(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), UNKNOWN_PEER, None)
+        return QuorumResponse(
+            ErrorCode.for_code(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), UNKNOWN_PEER, None
+        )
     partition = topics[0].partitions[0]
     leader = partition.current_leader
     peer = _peer(leader.leader_id, leader.leader_epoch, response.node_endpoints)
-    return Answer(ErrorCode.for_code(partition.error_code), peer, partition)
+    return QuorumResponse(ErrorCode.for_code(partition.error_code), peer, partition)

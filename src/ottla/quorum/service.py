@@ -104,7 +104,7 @@ class ServedReplica(Protocol):
         ...
 
 
-class _Waiting:
+class _ParkedFetch:
     """A Fetch that waits for more records."""
 
     __slots__ = ("epoch", "high_watermark", "max_bytes", "offset", "respond", "timer")
@@ -132,7 +132,7 @@ class QuorumService:
         self._pool = machine.pool
         self._cluster_id = cluster_id
         self._probing = False
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_ParkedFetch] = []
 
     def _open(self, cluster_id: str | None) -> Raft:
         """The rules, for a request that names this cluster or none."""
@@ -217,7 +217,7 @@ class QuorumService:
         if verdict != FetchVerdict():
             respond(self._fetch_response(raft, verdict))
             return
-        waiting = _Waiting(
+        waiting = _ParkedFetch(
             asked.current_leader_epoch,
             asked.fetch_offset,
             asked.high_watermark,
@@ -248,19 +248,19 @@ class QuorumService:
         for each in waiting:
             self._answer(self._replica.raft, each)
 
-    def _expired(self, waiting: _Waiting) -> None:
+    def _expired(self, waiting: _ParkedFetch) -> None:
         waiting.timer = None
         if waiting in self._waiting:
             self._waiting.remove(waiting)
             self._answer(self._replica.raft, waiting)
 
-    def _is_due(self, raft: Raft, waiting: _Waiting) -> bool:
+    def _is_due(self, raft: Raft, waiting: _ParkedFetch) -> bool:
         leading = raft.leading
         if leading is None or leading.epoch != waiting.epoch or self._replica.log.end_offset > waiting.offset:
             return True
         return _announced_high_watermark(leading) > waiting.high_watermark
 
-    def _answer(self, raft: Raft, waiting: _Waiting) -> None:
+    def _answer(self, raft: Raft, waiting: _ParkedFetch) -> None:
         if waiting.timer is not None:
             waiting.timer.cancel()
         leading = raft.leading

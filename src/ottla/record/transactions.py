@@ -9,7 +9,7 @@ from ottla.record.batch import BatchView
 from ottla.record.control import ControlRecordType, control_record_type
 
 
-class Aborted(Protocol):
+class AbortedEntry(Protocol):
     """One aborted transaction of a Fetch response."""
 
     @property
@@ -19,7 +19,7 @@ class Aborted(Protocol):
 
 
 class AbortedAt(NamedTuple):
-    """An `Aborted` for a response without a list."""
+    """An `AbortedEntry` for a response without a list."""
 
     producer_id: int
     first_offset: int
@@ -35,7 +35,7 @@ class TransactionFilter:
 
     __slots__ = ("_aborted_ids", "_pending")
 
-    def __init__(self, aborted: Iterable[Aborted]) -> None:
+    def __init__(self, aborted: Iterable[AbortedEntry]) -> None:
         self._pending = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
         self._aborted_ids: set[int] = set()
 

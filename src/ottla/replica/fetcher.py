@@ -105,7 +105,7 @@ class FetcherContext(NamedTuple):
     committed_truncations: Counter
 
 
-class _Asked(NamedTuple):
+class _RequestedPosition(NamedTuple):
     """Position of a partition in a request."""
 
     leader_epoch: int
@@ -114,7 +114,7 @@ class _Asked(NamedTuple):
     log_start_offset: int
 
 
-class _Followed:
+class _FetcherPartition:
     """One partition of this fetcher."""
 
     __slots__ = (
@@ -133,7 +133,7 @@ class _Followed:
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
-        self.asked: _Asked | None = None
+        self.asked: _RequestedPosition | None = None
         """Position in the session; None while the session does not contain the partition."""
         self.lag = 0
         """Number of records up to the leader's high watermark, as of its last response."""
@@ -152,9 +152,9 @@ class _Followed:
     def key(self) -> Key:
         return self.partition.topic_id, self.partition.index
 
-    def wanted(self) -> _Asked:
+    def wanted(self) -> _RequestedPosition:
         log = self.partition.log
-        return _Asked(self.leader_epoch, log.log_end_offset, log.leader_epoch, log.log_start_offset)
+        return _RequestedPosition(self.leader_epoch, log.log_end_offset, log.leader_epoch, log.log_start_offset)
 
     def cancel(self) -> None:
         if self.timer is not None:
@@ -196,8 +196,8 @@ class ReplicaFetcher:
         self._port = port
         self._context = context
         self._connection: PeerConnection | None = None
-        self._followed: dict[Key, _Followed] = {}
-        self._ready: dict[Key, _Followed] = {}
+        self._followed: dict[Key, _FetcherPartition] = {}
+        self._ready: dict[Key, _FetcherPartition] = {}
         self._changed: dict[Key, None] = {}
         """Ready partitions with an outdated position in the session."""
         self._forgotten: dict[Key, None] = {}
@@ -235,7 +235,7 @@ class ReplicaFetcher:
         """Add a partition, in its current leader epoch."""
         key = (partition.topic_id, partition.index)
         self.forget(key)
-        followed = self._followed[key] = _Followed(partition)
+        followed = self._followed[key] = _FetcherPartition(partition)
         log = partition.log
         offset = first_fetch_offset(log.log_end_offset, log.leader_epoch, partition.high_watermark)
         if offset < log.log_end_offset and not self._cut(followed, offset):
@@ -282,14 +282,14 @@ class ReplicaFetcher:
         if self._connection is not None:
             self._connection.close()
 
-    def _make_ready(self, followed: _Followed) -> None:
+    def _make_ready(self, followed: _FetcherPartition) -> None:
         key = followed.key
         self._ready[key] = followed
         self._changed[key] = None
         self._forgotten.pop(key, None)
         self._schedule()
 
-    def _make_unready(self, followed: _Followed) -> None:
+    def _make_unready(self, followed: _FetcherPartition) -> None:
         key = followed.key
         self._ready.pop(key, None)
         self._changed.pop(key, None)
@@ -297,24 +297,24 @@ class ReplicaFetcher:
             followed.asked = None
             self._forgotten[key] = None
 
-    def _retry_later(self, followed: _Followed) -> None:
+    def _retry_later(self, followed: _FetcherPartition) -> None:
         self._make_unready(followed)
         delay_s = min(self._context.settings.backoff_s, FIRST_RETRY_S * (1 << min(followed.retries, 10)))
         followed.retries += 1
         self._wake_later(followed, delay_s)
 
-    def _wake_later(self, followed: _Followed, delay_s: float) -> None:
+    def _wake_later(self, followed: _FetcherPartition, delay_s: float) -> None:
         followed.cancel()
         followed.timer = self._context.scheduler.call_later(delay_s, self._wake, followed)
 
-    def _wake(self, followed: _Followed) -> None:
+    def _wake(self, followed: _FetcherPartition) -> None:
         followed.timer = None
         if self._current(followed) and not followed.partition.offline:
             self._make_ready(followed)
             if followed.retries:
                 self._hurry()
 
-    def _current(self, followed: _Followed) -> bool:
+    def _current(self, followed: _FetcherPartition) -> bool:
         """Return whether this fetcher still fetches the partition, in the same leader epoch."""
         return self._followed.get(followed.key) is followed and followed.partition.leader_epoch == followed.leader_epoch
 
@@ -460,7 +460,7 @@ class ReplicaFetcher:
                     self._changed[followed.key] = None
         self._send()
 
-    def _take(self, followed: _Followed, data: PartitionData) -> None:
+    def _take(self, followed: _FetcherPartition, data: PartitionData) -> None:
         """Process one partition's response to a request at its present end."""
         code = data.error_code
         if code == ErrorCode.NONE:
@@ -480,7 +480,7 @@ class ReplicaFetcher:
                 )
             self._retry_later(followed)
 
-    def _append(self, followed: _Followed, data: PartitionData) -> None:
+    def _append(self, followed: _FetcherPartition, data: PartitionData) -> None:
         partition = followed.partition
         records = data.records
         needs_flush = False
@@ -498,7 +498,7 @@ class ReplicaFetcher:
         elif followed.asked != followed.wanted():
             self._changed[followed.key] = None
 
-    def _failed(self, followed: _Followed, error: KafkaError) -> None:
+    def _failed(self, followed: _FetcherPartition, error: KafkaError) -> None:
         """Handle a failed append: permanent after a disk error, else retried.
 
         A damaged batch from the leader is rejected each time and logged once. The repeated requests for it make the
@@ -515,7 +515,7 @@ class ReplicaFetcher:
         followed.gaps_allowed = followed.refusals >= REFUSED_GAPS
         self._retry_later(followed)
 
-    def _diverged(self, followed: _Followed, epoch: int, end_offset: int) -> None:
+    def _diverged(self, followed: _FetcherPartition, epoch: int, end_offset: int) -> None:
         partition = followed.partition
         log = partition.log
         own = log.epoch_end_offset(epoch)
@@ -533,7 +533,7 @@ class ReplicaFetcher:
             followed.retries = 0
             self._changed[followed.key] = None
 
-    def _cut(self, followed: _Followed, offset: int) -> bool:
+    def _cut(self, followed: _FetcherPartition, offset: int) -> bool:
         partition = followed.partition
         if offset < partition.high_watermark and not self._may_cut_committed(followed, offset):
             return False
@@ -544,7 +544,7 @@ class ReplicaFetcher:
             return False
         return True
 
-    def _may_cut_committed(self, followed: _Followed, offset: int) -> bool:
+    def _may_cut_committed(self, followed: _FetcherPartition, offset: int) -> bool:
         """Return whether to truncate below the high watermark, as after an unclean election: once only.
 
         A leader that requests it again contradicts itself; this replica then waits unchanged for another leader.
@@ -577,12 +577,12 @@ class ReplicaFetcher:
 
     # --- offsets that the leader does not have ---------------------------------------------------------------------
 
-    def _find_place(self, followed: _Followed) -> None:
+    def _find_place(self, followed: _FetcherPartition) -> None:
         """Look up the leader's log range, since the leader has no record at this log's end."""
         self._make_unready(followed)
         self._ask_offset(followed, EARLIEST_TIMESTAMP, lambda first: self._found_start(followed, first))
 
-    def _found_start(self, followed: _Followed, first: int) -> None:
+    def _found_start(self, followed: _FetcherPartition, first: int) -> None:
         partition = followed.partition
         if first > partition.log.log_end_offset:
             logger.warning("%r restarts at offset %d, the leader's log start offset", partition, first)
@@ -590,7 +590,7 @@ class ReplicaFetcher:
         else:
             self._ask_offset(followed, LATEST_TIMESTAMP, lambda end: self._found_end(followed, end))
 
-    def _found_end(self, followed: _Followed, end: int) -> None:
+    def _found_end(self, followed: _FetcherPartition, end: int) -> None:
         partition = followed.partition
         if end < partition.log.log_end_offset:
             logger.warning("%r is truncated to %d, the leader's log end offset", partition, end)
@@ -598,7 +598,7 @@ class ReplicaFetcher:
         else:
             self._retry_later(followed)
 
-    def _then_ready(self, followed: _Followed, change: Callable[[], None]) -> None:
+    def _then_ready(self, followed: _FetcherPartition, change: Callable[[], None]) -> None:
         try:
             change()
         except KafkaError as error:
@@ -606,7 +606,7 @@ class ReplicaFetcher:
             return
         self._make_ready(followed)
 
-    def _ask_offset(self, followed: _Followed, timestamp: int, found: Callable[[int], None]) -> None:
+    def _ask_offset(self, followed: _FetcherPartition, timestamp: int, found: Callable[[int], None]) -> None:
         """Send ListOffsets on the same connection, before the next Fetch."""
         connection = self._connection
         if connection is None:

@@ -84,8 +84,8 @@ class MigratingLog:
         tree.claimed_by_quorum = self._claim_read
         tree_images.register(self._tree_published)
         quorum_images.register(self._quorum_published)
-        tree.listen(_Heard(self._tree_led))
-        quorum.listen(_Heard(lambda _active: self._notify()))
+        tree.listen(_LeadershipWatch(self._tree_led))
+        quorum.listen(_LeadershipWatch(lambda _active: self._notify()))
 
     # -- source of the images --------------------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class ToController:
         return network.connect(host, port)
 
 
-class _Heard:
+class _LeadershipWatch:
     """A `LeadershipListener` that reports whether this node leads."""
 
     __slots__ = ("_notify",)

@@ -41,7 +41,7 @@ RETRY_S = 0.5
 """Delay in seconds before fetching restarts after data that does not fit."""
 
 
-class Followed:
+class FollowedTerm:
     """The followed leader and the progress of this node: implements `Leadership` and `FollowedLog` without Raft and
     files.
     """
@@ -126,7 +126,7 @@ class TermLogFollower:
         self._retry: TimerHandle | None = None
         self.endpoint: Endpoint | None = None
         """Address of the controller; None before it is known."""
-        self._followed = Followed(ReplicaKey(broker_id), leader, publisher.image, machine.scheduler)
+        self._followed = FollowedTerm(ReplicaKey(broker_id), leader, publisher.image, machine.scheduler)
         self._begin()
 
     @property

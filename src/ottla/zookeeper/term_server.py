@@ -24,7 +24,7 @@ from ottla.zookeeper.term_log import ControllerTermLog
 FetchRespond = Callable[[FetchResponse], None]
 
 
-class _Waiting:
+class _ParkedTermFetch:
     """A Fetch that waits for more records."""
 
     __slots__ = ("log", "max_bytes", "offset", "respond", "timer")
@@ -48,7 +48,7 @@ class TermLogServer:
         self._leader = leader
         self._scheduler = scheduler
         self._log: ControllerTermLog | None = None
-        self._waiting: dict[_Waiting, None] = {}
+        self._waiting: dict[_ParkedTermFetch, None] = {}
 
     # -- the term --------------------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class TermLogServer:
             respond(self._fetch_response(verdict, log))
             return
         max_bytes = min(request.max_bytes, asked.partition_max_bytes, MAX_ANSWER_BYTES)
-        waiting = _Waiting(log, asked.fetch_offset, max_bytes, respond)
+        waiting = _ParkedTermFetch(log, asked.fetch_offset, max_bytes, respond)
         self._waiting[waiting] = None
         if log.end_offset > waiting.offset or request.max_wait_ms <= 0:
             self._answer(waiting)
@@ -141,7 +141,7 @@ class TermLogServer:
             return None, ErrorCode.UNKNOWN_LEADER_EPOCH
         return log, ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def _answer(self, waiting: _Waiting) -> None:
+    def _answer(self, waiting: _ParkedTermFetch) -> None:
         del self._waiting[waiting]
         if waiting.timer is not None:
             waiting.timer.cancel()

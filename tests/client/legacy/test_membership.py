@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.client.legacy.membership import Change, Membership, Wait
+from ottla.client.legacy.membership import Change, Membership, WaitForChange
 from ottla.client.legacy.offsets import OffsetPlaces, OffsetStorage
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.znodes import paths
@@ -157,7 +157,7 @@ def test_partitions_of_previous_session_are_awaited(cluster: Cluster) -> None:
     killed = Consumer(cluster, "a", reads(t=1))
     rest(killed)
     consumer = Consumer(cluster, "b", reads(t=1))
-    until([consumer], lambda: consumer.request == Wait(BACKOFF_MS))
+    until([consumer], lambda: consumer.request == WaitForChange(BACKOFF_MS))
     assert not consumer.reading
     cluster.advance(TIMEOUT_MS)
     rest(consumer)
@@ -250,7 +250,7 @@ def test_zookeeper_rejection_is_reported_and_retried() -> None:
     steps = machine.run()
     next(steps)
     assert isinstance(steps.send(None), Change)
-    assert steps.send("NoAuth") == Wait(BACKOFF_MS)
+    assert steps.send("NoAuth") == WaitForChange(BACKOFF_MS)
     assert "NoAuth" in str(machine.problem)
 
 

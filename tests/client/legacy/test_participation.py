@@ -11,7 +11,7 @@ from simulation.zookeeper_session import Ensemble, SimSession
 
 from ottla.client.legacy.assignment import ConsumerThread, assign
 from ottla.client.legacy.group_session import Done, Participation
-from ottla.client.legacy.membership import Membership, Owned
+from ottla.client.legacy.membership import Membership, OwnedStream
 from ottla.client.legacy.offsets import OffsetPlaces, OffsetStorage
 from ottla.client.wire.model import Position
 from ottla.common.errors import ErrorCode, KafkaError
@@ -119,7 +119,7 @@ class Reader:
         else:
             self.process.call_later(self.world.rng.uniform(0.0, 1.0), done)
 
-    def start(self, partitions: Mapping[Position, Owned]) -> None:
+    def start(self, partitions: Mapping[Position, OwnedStream]) -> None:
         self.reading |= {key: owned.offset or 0 for key, owned in partitions.items()}
 
     def stop(self, partitions: tuple[Position, ...]) -> Mapping[Position, int]:

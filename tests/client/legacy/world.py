@@ -21,12 +21,12 @@ from ottla.client.legacy.membership import (
     CommitOffsets,
     FetchOffsets,
     Membership,
-    Read,
+    ReadRequest,
     Request,
-    Start,
+    StartReading,
     Steps,
     Stop,
-    Wait,
+    WaitForChange,
 )
 from ottla.client.legacy.offsets import OffsetPlaces, OffsetStorage
 from ottla.client.wire.model import Position
@@ -141,7 +141,7 @@ class Consumer:
     @property
     def rests(self) -> bool:
         """Whether it waits for as long as nothing happens."""
-        return self.request == Wait(None) and not self.machine.woken
+        return self.request == WaitForChange(None) and not self.machine.woken
 
     def expired(self) -> None:
         """Drop owned partitions and pending requests."""
@@ -163,7 +163,7 @@ class Consumer:
         if not self.cut:
             for _ in self._reported():
                 self.machine.notify()
-        if isinstance(self.request, Wait) and self.committing is None:
+        if isinstance(self.request, WaitForChange) and self.committing is None:
             self._idle(self.request)
             return
         self.requests.append(self.request)
@@ -180,7 +180,7 @@ class Consumer:
         events = self.cluster.server.events(self.session)
         return [each for each in events if each.path]
 
-    def _idle(self, wait: Wait) -> None:
+    def _idle(self, wait: WaitForChange) -> None:
         if not self.cut:
             try:
                 self.cluster.server.ping(self.session)
@@ -213,7 +213,7 @@ class Consumer:
 
     def commit(self) -> None:
         """Begin to commit all that was read, while there is nothing else to do."""
-        if isinstance(self.request, Wait) and self.committing is None and not self.left and self.lives:
+        if isinstance(self.request, WaitForChange) and self.committing is None and not self.left and self.lives:
             self.wait = self.request
             self.committing = self.machine.commit(dict(self.reading))
             self._advance(None)
@@ -228,7 +228,7 @@ class Consumer:
     # Answers
 
     def _answer(self, request: Request, lost: str) -> object:
-        if isinstance(request, Start):
+        if isinstance(request, StartReading):
             for key, owned in request.partitions.items():
                 self.reading[key] = owned.offset or 0
             return None
@@ -255,7 +255,7 @@ class Consumer:
     def _zookeeper(self, request: Request) -> object:
         server, session = self.cluster.server, self.session
         try:
-            if isinstance(request, Read):
+            if isinstance(request, ReadRequest):
                 data, stat = server.get(session, request.path, watch=request.watch)
                 return Znode(data, stat.version, stat.czxid, stat.ephemeral_owner)
             if isinstance(request, Children):

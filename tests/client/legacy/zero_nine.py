@@ -11,7 +11,17 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from ottla.client.legacy.assignment import ConsumerThread, assign
-from ottla.client.legacy.membership import Change, Children, Owned, Read, Request, Start, Steps, Stop, Wait
+from ottla.client.legacy.membership import (
+    Change,
+    Children,
+    OwnedStream,
+    ReadRequest,
+    Request,
+    StartReading,
+    Steps,
+    Stop,
+    WaitForChange,
+)
 from ottla.client.wire.model import Position
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.consumers import ConsumerRegistration, decode_consumer, encode_consumer
@@ -48,9 +58,9 @@ class ZeroNine:
             for _ in range(MAX_RETRIES):
                 if (yield from self._rebalance()):
                     break
-                yield Wait(self.backoff_ms)
+                yield WaitForChange(self.backoff_ms)
             if not self.woken:
-                yield Wait(None)
+                yield WaitForChange(None)
         yield from self._release()
         yield Change((Delete(path),))
 
@@ -61,23 +71,23 @@ class ZeroNine:
     def _rebalance(self) -> Generator[Request, Any, bool]:
         consumers: dict[str, ConsumerRegistration] = {}
         for name in (yield Children(self.ids)):
-            node = yield Read(f"{self.ids}/{name}")
+            node = yield ReadRequest(f"{self.ids}/{name}")
             if node is None:
                 return False
             consumers[name] = decode_consumer(name, node.data)
         yield Children(paths.BROKER_IDS)
         topics: dict[str, list[int]] = {}
         for name in (yield Children(paths.BROKER_TOPICS)):
-            node = yield Read(paths.topic(name), watch=True)
+            node = yield ReadRequest(paths.topic(name), watch=True)
             if node is not None:
                 topics[name] = list(decode_topic(name, node.data).partitions)
         yield from self._release()
         assigned = assign(consumers, topics)
         mine = {key: thread for key, thread in assigned.items() if thread.consumer == self.consumer}
-        starts: dict[Position, Owned] = {}
+        starts: dict[Position, OwnedStream] = {}
         for key, thread in mine.items():
-            node = yield Read(paths.consumer_offset(self.group, *key))
-            starts[key] = Owned(thread, None if node is None else int(node.data))
+            node = yield ReadRequest(paths.consumer_offset(self.group, *key))
+            starts[key] = OwnedStream(thread, None if node is None else int(node.data))
         met = False
         for key, thread in mine.items():
             path = paths.consumer_owner(self.group, *key)
@@ -89,7 +99,7 @@ class ZeroNine:
             yield from self._disown()
             return False
         if starts:
-            yield Start(starts)
+            yield StartReading(starts)
         return True
 
     def _release(self) -> Generator[Request, Any, None]:

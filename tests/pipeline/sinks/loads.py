@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ottla.pipeline.load.driver import commit_of, rows_schema
 from ottla.pipeline.load.land import LandSettings, land_task
 from ottla.pipeline.model.plan import LoadPlan, PlanSettings, make_plan
-from ottla.pipeline.sinks.table import Committed, DataFile, Table, files_from_json
+from ottla.pipeline.sinks.table import CommitResult, DataFile, Table, files_from_json
 from ottla.pipeline.sinks.writer import new_load_id
 
 from ..memory_cluster import MemoryCluster
@@ -42,7 +42,7 @@ def write_files(cluster: MemoryCluster, table: Table, plan: LoadPlan, load_id: s
     return [file for row in rows for file in files_from_json(row.files)]
 
 
-def commit(table: Table, plan: LoadPlan, files: Sequence[DataFile], load_id: str) -> Committed:
+def commit(table: Table, plan: LoadPlan, files: Sequence[DataFile], load_id: str) -> CommitResult:
     return table.commit(commit_of(plan, load_id, files))
 
 

@@ -38,7 +38,7 @@ from ottla.pipeline.sinks import delta, delta_features, rewrite  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.pipeline.sinks.table import (  # noqa: E402
     ColumnStatistics,
-    Committed,
+    CommitResult,
     DataFile,
     StaleCommitError,
     TableCommit,
@@ -66,7 +66,7 @@ def written(cluster: MemoryCluster, target: DeltaTarget, plan: LoadPlan) -> list
     return [file for row in rows for file in files_from_json(row.files)]
 
 
-def commit(target: DeltaTarget, plan: LoadPlan, files: list[DataFile], load_id: str = "load") -> Committed:
+def commit(target: DeltaTarget, plan: LoadPlan, files: list[DataFile], load_id: str = "load") -> CommitResult:
     return target.commit(commit_of(plan, load_id, files))
 
 

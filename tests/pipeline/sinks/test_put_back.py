@@ -16,7 +16,7 @@ from ottla.common.errors import OperatorError
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.load.reading import Reading, find_reading  # noqa: E402
+from ottla.pipeline.load.reading import PlannedRead, find_reading  # noqa: E402
 from ottla.pipeline.model.plan import PlanSettings  # noqa: E402
 from ottla.pipeline.model.rollback import RolledBackError  # noqa: E402
 from ottla.pipeline.operations.status import table_status  # noqa: E402
@@ -51,7 +51,7 @@ def add_row(cluster: MemoryCluster) -> None:
     cluster.partitions[TOPIC, 0].append_values([b"more"])
 
 
-def read(cluster: MemoryCluster, table: Table, on_rollback: Any = "fail") -> Reading:
+def read(cluster: MemoryCluster, table: Table, on_rollback: Any = "fail") -> PlannedRead:
     settings = PlanSettings(on_rollback=on_rollback)
     return find_reading([TOPIC], again(table), cluster.open, settings, None)  # type: ignore[arg-type]
 

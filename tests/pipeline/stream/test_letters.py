@@ -7,7 +7,7 @@ import pytest
 
 from ottla.common.errors import OttlaError
 from ottla.pipeline.sinks.delta import DeltaTarget
-from ottla.pipeline.sinks.table import Committed, TableCommit
+from ottla.pipeline.sinks.table import CommitResult, TableCommit
 
 from .conftest import Send, Streams
 
@@ -32,7 +32,7 @@ class Broken(DeltaTarget):
     failures = 1
     after = False
 
-    def commit(self, commit: TableCommit) -> Committed:
+    def commit(self, commit: TableCommit) -> CommitResult:
         done = super().commit(commit) if self.after else None
         if self.failures:
             self.failures -= 1

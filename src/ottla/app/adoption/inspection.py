@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ottla.app.adoption.coordinators import StoredGroups, StoredTransactions, read_groups, read_transactions
 from ottla.app.adoption.metadata import StoredMetadata, read_metadata
-from ottla.app.adoption.partitions import Cut, StoredPartition, inspect_partition, stored_batches
+from ottla.app.adoption.partitions import StoredPartition, TruncationPoint, inspect_partition, stored_batches
 from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.config.topic_configs import TOPIC_CONFIGS
 from ottla.common.errors import KafkaError, OperatorError, ProtocolError
@@ -57,7 +57,7 @@ class Inspection:
     """`topic: name` of configs that this version does not have."""
     groups: StoredGroups | None = None
     transactions: StoredTransactions | None = None
-    cuts: list[Cut] = field(default_factory=list)
+    cuts: list[TruncationPoint] = field(default_factory=list)
     """Torn ends that a start truncates."""
     obstacles: list[str] = field(default_factory=list)
     """Error messages; a directory with any of them must not be started."""
@@ -226,7 +226,7 @@ def _has_replica(partition: PartitionImage, node_id: int) -> bool:
     return node_id in partition.replicas and node_id not in partition.adding_replicas
 
 
-def _note_cut(found: Inspection, cut: Cut | None) -> None:
+def _note_cut(found: Inspection, cut: TruncationPoint | None) -> None:
     if cut is None:
         return
     if cut.loses_batches:

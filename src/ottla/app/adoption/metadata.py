@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ottla.app.adoption.partitions import Cut, inspect_partition, stored_batches
+from ottla.app.adoption.partitions import TruncationPoint, inspect_partition, stored_batches
 from ottla.common.errors import InvariantError, KafkaError, OperatorError, ProtocolError
 from ottla.common.platform.disk import Disk
 from ottla.metadata.delta import MetadataDelta
@@ -39,7 +39,7 @@ class StoredMetadata(NamedTuple):
     leader_epoch: int
     unreadable: Mapping[str, int]
     """Record types or versions that this version does not know."""
-    cut: Cut | None
+    cut: TruncationPoint | None
 
     @property
     def voter_ids(self) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from ottla.storage.files.checkpoints import CheckpointCorruption, read_partition
 from ottla.storage.recovery.recovery import ValidBatches, Walk, batch_behind
 
 
-class Cut(NamedTuple):
+class TruncationPoint(NamedTuple):
     """The position at which a start would truncate a log, because no valid batch follows."""
 
     path: str
@@ -41,7 +41,7 @@ class StoredPartition(NamedTuple):
     segments: int
     size_bytes: int
     walked_bytes: int
-    cut: Cut | None
+    cut: TruncationPoint | None
 
 
 def inspect_partition(
@@ -98,7 +98,7 @@ def stored_batches(disk: Disk, path: str, first_offset: int = 0) -> Iterator[Bat
             file.close()
 
 
-def _walk(disk: Disk, path: str, base_offset: int, following: int | None) -> Cut | None:
+def _walk(disk: Disk, path: str, base_offset: int, following: int | None) -> TruncationPoint | None:
     """The truncation of a segment, or None. `following` is the next base offset if no gap is permitted before it."""
     file = disk.open(path, read_only=True)
     try:
@@ -111,7 +111,7 @@ def _walk(disk: Disk, path: str, base_offset: int, following: int | None) -> Cut
         if not walk.defect:
             return None
         behind = batch_behind(file, size, walk)
-        return Cut(path, walk.end, size - walk.end, walk.next_offset, walk.defect, behind)
+        return TruncationPoint(path, walk.end, size - walk.end, walk.next_offset, walk.defect, behind)
     finally:
         file.close()
 

@@ -19,7 +19,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 Plan = dict[Position, tuple[int, ...]]
 
 
-class _Load:
+class _ReplicaCounts:
     """Replica count of each broker, including the assignments of the plan so far."""
 
     def __init__(self, brokers: Iterable[BrokerInfo], topics: Iterable[TopicInfo]) -> None:
@@ -48,7 +48,7 @@ def evacuation(brokers: Sequence[BrokerInfo], topics: Mapping[str, TopicInfo], b
 
     Raises KafkaError INVALID_REPLICA_ASSIGNMENT if no other broker is left for a replica.
     """
-    load = _Load(brokers, topics.values())
+    load = _ReplicaCounts(brokers, topics.values())
     plan: Plan = {}
     for name, partition in _partitions(topics):
         if broker_id in partition.replicas:
@@ -78,7 +78,7 @@ def with_replication_factor(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"a replication factor of {factor} needs as many live brokers, but there are {len(brokers)}",
         )
-    load = _Load(brokers, topics.values())
+    load = _ReplicaCounts(brokers, topics.values())
     plan: Plan = {}
     for name in chosen:
         if name not in topics:

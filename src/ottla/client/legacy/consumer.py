@@ -23,7 +23,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from ottla.client.legacy.assignment import ConsumerThread, topics_of
 from ottla.client.legacy.fetcher import FAILURES, Brokers, Fetcher
 from ottla.client.legacy.group_session import Done, Participation
-from ottla.client.legacy.membership import Membership, Owned
+from ottla.client.legacy.membership import Membership, OwnedStream
 from ottla.client.legacy.offsets import OffsetPlaces
 from ottla.client.legacy.streams import ChunkQueue, Stream
 from ottla.client.librdkafka.consumer import ConsumedRecord, K, V
@@ -290,7 +290,7 @@ class LegacyReader(Generic[K, V]):
             by_topic.setdefault(topic, {})[partition] = thread
         self._call(partial(hook, consumer, by_topic), done)
 
-    def start(self, partitions: Mapping[Position, Owned]) -> None:
+    def start(self, partitions: Mapping[Position, OwnedStream]) -> None:
         """See `Reader`."""
         by_topic = self._registration.pattern == STATIC
         (filtered, *_) = self._streams.values()

@@ -25,13 +25,13 @@ from ottla.client.legacy.membership import (
     CommitOffsets,
     FetchOffsets,
     Membership,
-    Owned,
-    Read,
+    OwnedStream,
+    ReadRequest,
     Request,
-    Start,
+    StartReading,
     Steps,
     Stop,
-    Wait,
+    WaitForChange,
 )
 from ottla.client.wire.model import Position
 from ottla.common.errors import ErrorCode, KafkaError
@@ -57,7 +57,7 @@ class Reader(Protocol):
         """Announce the assignment of the group, before something is started."""
         ...
 
-    def start(self, partitions: Mapping[Position, Owned]) -> None:
+    def start(self, partitions: Mapping[Position, OwnedStream]) -> None:
         """Also read these partitions."""
         ...
 
@@ -107,7 +107,7 @@ class Participation:
         """Incremented with each session: responses for an older one are dropped."""
         self._member: Membership | None = None
         self._running: Steps | None = None
-        self._wait: Wait | None = None
+        self._wait: WaitForChange | None = None
         self._due: tuple[Steps, Callable[[], object]] | None = None
         """The next step, after its announcement."""
         self._announced = False
@@ -281,12 +281,12 @@ class Participation:
                 refused = f"reading from ZooKeeper failed: {error}"
                 self._step(steps, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, refused))
 
-        if isinstance(request, Wait):
+        if isinstance(request, WaitForChange):
             self._wait = request
             if request.limit_ms is not None:
                 self._timer = self._scheduler.call_later(request.limit_ms / 1000, self._woken)
             self._proceed()
-        elif isinstance(request, Read):
+        elif isinstance(request, ReadRequest):
             self._zookeeper.get(request.path, answered, self._woken if request.watch else None)
         elif isinstance(request, Children):
             self._zookeeper.children(request.path, answered, self._woken)
@@ -299,7 +299,7 @@ class Participation:
                 self._reader.commit_offsets(request.offsets, answered)
             else:
                 self._step(steps, _over())
-        elif isinstance(request, Start):
+        elif isinstance(request, StartReading):
             announce = partial(self._reader.before_start, *self._standing())
             self._announce(announce, steps, partial(self._reader.start, request.partitions))
         elif isinstance(request, Stop):

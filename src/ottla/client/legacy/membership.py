@@ -46,7 +46,7 @@ class AnswerLost(Exception):
     """Raised in a membership if a request may or may not have been executed; the session continues."""
 
 
-class Read(NamedTuple):
+class ReadRequest(NamedTuple):
     """Requests a `Znode`, or None if it is missing. `watch`: its next change is reported with `notify`."""
 
     path: str
@@ -77,17 +77,17 @@ class CommitOffsets(NamedTuple):
     offsets: Mapping[Position, int]
 
 
-class Owned(NamedTuple):
+class OwnedStream(NamedTuple):
     """The stream that reads a partition, and its start; None if the group has no offset (`auto.offset.reset`)."""
 
     thread: ConsumerThread
     offset: int | None
 
 
-class Start(NamedTuple):
+class StartReading(NamedTuple):
     """Start reading these partitions, in addition to the others."""
 
-    partitions: Mapping[Position, Owned]
+    partitions: Mapping[Position, OwnedStream]
 
 
 class Stop(NamedTuple):
@@ -96,13 +96,13 @@ class Stop(NamedTuple):
     partitions: tuple[Position, ...]
 
 
-class Wait(NamedTuple):
+class WaitForChange(NamedTuple):
     """Wait until `notify` or `leave` is called, or for so many milliseconds. Commits are possible meanwhile."""
 
     limit_ms: int | None
 
 
-Request = Read | Children | Change | FetchOffsets | CommitOffsets | Start | Stop | Wait
+Request = ReadRequest | Children | Change | FetchOffsets | CommitOffsets | StartReading | Stop | WaitForChange
 Steps = Generator[Request, Any, None]
 
 
@@ -177,9 +177,9 @@ class Membership:
             except (KafkaError, ProtocolError) as error:
                 failed, self.problem = True, error
             if failed:
-                yield Wait(self._backoff_ms)
+                yield WaitForChange(self._backoff_ms)
             elif not self._changed:
-                yield Wait(None if settled else self._backoff_ms)
+                yield WaitForChange(None if settled else self._backoff_ms)
 
     @property
     def consumer(self) -> str:
@@ -213,7 +213,7 @@ class Membership:
         if fresh:
             starts = yield from self._starts(fresh)
             self._reading.update(fresh)
-            yield Start(starts)
+            yield StartReading(starts)
         return self._claimed == wanted.keys()
 
     def _look(self) -> Generator[Request, Any, dict[Position, ConsumerThread] | None]:
@@ -235,7 +235,7 @@ class Membership:
         topics: dict[str, Iterable[int]] = {}
         for name in topics_of(self._registration, names):
             path = paths.topic(name)
-            node = (yield Read(path, watch=True)) if name in known else None
+            node = (yield ReadRequest(path, watch=True)) if name in known else None
             if node is not None:
                 topics[name] = decode_topic(path, node.data).partitions
         self.assignment = assign(consumers, topics)
@@ -250,7 +250,7 @@ class Membership:
         consumers: dict[str, ConsumerRegistration] = {}
         for name in names or ():
             path = f"{self._ids}/{name}"
-            node = yield Read(path)
+            node = yield ReadRequest(path)
             if node is not None:
                 consumers[name] = decode_consumer(path, node.data)
         return consumers if self._consumer in consumers else None
@@ -266,7 +266,7 @@ class Membership:
         path = paths.consumer_owner(self._group, *key)
         self._held[key] = thread
         if (yield from self._make(path, encode_owner(thread.name), ephemeral=True)) == NODE_EXISTS:
-            node = yield Read(path)
+            node = yield ReadRequest(path)
             if node is None or node.owner != self._session:  # ours, if the response to an earlier claim was lost
                 del self._held[key]
                 return
@@ -300,20 +300,20 @@ class Membership:
 
     # Offsets
 
-    def _starts(self, keys: list[Position]) -> Generator[Request, Any, dict[Position, Owned]]:
+    def _starts(self, keys: list[Position]) -> Generator[Request, Any, dict[Position, OwnedStream]]:
         in_kafka: Mapping[Position, int] = {}
         if OffsetStorage.KAFKA in self._places:
             in_kafka = yield FetchOffsets(tuple(keys))
-        starts: dict[Position, Owned] = {}
+        starts: dict[Position, OwnedStream] = {}
         for key in keys:
             found = {OffsetStorage.KAFKA: in_kafka[key]} if key in in_kafka else {}
             if OffsetStorage.ZOOKEEPER in self._places:
                 path = paths.consumer_offset(self._group, *key)
-                node = yield Read(path)
+                node = yield ReadRequest(path)
                 if node is not None:
                     found[OffsetStorage.ZOOKEEPER] = decode_offset(path, node.data)
             self._committed[key] = found
-            starts[key] = Owned(self._held[key], self._places.resumed_at(found))
+            starts[key] = OwnedStream(self._held[key], self._places.resumed_at(found))
         return starts
 
     def _write(self, offsets: Mapping[Position, int]) -> Generator[Request, Any, None]:
@@ -351,7 +351,7 @@ class Membership:
 
     def _remove(self, path: str) -> Generator[Request, Any, None]:
         """Remove a znode if it belongs to this session; no other consumer can take it between check and removal."""
-        node = yield Read(path)
+        node = yield ReadRequest(path)
         if node is not None and node.owner == self._session:
             refused = yield from self._change((self._guard, Delete(path)))
             if refused:

@@ -20,7 +20,7 @@ from ottla.coordinator.group.classic.member import request_protocols
 from ottla.coordinator.group.config import GroupCoordinatorConfig
 from ottla.coordinator.group.context import RequestContext
 from ottla.coordinator.group.member_memory import protocols_bytes
-from ottla.coordinator.group.modern.consumer.describe import Described
+from ottla.coordinator.group.modern.consumer.describe import GroupDescriptionSteps
 from ottla.coordinator.group.offsets import requests as offset_requests
 from ottla.coordinator.group.operations import DeferredRequest, Q, R
 from ottla.coordinator.group.response_collector import Reply, ResponseCollector
@@ -313,7 +313,7 @@ def _listed(
     return shard.list_groups(wanted, group_ids, committed_offset)
 
 
-def _described(groups: Sequence[Described]) -> Generator[None, None, ConsumerGroupDescribeResponse]:
+def _described(groups: Sequence[GroupDescriptionSteps]) -> Generator[None, None, ConsumerGroupDescribeResponse]:
     for group in groups:
         yield from group.members
     return ConsumerGroupDescribeResponse(groups=[group.row for group in groups])

@@ -11,7 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.group import responses
 from ottla.coordinator.group.context import RequestContext
-from ottla.coordinator.group.modern.consumer.describe import Described
+from ottla.coordinator.group.modern.consumer.describe import GroupDescriptionSteps
 from ottla.coordinator.group.offsets.requests import CommitPlan, DeletePlan, FetchPlan, TransactionalCommitPlan
 from ottla.coordinator.group.response_collector import Reply
 from ottla.coordinator.runtime import WRITE_TXN_MARKER, CoordinatorOperation
@@ -125,11 +125,13 @@ CONSUMER_HEARTBEAT: CoordinatorOperation[
     refused=responses.consumer_heartbeat_refused,
 )
 
-CONSUMER_DESCRIBE: CoordinatorOperation[RequestContext, str, Described] = CoordinatorOperation(
+CONSUMER_DESCRIBE: CoordinatorOperation[RequestContext, str, GroupDescriptionSteps] = CoordinatorOperation(
     "consumer-group-describe",
     key=named_group,
     run=lambda context, group_id, shard, committed: shard.consumer.description(group_id, committed),
-    refused=lambda context, group_id, error: Described(responses.consumer_describe_refused(context, group_id, error)),
+    refused=lambda context, group_id, error: GroupDescriptionSteps(
+        responses.consumer_describe_refused(context, group_id, error)
+    ),
     reads=True,
 )
 

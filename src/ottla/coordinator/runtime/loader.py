@@ -70,7 +70,7 @@ def _without_value(serde: CoordinatorSerde[Any], key: bytes) -> Any:
         return None
 
 
-class _Load:
+class _LoadAttempt:
     """One attempt to load one partition."""
 
     __slots__ = ("attempt", "bytes", "context", "position", "records", "skipped", "started_s")
@@ -97,8 +97,8 @@ class Loader:
 
     def __init__(self, parts: RuntimeParts) -> None:
         self._parts = parts
-        self._queue: deque[_Load] = deque()
-        self._current: _Load | None = None
+        self._queue: deque[_LoadAttempt] = deque()
+        self._current: _LoadAttempt | None = None
         self._retries: dict[Context, TimerHandle] = {}
 
     def load(self, context: Context) -> None:
@@ -122,7 +122,7 @@ class Loader:
     def _enqueue(self, context: Context, attempt: int) -> None:
         self._retries.pop(context, None)
         context.start_loading()
-        self._queue.append(_Load(context, attempt))
+        self._queue.append(_LoadAttempt(context, attempt))
         if self._current is None:
             self._next()
 
@@ -137,7 +137,7 @@ class Loader:
                 self._parts.scheduler.call_soon(self._begin, load)
                 return
 
-    def _begin(self, load: _Load) -> None:
+    def _begin(self, load: _LoadAttempt) -> None:
         if not load.wanted:
             self._next()
             return
@@ -148,7 +148,7 @@ class Loader:
         except Exception as error:
             self._failed(load, error)
 
-    def _read_on(self, load: _Load) -> None:
+    def _read_on(self, load: _LoadAttempt) -> None:
         """Read the batches after `load.position`, or finish at the end of the log."""
         partition = load.context.partition
         offsets = self._parts.log.offsets(partition)
@@ -166,7 +166,7 @@ class Loader:
 
         self._parts.log.read(partition, load.position, READ_BYTES, done)
 
-    def _slice(self, load: _Load, replay: Iterator[None]) -> None:
+    def _slice(self, load: _LoadAttempt, replay: Iterator[None]) -> None:
         """Replay for one slice; the rest follows in a later tick."""
         if not load.wanted:
             self._next()
@@ -180,7 +180,7 @@ class Loader:
         except Exception as error:
             self._failed(load, error)
 
-    def _replay(self, load: _Load, buffer: Buffer, high_watermark: int, end_offset: int) -> Iterator[None]:
+    def _replay(self, load: _LoadAttempt, buffer: Buffer, high_watermark: int, end_offset: int) -> Iterator[None]:
         """Replay the complete batches of `buffer`; yields whenever a slice is over.
 
         High watermark and log end were read before `buffer`.
@@ -211,7 +211,7 @@ class Loader:
         if load.position == start:
             raise CorruptBatch(f"the read at offset {start} returned no complete batch")
 
-    def _replay_batch(self, load: _Load, batch: BatchView) -> Iterator[None]:
+    def _replay_batch(self, load: _LoadAttempt, batch: BatchView) -> Iterator[None]:
         """Replay the records of one batch; yields every RECORDS_PER_LOOK records and at the end.
 
         Clients may write to the topic. Undecodable records are skipped, as in Apache Kafka: they would otherwise block
@@ -242,7 +242,7 @@ class Loader:
             next_offset = max(next_offset, part[-1].offset + 1)
         yield
 
-    def _replay_record(self, load: _Load, record: Record, producer_id: int, producer_epoch: int) -> None:
+    def _replay_record(self, load: _LoadAttempt, record: Record, producer_id: int, producer_epoch: int) -> None:
         serde = self._parts.serde
         if record.key is None:
             raise CorruptBatch("the record has no key")
@@ -254,7 +254,7 @@ class Loader:
         if decoded is not None:
             load.context.shard.replay(record.offset, decoded, producer_id, producer_epoch)
 
-    def _skip(self, load: _Load, place: str, error: Exception) -> None:
+    def _skip(self, load: _LoadAttempt, place: str, error: Exception) -> None:
         """Count a skipped record. The first ones of a load are logged, and their total at its end."""
         self._parts.statistics.records_skipped += 1
         load.skipped += 1
@@ -270,7 +270,7 @@ class Loader:
             extra=RATE_LIMITED,
         )
 
-    def _replay_marker(self, load: _Load, batch: BatchView) -> None:
+    def _replay_marker(self, load: _LoadAttempt, batch: BatchView) -> None:
         """Replay the end of a transaction; other control records do not affect shards."""
         try:
             for record in next(batch.records_in_parts(RECORDS_PER_PART)):
@@ -284,7 +284,7 @@ class Loader:
         except Exception as error:
             self._skip(load, f"offset {batch.base_offset}", error)
 
-    def _finish(self, load: _Load, high_watermark: int) -> None:
+    def _finish(self, load: _LoadAttempt, high_watermark: int) -> None:
         load.context.finish_loading(load.position, high_watermark)
         elapsed_ms = (self._parts.clock.monotonic() - load.started_s) * 1000
         statistics = self._parts.statistics
@@ -314,7 +314,7 @@ class Loader:
             self._parts.after_large_load()
         self._next()
 
-    def _failed(self, load: _Load, error: Exception) -> None:
+    def _failed(self, load: _LoadAttempt, error: Exception) -> None:
         context = load.context
         self._parts.statistics.load_failures += 1
         backoff_s = min(RETRY_BACKOFF_S * 2**load.attempt, MAX_RETRY_BACKOFF_S)

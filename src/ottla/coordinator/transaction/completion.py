@@ -40,7 +40,7 @@ Result = CoordinatorResult[TransactionRecord, None]
 Kept = list[tuple[str, TransactionMetadata]]
 
 
-class Endings:
+class TransactionCompletions:
     """Owns the transactions that are being completed; their metadata belongs to the shard."""
 
     __slots__ = (

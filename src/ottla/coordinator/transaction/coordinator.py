@@ -22,13 +22,13 @@ from ottla.common.platform.clock import Scheduler
 from ottla.coordinator.runtime import CoordinatorOperation, CoordinatorRuntime, CoordinatorState
 from ottla.coordinator.runtime.slices import SlicedWork
 from ottla.coordinator.transaction import operations, responses
-from ottla.coordinator.transaction.completion import Endings
+from ottla.coordinator.transaction.completion import TransactionCompletions
 from ottla.coordinator.transaction.context import ShardContext
 from ottla.coordinator.transaction.listing import TransactionFilter, steps
 from ottla.coordinator.transaction.metadata import TRANSACTION_VERSION_2
 from ottla.coordinator.transaction.operations import PartitionCodes, PartitionsOf, ProducerIdRequest
 from ottla.coordinator.transaction.outcome import NEEDS_PRODUCER_ID
-from ottla.coordinator.transaction.shard import Answer, TransactionShard
+from ottla.coordinator.transaction.shard import ProducerIdResult, TransactionShard
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.protocol.messages.add_partitions_to_txn import (
@@ -93,7 +93,7 @@ class TransactionCoordinator:
         if code is ErrorCode.NONE:
             self._submit(operations.INIT_PRODUCER_ID, api_version, request, done)
         else:
-            done(responses.initialized(api_version, Answer(code)))
+            done(responses.initialized(api_version, ProducerIdResult(code)))
 
     def _check_init(self, request: InitProducerIdRequest) -> ErrorCode:
         if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
@@ -257,7 +257,7 @@ class TransactionCoordinator:
         if endings is not None:
             endings.stop_waiting(transactional_id, then)
 
-    def _endings_of(self, transactional_id: str) -> Endings | None:
+    def _endings_of(self, transactional_id: str) -> TransactionCompletions | None:
         try:
             shard = self._runtime.active_shard(self._runtime.partition_for(transactional_id))
         except KafkaError:

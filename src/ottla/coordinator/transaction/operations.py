@@ -17,7 +17,7 @@ from ottla.coordinator.transaction.initialization import ProducerIdentity
 from ottla.coordinator.transaction.listing import describe
 from ottla.coordinator.transaction.metadata import TRANSACTION_VERSION_2
 from ottla.coordinator.transaction.records import MAX_ID_BYTES
-from ottla.coordinator.transaction.shard import Answer
+from ottla.coordinator.transaction.shard import ProducerIdResult
 from ottla.coordinator.transaction.sweeps import ABORT_WITH_PRODUCER_ID
 from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from ottla.protocol.messages.describe_transactions import TransactionState as DescribedTransaction
@@ -73,7 +73,9 @@ INIT_PRODUCER_ID: CoordinatorOperation[int, ProducerIdRequest[InitProducerIdRequ
         "init-producer-id",
         key=lambda asked: named(asked.request.transactional_id or ""),
         run=_initialize,
-        refused=lambda version, asked, error: responses.initialized(version, Answer(responses.error_code(error))),
+        refused=lambda version, asked, error: responses.initialized(
+            version, ProducerIdResult(responses.error_code(error))
+        ),
         answered=lambda version, asked, answer: responses.initialized(version, answer),
     )
 )
@@ -94,7 +96,7 @@ END_TXN: CoordinatorOperation[int, ProducerIdRequest[EndTxnRequest], EndTxnRespo
     "end-txn",
     key=lambda asked: named(asked.request.transactional_id),
     run=_end,
-    refused=lambda version, asked, error: responses.ended(version, Answer(responses.error_code(error))),
+    refused=lambda version, asked, error: responses.ended(version, ProducerIdResult(responses.error_code(error))),
     answered=lambda version, asked, answer: responses.ended(version, answer),
 )
 

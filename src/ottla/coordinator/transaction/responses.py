@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.topic_partition import TopicPartition
-from ottla.coordinator.transaction.shard import Answer
+from ottla.coordinator.transaction.shard import ProducerIdResult
 from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -35,7 +35,7 @@ def known_error(code: ErrorCode, api_version: int, first_fenced: int) -> ErrorCo
     return code
 
 
-def initialized(api_version: int, answer: Answer) -> InitProducerIdResponse:
+def initialized(api_version: int, answer: ProducerIdResult) -> InitProducerIdResponse:
     """Return the response; producer id and epoch are -1 with an error."""
     return InitProducerIdResponse(
         error_code=known_error(answer.error, api_version, FIRST_FENCED_INIT_PRODUCER_ID),
@@ -44,7 +44,7 @@ def initialized(api_version: int, answer: Answer) -> InitProducerIdResponse:
     )
 
 
-def ended(api_version: int, answer: Answer) -> EndTxnResponse:
+def ended(api_version: int, answer: ProducerIdResult) -> EndTxnResponse:
     """Return the response; only clients of transactions v2 get producer id and epoch."""
     return EndTxnResponse(
         error_code=known_error(answer.error, api_version, FIRST_FENCED_END_TXN),

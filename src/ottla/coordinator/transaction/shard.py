@@ -20,7 +20,7 @@ from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.logs import RATE_LIMITED
 from ottla.coordinator.runtime import CoordinatorResult, CoordinatorTimer
 from ottla.coordinator.transaction import partitions as membership
-from ottla.coordinator.transaction.completion import Endings
+from ottla.coordinator.transaction.completion import TransactionCompletions
 from ottla.coordinator.transaction.context import ShardContext
 from ottla.coordinator.transaction.end_txn import end_v1, end_v2
 from ottla.coordinator.transaction.initialization import ProducerIdentity, initialize
@@ -40,7 +40,7 @@ from ottla.timeline import SnapshotRegistry, TimelineDict, TimelineValue
 logger = logging.getLogger(__name__)
 
 
-class Answer(NamedTuple):
+class ProducerIdResult(NamedTuple):
     """The response to a producer, with the id and epoch to continue with."""
 
     error: ErrorCode
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
     producer_epoch: int = NO_PRODUCER_EPOCH
 
 
-Answered = CoordinatorResult[TransactionRecord, Answer | MissingInput]
+Answered = CoordinatorResult[TransactionRecord, ProducerIdResult | MissingInput]
 """NEEDS_PRODUCER_ID: retry with an allocated producer id."""
 
 
@@ -67,7 +67,7 @@ class TransactionShard:
         """Ids with an ongoing or decided transaction: sweeps and loads examine only these, out of perhaps a million."""
         self._id_bytes = TimelineValue(registry, 0)
         self._partition_count = TimelineValue(registry, 0)
-        self.endings = Endings(context, partition, timer, self.transactions)
+        self.endings = TransactionCompletions(context, partition, timer, self.transactions)
         self.sweeps = Sweeps(context, partition, timer, self.transactions, self.open_ids, self.endings)
 
     # --- CoordinatorShard ---------------------------------------------------------------------------------------------
@@ -166,9 +166,9 @@ class TransactionShard:
         if not isinstance(decision, TransactionMetadata):
             return _without_record(decision)
         if decision.state is TransactionState.EMPTY:
-            answer = Answer(ErrorCode.NONE, decision.producer_id, decision.producer_epoch)
+            answer = ProducerIdResult(ErrorCode.NONE, decision.producer_id, decision.producer_epoch)
             return CoordinatorResult((TransactionRecord(transactional_id, decision),), answer)
-        return self._decided(transactional_id, decision, Answer(ErrorCode.CONCURRENT_TRANSACTIONS))
+        return self._decided(transactional_id, decision, ProducerIdResult(ErrorCode.CONCURRENT_TRANSACTIONS))
 
     def add_partitions(
         self,
@@ -219,16 +219,16 @@ class TransactionShard:
         if client_version < TRANSACTION_VERSION_2:
             decision = end_v1(current, producer_id, producer_epoch, now_ms, committed=committed)
             if isinstance(decision, TransactionMetadata):
-                return self._decided(transactional_id, decision, Answer(ErrorCode.NONE))
+                return self._decided(transactional_id, decision, ProducerIdResult(ErrorCode.NONE))
             return _without_record(decision)
         decision = end_v2(current, producer_id, producer_epoch, now_ms, spare_producer_id, committed=committed)
         if isinstance(decision, TransactionMetadata):
-            return self._decided(transactional_id, decision, Answer(ErrorCode.NONE, *next_identity(decision)))
+            return self._decided(transactional_id, decision, ProducerIdResult(ErrorCode.NONE, *next_identity(decision)))
         if decision is ErrorCode.NONE and current is not None:
-            return CoordinatorResult((), Answer(ErrorCode.NONE, current.producer_id, current.producer_epoch))
+            return CoordinatorResult((), ProducerIdResult(ErrorCode.NONE, current.producer_id, current.producer_epoch))
         return _without_record(decision)
 
-    def _decided(self, transactional_id: str, decision: TransactionMetadata, answer: Answer) -> Answered:
+    def _decided(self, transactional_id: str, decision: TransactionMetadata, answer: ProducerIdResult) -> Answered:
         return CoordinatorResult(
             (TransactionRecord(transactional_id, decision),),
             answer,
@@ -247,4 +247,4 @@ def _no_room() -> ErrorCode:
 
 
 def _without_record(decision: ErrorCode | MissingInput) -> Answered:
-    return CoordinatorResult((), decision if isinstance(decision, MissingInput) else Answer(decision))
+    return CoordinatorResult((), decision if isinstance(decision, MissingInput) else ProducerIdResult(decision))

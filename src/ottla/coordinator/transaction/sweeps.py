@@ -12,7 +12,7 @@ from functools import partial
 
 from ottla.common.errors import InvariantError, KafkaError
 from ottla.coordinator.runtime import EMPTY_RESULT, CoordinatorResult, CoordinatorTimer
-from ottla.coordinator.transaction.completion import Endings
+from ottla.coordinator.transaction.completion import TransactionCompletions
 from ottla.coordinator.transaction.context import ShardContext
 from ottla.coordinator.transaction.end_txn import abort_open
 from ottla.coordinator.transaction.metadata import TransactionMetadata
@@ -54,7 +54,7 @@ class Sweeps:
         timer: CoordinatorTimer,
         transactions: TimelineDict[str, TransactionMetadata],
         open_ids: TimelineDict[str, None],
-        endings: Endings,
+        endings: TransactionCompletions,
     ) -> None:
         self._context = context
         self._partition = partition

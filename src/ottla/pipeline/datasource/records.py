@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ottla.pipeline.datasource.bounds import Bounds
 from ottla.pipeline.datasource.offsets import SourceCluster
 from ottla.pipeline.model.arrays import numbers
-from ottla.pipeline.model.decode import HEADERS_TYPE, SCHEMA, Decoded
+from ottla.pipeline.model.decode import HEADERS_TYPE, SCHEMA, DecodeResult
 from ottla.pipeline.model.plan import OffsetRange, OnDataLoss
 from ottla.pipeline.sources.fetch import read_range
 
@@ -55,7 +55,7 @@ def _without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(_HEADERS, SCHEMA.field(_HEADERS), pc.if_else(none, _NO_HEADERS, given))
 
 
-def _in_order(decoded: Decoded) -> Sequence[pa.RecordBatch]:
+def _in_order(decoded: DecodeResult) -> Sequence[pa.RecordBatch]:
     """The batches of a part, including records that a table would not take, in offset order."""
     if not decoded.dead_letters:
         return decoded.batches

@@ -26,13 +26,13 @@ from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.load.land import Counters, WrittenRange, land, make_counters
 from ottla.pipeline.load.leased_files import leased_files
-from ottla.pipeline.load.reading import Planner, Reading, find_reading
+from ottla.pipeline.load.reading import PlannedRead, Planner, find_reading
 from ottla.pipeline.load.shape import require_no_snapshot, require_rows
 from ottla.pipeline.load.summary import RunSummary, Summary, with_commit, with_plan
 from ottla.pipeline.model.decode import DEAD_LETTER_SCHEMA, SCHEMA
 from ottla.pipeline.model.plan import LoadPlan, PlanSettings, make_plan
 from ottla.pipeline.sinks.partitioning import require_partition_columns, with_date_column
-from ottla.pipeline.sinks.table import Committed, DataFile, Table, TableCommit, files_from_json
+from ottla.pipeline.sinks.table import CommitResult, DataFile, Table, TableCommit, files_from_json
 from ottla.pipeline.transform.record_decoder import RecordDecoder
 from ottla.pipeline.transform.value_format import ValueFormat
 
@@ -122,7 +122,7 @@ def show_offsets(summary: Summary, plan: LoadPlan, open_cluster: Callable[[], Cl
 
 
 def _run(
-    reading: Reading, target: Table, open_session: OpenSession, observer: Observer, summary: LoadSummary
+    reading: PlannedRead, target: Table, open_session: OpenSession, observer: Observer, summary: LoadSummary
 ) -> LoadSummary:
     plan = reading.plan
     layout = target.ensure(rows_schema(target, reading.decoder))
@@ -194,7 +194,7 @@ def commit_letters(plan: LoadPlan, target: Table, rows: Sequence[WrittenRange], 
         )
 
 
-def _commit(plan: LoadPlan, target: Table, rows: Sequence[WrittenRange], load_id: str) -> Committed:
+def _commit(plan: LoadPlan, target: Table, rows: Sequence[WrittenRange], load_id: str) -> CommitResult:
     commit_letters(plan, target, rows, load_id)
     files = [file for row in rows for file in files_from_json(row.files)]
     return target.commit(commit_of(plan, load_id, files))

@@ -26,7 +26,7 @@ Planner = Callable[[Cluster, Table, Sequence[str], PlanSettings, Table], LoadPla
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PlannedRead:
     """`seconds` is the duration of planning."""
 
     plan: LoadPlan
@@ -62,7 +62,7 @@ def find_reading(
     *,
     planner: Planner = make_plan,
     reserved_columns: frozenset[str] = RESERVED_COLUMNS,
-) -> Reading:
+) -> PlannedRead:
     """Plan the new records of `topics` for `target`, and add the columns that `target` needs for them.
 
     `open_cluster` takes `recently_reachable` as `Cluster` does.
@@ -87,7 +87,7 @@ def find_reading(
         elif plan.tasks:
             plan.notes += _null_columns(target, reserved_columns)
     in_tasks = partial(open_cluster, recently_reachable=True)
-    return Reading(plan, in_tasks, read_range, decoder, settings, time.monotonic() - started)
+    return PlannedRead(plan, in_tasks, read_range, decoder, settings, time.monotonic() - started)
 
 
 def accepted_rollback(table: Table, settings: PlanSettings) -> Rollback | None:

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from ottla.client.wire.model import Position
 from ottla.pipeline.load.land import WrittenRange
-from ottla.pipeline.load.reading import Reading
+from ottla.pipeline.load.reading import PlannedRead
 from ottla.pipeline.load.tasks import ManifestRow
 from ottla.pipeline.model.plan import LoadPlan
-from ottla.pipeline.sinks.table import Committed, Table, files_from_json
+from ottla.pipeline.sinks.table import CommitResult, Table, files_from_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class RunSummary:
 Summary = TypeVar("Summary", bound=RunSummary)
 
 
-def with_plan(summary: Summary, reading: Reading) -> Summary:
+def with_plan(summary: Summary, reading: PlannedRead) -> Summary:
     """Add the facts of the plan."""
     plan = reading.plan
     return replace(summary, plan_s=reading.seconds, skipped_offsets=plan.skipped_offsets, notes=plan.notes)
@@ -55,11 +55,11 @@ def with_plan(summary: Summary, reading: Reading) -> Summary:
 
 def with_commit(
     summary: Summary,
-    reading: Reading,
+    reading: PlannedRead,
     target: Table,
     landed: Sequence[WrittenRange],
     written: Sequence[ManifestRow],
-    committed: Committed,
+    committed: CommitResult,
     own: Mapping[str, Any],
 ) -> Summary:
     """Add the facts of reading and commit; `written`: the tasks whose files the commit names, `own`: further fields."""

@@ -29,7 +29,7 @@ from ottla.pipeline.model.arrays import binaries, flags, numbers, repeated, text
 from ottla.record.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchView
 from ottla.record.errors import InvalidRecord
 from ottla.record.legacy.stored import iter_any_batches
-from ottla.record.transactions import Aborted, TransactionFilter
+from ottla.record.transactions import AbortedEntry, TransactionFilter
 from ottla.record.walk import INDEX_WIDTH, index_records, parse_headers
 
 HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
@@ -82,7 +82,7 @@ class DecodeError(KafkaError):
 
 
 @dataclass(slots=True)
-class Decoded:
+class DecodeResult:
     """Result of one call. `next_offset` is the offset to resume at: after the last whole batch, at most the range's
     end."""
 
@@ -152,14 +152,14 @@ def decode(
     partition: int,
     start_offset: int,
     end_offset: int,
-    aborted: Sequence[Aborted] = (),
-) -> Decoded:
+    aborted: Sequence[AbortedEntry] = (),
+) -> DecodeResult:
     """Rows of `records` with offsets in [start_offset, end_offset); an incomplete batch at the end is ignored.
 
     `aborted`: all aborted transactions that overlap these bytes, as in a Fetch response under read_committed.
     Raises DecodeError.
     """
-    decoded = Decoded(start_offset)
+    decoded = DecodeResult(start_offset)
     pool = _Pool()
     for batch in _kept_batches(records, topic, partition, end_offset, aborted, decoded):
         if batch.last_offset < start_offset:
@@ -182,7 +182,7 @@ def decode(
 
 
 def _kept_batches(
-    records: Buffer, topic: str, partition: int, end_offset: int, aborted: Sequence[Aborted], decoded: Decoded
+    records: Buffer, topic: str, partition: int, end_offset: int, aborted: Sequence[AbortedEntry], decoded: DecodeResult
 ) -> Iterator[BatchView]:
     """Batches below `end_offset` except control and aborted ones; advances `decoded.next_offset` past all of them."""
     transactions = TransactionFilter(aborted)
@@ -197,7 +197,7 @@ def _kept_batches(
             yield batch
 
 
-def _whole_batches(records: Buffer, topic: str, partition: int, decoded: Decoded) -> Iterator[BatchView]:
+def _whole_batches(records: Buffer, topic: str, partition: int, decoded: DecodeResult) -> Iterator[BatchView]:
     try:
         yield from iter_any_batches(records)
     except KafkaError as error:
@@ -225,7 +225,7 @@ def _broken(topic: str, partition: int, offset: int, reason: str) -> DecodeError
     )
 
 
-def _flush(pool: _Pool, topic: str, partition: int, start_offset: int, end_offset: int, decoded: Decoded) -> None:
+def _flush(pool: _Pool, topic: str, partition: int, start_offset: int, end_offset: int, decoded: DecodeResult) -> None:
     index = pool.shifted_index()
     offsets = pool.per_row(pool.base_offsets) + index[:, 0]
     timestamps = pool.per_row(pool.base_timestamps) + index[:, 1]

@@ -57,7 +57,7 @@ from ottla.pipeline.sinks.table import (
     ROWS_KEY,
     TOPICS_KEY,
     ColumnStatistics,
-    Committed,
+    CommitResult,
     DataFile,
     FileLayout,
     PastLoad,
@@ -194,7 +194,7 @@ class DeltaTarget:
             if commit.get(PIPELINE_KEY)
         ]
 
-    def commit(self, commit: TableCommit) -> Committed:
+    def commit(self, commit: TableCommit) -> CommitResult:
         require_files(self._store, commit.files)
         moved = [Transaction(name, offset) for name, offset in commit.following.items()]
         for _ in range(COMMIT_ATTEMPTS):
@@ -212,10 +212,10 @@ class DeltaTarget:
             )
             error = _write(table, commit, self._removals(table, commit), properties)
             if error is None:
-                return Committed(version, self._sync_log(version))
+                return CommitResult(version, self._sync_log(version))
             if self._is_version_of(version, commit.load_id):
                 note = f"version {version} was committed, but what Delta does after that failed: {_words(error)}"
-                return Committed(version, self._sync_log(version) or note)
+                return CommitResult(version, self._sync_log(version) or note)
             if not isinstance(error, CommitFailedError):
                 self._raise_failed(error)
             # another commit came first: check again whether the plan holds

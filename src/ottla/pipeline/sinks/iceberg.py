@@ -69,7 +69,7 @@ from ottla.pipeline.sinks.table import (
     PIPELINE_KEY,
     ROWS_KEY,
     TOPICS_KEY,
-    Committed,
+    CommitResult,
     DataFile,
     FileLayout,
     PastLoad,
@@ -215,7 +215,7 @@ class IcebergTarget:
             if summary and (pipeline_id := summary.get(PIPELINE_KEY))
         ]
 
-    def commit(self, commit: TableCommit) -> Committed:
+    def commit(self, commit: TableCommit) -> CommitResult:
         for _ in range(COMMIT_ATTEMPTS):
             table = self._open()
             require_files(self._store(table), commit.files)
@@ -233,12 +233,12 @@ class IcebergTarget:
                 properties[SEQUENCE_KEY] = str(table.metadata.next_sequence_number())
             error = _write(table, commit.files, self._entries(table, commit), summary, properties)
             if error is None:
-                return Committed(_version(table))
+                return CommitResult(_version(table))
             snapshot = self._snapshot_of(commit.load_id, error)
             if snapshot is not None:
                 version = snapshot.sequence_number or 0
                 note = f"version {version} was committed, but a later step failed: {words(error)}"
-                return Committed(version, note)
+                return CommitResult(version, note)
             if not isinstance(error, CommitFailedException):
                 self._raise_failed(error)
             # another commit came first: check again whether the plan holds

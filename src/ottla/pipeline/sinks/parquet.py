@@ -41,7 +41,7 @@ from ottla.pipeline.sinks.table import (
     COMMIT_ATTEMPTS,
     DEAD_LETTER_DIRECTORY,
     LOADS_LIMIT,
-    Committed,
+    CommitResult,
     DataFile,
     FileLayout,
     PastLoad,
@@ -180,7 +180,7 @@ class ParquetTarget:
         except (OSError, *DAMAGED_JSON) as error:
             raise OperatorError(f"the log of the table {self.location} can't be read: {os_reason(error)}") from error
 
-    def commit(self, commit: TableCommit) -> Committed:
+    def commit(self, commit: TableCommit) -> CommitResult:
         require_files(self._store, commit.files)
         for _ in range(COMMIT_ATTEMPTS):
             state = self._read()
@@ -207,7 +207,7 @@ class ParquetTarget:
                 raise OperatorError(f"the table {self.location} could not be committed: {os_reason(error)}") from error
             state.apply(entry)
             self._checkpoint(state)
-            return Committed(state.version, note)
+            return CommitResult(state.version, note)
         raise too_many_commits(self.location)
 
     def files(self) -> list[str]:

@@ -192,7 +192,7 @@ class TableCommit:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommitResult:
     """A commit that happened; `note` describes a failure after it, and is empty otherwise."""
 
     version: int
@@ -246,7 +246,7 @@ class Table(Protocol):
     def loads(self) -> list[PastLoad]:
         """The newest loads, the last one first, as far as the table has a history; without compactions."""
 
-    def commit(self, commit: TableCommit) -> Committed:
+    def commit(self, commit: TableCommit) -> CommitResult:
         """Add files, remove others, and move each application id to its next offset, all or nothing.
 
         Raises StaleCommitError when an id is no longer at its expected offset or a file to remove is gone,

@@ -65,7 +65,7 @@ class MergeSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged(ManifestRow):
+class MergeRow(ManifestRow):
     """The manifest row of a task that merges. `changed` is 0 when the bucket's files stay, 1 when they are replaced.
 
     `inserted`, `updated`, `deleted`: number of keys that were added, changed or removed.
@@ -77,17 +77,17 @@ class Merged(ManifestRow):
     deleted: int = 0
 
 
-def merge_task(number: int, task: BucketTask, settings: MergeSettings) -> Merged:
+def merge_task(number: int, task: BucketTask, settings: MergeSettings) -> MergeRow:
     """Merge one bucket; runs in a worker. Permanent errors are returned in the row."""
-    return attempt(number, lambda: _merge(number, task, settings), Merged, settings.layout.directory)
+    return attempt(number, lambda: _merge(number, task, settings), MergeRow, settings.layout.directory)
 
 
-def _merge(number: int, task: BucketTask, settings: MergeSettings) -> Merged:
+def _merge(number: int, task: BucketTask, settings: MergeSettings) -> MergeRow:
     verdict = judge(_read_index(task, settings), settings)
     if not verdict.changed:
-        return Merged(number)
+        return MergeRow(number)
     files = _write(task, verdict, settings)
-    return Merged(
+    return MergeRow(
         number,
         changed=1,
         files=files_to_json(files),

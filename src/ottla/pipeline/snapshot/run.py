@@ -38,14 +38,14 @@ from ottla.pipeline.load.land import (
 )
 from ottla.pipeline.load.leased_files import discard_files, leased_files
 from ottla.pipeline.load.leases import Lease
-from ottla.pipeline.load.reading import Reading, find_reading
+from ottla.pipeline.load.reading import PlannedRead, find_reading
 from ottla.pipeline.load.shape import Shape
 from ottla.pipeline.load.summary import RunSummary, with_commit, with_plan
 from ottla.pipeline.load.tasks import attempt, run_tasks
 from ottla.pipeline.model.decode import SCHEMA
 from ottla.pipeline.model.plan import LoadPlan, OffsetRange, PlanSettings, app_id
-from ottla.pipeline.sinks.table import Committed, StaleCommitError, Table, files_from_json
-from ottla.pipeline.snapshot.merge import BucketTask, Merged, MergeSettings, merge_task
+from ottla.pipeline.sinks.table import CommitResult, StaleCommitError, Table, files_from_json
+from ottla.pipeline.snapshot.merge import BucketTask, MergeRow, MergeSettings, merge_task
 from ottla.pipeline.snapshot.staging import (
     StagedBatch,
     StagedWriter,
@@ -121,7 +121,7 @@ def snapshot_plan_settings(**settings: Any) -> PlanSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Void:
+class VoidRows:
     """Rows of these topics and partitions in the table are void."""
 
     topics: frozenset[str]
@@ -173,8 +173,8 @@ class Run:
 
     def _run_planned(
         self,
-        reading: Reading,
-        void: Void,
+        reading: PlannedRead,
+        void: VoidRows,
         runs: int | None,
         settings: LandSettings,
         open_session: OpenSession,
@@ -210,12 +210,12 @@ class Run:
         self,
         spark: Any,
         plan: LoadPlan,
-        void: Void,
+        void: VoidRows,
         runs: int | None,
         settings: LandSettings,
         landed: Sequence[WrittenRange],
         lease: Lease,
-    ) -> tuple[Committed, list[Merged]]:
+    ) -> tuple[CommitResult, list[MergeRow]]:
         """Merge and commit; again if a compaction removed a file."""
         staged = staged_by_bucket(row.files for row in landed)
         for left in reversed(range(MERGE_ATTEMPTS)):
@@ -243,8 +243,8 @@ class Run:
         raise AssertionError
 
     def _commit(
-        self, plan: LoadPlan, runs: int | None, load_id: str, tasks: Sequence[BucketTask], merged: Sequence[Merged]
-    ) -> Committed:
+        self, plan: LoadPlan, runs: int | None, load_id: str, tasks: Sequence[BucketTask], merged: Sequence[MergeRow]
+    ) -> CommitResult:
         changed = [(task, row) for task, row in zip(tasks, merged, strict=True) if row.changed]
         commit = commit_of(plan, load_id, [file for _, row in changed for file in files_from_json(row.files)])
         return self.target.commit(
@@ -262,7 +262,7 @@ class Run:
     def _rows_schema(self, decoder: RecordDecoder | None) -> pa.Schema:
         return pa.schema([*(decoder.schema if decoder else SCHEMA), *self.shape.own_columns])
 
-    def _find_void(self, plan: LoadPlan) -> Void:
+    def _find_void(self, plan: LoadPlan) -> VoidRows:
         """Raises OperatorError for a history of a truncated log."""
         names = {app_id(plan.pipeline_id, plan.topic_ids[key[0]], key[1]): key for key in plan.reached}
         held = {names[name]: offset for name, offset in self.target.committed_offsets(names).items()}
@@ -275,7 +275,7 @@ class Run:
                 f"topic {topic!r} partition {partition}: the log was truncated, and the history {self.target.location} "
                 "contains the truncated records as well; create the history in another directory"
             )
-        return Void(frozenset(plan.topic_ids) - read, cut)
+        return VoidRows(frozenset(plan.topic_ids) - read, cut)
 
 
 # Tasks
@@ -327,14 +327,16 @@ def bucket_tasks(
     return [BucketTask(bucket, tuple(held.get(bucket, ())), tuple(staged.get(bucket, ()))) for bucket in buckets]
 
 
-def merge(spark: Any, tasks: Sequence[BucketTask], settings: MergeSettings, counters: Counters | None) -> list[Merged]:
+def merge(
+    spark: Any, tasks: Sequence[BucketTask], settings: MergeSettings, counters: Counters | None
+) -> list[MergeRow]:
     """Merge all buckets, one Spark task each; returns their rows in the order of `tasks`."""
 
-    def counted(number: int) -> Merged:
+    def counted(number: int) -> MergeRow:
         row = merge_task(number, tasks[number], settings)
         if counters is not None:
             counters.tasks.add(1)
             counters.rows.add(row.rows)
         return row
 
-    return run_tasks(spark, len(tasks), counted, Merged, "snapshot", settings.layout.directory)
+    return run_tasks(spark, len(tasks), counted, MergeRow, "snapshot", settings.layout.directory)

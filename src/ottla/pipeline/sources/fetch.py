@@ -13,7 +13,7 @@ from ottla.client.wire.failure import TopicReplaced
 from ottla.client.wire.model import EARLIEST_TIMESTAMP, NO_OFFSET
 from ottla.common.errors import ErrorCode, KafkaError, OttlaError
 from ottla.common.kafka.ids import uuid_from_string
-from ottla.pipeline.model.decode import Decoded
+from ottla.pipeline.model.decode import DecodeResult
 from ottla.pipeline.model.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss, fetch_planned
 from ottla.pipeline.sources.source import RangePart, RecordsDeletedError, decode_part
 
@@ -40,7 +40,7 @@ def read_range(
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
             following = min(_after_loss(cluster, whole, offset, on_data_loss), whole.end_offset)
-            part = RangePart(Decoded(following), skipped_offsets=following - offset)
+            part = RangePart(DecodeResult(following), skipped_offsets=following - offset)
         yield part
         offset = part.decoded.next_offset
     require_whole(cluster, whole)

@@ -23,7 +23,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 from ottla.client.wire.model import EARLIEST_TIMESTAMP, ClusterInfo, LogDirectory
 from ottla.common.errors import KafkaError, OperatorError
 from ottla.common.platform.files import open_regular, within
-from ottla.pipeline.model.decode import Decoded, DecodeError
+from ottla.pipeline.model.decode import DecodeError, DecodeResult
 from ottla.pipeline.model.plan import ClusterView, OffsetRange, OnDataLoss, SourceKind
 from ottla.pipeline.sources import fetch
 from ottla.pipeline.sources.source import RangePart, ReadRange, decode_part
@@ -72,7 +72,7 @@ def open_source(kind: SourceKind, cluster: BrokerHost) -> ReadRange:
     return fetch.read_range
 
 
-class _Aborted(NamedTuple):
+class _AbortedRange(NamedTuple):
     """An aborted transaction; `last_offset` is that of its marker."""
 
     producer_id: int
@@ -80,7 +80,7 @@ class _Aborted(NamedTuple):
     last_offset: int
 
 
-class _Missing(Exception):
+class _OffsetMissing(Exception):
     """The files lack the wanted offset; the message contains the reason."""
 
 
@@ -101,7 +101,7 @@ class SegmentSource:
                 yield part
                 offset = part.decoded.next_offset
             fetch.require_whole(cluster, whole)
-        except (_Missing, OSError, DecodeError, SegmentDamage) as reason:
+        except (_OffsetMissing, OSError, DecodeError, SegmentDamage) as reason:
             logger.info(
                 "topic %s partition %d: fetching from offset %d on: %s", whole.topic, whole.partition, offset, reason
             )
@@ -120,9 +120,9 @@ class SegmentSource:
             ):
                 key = (whole.topic, whole.partition)
                 if cluster.list_offsets({key: EARLIEST_TIMESTAMP})[key].offset > whole.start_offset:
-                    raise _Missing("the range begins below the log start offset")
+                    raise _OffsetMissing("the range begins below the log start offset")
                 return folder
-        raise _Missing(f"the files of the leader, broker {leader}, are not on this machine")
+        raise _OffsetMissing(f"the files of the leader, broker {leader}, are not on this machine")
 
 
 def _belongs(path: Path, cluster_id: str, node_id: int) -> bool:
@@ -154,10 +154,10 @@ def _read(folder: Path, whole: OffsetRange, isolation: str) -> Iterator[RangePar
         if offset >= whole.end_offset:
             return
         if following is not None and following >= whole.end_offset:
-            yield RangePart(Decoded(whole.end_offset))  # compaction left nothing there
+            yield RangePart(DecodeResult(whole.end_offset))  # compaction left nothing there
             return
         offset = max(offset, following or 0)
-    raise _Missing(f"the files end at offset {offset}")
+    raise _OffsetMissing(f"the files end at offset {offset}")
 
 
 def _segments_from(folder: Path, offset: int) -> list[int]:
@@ -166,12 +166,12 @@ def _segments_from(folder: Path, offset: int) -> list[int]:
     bases = sorted(base for base in found if base is not None)
     first = max((base for base in bases if base <= offset), default=None)
     if first is None:
-        raise _Missing(f"no segment contains offset {offset}")
+        raise _OffsetMissing(f"no segment contains offset {offset}")
     return [base for base in bases if base >= first]
 
 
 def _read_segment(
-    folder: Path, base: int, offset: int, whole: OffsetRange, aborted: Sequence[_Aborted]
+    folder: Path, base: int, offset: int, whole: OffsetRange, aborted: Sequence[_AbortedRange]
 ) -> Iterator[RangePart]:
     with open_regular(str(folder / f"{base:020d}.log"), buffering=0) as stream:
         position = _position_of(folder, base, offset)
@@ -182,7 +182,7 @@ def _read_segment(
             if not size and len(data) >= LOG_OVERHEAD:
                 wanted = LOG_OVERHEAD + int.from_bytes(data[8:12], "big", signed=True)
                 if not len(data) < wanted <= MAX_BATCH_BYTES:
-                    raise _Missing(f"a batch at position {position} is cut short")
+                    raise _OffsetMissing(f"a batch at position {position} is cut short")
                 stream.seek(position)
                 data = _read_whole(stream, wanted)
                 size = _whole_batches_size(data)
@@ -216,15 +216,15 @@ def _position_of(folder: Path, base: int, offset: int) -> int:
     return max((position for last, position in read_offset_index(data, base) if last < offset), default=0)
 
 
-def _aborted(folder: Path, bases: Sequence[int], whole: OffsetRange) -> list[_Aborted]:
+def _aborted(folder: Path, bases: Sequence[int], whole: OffsetRange) -> list[_AbortedRange]:
     """The aborted transactions that overlap a range."""
-    found: list[_Aborted] = []
+    found: list[_AbortedRange] = []
     for base in bases:
         try:
             data = _small(folder / f"{base:020d}.txnindex")
         except FileNotFoundError:
             continue
-        found += [_Aborted(*one[:3]) for one in read_transaction_index(data)]
+        found += [_AbortedRange(*one[:3]) for one in read_transaction_index(data)]
     return [one for one in found if one.first_offset < whole.end_offset and one.last_offset >= whole.start_offset]
 
 

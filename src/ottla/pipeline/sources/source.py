@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ottla.common.platform.disk import Buffer
-from ottla.pipeline.model.decode import Decoded, decode
+from ottla.pipeline.model.decode import DecodeResult, decode
 from ottla.pipeline.model.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss
-from ottla.record.transactions import Aborted
+from ottla.record.transactions import AbortedEntry
 
 
 class RecordsDeletedError(DataLossError):
@@ -28,14 +28,14 @@ class RecordsDeletedError(DataLossError):
 class RangePart:
     """A part of a range: its records, and the start of the next part (`decoded.next_offset`)."""
 
-    decoded: Decoded
+    decoded: DecodeResult
     read_bytes: int = 0
     """Number of stored bytes that were read for it."""
     skipped_offsets: int = 0
     """Offsets at its start that were deleted before they were read."""
 
 
-def decode_part(data: Buffer, whole: OffsetRange, offset: int, aborted: Sequence[Aborted]) -> RangePart:
+def decode_part(data: Buffer, whole: OffsetRange, offset: int, aborted: Sequence[AbortedEntry]) -> RangePart:
     """Decode stored batches of a range from `offset` on. Raises DecodeError."""
     decoded = decode(
         data,

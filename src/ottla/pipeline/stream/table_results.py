@@ -53,7 +53,7 @@ MERGE_ATTEMPTS = 5
 _FILE = "_ottla_file"
 
 
-class _Held(NamedTuple):
+class _StoredProgress(NamedTuple):
     """Progress of the stream in a table, None where there is none; earlier releases stored no owner."""
 
     next_batch: int | None
@@ -64,12 +64,12 @@ class _Held(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Prepared:
+class _StagedBatch:
     """The files of a batch that is not committed yet, under a lease."""
 
     load_id: str
     lease: Lease
-    held: _Held
+    held: _StoredProgress
     """Before it."""
     files: list[DataFile] = field(default_factory=list)
 
@@ -87,7 +87,7 @@ class TableResults:
         self._state = state
         self._layout = FileLayout("")
         self._schema = pa.schema([])
-        self._prepared: _Prepared | None = None
+        self._prepared: _StagedBatch | None = None
         self._leases = ExitStack()
 
     @property
@@ -163,7 +163,7 @@ class TableResults:
             )
         load_id = new_load_id()
         lease = self._leases.enter_context(leased_files(self._table, load_id))
-        self._prepared = _Prepared(load_id, lease, held)
+        self._prepared = _StagedBatch(load_id, lease, held)
         self._prepared.files = write_rows(frame, self._layout, self._schema, _position(batch), load_id)
         self._require_unique(frame.sparkSession, self._prepared.files)
 
@@ -184,7 +184,7 @@ class TableResults:
             discard_files(self._table, prepared.load_id)
         self._leases.close()
 
-    def _commit(self, spark: Any, batch: int, prepared: _Prepared) -> None:
+    def _commit(self, spark: Any, batch: int, prepared: _StagedBatch) -> None:
         offsets, topic_ids = _reached(self._state.offsets(batch), self._id)
         for attempt in range(MERGE_ATTEMPTS):
             removed, kept = self._replaced(spark, batch, prepared)
@@ -212,7 +212,7 @@ class TableResults:
             else:
                 return
 
-    def _replaced(self, spark: Any, batch: int, prepared: _Prepared) -> tuple[list[str], list[DataFile]]:
+    def _replaced(self, spark: Any, batch: int, prepared: _StagedBatch) -> tuple[list[str], list[DataFile]]:
         """The files that the batch replaces, and new files with their remaining rows."""
         if self._output == "append":
             return [], []
@@ -232,7 +232,7 @@ class TableResults:
         schema = self._table.schema()
         return touched, write_rows(kept, self._layout, schema, f"{_position(batch)}-kept", prepared.load_id)
 
-    def _require_alone(self, held: _Held) -> None:
+    def _require_alone(self, held: _StoredProgress) -> None:
         """Raise OperatorError where a batch would remove rows of others."""
         others = sorted({load.pipeline_id for load in self._table.loads()} - {self._id})
         if others or (held.next_batch is None and self._table.files()):
@@ -266,17 +266,17 @@ class TableResults:
         for file in files:
             self._layout.store.remove(file.path)
 
-    def _held(self) -> _Held:
+    def _held(self) -> _StoredProgress:
         """Raises OperatorError for results of another state."""
         held = self._look()
         self._require_own(held)
         return held
 
-    def _look(self) -> _Held:
+    def _look(self) -> _StoredProgress:
         found = self._table.committed_offsets([self._id, self._owner_id])
-        return _Held(found[self._id], found[self._owner_id])
+        return _StoredProgress(found[self._id], found[self._owner_id])
 
-    def _require_own(self, held: _Held) -> None:
+    def _require_own(self, held: _StoredProgress) -> None:
         self._state.require_own(held.owner, f"table {self.location}", self._name)
 
 

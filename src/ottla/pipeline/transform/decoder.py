@@ -85,7 +85,7 @@ def decode_by_halves(
     """Parse all values that are not null at once, and if that is refused, by halves of those that pass the
     screen. At most `max_bytes` (default MAX_PARSE_BYTES) are parsed at once, unless a single value is larger."""
     max_bytes = MAX_PARSE_BYTES if max_bytes is None else max_bytes
-    found = _Found()
+    found = _DecodedRows()
     positions = np.flatnonzero(np.asarray(values.is_valid()))
     waiting = [(positions, values.drop_null() if values.null_count else values)]
     while waiting:
@@ -102,7 +102,7 @@ def decode_by_halves(
     return DecodedValues(columns, [place for place, _ in found.bad], [reason for _, reason in found.bad])
 
 
-def _parse_by_halves(places: Places, part: pa.Array, parse: Parse, found: _Found) -> None:
+def _parse_by_halves(places: Places, part: pa.Array, parse: Parse, found: _DecodedRows) -> None:
     waiting = [(places, part)]
     while waiting:
         places, part = waiting.pop()
@@ -119,7 +119,7 @@ def _halves(places: Places, part: pa.Array) -> list[tuple[Places, pa.Array]]:
     return [(places[middle:], part.slice(middle)), (places[:middle], part.slice(0, middle))]
 
 
-class _Found:
+class _DecodedRows:
     """Rows of the good values in order of their places, and the bad ones; `defect` is that of the last refused
     parse."""
 

@@ -32,14 +32,14 @@ MAX_CONVERTED_RECORDS = 2_000_000
 _BYTES_PER_RECORD = 8 * walk.INDEX_WIDTH
 
 
-class Converted(NamedTuple):
+class ConversionResult(NamedTuple):
     """Message sets, and the offset behind the last processed batch, including dropped ones."""
 
     data: bytes
     next_offset: int
 
 
-def convert_down(view: memoryview, magic: int, first_offset: int, max_bytes: int) -> Converted:
+def convert_down(view: memoryview, magic: int, first_offset: int, max_bytes: int) -> ConversionResult:
     """Convert the whole entries in `view` to format `magic` or older, at least one, until they have `max_bytes`.
 
     Raises KafkaError: UNSUPPORTED_COMPRESSION_TYPE if zstd comes first (entries before it are returned alone), else
@@ -63,7 +63,7 @@ def convert_down(view: memoryview, magic: int, first_offset: int, max_bytes: int
                 break
             raise
         position += size
-    return Converted(bytes(out), next_offset)
+    return ConversionResult(bytes(out), next_offset)
 
 
 def _append_batch(out: bytearray, batch: BatchView, magic: int, first_offset: int) -> int:

@@ -73,7 +73,7 @@ class ClientQuotas:
             (self.fetch, "fetch", "byte_rate"),
             (self.request, "request", "request_time"),
         ):
-            _Shown(registry, clock, f"kafka_server_{name}_", rate).follow(table)
+            _GroupMetrics(registry, clock, f"kafka_server_{name}_", rate).follow(table)
 
     @property
     def any(self) -> bool:
@@ -117,7 +117,7 @@ class ClientQuotas:
         return limits if any(limits) or self._mutations.of(user, client_id) is not None else None
 
 
-class _Shown:
+class _GroupMetrics:
     """The metrics of one quota type's groups: usage and throttle time."""
 
     __slots__ = ("_clock", "_count", "_names", "_registry")

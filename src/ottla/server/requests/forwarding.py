@@ -200,7 +200,7 @@ class ControllerChannel:
 
     def _repeat(self, attempt: Callable[[ControllerDone], None], done: ControllerDone, timeout_s: float) -> None:
         """Run `attempt` until it ends with success or with an error that another controller would return, too."""
-        _Repeated(self, attempt, done, self._clock.monotonic() + timeout_s).start()
+        _ForwardingAttempts(self, attempt, done, self._clock.monotonic() + timeout_s).start()
 
     def retry(self, again: Callable[[], None], deadline_s: float) -> bool:
         """Call `again` after a delay, unless the channel is closed by then; False if that is after the deadline."""
@@ -214,7 +214,7 @@ class ControllerChannel:
             again()
 
 
-class _Repeated:
+class _ForwardingAttempts:
     """The attempts of one request. No mutually recursive closures: such a cycle keeps a large request in memory."""
 
     __slots__ = ("_attempt", "_channel", "_deadline_s", "_done")

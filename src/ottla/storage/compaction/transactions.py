@@ -21,7 +21,7 @@ from ottla.record.errors import CorruptBatch
 from ottla.storage.segment.transactions import CompletedTransaction
 
 
-class _Aborted:
+class _OpenAbort:
     """An aborted transaction before the pass reaches its marker."""
 
     __slots__ = ("has_batches", "transaction")
@@ -39,7 +39,7 @@ class CleanedTransactions:
     def __init__(self, aborted: Iterable[CompletedTransaction]) -> None:
         """`aborted` are the transactions of all indexes of the log, each once."""
         self._committed: set[int] = set()
-        self._aborted: dict[int, _Aborted] = {}
+        self._aborted: dict[int, _OpenAbort] = {}
         self._coming = deque(sorted(aborted, key=lambda transaction: transaction.first_offset))
         self.kept: Callable[[CompletedTransaction], object] = lambda transaction: None
         """Called with each aborted transaction with a marker that is retained for its batches."""
@@ -80,11 +80,11 @@ class CleanedTransactions:
             self._committed.discard(batch.producer_id)
         return False
 
-    def _aborted_of(self, batch: BatchView) -> _Aborted | None:
+    def _aborted_of(self, batch: BatchView) -> _OpenAbort | None:
         """Return the aborted transaction of the batch's producer that is open there."""
         while self._coming and self._coming[0].first_offset <= batch.last_offset:
             transaction = self._coming.popleft()
-            self._aborted[transaction.producer_id] = _Aborted(transaction)
+            self._aborted[transaction.producer_id] = _OpenAbort(transaction)
         aborted = self._aborted.get(batch.producer_id)
         if aborted is not None and batch.base_offset > aborted.transaction.last_offset:
             del self._aborted[batch.producer_id]  # its marker was dropped, and must not apply to the next one's batches

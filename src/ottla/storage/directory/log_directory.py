@@ -35,7 +35,7 @@ from ottla.storage.files import meta_properties, names
 from ottla.storage.files.checkpoints import (
     NO_GAPS_ABOVE,
     CheckpointCorruption,
-    Running,
+    LastIncarnation,
     aborted_counts,
     aborted_entry,
     format_clean_shutdown,
@@ -103,7 +103,7 @@ class LogDirectory:
         self.path = path
         self.defaults = defaults
         self.had_clean_shutdown = False
-        self.running = Running()
+        self.running = LastIncarnation()
         """The last incarnation, ended or not, if it lost nothing; without an epoch if unknown (KIP-966).
 
         A clean stop loses nothing, and neither does the end of the process alone, since the page cache survives it.
@@ -267,16 +267,16 @@ class LogDirectory:
 
         Raises OSError.
         """
-        self.running = Running()
+        self.running = LastIncarnation()
         path = self._join(names.RUNNING_FILE)
         if self._disk.exists(path):
             self._disk.unlink(path)
             self._disk.fsync_dir(self.path)
 
-    def _surviving(self) -> Running:
+    def _surviving(self) -> LastIncarnation:
         path = self._join(names.RUNNING_FILE)
         if not self._disk.exists(path):
-            return Running()
+            return LastIncarnation()
         return parse_running(self._disk.read_bytes(path), self._disk.boot_id())
 
     def note_waiting(self, incarnation_id: Uuid) -> None:
@@ -289,7 +289,7 @@ class LogDirectory:
 
         If the disk even rejects overwriting the note, the next start cannot prove that nothing was lost.
         """
-        if not self._note(Running(broker_epoch)):
+        if not self._note(LastIncarnation(broker_epoch)):
             path = self._join(names.RUNNING_FILE)
             try:
                 self._disk.unlink(path)  # it must no longer confirm that this incarnation has appended nothing
@@ -297,9 +297,9 @@ class LogDirectory:
                 raise OperatorError(
                     f"{path} can't be removed: {error.strerror}; repair the disk of log.dirs"
                 ) from error
-        self.running = Running(broker_epoch)
+        self.running = LastIncarnation(broker_epoch)
 
-    def _note(self, running: Running) -> bool:
+    def _note(self, running: LastIncarnation) -> bool:
         path, data = self._join(names.RUNNING_FILE), format_running(running, self._disk.boot_id())
         try:
             self._disk.write_atomic(path, data)

@@ -208,7 +208,7 @@ def parse_clean_shutdown(data: bytes) -> int:
     return epoch if isinstance(epoch, int) else -1
 
 
-class Running(NamedTuple):
+class LastIncarnation(NamedTuple):
     """Last incarnation that ran on a directory."""
 
     broker_epoch: int = -1
@@ -217,7 +217,7 @@ class Running(NamedTuple):
     """Incarnation that started registration after that, without an append."""
 
 
-def format_running(running: Running, boot_id: str) -> bytes:
+def format_running(running: LastIncarnation, boot_id: str) -> bytes:
     """Return the bytes of `.ottla_running`."""
     fields: dict[str, object] = {"version": 0, "brokerEpoch": running.broker_epoch, "bootId": boot_id}
     if running.incarnation_id is not None:
@@ -225,18 +225,18 @@ def format_running(running: Running, boot_id: str) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode().ljust(_RUNNING_BYTES)
 
 
-def parse_running(data: bytes, boot_id: str) -> Running:
+def parse_running(data: bytes, boot_id: str) -> LastIncarnation:
     """Read `.ottla_running` if it is of this boot of the machine; otherwise, or if it is damaged, nothing is known."""
     try:
         fields = json.loads(data)
         if not isinstance(fields, dict) or not boot_id or fields.get("bootId") != boot_id:
-            return Running()
+            return LastIncarnation()
         epoch, incarnation = fields.get("brokerEpoch"), fields.get("incarnationId")
         if not isinstance(epoch, int):
-            return Running()
-        return Running(epoch, uuid_from_string(incarnation) if isinstance(incarnation, str) else None)
+            return LastIncarnation()
+        return LastIncarnation(epoch, uuid_from_string(incarnation) if isinstance(incarnation, str) else None)
     except (ValueError, RecursionError):
-        return Running()
+        return LastIncarnation()
 
 
 def write_unsynced(disk: Disk, path: str, data: bytes) -> None:

@@ -74,7 +74,7 @@ class LoadOptions(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Loading:
+class _LoadState:
     """State of a log while it is loaded."""
 
     partition: TopicPartition
@@ -102,7 +102,7 @@ def load_log(
     Raises OSError, and OperatorError for message formats before v2 and for a directory that is not a partition's.
     """
     on_loss = _nothing_lost if options.is_copy else partial(events.records_lost, partition)
-    loading = _Loading(partition, folder, options, clock, on_loss)
+    loading = _LoadState(partition, folder, options, clock, on_loss)
     listing = folder.disk.listdir(folder.path)
     if partition[0] != names.METADATA_TOPIC:
         _refuse_foreign(folder, listing)
@@ -173,7 +173,7 @@ def _read_topic_id(folder: Folder) -> Uuid | None:
         return None
 
 
-def _lacks_epochs(loading: _Loading, *, trusted: bool) -> bool:
+def _lacks_epochs(loading: _LoadState, *, trusted: bool) -> bool:
     """Return whether the leader epoch file may lack an entry: after a clean stop only the last batch is checked."""
     if not trusted:
         return True
@@ -213,7 +213,7 @@ def _refuse_foreign(folder: Folder, listing: list[str]) -> None:
         )
 
 
-def _take_inventory(loading: _Loading, listing: list[str]) -> None:
+def _take_inventory(loading: _LoadState, listing: list[str]) -> None:
     """Find segments and snapshots; remove leftovers of a crash."""
     folder, disk = loading.folder, loading.folder.disk
     present = set(listing)
@@ -260,12 +260,12 @@ def _lacks_aborted(options: LoadOptions, segment: Segment) -> bool:
     return True
 
 
-def _new_segment(loading: _Loading, base_offset: int) -> Segment:
+def _new_segment(loading: _LoadState, base_offset: int) -> Segment:
     interval = loading.options.config.index_interval_bytes
     return Segment.create(loading.folder, base_offset, loading.clock.time_ms(), interval)
 
 
-def _load_epochs(loading: _Loading) -> None:
+def _load_epochs(loading: _LoadState) -> None:
     path = loading.folder.join(names.LEADER_EPOCH_CHECKPOINT)
     try:
         loading.epochs = LeaderEpochCache(read_epochs(loading.folder.disk, path))
@@ -277,7 +277,7 @@ def _load_epochs(loading: _Loading) -> None:
         loading.epochs_damaged = True
 
 
-def _clean_end(loading: _Loading) -> int | None:
+def _clean_end(loading: _LoadState) -> int | None:
     """Return the log end offset after a clean stop; None if the active segment doesn't end with that batch."""
     segment = loading.segments[-1]
     end_offset, end, last_position = segment.find_end()
@@ -293,7 +293,7 @@ def _clean_end(loading: _Loading) -> int | None:
     return None
 
 
-def _recover(loading: _Loading, gaps_end: int) -> None:
+def _recover(loading: _LoadState, gaps_end: int) -> None:
     """Scan from the segment of the recovery point to the end, rebuilding indexes and epochs."""
     options, first = loading.options, 0
     # The file may have later epochs without any record, or with records that were truncated.

@@ -66,7 +66,7 @@ class Walk:
     """Whether some transactions may be aborted, in the segment or in its index."""
 
 
-class Recovered(NamedTuple):
+class RecoveryScan(NamedTuple):
     """Result of a scan of segments, except their ends."""
 
     with_transactions: list[Segment]
@@ -83,7 +83,7 @@ def recover_segments(
     *,
     gaps_end: int,
     on_loss: OnLoss,
-) -> Recovered:
+) -> RecoveryScan:
     """Scan the segments from number `first` on, rebuilding indexes and epochs; truncate and drop invalid data.
 
     Offsets may be missing before segments that begin up to `gaps_end`, since the log was compacted; elsewhere a gap
@@ -123,7 +123,7 @@ def recover_segments(
         file.fsync()
         segment.size_bytes = walk.end
         break
-    return Recovered(with_transactions, gap_end)
+    return RecoveryScan(with_transactions, gap_end)
 
 
 def _gap_after(segments: list[Segment], number: int, next_offset: int) -> str:

@@ -162,7 +162,7 @@ class SegmentReading:
     def lose(self, reason: str) -> None:
         """Mark the unread rest as unreadable."""
         if self._scrub is None:  # not even the beginning is readable
-            self._scrub = SegmentScrub(_Nothing(), self._facts, IndexCheck((), (), self._note))
+            self._scrub = SegmentScrub(_UnreadableFile(), self._facts, IndexCheck((), (), self._note))
         self._scrub.lose(reason)
 
     def close(self) -> None:
@@ -229,7 +229,7 @@ class SegmentReading:
         return open_transactions(producers)
 
 
-class _Nothing:
+class _UnreadableFile:
     """An unreadable file."""
 
     def read(self, length: int, position: int) -> bytes:

@@ -22,7 +22,7 @@ from ottla.server.requests.request_limits import RequestLimits
 from ottla.server.requests.statistics import BrokerStatistics
 
 
-class Fetching(Protocol):
+class PendingFetch(Protocol):
     """A fetch in progress."""
 
     def serve(self) -> list[Part] | None:
@@ -30,7 +30,7 @@ class Fetching(Protocol):
         ...
 
 
-ConsumerFetching = Callable[["DataContext", Request, ParsedFetchRequest, FetchContext], Fetching]
+ConsumerFetching = Callable[["DataContext", Request, ParsedFetchRequest, FetchContext], PendingFetch]
 """Creates the fetch of a consumer."""
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from ottla.common.errors import InvariantError, KafkaError, without_frames
 from ottla.common.platform.channel import FileRegion, Part
 from ottla.protocol.fetch import ParsedFetchRequest
-from ottla.record.legacy.down_conversion import Converted, convert_down
+from ottla.record.legacy.down_conversion import ConversionResult, convert_down
 from ottla.record.legacy.message_set import MAGIC_V0, MAGIC_V1
 from ottla.replica.fetch_session import FetchContext
 from ottla.server.handlers.data.consumer_fetch import ConsumerFetch
@@ -25,7 +25,7 @@ FIRST_VERSION_WITH_V1 = 2
 MAX_CONVERTED_BYTES = 4 * 1024 * 1024
 """Maximum size of a response, besides one batch."""
 
-_Outcome = Converted | KafkaError | OSError
+_Outcome = ConversionResult | KafkaError | OSError
 
 
 class OldFetch(ConsumerFetch):
@@ -55,7 +55,7 @@ class OldFetch(ConsumerFetch):
             for at, region in regions.items():
                 outcome = _converted(region, self._magic, offsets[at], left)
                 outcomes.append(outcome)
-                left -= len(outcome.data) if isinstance(outcome, Converted) else 0
+                left -= len(outcome.data) if isinstance(outcome, ConversionResult) else 0
             return outcomes
 
         def converted(outcomes: list[_Outcome] | None, error: BaseException | None) -> None:
@@ -80,7 +80,7 @@ class OldFetch(ConsumerFetch):
         passed = False
         for at, outcome in outcomes.items():
             asked, result = done.rows[at]
-            if isinstance(outcome, Converted):
+            if isinstance(outcome, ConversionResult):
                 if outcome.data:
                     done.urgent = True
                 elif outcome.next_offset > asked.fetch_offset:

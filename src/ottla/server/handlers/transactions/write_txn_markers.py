@@ -52,7 +52,7 @@ def handle(context: TransactionContext, request: Request, message: WriteTxnMarke
 
 
 def _write(context: TransactionContext, request: Request, message: WriteTxnMarkersRequest) -> Steps:
-    writing = _Writing(request, message)
+    writing = _MarkerRequest(request, message)
     written = 0
     for row, marker in enumerate(message.markers):
         end = EndMarker(
@@ -72,7 +72,7 @@ def _write(context: TransactionContext, request: Request, message: WriteTxnMarke
     return (yield from response) if isinstance(response, Generator) else response
 
 
-class _Writing:
+class _MarkerRequest:
     """One request, until the last of its partitions is answered."""
 
     __slots__ = ("_begun", "_codes", "_message", "_request", "_waiting")

@@ -17,7 +17,7 @@ MEMBER_TYPE_CLASSIC, MEMBER_TYPE_CONSUMER = 0, 1
 """Values of MemberType (KIP-1099)."""
 
 
-class Described(NamedTuple):
+class GroupDescriptionSteps(NamedTuple):
     """One group, with an iterator that describes its members in short steps."""
 
     row: DescribedGroup
@@ -25,7 +25,9 @@ class Described(NamedTuple):
     """Appends the members to the row, as of the time at which the group was read."""
 
 
-def describe_consumer_group(group: ConsumerGroup, as_of: int, default_assignor: str, image: MetadataImage) -> Described:
+def describe_consumer_group(
+    group: ConsumerGroup, as_of: int, default_assignor: str, image: MetadataImage
+) -> GroupDescriptionSteps:
     """Describe a group; topics that are deleted meanwhile are left out, because their name is unknown."""
     row = DescribedGroup(
         group_id=group.group_id,
@@ -35,7 +37,7 @@ def describe_consumer_group(group: ConsumerGroup, as_of: int, default_assignor: 
         assignor_name=group.preferred_assignor_at(as_of) or default_assignor,
     )
     members, targets = dict(group.members.items_at(as_of)), dict(group.targets.items_at(as_of))
-    return Described(row, _describe_members(row, members, targets, image))
+    return GroupDescriptionSteps(row, _describe_members(row, members, targets, image))
 
 
 def _describe_members(

@@ -14,7 +14,7 @@ from ottla.coordinator.group.classic.rebalance import Rebalance, Result, join_er
 from ottla.coordinator.group.context import RequestContext, ShardContext
 from ottla.coordinator.group.group import GroupType
 from ottla.coordinator.group.modern.consumer.classic_members import ClassicMembers
-from ottla.coordinator.group.modern.consumer.describe import Described, describe_consumer_group
+from ottla.coordinator.group.modern.consumer.describe import GroupDescriptionSteps, describe_consumer_group
 from ottla.coordinator.group.modern.consumer.group import NO_ASSIGNMENT_EPOCH, ConsumerGroup, ResolvedRegex
 from ottla.coordinator.group.modern.consumer.heartbeat import ConsumerHeartbeat, known_static_member
 from ottla.coordinator.group.modern.consumer.member import (
@@ -101,7 +101,7 @@ class ConsumerGroups:
                 pass
         return [each.row for each in described]
 
-    def description(self, group_id: str, committed_offset: int) -> Described:
+    def description(self, group_id: str, committed_offset: int) -> GroupDescriptionSteps:
         """Describe a group as of the committed offset; a group of another type is GROUP_ID_NOT_FOUND."""
         context = self._context
         group = context.groups.find(group_id, committed_offset)
@@ -109,7 +109,7 @@ class ConsumerGroups:
             default_assignor = context.config.group_consumer_assignors[0]
             return describe_consumer_group(group, committed_offset, default_assignor, context.image)
         message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
-        return Described(
+        return GroupDescriptionSteps(
             DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message)
         )
 
