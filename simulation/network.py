@@ -88,7 +88,7 @@ class ServerChannel:
         if self._waiting:
             self._link.process.call_soon(self._serve)
 
-    def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
+    def mute(self, duration_s: float, *, restart: bool = False, more: Callable[[], float] | None = None) -> None:
         """Does nothing: clients here have no quota."""
 
     def close(self, reason: str) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from ottla.common.errors import InvariantError
 from ottla.common.platform.disk import Disk
 from ottla.storage.compaction.cleaning import CleanedGroup
-from ottla.storage.compaction.worker import CleaningTask, RoundFailure, Told, run_round
+from ottla.storage.compaction.worker import CleaningTask, RoundFailure, WorkerReport, run_round
 
 
 class StepWorker:
@@ -24,20 +24,20 @@ class StepWorker:
         """`later(step)` runs a step at some later time, never during its call."""
         self._disk = disk
         self._later = later
-        self._round: Generator[Told, None, None] | None = None
-        self._report: Callable[[Told], None] | None = None
+        self._round: Generator[WorkerReport, None, None] | None = None
+        self._report: Callable[[WorkerReport], None] | None = None
         self._stopped = False
 
-    def begin(self, task: CleaningTask, tell: Callable[[Told], None]) -> None:
+    def begin(self, task: CleaningTask, report: Callable[[WorkerReport], None]) -> None:
         """See `Worker`."""
         if self._round is not None:
             raise InvariantError(f"a pass over {task.directory} begins before the last one has ended")
         self._round = run_round(task, self._disk, lambda size: None)
-        self._report = tell
+        self._report = report
         self._stopped = False
-        self.go_on()
+        self.resume()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """See `Worker`."""
         self._later(partial(self._step, self._round))
 
@@ -45,9 +45,9 @@ class StepWorker:
         """See `Worker`."""
         if not self._stopped:
             self._stopped = True
-            self.go_on()
+            self.resume()
 
-    def _step(self, of: Generator[Told, None, None] | None) -> None:
+    def _step(self, of: Generator[WorkerReport, None, None] | None) -> None:
         """A pass that was stopped meanwhile sends no late result."""
         if self._round is None or self._round is not of or self._report is None:
             return

@@ -46,7 +46,7 @@ class MemoryChannel:
         self.parked = False
         self.take(parts)
 
-    def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
+    def mute(self, duration_s: float, *, restart: bool = False, more: Callable[[], float] | None = None) -> None:
         """Does nothing: no client has limits."""
 
     def close(self, reason: str) -> None:

@@ -170,9 +170,9 @@ def test_replaced_mute_may_be_shorter_or_over(network, make_frame):
         await net.send(client, make_frame(b"E1"))
         await net.turn()
         assert connection.state.phase is MUTED
-        connection.mute(0.0, anew=True)
+        connection.mute(0.0, restart=True)
         assert await net.response(client) == b"1"
-        connection.mute(3600.0, anew=True)
+        connection.mute(3600.0, restart=True)
         assert connection.state.phase is READING, "without a current mute there is none to replace"
 
     network.run(body)

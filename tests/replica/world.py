@@ -172,7 +172,7 @@ class Channel:
         if not self.closed:
             self.answered(data)
 
-    def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
+    def mute(self, duration_s: float, *, restart: bool = False, more: Callable[[], float] | None = None) -> None:
         """Ignored: nodes have no client quotas."""
 
     def close(self, reason: str) -> None:

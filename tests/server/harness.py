@@ -52,7 +52,7 @@ class MemoryChannel:
         self.more: Callable[[], float] | None = None
         self.bytes_in = 0
 
-    def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
+    def mute(self, duration_s: float, *, restart: bool = False, more: Callable[[], float] | None = None) -> None:
         self.muted_s = duration_s
         self.more = more
 

@@ -69,7 +69,7 @@ class World:
     def respond(self, parts: list[Part]) -> None:
         self.answers.append(b"".join(parts))  # type: ignore[arg-type]
 
-    def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
+    def mute(self, duration_s: float, *, restart: bool = False, more: Callable[[], float] | None = None) -> None:
         raise AssertionError("no client is above a quota")
 
     def close(self, reason: str) -> None:

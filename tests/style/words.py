@@ -30,10 +30,10 @@ BANNED = re.compile(
     r"""
     \b(?:
         tell|tells|telling|told|untold
-      | who|whom|whose|whoever|nobody|somebody|everybody|anybody|he|him|his
-      | anew|whatever\ |wish|wishes|wished|mend|mends|mended|mending
+      | who|whom|whoever|nobody|somebody|everybody|anybody|he|him|his
+      | anew|wish|wishes|wished|mend|mends|mended|mending
       | (?:goes|go|went|gone|going)\ on
-      | (?:is|are|was|were)\ no(?=\ [a-z])(?!\ (?:longer|more|less|way|need|such|one))
+      | (?<!there\ )(?:is|are|was|were)\ no(?=\ [a-z])(?!\ (?:longer|more|less|way|need|such|one))
       | (?:comes?|came|coming)\ (?:into\ being|to\ be)
       | (?:lies|lie|lay|lying)\ (?:in|on|at|outside|below|above|behind|beside|under|within)
       | (?:stands?|stood|standing)\ (?:in|at|on|for\ itself|there|here|beside|below|above|behind)
@@ -46,7 +46,7 @@ BANNED = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 BANNED_IN_NAMES = re.compile(
-    r"(?:^|_)(?:tell|tells|telling|told|who|whom|whose|whoever|nobody|somebody|everybody|anybody|he|him|his|anew"
+    r"(?:^|_)(?:tell|tells|telling|told|who|whom|whoever|nobody|somebody|everybody|anybody|he|him|his|anew"
     r"|wish|wishes|wished|mend|mends|mended|mending|goes_on|go_on|going_on|went_on|is_no|are_no|was_no"
     r"|what_is|what_a|what_the|what_it|of_what)(?=_|$)"
 )

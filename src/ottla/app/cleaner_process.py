@@ -17,7 +17,7 @@ from typing import Protocol
 
 from ottla.common.platform.clock import BlockingPool
 from ottla.storage.compaction.cleaning import CleanedGroup
-from ottla.storage.compaction.worker import CleaningTask, RoundFailure, Told
+from ottla.storage.compaction.worker import CleaningTask, RoundFailure, WorkerReport
 
 _KILLED = -9
 """Killed by `stop`, or by the kernel for lack of memory."""
@@ -40,12 +40,12 @@ class CleanerProcess:
         self._pool = pool
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
-        self._report: Callable[[Told], None] | None = None
+        self._report: Callable[[WorkerReport], None] | None = None
         self._stopped = False
 
-    def begin(self, task: CleaningTask, tell: Callable[[Told], None]) -> None:
+    def begin(self, task: CleaningTask, report: Callable[[WorkerReport], None]) -> None:
         """See `Worker`."""
-        self._report = tell
+        self._report = report
         self._stopped = False
         self._pool.submit(lambda: self._hand_over(task), self._handed_over)
 
@@ -68,7 +68,7 @@ class CleanerProcess:
             return
         self._loop.add_reader(self._connection.fileno(), self._hear)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """See `Worker`."""
         if self._connection is not None:
             with contextlib.suppress(OSError):  # the reader reports its end
@@ -95,7 +95,7 @@ class CleanerProcess:
         if connection is None:
             return
         try:
-            report: Told = connection.recv()
+            report: WorkerReport = connection.recv()
         except (EOFError, OSError):
             self._loop.remove_reader(connection.fileno())
             self._discard("")
@@ -124,7 +124,7 @@ class CleanerProcess:
 
         self._pool.submit(end, ended)
 
-    def _give(self, report: Told) -> None:
+    def _give(self, report: WorkerReport) -> None:
         notify = self._report
         if not isinstance(report, CleanedGroup):
             self._report = None

@@ -324,10 +324,10 @@ class Connection(ConnectionHandler):
         if self._transport is not None:
             self._transport.abort()
 
-    def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
+    def mute(self, duration_s: float, *, restart: bool = False, more: Callable[[], float] | None = None) -> None:
         """See `Channel`; no effect on a connection that serves no more requests."""
         until = self._owner.loop.time() + duration_s
-        if self.state.phase not in MUTE or (not self._muted_until if anew else until <= self._muted_until):
+        if self.state.phase not in MUTE or (not self._muted_until if restart else until <= self._muted_until):
             return
         self._mute(self._owner.loop.call_at(until, self._unmute))
         self._muted_until = until

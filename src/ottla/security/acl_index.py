@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ottla.common.kafka.acl import (
-    EVERYBODY,
+    ANY_USER,
     WILDCARD,
     Acl,
     AclOperation,
@@ -52,7 +52,7 @@ class _Rule(NamedTuple):
 
     def speaks_of(self, principal: str, host: str, operation: int) -> bool:
         return (
-            self.principal in (principal, EVERYBODY)
+            self.principal in (principal, ANY_USER)
             and (self.operations is None or operation in self.operations)
             and (self.matches_host is None or self.matches_host(host))
         )
@@ -87,9 +87,9 @@ class _Rules:
         find = self.by_client.get
         yield from find((principal, WILDCARD), ())
         yield from find((principal, host), ())
-        if principal != EVERYBODY:
-            yield from find((EVERYBODY, WILDCARD), ())
-            yield from find((EVERYBODY, host), ())
+        if principal != ANY_USER:
+            yield from find((ANY_USER, WILDCARD), ())
+            yield from find((ANY_USER, host), ())
 
 
 def _host_key(host: str) -> str:

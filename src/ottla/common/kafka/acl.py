@@ -96,7 +96,7 @@ class Permission(IntEnum):
 WILDCARD = "*"
 """Wildcard for every host, every principal of a type, and, as a literal name, every resource of a type."""
 
-EVERYBODY = "User:*"
+ANY_USER = "User:*"
 
 
 class Acl(NamedTuple):

@@ -88,10 +88,10 @@ class Channel(Protocol):
         """Complete the parked request; an empty list means no response. Releases regions if closed."""
         ...
 
-    def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
+    def mute(self, duration_s: float, *, restart: bool = False, more: Callable[[], float] | None = None) -> None:
         """Read and serve nothing for `duration_s`, for a client above its quota (KIP-219).
 
-        The current request is still answered. A longer mute stays in force. With `anew`, only a running mute is
+        The current request is still answered. A longer mute stays in force. With `restart`, only a running mute is
         replaced, also by a shorter one. `more` is called when the time is over: the mute continues for the returned
         seconds, until it returns 0.
         """

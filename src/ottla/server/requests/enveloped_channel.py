@@ -42,7 +42,7 @@ class EnvelopedChannel:
     def respond(self, parts: list[Part]) -> None:
         self._request.answer(lambda: enveloped(parts))
 
-    def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
+    def mute(self, duration_s: float, *, restart: bool = False, more: Callable[[], float] | None = None) -> None:
         """No effect: the forwarding broker mutes the client, and other clients share this connection."""
 
     def close(self, reason: str) -> None:

@@ -106,8 +106,8 @@ class ThrottledChannel:
     def respond(self, parts: list[Part]) -> None:
         self._channel.respond(parts if self._channel.closed else self._counted(parts, self._clock.monotonic()))
 
-    def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
-        self._channel.mute(duration_s, anew=anew, more=more)
+    def mute(self, duration_s: float, *, restart: bool = False, more: Callable[[], float] | None = None) -> None:
+        self._channel.mute(duration_s, restart=restart, more=more)
 
     def close(self, reason: str) -> None:
         self._channel.close(reason)
@@ -195,12 +195,12 @@ class ThrottledChannel:
             use.waits.record(wait_ms, now_s)
         self._mute(wait_ms, use, now_s)
 
-    def _mute(self, wait_ms: int, use: GroupUse | None, now_s: float, *, anew: bool = False) -> None:
+    def _mute(self, wait_ms: int, use: GroupUse | None, now_s: float, *, restart: bool = False) -> None:
         more = None
         if use is not None and self._muted_by == "produce":  # a throttled fetch has sent no bytes
             self._held_until_s = now_s + wait_ms / 1000 + use.rate.windows.span_s
             more = self._left_s
-        self._channel.mute(wait_ms / 1000, anew=anew, more=more)
+        self._channel.mute(wait_ms / 1000, restart=restart, more=more)
 
     def _left_s(self) -> float:
         """Remaining mute in seconds: for the usage of the group's other clients, and for a request like the last."""
@@ -264,7 +264,7 @@ class ThrottledChannel:
         now_s = self._clock.monotonic()
         self._look_up(now_s)
         use = self._use_of(self._muted_by)
-        self._mute(0 if use is None else use.throttle_ms(now_s), use, now_s, anew=True)
+        self._mute(0 if use is None else use.throttle_ms(now_s), use, now_s, restart=True)
 
 
 def _joined(parts: Sequence[Part]) -> bytes:

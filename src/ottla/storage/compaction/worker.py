@@ -51,19 +51,19 @@ class RoundFailure(NamedTuple):
     """Whether the worker died, for no reason in the log. Its next pass starts a new one."""
 
 
-Told = CleanedGroup | RoundEnd | RoundFailure
+WorkerReport = CleanedGroup | RoundEnd | RoundFailure
 
 
 class Worker(Protocol):
     """Runs passes, one at a time. All methods run on the loop."""
 
-    def begin(self, task: CleaningTask, report: Callable[[Told], None]) -> None:
+    def begin(self, task: CleaningTask, report: Callable[[WorkerReport], None]) -> None:
         """Begin a pass. `report` gets each group, and `RoundEnd` or `RoundFailure` as the last, on the loop and never
         during this call.
         """
         ...
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Continue with the next group: the reported one is processed."""
         ...
 
@@ -72,7 +72,7 @@ class Worker(Protocol):
         ...
 
 
-def run_round(task: CleaningTask, disk: Disk, has_read: Callable[[int], object]) -> Generator[Told, None, None]:
+def run_round(task: CleaningTask, disk: Disk, has_read: Callable[[int], object]) -> Generator[WorkerReport, None, None]:
     """Run a pass step by step; `has_read` is called with the number of bytes read, and may wait."""
     read_bytes = 0
 

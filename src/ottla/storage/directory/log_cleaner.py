@@ -30,7 +30,7 @@ from ottla.common.platform.clock import BlockingPool, Clock, Rng
 from ottla.record.keys import SECRET_BYTES
 from ottla.storage.compaction.cleaning import CleanedGroup, Round
 from ottla.storage.compaction.retention import LastRecord
-from ottla.storage.compaction.worker import CleaningTask, RoundEnd, RoundFailure, Told, Worker
+from ottla.storage.compaction.worker import CleaningTask, RoundEnd, RoundFailure, Worker, WorkerReport
 from ottla.storage.directory.cleanable import (
     CleanableRange,
     cleanable_range,
@@ -399,7 +399,7 @@ class CleanerPass:
         except KafkaError as error:
             logger.error("%s", error)
 
-    def _receive(self, outcome: Told) -> None:
+    def _receive(self, outcome: WorkerReport) -> None:
         if isinstance(outcome, CleanedGroup):
             self._take_in(outcome)
             return
@@ -425,7 +425,7 @@ class CleanerPass:
 
     def _has_taken_in(self) -> None:
         self._cleaner.has_taken_in(self, self._clean_offset)
-        self.worker.go_on()
+        self.worker.resume()
 
     def _step(self, act: Callable[[], None], then: Callable[[], None]) -> None:
         """Run `act` on the loop, sync its directory entries in the pool, and continue with `then`."""
