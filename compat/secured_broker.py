@@ -1,6 +1,6 @@
 """A broker with every authentication method and ACLs, and the clients' ways to log in.
 
-Each user may do everything with topics and groups whose names begin with the user name. `CLOSED` is a topic, and the
+Each user may do everything with topics and groups that have its name as a prefix. `CLOSED` is a topic, and the
 name of a group, that only the administrator may use.
 """
 

@@ -69,7 +69,7 @@ def trial(broker: SecuredBroker, family: str, way: str) -> dict[str, Any]:
 
 
 def by_program(command: Callable[[str, dict[str, Any]], list[str]], cwd: Path | None = None) -> Any:
-    """A family whose client is a process: the trial is its input, and the result is its output line."""
+    """A family with a client process: the trial is its input, and the result is its output line."""
 
     def run(servers: str, asked: dict[str, Any]) -> dict[str, Any]:
         ended = subprocess.run(

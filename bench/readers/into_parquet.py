@@ -4,7 +4,7 @@ python into_parquet.py '{"way": ..., "bootstrap": ..., "topic": ..., "target": .
 
 load        `ottla pipeline load`, as the command does it
 ottla       Spark's reader by the source `ottla`
-connector   Spark's reader by its own Kafka connector, whose jars `conf` names
+connector   Spark's reader by its own Kafka connector, with the jars in `conf`
 
 It prints `ready` when the session is up and `done` when all is written. Until its input ends it stays, and so does the
 session, so that the usage of its workers can be read: workers of an ended session are no longer its child processes.

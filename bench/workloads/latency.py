@@ -3,7 +3,7 @@
 OpenMessaging Benchmark's 1-topic-1-partition-1kb and 1-topic-16-partitions-1kb at 1,000 and 20,000 records a second,
 with its linger of 1 ms and with none; acks=1. A latency counts from the time at which the record was due (see load.c).
 At 1,000 records a second a JVM would be cold for minutes, so every peer first gets 20,000 a second for the time of the
-warm-up. NATS uses its Python client, whose own time is in the figure, and which supports only 1,000 a second.
+warm-up. NATS uses its Python client, which adds its own time and supports only 1,000 a second.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A mixed load: producers, 20 consumers in four groups, and the end-to-end latency of records meanwhile.
 
 One topic of 16 partitions, records of 1 KiB. Two producers: 2,000 single-record requests a second by the replayer over
-16 connections, and 1,000 records a second through librdkafka, whose latencies are the figures. Every record goes to
-four groups of five consumers each (librdkafka; two groups of the classic protocol, two of KIP-848's), which commit
+16 connections, and 1,000 records a second through librdkafka, which yield the latencies. Every record goes to four
+groups of five consumers each (librdkafka; two groups of the classic protocol, two of KIP-848's), which commit
 every second; once a second a consumer of one group leaves and joins again, so that there is always a rebalance.
 """
 

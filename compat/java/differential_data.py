@@ -177,7 +177,7 @@ KEYS_MISSING = [(None if number in (1, 3, 4, 6) else b"k", b"v") for number in r
 
 
 def produce_configs(pair: Pair, versions: list[int]) -> None:
-    """Topics whose configs restrict the accepted records."""
+    """Topics with configs that restrict the accepted records."""
     settings = {
         "compact": {"cleanup.policy": "compact"},
         "append-time": {"message.timestamp.type": "LogAppendTime"},
@@ -251,14 +251,14 @@ def produce_sequences(pair: Pair, versions: list[int]) -> None:
         send("next epoch", first, 1, 0)
         send("stale epoch", first, 0, 6)
         send("stale epoch, known sequence", first, 0, 3)
-        send("same epoch goes on", first, 1, 3)
+        send("same epoch continues", first, 1, 3)
         for number in range(6):
             send(f"more {number}", first, 1, 6 + 3 * number)
         send("duplicate of the fifth last", first, 1, 9)
         send("duplicate of the sixth last", first, 1, 6)
         other = pair.ask("another for Produce", "init_producer_id", 4, NO_PRODUCER)["producer_id"]
         send("unknown producer starts in the middle", other, 3, 40)
-        send("and goes on", other, 3, 43)
+        send("unknown producer continues", other, 3, 43)
         send("wrapped sequence", pair.ask("third", "init_producer_id", 4, NO_PRODUCER)["producer_id"], 0, 2**31 - 2)
         send("no producer, epoch", Each(-1, -1), 0, 0)
         send("never issued", Each(900_000_000, 900_000_000), 0, 5)
@@ -402,7 +402,7 @@ def fetch_sessions(pair: Pair, versions: list[int]) -> None:
         ask("forgotten again", created, 5, forgotten_topics_data=[_forgotten(name, [1, 9])])
         ask("added", created, 6, name, {"partition": 1})
         ask("added unknown", created, 7, name, {"partition": 5})
-        ask("error is told again", created, 8)
+        ask("error is repeated", created, 8)
         ask("out of range", created, 9, name, {"partition": 1, "fetch_offset": 99})
         ask("out of range still", created, 10)
         other = 12 if version >= 13 else 13

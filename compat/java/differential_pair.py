@@ -346,7 +346,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + SETTLE_TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline:
-            raise RuntimeError(f"waited in vain: {what}")
+            raise RuntimeError(f"timed out waiting for: {what}")
         time.sleep(SETTLE_POLL_S)
 
 

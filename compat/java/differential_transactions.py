@@ -734,7 +734,7 @@ def transactional_timeouts(pair: Pair, _: list[int]) -> None:
         pair.ask(f"flow {flow}: as itself", "init_producer_id", 4, asked)
         producer.show("as itself")
         producer.acquire_id()
-        producer.show("anew")
+        producer.show("with a new epoch")
 
 
 def change_level(pair: Pair, case: str, level: int, *, upgrade: bool) -> None:

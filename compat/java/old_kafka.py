@@ -1,4 +1,4 @@
-"""A broker and programs of Kafka 0.8.2 and 0.9, whose clients use ZooKeeper for discovery, membership and offsets."""
+"""A broker and programs of Kafka 0.8.2 and 0.9: their clients use ZooKeeper for discovery, membership and offsets."""
 
 from __future__ import annotations
 

@@ -125,10 +125,10 @@ def test_hanging_transaction_is_found_and_aborted(tools: JavaTools, broker: Brok
     connection.send(encode("produce", 11, body))
     answer = connection.receive()
     assert answer is not None
-    told = decode("produce", 11, answer)["responses"][0]["partition_responses"][0]
+    result = decode("produce", 11, answer)["responses"][0]["partition_responses"][0]
     connection.close()
     tools.run("kafka-configs", *at, *broker_1, "--delete-config", "transaction.partition.verification.enable")
-    assert told["error_code"] == "none", told
+    assert result["error_code"] == "none", result
     [found] = rows(tools.run("kafka-transactions", *at, "find-hanging", "--broker-id", "1"))
     assert found[:3] == ["hung", "0", "77000"]
     place = ["--topic", "hung", "--partition", "0"]

@@ -53,7 +53,7 @@ class Cluster:
         stack.callback(self._client.close)
         stack.callback(self._client.stop)
         self.reigns: dict[int, int] = {}
-        """By controller epoch, whose claim was seen in it."""
+        """The broker id of the claim seen in each controller epoch."""
 
     @property
     def bootstrap(self) -> str:

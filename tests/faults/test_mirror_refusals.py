@@ -101,7 +101,7 @@ KINDS: dict[str, tuple[dict[str, str], RecordData]] = {
 TIMES = {"message.timestamp.type": "CreateTime"}
 
 
-def test_new_topics_accept_what_the_source_accepted(servers, topic) -> None:
+def test_new_topics_accept_all_records_of_the_source(servers, topic) -> None:
     """By its broker's settings, not its own; records are older in the target than they were in the source."""
     source, target = servers
     kept = [record for setting, (_, record) in KINDS.items() if setting != "socket.request.max.bytes"]
