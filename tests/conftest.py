@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no clock")
 
-# Each process of a test would inherit ignored signals: a shell ignores SIGINT for background jobs, nohup ignores SIGHUP.
+# Each process of a test would inherit ignored signals: a shell ignores SIGINT in background jobs, nohup ignores SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

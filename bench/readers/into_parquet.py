@@ -26,7 +26,7 @@ def say(word: str) -> None:
 
 
 def by_reader(job: dict[str, Any]) -> None:
-    """A batch query from the first offset to the last."""
+    """Run a batch query from the first offset to the last."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(job["master"]).appName("ottla bench")
@@ -42,7 +42,7 @@ def by_reader(job: dict[str, Any]) -> None:
 
 
 def by_load(job: dict[str, Any], until: ExitStack) -> None:
-    """A load into a new table; its session ends with `until`."""
+    """Load into a new table; the session ends with `until`."""
     from pathlib import Path
 
     from ottla.pipeline.load.driver import Observer, load

@@ -24,7 +24,7 @@ FOR_NATS = "latency/1000/1/linger=0"
 
 
 def latencies(name: str, quantiles: Mapping[str, float]) -> list[Figure]:
-    """The maximum is reported, but not compared: it is a single record on a shared machine."""
+    """Returns latencies; the maximum is reported but not compared, as a single record on a shared machine."""
     largest = Figure(f"{name} max", quantiles["1"] * 1e6, "us")
     return [*quantile_figures(name, {float(q): s for q, s in quantiles.items() if q != "1"}), largest]
 
