@@ -48,7 +48,7 @@ def arguments() -> argparse.Namespace:
 
 
 def available(names: Sequence[str]) -> dict[str, type[Server]]:
-    """The peers that can be started here; the others are left out loudly."""
+    """Returns the peers that can be started here, and prints a notice for each of the others."""
     for name in names:
         if PEERS[name].missing():
             print(f"{name} is left out: {PEERS[name].missing()}")
@@ -56,7 +56,7 @@ def available(names: Sequence[str]) -> dict[str, type[Server]]:
 
 
 def measure(options: argparse.Namespace, cells: list[Cell]) -> None:
-    """Measure all cells without a result."""
+    """Measure all cells without a stored result."""
     profile = PROFILES[options.profile]
     plan = Plan(
         cells=cells,
@@ -75,7 +75,7 @@ def measure(options: argparse.Namespace, cells: list[Cell]) -> None:
 
 
 def compare(options: argparse.Namespace, cells: list[Cell]) -> int:
-    """Always from the start; 1 when there is a regression."""
+    """Measure both revisions from the start; returns 1 on a regression."""
     profile = PROFILES[options.profile]
     shutil.rmtree(COMPARED, ignore_errors=True)
     with installed(options.base) as site:

@@ -51,20 +51,20 @@ HONEST = encode_request(ApiKey.API_VERSIONS, 0, 1, "honest", ApiVersionsRequest(
 
 
 class Delay(NamedTuple):
-    """The worst of an honest client."""
+    """The worst delays of an honest client."""
 
     wall_ms: float
     cpu_ms: float
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time of a process so far; of this kernel's ticks."""
+    """Returns the CPU seconds of a process so far, at the resolution of kernel ticks."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def receive(client: socket.socket) -> bytes:
-    """One response."""
+    """Returns one response."""
     data = b""
     while len(data) < 4 or len(data) < 4 + struct.unpack_from(">i", data)[0]:
         piece = client.recv(1 << 16)
@@ -105,7 +105,7 @@ def drain(client: socket.socket, stopped: threading.Event) -> None:
 
 
 def measure(address: str, pid: int, expensive: Expensive) -> Delay:
-    """The worst delay beside one connection that floods."""
+    """Returns the worst delay next to one connection that floods the broker."""
     frame = encode_request(expensive.api_key, expensive.version, 7, "abuse", expensive.message)
     stopped = threading.Event()
     abuser = threading.Thread(target=flood, args=(address, frame, stopped))
@@ -127,7 +127,7 @@ def measure(address: str, pid: int, expensive: Expensive) -> Delay:
 
 
 def fill(address: str, topics: int, groups: int) -> None:
-    """Topics and groups that answers are about."""
+    """Create the topics and groups that responses describe."""
     with connect(address) as client:
 
         def ask(key: ApiKey, version: int, message: object) -> None:

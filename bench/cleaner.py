@@ -45,7 +45,7 @@ POOL_BYTES = 16 << 20
 POLL_S = 0.05
 SETTINGS: dict[str, object] = {"log.cleaner.backoff.ms": 500, "log.retention.ms": -1}
 CLEANER_THREAD = "kafka-log-clean"
-"""The first 15 letters of its name, which the kernel keeps."""
+"""The first 15 characters of the thread name, which is all that the kernel stores."""
 CLEANER_MODULE = b"ottla.app.cleaner_worker"
 
 
@@ -53,12 +53,12 @@ class Contents(NamedTuple):
     """The content of the partition for a reader."""
 
     latest: dict[bytes, tuple[int, int]]
-    """Offset and CRC-32 of the value, by key."""
+    """Offset and CRC-32 of the latest value, by key."""
     record_count: int
 
 
 def fill(server: Server, arguments: argparse.Namespace) -> None:
-    """Records of one size, half of each random, over keys in random order."""
+    """Produce records of one size, half of each random, over keys in random order."""
     admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
     size = {"segment.bytes": str(arguments.segment_mb << 20)}
     admin.create_topics([NewTopic(TOPIC, 1, 1, config=size)])[TOPIC].result(60)
@@ -75,7 +75,7 @@ def fill(server: Server, arguments: argparse.Namespace) -> None:
 
 
 def read(bootstrap_servers: str) -> Contents:
-    """Everything from the beginning. Raises RuntimeError where offsets do not ascend."""
+    """Read everything from the beginning. Raises RuntimeError if offsets do not ascend."""
     settings = {"bootstrap.servers": bootstrap_servers, "group.id": "reader", "enable.partition.eof": True}
     consumer = Consumer({**settings, "enable.auto.commit": False})
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
@@ -97,7 +97,7 @@ def read(bootstrap_servers: str) -> Contents:
 
 
 def put_in_place(server: Server, files: Path, segment_mb: int) -> None:
-    """Let the server begin with the partition's files under a topic of its own, and start it."""
+    """Start the server with a copy of the partition's files under a new topic."""
     server.prepare()
     server.start()
     admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
@@ -123,7 +123,7 @@ def begin_cleaning(server: Server) -> None:
 
 
 def clean_up_to(data: Path) -> int:
-    """The offset up to which the partition is clean by the checkpoint."""
+    """Returns the offset up to which the partition is clean, from the checkpoint."""
     try:
         lines = (data / "cleaner-offset-checkpoint").read_text().splitlines()
     except FileNotFoundError:
@@ -132,7 +132,7 @@ def clean_up_to(data: Path) -> int:
 
 
 def wait_until_clean(server: Server) -> None:
-    """Raises RuntimeError when it takes too long, or the server ends."""
+    """Wait until the partition is clean; raises RuntimeError on a timeout or when the server exits."""
     deadline = time.monotonic() + LIMIT_S
     while not clean_up_to(server.data):
         server.check_alive()
@@ -142,7 +142,7 @@ def wait_until_clean(server: Server) -> None:
 
 
 def cleaner_cpu_s(pid: int) -> float:
-    """CPU of the server's cleaner so far: of a process of its own, or of a thread."""
+    """Returns the CPU seconds of the server's cleaner so far: of its process, or of its thread."""
     ticks = 0
     for each in tree(pid):
         process = Path(f"/proc/{each}")
@@ -190,7 +190,7 @@ def measured(peer: str, files: Path, before: Contents, arguments: argparse.Names
 
 
 def check(peer: str, before: Contents, after: Contents) -> None:
-    """Raises RuntimeError unless each key has its latest record, at its offset, and older ones are gone."""
+    """Raises RuntimeError unless each key has exactly its latest record, at its offset."""
     if after.latest != before.latest:
         different = sum(after.latest.get(key) != record for key, record in before.latest.items())
         raise RuntimeError(f"{peer}: of {len(before.latest):,} keys {different:,} have another latest record")
@@ -199,7 +199,7 @@ def check(peer: str, before: Contents, after: Contents) -> None:
 
 
 class Pacemaker(threading.Thread):
-    """A producer of records at an even rate; notes how long each took from its turn to its answer."""
+    """A producer at an even rate that records the latency of each record from its due time to its response."""
 
     def __init__(self, bootstrap_servers: str, rate: int) -> None:
         super().__init__(daemon=True)
@@ -223,7 +223,7 @@ class Pacemaker(threading.Thread):
         self._noted.append((time.perf_counter() - due) * 1e3)
 
     def taken(self) -> list[float]:
-        """Latencies in milliseconds of the responses since the last call."""
+        """Returns the latencies in milliseconds of the responses since the last call."""
         taken, self._noted = self._noted, []
         return taken
 
@@ -233,7 +233,7 @@ class Pacemaker(threading.Thread):
 
 
 def beside(peer: str, files: Path, arguments: argparse.Namespace) -> dict[str, float]:
-    """p50 and p99 of a producer before the cleaner works, and while it does."""
+    """Returns p50 and p99 of a producer before and during the cleaner's work."""
     server = PEERS[peer](peer, dict(SETTINGS))
     try:
         put_in_place(server, files, arguments.segment_mb)
@@ -264,7 +264,7 @@ def percentile(values: Sequence[float], percent: int) -> float:
 
 
 def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Medians of each peer, and of Ottla's ratios to Apache Kafka in the same round."""
+    """Returns the medians of each peer, and of Ottla's ratios to Apache Kafka in the same round."""
     by_round = {(run["way"], run["round"]): run["figures"] for run in runs}
     ways = list(dict.fromkeys(run["way"] for run in runs))
     rounds = sorted({run["round"] for run in runs})

@@ -40,7 +40,7 @@ QUEUE = 100_000
 
 
 class Cost(NamedTuple):
-    """Of one run."""
+    """Costs of one run."""
 
     wall_s: float
     cpu_s: float
@@ -48,17 +48,17 @@ class Cost(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Fields of the records that a reader got."""
+    """Fields of the records that a consumer read."""
 
     records: int
     value_bytes: int
 
 
 Run = Callable[[int, bytes], None]
-"""Sends or reads so many records with such a value."""
+"""Sends or reads a number of records with the given value."""
 Reported = Callable[[object, object], None]
 Send = Callable[[confluent_kafka.Producer, bytes, Reported], None]
-"""Sends BATCH records with such a value."""
+"""Sends BATCH records with the given value."""
 LookBare = Callable[[Iterable[confluent_kafka.Message | None]], Read]
 Look = Callable[[Iterable[Record[bytes, bytes]]], Read]
 
@@ -67,7 +67,7 @@ Look = Callable[[Iterable[Record[bytes, bytes]]], Read]
 
 
 def send_each(producer: confluent_kafka.Producer, value: bytes, reported: Reported, *, polled: bool) -> None:
-    """confluent-kafka with a callback for each record, and its reports served after each of them or after all."""
+    """Uses confluent-kafka with a callback for each record, and serves its reports after each record or after all."""
     for _ in range(BATCH):
         while True:
             try:
@@ -82,7 +82,7 @@ def send_each(producer: confluent_kafka.Producer, value: bytes, reported: Report
 
 
 def send_together(producer: confluent_kafka.Producer, value: bytes, reported: Reported) -> None:
-    """confluent-kafka by `produce_batch`."""
+    """Uses confluent-kafka's `produce_batch`."""
     while len(producer) > QUEUE - BATCH:  # records without room in the queue would be skipped
         producer.poll(0.1)
     producer.produce_batch(TOPIC, [{"value": value} for _ in range(BATCH)], on_delivery=reported)
@@ -90,7 +90,7 @@ def send_together(producer: confluent_kafka.Producer, value: bytes, reported: Re
 
 
 def bare_producer(servers: str, send: Send) -> Run:
-    """confluent-kafka, with a callback for each record."""
+    """Returns a run of confluent-kafka with a callback for each record."""
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": servers, "enable.idempotence": True, "partitioner": "murmur2_random"}
     )
@@ -113,7 +113,7 @@ def bare_producer(servers: str, send: Send) -> Run:
 
 
 def our_producer(servers: str, *, each: bool) -> Run:
-    """`ottla.Producer`, with a `Delivery` for each record."""
+    """Returns a run of `ottla.Producer` with a `Delivery` for each record."""
     producer = Producer(servers)
 
     def run(count: int, value: bytes) -> None:
@@ -133,7 +133,7 @@ def our_producer(servers: str, *, each: bool) -> Run:
 
 
 def bare_values(messages: Iterable[confluent_kafka.Message | None]) -> Read:
-    """Look at the value of each."""
+    """Read the value of each message."""
     count = size = 0
     for message in messages:
         if message is not None and message.error() is None:
@@ -143,7 +143,7 @@ def bare_values(messages: Iterable[confluent_kafka.Message | None]) -> Read:
 
 
 def bare_fields(messages: Iterable[confluent_kafka.Message | None]) -> Read:
-    """Look at key, value and offset of each."""
+    """Read key, value and offset of each message."""
     count = size = 0
     for message in messages:
         if message is not None and message.error() is None:
@@ -154,7 +154,7 @@ def bare_fields(messages: Iterable[confluent_kafka.Message | None]) -> Read:
 
 
 def our_values(records: Iterable[Record[bytes, bytes]]) -> Read:
-    """The same as `bare_values`."""
+    """Read the same fields as `bare_values`."""
     count = size = 0
     for record in records:
         size += len(record.value or b"")
@@ -163,7 +163,7 @@ def our_values(records: Iterable[Record[bytes, bytes]]) -> Read:
 
 
 def our_fields(records: Iterable[Record[bytes, bytes]]) -> Read:
-    """The same as `bare_fields`."""
+    """Read the same fields as `bare_fields`."""
     count = size = 0
     for record in records:
         _key, value, _offset = record.key, record.value, record.offset
@@ -173,7 +173,7 @@ def our_fields(records: Iterable[Record[bytes, bytes]]) -> Read:
 
 
 def bare_consumer(servers: str, look: LookBare, *, each: bool, committing: bool = False) -> Run:
-    """confluent-kafka, by `consume` or `poll`."""
+    """Returns a run of confluent-kafka by `consume` or `poll`."""
     settings: dict[str, Any] = {"bootstrap.servers": servers, "group.id": "bare", "enable.auto.commit": committing}
     settings |= {"check.crcs": True, "fetch.queue.backoff.ms": 10}
 
@@ -191,7 +191,7 @@ def bare_consumer(servers: str, look: LookBare, *, each: bool, committing: bool 
 
 
 def our_consumer(servers: str, look: Look, *, each: bool, committing: bool = False) -> Run:
-    """`ottla.Consumer`, as a loop or by `poll`."""
+    """Returns a run of `ottla.Consumer` as a loop or by `poll`."""
     settings = {"group.id": "ours"} if committing else {}
 
     def run(count: int, value: bytes) -> None:
@@ -208,25 +208,25 @@ def our_consumer(servers: str, look: Look, *, each: bool, committing: bool = Fal
 
 
 def added(one: Read, other: Read) -> Read:
-    """Both."""
+    """Returns the sum of both."""
     return Read(one.records + other.records, one.value_bytes + other.value_bytes)
 
 
 def require_all(read: Read, count: int, value: bytes) -> None:
-    """End the program where other records came than were sent."""
+    """Exit with an error unless exactly the sent records were read."""
     if read != (count, count * len(value)):
         raise SystemExit(f"{read} where {count} records with values of {len(value)} bytes were sent")
 
 
 def cost(run: Run, count: int, value: bytes) -> Cost:
-    """Of one call."""
+    """Returns the cost of one call."""
     wall, cpu, thread = time.perf_counter(), time.process_time(), time.thread_time()
     run(count, value)
     return Cost(time.perf_counter() - wall, time.process_time() - cpu, time.thread_time() - thread)
 
 
 def sides(servers: str) -> dict[str, dict[str, Run]]:
-    """The measurements and their sides; ours comes first, and the others are the reference."""
+    """Returns the measurements and their sides: first Ottla's client, then the references."""
     hundreds, ones = partial(send_each, polled=False), partial(send_each, polled=True)
     found: dict[str, dict[str, Run]] = {
         "produce by hundreds": {
@@ -250,7 +250,7 @@ def sides(servers: str) -> dict[str, dict[str, Run]]:
 
 
 def compared(name: str, runs: dict[str, list[Cost]], count: int) -> list[dict[str, object]]:
-    """Ours against each of the others."""
+    """Returns the ratios of Ottla's client to each reference."""
     rows: list[dict[str, object]] = []
     for other in list(runs)[1:]:
         pairs = list(zip(runs["ours"], runs[other], strict=True))
@@ -272,7 +272,7 @@ def compared(name: str, runs: dict[str, list[Cost]], count: int) -> list[dict[st
 
 
 def bars(measured: dict[str, dict[str, list[Cost]]], count: int) -> list[dict[str, object]]:
-    """For the plot: ns of CPU a record, of ours and of bare in each round."""
+    """Returns the plot's data: CPU nanoseconds per record of both clients in each round."""
     rounds = min(len(runs["ours"]) for runs in measured.values())
     return [
         {"way": side, "figures": {name: runs[side][number].cpu_s / count * 1e9 for name, runs in measured.items()}}

@@ -1,6 +1,6 @@
-"""Members of groups as bare connections, so that the load generator costs little beside the broker.
+"""Group members on raw connections, so that the load generator costs little next to the broker.
 
-Each member has a connection of its own, joins, then sends heartbeats and commits at fixed intervals; both protocols.
+Each member has its own connection, joins, then sends heartbeats and commits at fixed intervals; both protocols.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ WAIT_CODES = frozenset(
 
 
 def embedded(message: object) -> bytes:
-    """Version 0 of the protocol that classic members speak among themselves."""
+    """Encodes version 0 of the protocol that classic members use among themselves."""
     out = bytearray(2)
     write_message(message, 0, out)
     return bytes(out)
@@ -69,7 +69,7 @@ class Tally:
 
 
 class BareMember:
-    """One connection that is a member; `run` until cancelled."""
+    """One connection of a member; `run` until cancelled."""
 
     def __init__(self, port: int, group: str, number: int, topic: str, intervals_s: tuple[float, float], tally: Tally):
         self.port = port
@@ -146,7 +146,7 @@ class BareMember:
 
 
 class ClassicMember(BareMember):
-    """JoinGroup, SyncGroup, Heartbeat; the leader gives member i partition i."""
+    """Uses JoinGroup, SyncGroup and Heartbeat; the leader assigns partition i to member i."""
 
     async def join(self) -> None:
         subscription = embedded(ConsumerProtocolSubscription(topics=[self.topic], user_data=None))
@@ -205,7 +205,7 @@ class ClassicMember(BareMember):
 
 
 class ConsumerMember(BareMember):
-    """ConsumerGroupHeartbeat: takes each assignment at once."""
+    """Uses ConsumerGroupHeartbeat and accepts each assignment at once."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -80,7 +80,7 @@ def wait_owned(members: list[RebalanceMember], partitions: int) -> float:
 
 
 def rebalance(name: str, protocol: str, fast: bool) -> dict[str, Any]:
-    """Seconds from the request CreatePartitions until ten members own all partitions."""
+    """Returns the seconds from the CreatePartitions request until ten members own all partitions."""
     with PEERS[name](name, settings=dict(FAST) if fast else {}) as server:
         admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 0})
         admin.create_topics([NewTopic("grows", FIRST_PARTITIONS, 1)], request_timeout=60)["grows"].result(90)
@@ -127,7 +127,7 @@ def rebalance(name: str, protocol: str, fast: bool) -> dict[str, Any]:
 
 
 def offsets(name: str, groups: int, partitions: int) -> dict[str, Any]:
-    """Restart with groups x partitions committed offsets."""
+    """Measure a restart with groups x partitions committed offsets."""
     with PEERS[name](name) as server:
         with Cluster(server.bootstrap_servers, timeout_s=120) as cluster:
             cluster.create_topic("committed", partitions)
@@ -227,7 +227,7 @@ async def drive(server: Server, protocol: str, arguments: argparse.Namespace) ->
 
 
 def members(name: str, protocol: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Many members that only keep their place and commit."""
+    """Measure many members that only send heartbeats and commits."""
     settings: dict[str, object] = {"group.initial.rebalance.delay.ms": 3000}
     with PEERS[name](name, settings=settings) as server:
         with Cluster(server.bootstrap_servers) as cluster:

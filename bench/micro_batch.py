@@ -38,7 +38,7 @@ PACE_S = 0.002
 
 
 class Arrivals(threading.Thread):
-    """The time at which each record of the target was read by a read_committed consumer, by its number."""
+    """The time at which a read_committed consumer read each record of the target, by record number."""
 
     def __init__(self, servers: str, topic: str, partitions: int) -> None:
         super().__init__(daemon=True)
@@ -76,7 +76,7 @@ class Arrivals(threading.Thread):
 
 
 class Appends:
-    """Records at a steady rate; when the broker appended each, by its number."""
+    """Produces at a steady rate and stores the broker's append time of each record by its number."""
 
     def __init__(self, servers: str, topic: str, arguments: argparse.Namespace) -> None:
         self.at_ms: dict[int, int] = {}
@@ -86,7 +86,7 @@ class Appends:
         self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
 
     def run(self, seconds: float) -> None:
-        """Send the due records until then."""
+        """Send due records for that many seconds."""
         first, started = self.sent, time.perf_counter()
         while (passed := time.perf_counter() - started) < seconds:
             while self.sent < first + passed * self._arguments.rate:
@@ -108,7 +108,7 @@ class Appends:
 
 
 def measured(way: str, trigger_ms: int, number: int, server: Server, arguments: argparse.Namespace) -> dict[str, Any]:
-    """One run; raises RuntimeError when it fails, or when records are lost, or doubled where none may be."""
+    """Run once; raises RuntimeError when it fails, when records are lost, or duplicated under exactly once."""
     source, target, servers = f"source-{number}", f"target-{number}", server.bootstrap_servers
     with Cluster(servers) as cluster:
         cluster.create_topic(source, arguments.partitions, configs={"message.timestamp.type": "LogAppendTime"})
@@ -162,7 +162,7 @@ def await_arrivals(appends: Appends, arrivals: Arrivals, stream: Program) -> Non
 
 
 def shares(latencies: Sequence[float]) -> dict[str, Any]:
-    """Percentiles in milliseconds; all whole ones for the plot."""
+    """Returns percentiles in milliseconds; all integer percentiles for the plot."""
     percentiles = statistics.quantiles(latencies, n=100, method="inclusive")
     return {
         "records": len(latencies),
@@ -175,7 +175,7 @@ def shares(latencies: Sequence[float]) -> dict[str, Any]:
 
 
 def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Medians over the rounds, by way and trigger."""
+    """Returns medians over the rounds, by way and trigger."""
     lines: dict[str, list[Mapping[str, Any]]] = {}
     for run in runs:
         lines.setdefault(f"{run['way']}, trigger {run['trigger_ms']} ms", []).append(run["figures"])

@@ -2,10 +2,10 @@
 
 python bench/mirror.py [--records 2000000] [--partitions 24] [--rounds 3]
 
-A broker takes the records from librdkafka (lz4). Then, in alternation, each mirror gets a fresh target. Its window
-begins when a tenth is in the target, so that starts and the warm-up of a JVM are not in it, and ends when all is. CPU
-is that of the mirror alone. `ottla mirror` is exactly once as it always is; MirrorMaker 2 runs with its defaults, by
-which it is not. Its producer compresses with lz4 as the source did.
+A broker receives the records from librdkafka (lz4). Then, in alternation, each mirror gets a fresh target. Its window
+begins when a tenth of the records is in the target, to exclude the start and the warm-up of a JVM, and ends when all
+are. CPU is that of the mirror alone. `ottla mirror` is always exactly once; MirrorMaker 2 runs with its defaults, which
+are not. Its producer compresses with lz4 as the source did.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ONE_REPLICA = (
 
 
 def fill(server: Server, arguments: argparse.Namespace) -> None:
-    """Records of one size, half of each random."""
+    """Produce records of one size, half of each random."""
     admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 0})
     admin.create_topics([NewTopic(TOPIC, arguments.partitions, 1)])[TOPIC].result(60)
     chance, half = random.Random(1), arguments.size // 2
@@ -75,7 +75,7 @@ class Ends:
 
 
 def count(server: Server, partitions: int) -> int:
-    """The records that a reader of committed ones gets."""
+    """Returns the number of records that a read_committed consumer reads."""
     settings = {"bootstrap.servers": server.bootstrap_servers, "group.id": "reader", "enable.partition.eof": True}
     consumer = Consumer({**settings, "enable.auto.commit": False, "isolation.level": "read_committed"})
     consumer.assign([TopicPartition(TOPIC, index, 0) for index in range(partitions)])
@@ -93,7 +93,7 @@ def count(server: Server, partitions: int) -> int:
 
 
 def command(way: str, source: Server, target: Server) -> Sequence[str]:
-    """The mirror's command line."""
+    """Returns the mirror's command line."""
     if way == "ottla":
         ends = ["--from", source.bootstrap_servers, "--to", target.bootstrap_servers]
         return [sys.executable, "-m", "ottla", "mirror", *ends, "--topics", TOPIC, "--interval", "3600"]
@@ -139,7 +139,7 @@ def measured(way: str, source: Server, arguments: argparse.Namespace) -> dict[st
             last = wait_for(arguments.records)
             used = usage(process.pid) - before
             peak_mb = memory_mb(process.pid, "VmHWM")
-            time.sleep(1.0)  # markers count among the offsets: some records may follow
+            time.sleep(1.0)  # offsets include markers: some records may follow
             found = count(target, arguments.partitions)
         finally:
             process.terminate()
@@ -157,7 +157,7 @@ def measured(way: str, source: Server, arguments: argparse.Namespace) -> dict[st
 
 
 def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Medians of each way."""
+    """Returns the medians of each way."""
     ways = list(dict.fromkeys(run["way"] for run in runs))
     return {
         way: {

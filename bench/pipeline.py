@@ -2,10 +2,10 @@
 
 python bench/pipeline.py [--records 10000000] [--rounds 3] [--ways load,ottla,connector]
 
-All three read the same topic of one Ottla broker, in alternation, each in a session of its own with the same heap and
-cores, into files that are compressed by zstd; the connector by the pyspark that it is for. The rows in the files are
-counted. Figures are of all processes of a way (the driver, its JVM, the Python workers), from the start of the driver
-and from the moment at which the session is up. Memory is the largest sum of proportional set sizes that was seen.
+All three read the same topic of one Ottla broker, in alternation, into files compressed with zstd. Each uses a separate
+session with the same heap and cores; the connector uses the pyspark version that it requires. The rows in the files are
+counted. Figures include all processes of a way (the driver, its JVM, the Python workers), from the start of the driver
+and from the start of the session. Memory is the maximum observed sum of proportional set sizes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ POOL_BYTES = 1 << 20
 
 
 def produce(server: Server, records: int, size_bytes: int, partitions: int, codec: str) -> None:
-    """Records of one size, half of each random, over all partitions alike."""
+    """Produce records of one size, half of each random, evenly over all partitions."""
     with Cluster(server.bootstrap_servers) as cluster:
         cluster.create_topic(TOPIC, partitions)
     pool, half = random.Random(1).randbytes(POOL_BYTES), size_bytes // 2
@@ -51,7 +51,7 @@ def produce(server: Server, records: int, size_bytes: int, partitions: int, code
 
 
 class Peak(threading.Thread):
-    """The largest memory of a process and its children, seen four times a second."""
+    """The maximum memory of a process and its children, sampled four times a second."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -70,7 +70,7 @@ class Peak(threading.Thread):
 
 
 def measured(way: str, server: Server, arguments: argparse.Namespace) -> dict[str, float]:
-    """One run; raises RuntimeError when it fails, or when not all records are in its files."""
+    """Run once; raises RuntimeError when it fails, or when records are missing in its files."""
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as name:
         scratch, target = Path(name), Path(name, "out")
         job = {
@@ -101,7 +101,7 @@ def measured(way: str, server: Server, arguments: argparse.Namespace) -> dict[st
 
 
 def figures(rows: int, work: Usage, whole: Usage) -> dict[str, float]:
-    """Rates and seconds of the work alone, and with the start of the session."""
+    """Returns rates and seconds of the work alone, and including the start of the session."""
     return {
         "rows_per_cpu_s": round(rows / work.cpu_s),
         "rows_per_s": round(rows / work.seconds),
@@ -115,7 +115,7 @@ def figures(rows: int, work: Usage, whole: Usage) -> dict[str, float]:
 
 
 def counted(target: Path) -> tuple[int, float]:
-    """Rows in the footers of all files, and their size in MB."""
+    """Returns the rows in the footers of all files, and the files' size in MB."""
     from pyarrow import parquet
 
     files = list(target.rglob("part-*.parquet"))
@@ -125,7 +125,7 @@ def counted(target: Path) -> tuple[int, float]:
 
 
 def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Medians of each way, and of its ratios to the connector in the same round."""
+    """Returns medians of each way, and of its ratios to the connector in the same round."""
     ways = list(dict.fromkeys(run["way"] for run in runs))
     names = list(runs[0]["figures"])
     by_round = {(run["way"], run["round"]): run["figures"] for run in runs}

@@ -49,7 +49,7 @@ class Point(NamedTuple):
     peer: str
     axis: str
     x: float
-    """The requested value of the axis; the windows themselves extend the log a little beyond it."""
+    """The requested value on the axis; the windows themselves extend the log a little beyond it."""
     round: int
     figures: dict[str, float]
 
@@ -59,7 +59,7 @@ def log_bytes(server: Server) -> int:
 
 
 def windows(server: Server, arguments: argparse.Namespace) -> dict[str, float]:
-    """CPU, latencies and memory at the broker's current size."""
+    """Returns CPU, latencies and memory at the broker's current size."""
     shape = {"topic": TOPIC, "partition": 0, "partitions": 1, "size": SIZE}
     window = {"warm_up_s": arguments.warm_up, "seconds": arguments.seconds}
     even = load("stream", server, {**EVEN, "producer.linger.ms": 5}, rate=arguments.rate, **shape, **window)
@@ -82,7 +82,7 @@ def measured(peer: str, axis: str, x: float, server: Server, arguments: argparse
 
 
 def growing(peer: str, sizes: Sequence[float], arguments: argparse.Namespace) -> list[Point]:
-    """One broker, one partition, from the smallest size to the largest."""
+    """Measure one broker with one partition, from the smallest size to the largest."""
     points = []
     with PEERS[peer](peer, dict(SETTINGS)) as server:
         create_topic(server, TOPIC, 1)
@@ -95,18 +95,18 @@ def growing(peer: str, sizes: Sequence[float], arguments: argparse.Namespace) ->
 
 
 def among_many(peer: str, count: int, arguments: argparse.Namespace) -> list[Point]:
-    """A fresh broker with `count` partitions, of which one is written and read."""
+    """Measure a fresh broker with `count` partitions, of which one is written and read."""
     with PEERS[peer](peer, dict(SETTINGS)) as server:
         create_topic(server, TOPIC, 1)
         if count > 1:
             create_topic(server, OTHERS, count - 1)
-            # The partitioner takes another partition for each batch: ten records of each reach nearly all.
+            # The partitioner chooses another partition for each batch: ten records per partition reach nearly all.
             load("produce", server, {"producer.linger.ms": 5}, topic=OTHERS, size=SIZE, records=10 * count)
         return measured(peer, "partitions", count, server, arguments)
 
 
 def summary(points: Iterable[Point]) -> list[dict[str, Any]]:
-    """A row for each axis, place on it and figure, with every peer's median and spread, as the plots take them."""
+    """Returns a row for each axis, position on it and figure, with every peer's median and spread, for the plots."""
     rows: dict[tuple[str, float, str], dict[str, list[float]]] = {}
     for point in points:
         for figure, value in point.figures.items():
@@ -125,7 +125,7 @@ def summary(points: Iterable[Point]) -> list[dict[str, Any]]:
 
 
 def growth(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """By plot, figure and peer: the median at the last place over that at the first; 1 is flat."""
+    """Returns the ratio of the last median to the first by plot, figure and peer; 1 is flat."""
     ends: dict[str, dict[str, list[float]]] = {}
     for row in sorted(rows, key=lambda row: float(row["axis"]["x"])):
         for peer, values in row["peers"].items():

@@ -1,4 +1,4 @@
-"""Iceberg's own REST catalog in a process: SQLite behind it, tables in a directory."""
+"""Iceberg's own REST catalog in a process, with SQLite as its database and tables in a directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ START_S = 180.0
 
 
 class CatalogProcess:
-    """A catalog that can be stopped and started again at the same address."""
+    """A catalog that can be stopped and restarted at the same address."""
 
     def __init__(self, class_path: str, home: Path) -> None:
         (port,) = free_ports(1)

@@ -1,4 +1,4 @@
-"""One broker for the whole run, and what each family needs from its registry, or a skip that says what is missing."""
+"""One broker for the whole run, and the packages of each client family; a test skips when they are unavailable."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ P = ParamSpec("P")
 
 
 def had(get: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What `get` fetches, or a skip that says why it can't be had on this machine."""
+    """Returns the result of `get`; skips the test with the reason when it is unavailable on this machine."""
     try:
         return get(*args, **kwargs)
     except fetch.NotToBeHad as error:
@@ -34,7 +34,7 @@ def had(get: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 class Elsewhere:
-    """A broker that somebody else started, to judge the tests themselves: OTTLA_TEST_BOOTSTRAP=host:port."""
+    """An external broker, to validate the tests themselves: OTTLA_TEST_BOOTSTRAP=host:port."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -74,7 +74,7 @@ def group_broker(group_configs: dict[str, object]) -> Iterator[Broker | Elsewher
 
 @pytest.fixture(scope="session")
 def java_classpath() -> str:
-    """Apache Kafka's broker and clients, and its tools behind them, with older modules."""
+    """Apache Kafka's broker and clients, followed by its tools with older modules."""
     from apache import record_classes
 
     kafka, tools = (had(fetch.java_libraries, name) for name in ("kafka", "tools"))
@@ -85,13 +85,13 @@ def java_classpath() -> str:
 
 @pytest.fixture(scope="session")
 def kafka_of() -> Callable[[str], str]:
-    """The class path of Apache Kafka's broker of a version: 4.4, or one that has a file of its own in java/."""
+    """Returns the class path of Apache Kafka's broker of a version: 4.4, or one with its own file in java/."""
     return lambda version: had(fetch.java_libraries, "kafka" if version == "4.4" else f"kafka-{version}")
 
 
 @pytest.fixture(scope="session")
 def zookeeper_classpath() -> str:
-    """Servers of ZooKeeper."""
+    """ZooKeeper servers."""
     return had(fetch.java_libraries, "zookeeper")
 
 
@@ -121,7 +121,7 @@ def iceberg_classpath() -> str:
 
 @pytest.fixture(scope="session")
 def java_older_classpath() -> str:
-    """Clients from before the second version of transactions."""
+    """Java clients from before transactions version 2."""
     return had(fetch.java_libraries, "older")
 
 
@@ -139,69 +139,71 @@ def java_programs(java_classpath: str, java_streams_classpath: str, tmp_path_fac
 
 @pytest.fixture(scope="session")
 def java_logging_classpath(java_classpath: str) -> str:
-    """The same with a log on stderr, for what a client tells nowhere else; slf4j-nop keeps the usual one silent."""
+    """`java_classpath` with a log on stderr, the only output for some client events; slf4j-nop silences the default
+    one.
+    """
     return f"{had(fetch.log_jar)}:{java_classpath}"
 
 
 @pytest.fixture(scope="session")
 def kafkajs() -> Path:
-    """A folder with kafkajs installed by npm, once."""
+    """A folder with kafkajs, installed by npm once."""
     return had(fetch.kafkajs)
 
 
 @pytest.fixture(scope="session")
 def kazoo() -> Path:
-    """A Python with kazoo, a client of ZooKeeper."""
+    """A Python environment with kazoo, a ZooKeeper client."""
     return had(fetch.python_environment, "kazoo")
 
 
 @pytest.fixture(scope="session")
 def quixstreams() -> Path:
-    """A Python with quixstreams, which needs older clients than the other tests."""
+    """A Python environment with quixstreams, which requires older clients than the other tests."""
     return had(fetch.python_environment, "quixstreams")
 
 
 @pytest.fixture(scope="session")
 def confluent_serializers() -> Path:
-    """A Python with confluent-kafka's serializers for a schema registry."""
+    """A Python environment with confluent-kafka's serializers for a schema registry."""
     return had(fetch.python_environment, "registry")
 
 
 @pytest.fixture(scope="session")
 def registry_jar() -> Path:
-    """The program of Apicurio Registry, with its libraries beside it."""
+    """The Apicurio Registry program, with its libraries in the same directory."""
     return had(fetch.registry_jar)
 
 
 @pytest.fixture(scope="session")
 def older_python() -> Path:
-    """A Python with kafka-python 1.4."""
+    """A Python environment with kafka-python 1.4."""
     return had(fetch.python_environment, "older")
 
 
 @pytest.fixture(scope="session")
 def spark_python() -> Path:
-    """A Python with the pyspark that the connector is for."""
+    """A Python environment with the pyspark version of the connector."""
     return had(fetch.python_environment, "spark")
 
 
 @pytest.fixture(scope="module")
 def light_java() -> Iterator[None]:
-    """Commands that start Spark have the Java of tests/pipeline, with the archive of classes that `make test` left."""
+    """Runs commands that start Spark with the Java of tests/pipeline and the class archive that `make test` built."""
     pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
     from tests.pipeline.light_java import java_home
 
     from ottla.common.errors import OperatorError
 
     with pytest.MonkeyPatch.context() as patch:
-        with suppress(OperatorError):  # without Java, as the commands themselves tell
+        with suppress(OperatorError):  # without Java the commands report the error themselves
             patch.setenv("JAVA_HOME", str(java_home()))
         yield
 
 
 @pytest.fixture(scope="session")
 def go_build(tmp_path_factory: pytest.TempPathFactory) -> Path | str:
-    """The program of compat/go, or why it can't be had on this machine."""
+    """The compiled program of compat/go, or the reason why it is unavailable on this machine."""
     try:
         return fetch.go_program(tmp_path_factory.mktemp("go") / "compat")
     except fetch.NotToBeHad as error:

@@ -1,7 +1,7 @@
-"""What tests need from registries, fetched by whoever needs it first, or all of it before by `python compat/fetch.py`.
+"""Fetches the dependencies of the compat tests on first use, or all of them by `python compat/fetch.py`.
 
-Each thing is whole under its name or not there, also after an interruption. One process fetches a thing, the others
-wait and find it; and one process at a time runs Maven, whose local repository is made for one.
+Each item is complete under its name or absent, also after an interruption. One process fetches an item while the others
+wait for it. Only one process runs Maven at a time, because its local repository does not support concurrent use.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ JAVA_LIBRARIES = (
 )
 """Class paths, each resolved by compat/java/<name>.xml."""
 PYTHONS = ("kazoo", "quixstreams", "registry", "older", "spark")
-"""Environments, each with what compat/<name>/requirements.txt pins."""
+"""Environments with the packages pinned in compat/<name>/requirements.txt."""
 GO_MODULES = ("newest.mod", "go.mod")
-"""Sets of versions of Go's libraries: the first that this machine's Go can build is taken."""
+"""Version sets of the Go libraries; the first that the installed Go can build is used."""
 LOG_ARTIFACT = ("org.slf4j", "slf4j-simple", "1.7.36")
-"""Of the version of slf4j-nop in java/tools.xml."""
+"""Same version as slf4j-nop in java/tools.xml."""
 REGISTRY_ARTIFACT = ("io.apicurio", "apicurio-registry-app", "3.0.9", "tar.gz", "all")
 ATTEMPTS = 3
-"""A registry that is asked for some thousand files gives one of them not at once now and then."""
+"""A registry that serves thousands of files occasionally fails a request."""
 PAUSE_S = 5.0
 FETCH_S = 900.0
 
 
 class NotToBeHad(Exception):
-    """What can't be fetched on this machine, and why."""
+    """An item is unavailable on this machine, with the reason."""
 
 
 def need(command: str) -> str:
-    """The path of `command`. Raises NotToBeHad."""
+    """Returns the path of `command`. Raises NotToBeHad."""
     found = shutil.which(command)
     if found is None:
         raise NotToBeHad(f"{command} is not installed on this machine")
@@ -62,7 +62,7 @@ def need(command: str) -> str:
 
 @contextmanager
 def alone(what: str) -> Iterator[None]:
-    """One process fetches `what`; the others wait, and find it."""
+    """Holds a lock while one process fetches `what`; the others wait and then find it."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{what}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -70,7 +70,7 @@ def alone(what: str) -> Iterator[None]:
 
 
 def fetched(failure: str, *command: str, cwd: Path | None = None, settings: Mapping[str, str] | None = None) -> None:
-    """Run `command`, again where it fails. Raises NotToBeHad: `failure`, and the end of what it said the last time."""
+    """Run `command`, with retries. Raises NotToBeHad with `failure` and the end of the last output."""
     for attempt in range(ATTEMPTS):
         time.sleep(attempt * PAUSE_S)
         done = subprocess.run(
@@ -88,7 +88,7 @@ def fetched(failure: str, *command: str, cwd: Path | None = None, settings: Mapp
 
 
 def by_maven(failure: str, target: Path, *arguments: str) -> None:
-    """Have Maven copy what `arguments` name to `target`, which is whole or not there."""
+    """Have Maven copy the artifacts in `arguments` to `target`, which is complete or absent."""
     partial = target.with_name(f"{target.name}.part")
     shutil.rmtree(partial, ignore_errors=True)
     with alone("maven"):
@@ -98,12 +98,12 @@ def by_maven(failure: str, target: Path, *arguments: str) -> None:
 
 
 def is_of(stamp: Path, source: Path) -> bool:
-    """Whether what is there was made from `source`."""
+    """Returns whether the item was built from the current `source`."""
     return stamp.exists() and stamp.read_bytes() == source.read_bytes()
 
 
 def java_libraries(name: str) -> str:
-    """The class path of the jars of compat/java/<name>.xml."""
+    """Returns the class path with the jars of compat/java/<name>.xml."""
     need("java")
     libraries = CACHE / f"java-{name}"
     pom, stamp = ROOT / "compat" / "java" / f"{name}.xml", libraries / "pom.xml"
@@ -116,7 +116,7 @@ def java_libraries(name: str) -> str:
 
 
 def log_jar() -> Path:
-    """A log on stderr, which goes before slf4j-nop on a class path."""
+    """A logger that writes to stderr; it precedes slf4j-nop on a class path."""
     jar = CACHE / "java-log" / f"{LOG_ARTIFACT[1]}-{LOG_ARTIFACT[2]}.jar"
     with alone(jar.parent.name):
         if not jar.exists():
@@ -126,7 +126,7 @@ def log_jar() -> Path:
 
 
 def registry_jar() -> Path:
-    """The program of Apicurio Registry, with its libraries beside it."""
+    """Returns the Apicurio Registry program, with its libraries in the same directory."""
     need("java")
     _, name, version, kind, classifier = REGISTRY_ARTIFACT
     home = CACHE / f"apicurio-{version}"
@@ -146,7 +146,7 @@ def registry_jar() -> Path:
 
 
 def kafkajs() -> Path:
-    """A folder with kafkajs installed by npm."""
+    """Returns a folder with kafkajs, installed by npm."""
     need("node")
     home, source = CACHE / "kafkajs", ROOT / "compat" / "kafkajs"
     home.mkdir(parents=True, exist_ok=True)
@@ -165,7 +165,7 @@ def kafkajs() -> Path:
 
 
 def python_environment(name: str) -> Path:
-    """The Python of an environment with what compat/<name>/requirements.txt pins."""
+    """Returns the Python of an environment with the packages of compat/<name>/requirements.txt."""
     home = CACHE / name
     stamp, wanted = home / "requirements.txt", ROOT / "compat" / name / "requirements.txt"
     with alone(name):
@@ -179,9 +179,10 @@ def python_environment(name: str) -> Path:
 
 
 def go_program(target: Path) -> Path:
-    """The program of compat/go, built at `target`; a Go that is too old for a module file says so and fetches no other.
+    """Builds the program of compat/go at `target`. A Go too old for a module file fails instead of downloading another
+    Go.
 
-    Raises NotToBeHad, and CalledProcessError where the program itself is not right.
+    Raises NotToBeHad, or CalledProcessError when the program itself does not compile.
     """
     go, source, settings = need("go"), ROOT / "compat" / "go", {"GOTOOLCHAIN": "local"}
     refusals = []
@@ -199,7 +200,7 @@ def go_program(target: Path) -> Path:
 
 
 def main() -> None:
-    """All of it, and what of it can't be had."""
+    """Fetch everything and print the items that are unavailable."""
     with tempfile.TemporaryDirectory() as folder:
         wanted: dict[str, Callable[[], object]] = {
             **{f"java-{name}": lambda name=name: java_libraries(name) for name in JAVA_LIBRARIES},  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The program of compat/go as a process: commands that end by themselves, and those that go on until they are told."""
+"""The program of compat/go as a process: commands that exit, and commands that run until stopped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TIMEOUT_S = 90.0
 
 
 def run(program: Path, command: str, *arguments: str, messages: list[dict[str, Any]] | None = None) -> list[Any]:
-    """What a command printed, a value a line; `messages` go to its standard input."""
+    """Returns the printed values of a command, one per line; `messages` go to its standard input."""
     lines = "".join(json.dumps(message) + "\n" for message in messages or [])
     result = subprocess.run(
         [str(program), command, *arguments],
@@ -26,7 +26,7 @@ def run(program: Path, command: str, *arguments: str, messages: list[dict[str, A
 
 
 class Ongoing:
-    """A command that goes on until its standard input is closed; its output is kept in files of `folder`."""
+    """A command that runs until its standard input is closed; its output is stored in files of `folder`."""
 
     def __init__(self, folder: Path, name: str, program: Path, command: str, *arguments: str) -> None:
         self._output = folder / f"{name}.out"
@@ -37,12 +37,12 @@ class Ongoing:
             )
 
     def lines(self) -> list[dict[str, Any]]:
-        """What it has printed by now, whole lines only."""
+        """Returns the complete lines printed so far."""
         whole = self._output.read_bytes().rpartition(b"\n")[0]
         return [json.loads(line) for line in whole.splitlines()]
 
     def finish(self) -> list[dict[str, Any]]:
-        """Tell it to end; everything that it printed. Fails when it did not end well."""
+        """Stop the command and return its whole output. Fails on a nonzero exit code."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         code = self._process.wait(TIMEOUT_S)
@@ -50,6 +50,6 @@ class Ongoing:
         return self.lines()
 
     def kill(self) -> None:
-        """The end in any case; nothing if it has ended."""
+        """Kill the process if it is still running."""
         self._process.kill()
         self._process.wait()

@@ -1,7 +1,7 @@
-"""Members of a group in processes of their own: kafkajs, Java's console consumer and VerifiableConsumer.
+"""Group members in separate processes: kafkajs, Java's console consumer and VerifiableConsumer.
 
-Each tells in its own way what it has and what it reads, and when, by the clock of this machine; their client ids are
-their names. The console consumer tells it in its log.
+Each reports its assignment and its records in its own format, with times of this machine's clock; the member's name is
+its client id. The console consumer reports the assignment in its log.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ REFUSED = (
     ),
     *("RebalanceInProgressException", "CommitFailedException"),
 )
-"""How those in other processes call `group_members.REFUSED`: what a rebalance or the end of a session takes back."""
+"""Names of `group_members.REFUSED` in other clients: errors after a rebalance or an expired session."""
 
 
 class ProcessMember(threading.Thread):
-    """Starts a command and understands its lines; `start`, then `stop` by SIGTERM as an operator does."""
+    """Starts a command and parses its output: `start`, then `stop` by SIGTERM as an operator does."""
 
     def __init__(self, name: str, command: list[str], history: History, cwd: Path | None = None) -> None:
         super().__init__(name=name, daemon=True)
@@ -61,7 +61,7 @@ class ProcessMember(threading.Thread):
         self.history.ended(self.name)
 
     def understand(self, line: str) -> None:
-        """One line of output."""
+        """Parse one line of output."""
         raise NotImplementedError
 
     def complain(self, line: str) -> None:
@@ -69,7 +69,7 @@ class ProcessMember(threading.Thread):
             self.errors.append(line)
 
     def owned(self) -> set[int]:
-        """What this member said that it has."""
+        """Returns the partitions that this member reported as assigned."""
         return self.history.owned().get(self.name, set())
 
     def stop(self) -> None:
@@ -85,7 +85,7 @@ class ProcessMember(threading.Thread):
         assert not self.errors, f"{self.name}: {self.errors[:3]}"
 
     def kill(self) -> None:
-        """The end in any case; nothing if it has ended."""
+        """Kill the process if it is still running."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -94,7 +94,7 @@ class ProcessMember(threading.Thread):
 class KafkaJsMember(ProcessMember):
     """kafkajs, by `client.mjs group`.
 
-    A consumer that "crashes" leaves the group and starts again by itself, after it said so.
+    A consumer that "crashes" reports the crash, leaves the group and restarts.
     """
 
     def __init__(
@@ -134,14 +134,14 @@ class KafkaJsMember(ProcessMember):
 class ConsoleMember(ProcessMember):
     """kafka-console-consumer that prints partitions and offsets, with a log (slf4j-simple, its date in milliseconds).
 
-    Its records and what its log says of rebalances come from one thread, so their order is true. Other threads log too,
-    even in the middle of the line of a record, which goes on after that. The classic consumer logs when it takes and
-    gives up. The consumer of the new protocol logs what it is about to do (RECONCILING, with the changes in lines of
-    their own), and ACKNOWLEDGING once that is done, right before it tells the coordinator.
+    One thread writes records and the log lines about rebalances, so their order is correct. Other threads also log,
+    even in the middle of the line of a record, which then continues. The classic consumer logs when partitions are
+    assigned and revoked. The consumer of the new protocol logs the start of a reconciliation (RECONCILING, with the
+    changes on separate lines), and ACKNOWLEDGING at its end, just before it notifies the coordinator.
     """
 
     _ENDED_WHILE_IT_MOVED = ("Reconciliation failed.", "could not be completed before the consumer closed")
-    """The new consumer complains when it is stopped in the middle of a rebalance; the second line says what of."""
+    """The new consumer logs an error when it is stopped during a rebalance; the second line contains the reason."""
 
     DATE_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSS"
     _RECORD = re.compile(r"Partition:(\d+)\tOffset:(\d+)\t\d+\n")
@@ -169,7 +169,7 @@ class ConsoleMember(ProcessMember):
             return
         logged = self._LOGGED.search(line)
         if logged is None:
-            # Traces of warnings are told too, for what a client will try again.
+            # Warnings with stack traces are logged too, for operations that the client retries.
             if "Exception" in line and self._level == "ERROR" and not line.startswith("\tat "):
                 self.complain(line)
             return
@@ -193,17 +193,17 @@ class ConsoleMember(ProcessMember):
 
 
 def _nanoseconds(date: str) -> int:
-    """Of a date with milliseconds in the zone that it names, or the local one."""
+    """Parses a date with milliseconds in the given time zone, or in the local one."""
     return round(datetime.datetime.fromisoformat(date).timestamp() * 1000) * MS
 
 
 def _numbers(partitions: str) -> list[int]:
-    """Of `topic-3, topic-4`."""
+    """Parses `topic-3, topic-4`."""
     return [int(each.rpartition("-")[2]) for each in partitions.split(", ") if each]
 
 
 class VerifiableMember(ProcessMember):
-    """kafka-verifiable-consumer: everything that it does, with times."""
+    """kafka-verifiable-consumer, which reports all its actions with times."""
 
     def understand(self, line: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Apicurio Registry in a process, by the API of Confluent's registry: its database is a file."""
+"""Apicurio Registry in a process, by the API of Confluent's registry; its database is a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ API = "/apis/ccompat/v7"
 
 
 class RegistryProcess:
-    """A registry that can be killed and started again at the same address, with what it held."""
+    """A registry that can be killed and restarted at the same address with its data."""
 
     def __init__(self, jar: Path, home: Path) -> None:
         (port,) = free_ports(1)
@@ -24,7 +24,7 @@ class RegistryProcess:
         settings = {
             "quarkus.http.host": "127.0.0.1",
             "quarkus.http.port": str(port),
-            # what was answered is on the disk, also for a kill just behind the answer
+            # makes every acknowledged write durable, even if a kill follows immediately
             "apicurio.datasource.url": f"jdbc:h2:file:{home / 'registry'};WRITE_DELAY=0",
         }
         options = [f"-D{name}={value}" for name, value in settings.items()]

@@ -1,7 +1,7 @@
-"""A broker that asks who its clients are, in every way that there is, and lets each do what ACLs say; and the ways in.
+"""A broker with every authentication method and ACLs, and the clients' ways to log in.
 
-Each user may do everything with topics and in groups that begin with its name. `CLOSED` is a topic, and the name of a
-group, that only the administrator may use.
+Each user may do everything with topics and groups that have its name as a prefix. `CLOSED` is a topic, and the
+name of a group, that only the administrator may use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PASSWORD = "of-a-user-4d07"
 METRICS_TOKEN = "0123456789abcdef0123456789abcdef"
 CLOSED = "closed"
 REAUTH_MS = 2_000
-"""A session lasts no longer; franz-go wants to say who it is a second before the end."""
+"""The maximum session lifetime; franz-go reauthenticates one second before the end."""
 PLAIN, SCRAM_256, SCRAM_512, OAUTHBEARER = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"
 TLS, MUTUAL_TLS, TOKEN = "TLS", "mutual TLS", "delegation token"
 USERS = {
@@ -44,14 +44,14 @@ USERS = {
     OAUTHBEARER: "dan",
     TOKEN: "cat",
 }
-"""By the way they come in. A token's user is its owner."""
+"""Users by their authentication method. A token's user is its owner."""
 PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "ENCRYPTED": "SSL", "CERTIFIED": "SSL", "ASKING": "SASL_SSL"}
-"""Of the listeners; the first is for the broker itself."""
+"""Protocols of the listeners; the first listener is for the broker itself."""
 
 
 @dataclass(frozen=True)
 class Login:
-    """How a client comes in; empty is what it does not show. The secret of OAUTHBEARER is its token."""
+    """The credentials of a client; an empty field is not presented. The secret of OAUTHBEARER is its token."""
 
     authority: str
     certificate: str = ""
@@ -62,7 +62,7 @@ class Login:
 
 
 class SecuredBroker:
-    """A context manager around the broker; `directory` has its keys and files."""
+    """A context manager for the broker; `directory` contains its keys and files."""
 
     def __init__(self, directory: Path) -> None:
         self._keys = directory / "keys"
@@ -146,7 +146,7 @@ class SecuredBroker:
         return Cluster(self._listener("CERTIFIED"), security=read_security(str(self._keys / "admin.properties")))
 
     def topics(self, names: Sequence[str]) -> None:
-        """Make them, by the administrator."""
+        """Create the topics as the administrator."""
         with self._admin() as admin:
             for name in names:
                 admin.create_topic(name, partitions=1, replication_factor=1)
@@ -155,11 +155,11 @@ class SecuredBroker:
         return str(self._broker.ready["listeners"][name])
 
     def servers(self, way: str) -> str:
-        """Where those who come in that way connect."""
+        """Returns the bootstrap address of a login method."""
         return self._listener({TLS: "ENCRYPTED", MUTUAL_TLS: "CERTIFIED"}.get(way, "ASKING"))
 
     def right(self, way: str) -> Login:
-        """What lets in."""
+        """Returns valid credentials."""
         authority = str(self._keys / "ca.pem")
         if way == TLS:
             return Login(authority)
@@ -173,7 +173,7 @@ class SecuredBroker:
         return Login(authority, mechanism=way, name=USERS[way], secret=PASSWORD)
 
     def wrong(self, way: str) -> Login:
-        """The same with what does not count: another authority, a certificate of that, another secret."""
+        """Returns invalid credentials: another CA, a certificate of that CA, or a wrong secret."""
         right = self.right(way)
         if way == TLS:
             return Login(str(self._strange / "ca.pem"))
@@ -188,7 +188,7 @@ class SecuredBroker:
         return jwt.encode({**claims, "exp": now + 3_600}, self._signer, "RS256")
 
     def counter(self, name: str) -> float:
-        """One of its metrics."""
+        """Returns the value of one of the broker's metrics."""
         asked = urllib.request.Request(
             f"http://{self._broker.ready['metrics']}/metrics", headers={"Authorization": f"Bearer {METRICS_TOKEN}"}
         )
@@ -197,9 +197,9 @@ class SecuredBroker:
         return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
 
     def secrets(self) -> list[str]:
-        """What must not be found anywhere."""
+        """Returns the secrets that must not appear in any output."""
         return [PASSWORD, self._token.hmac, "eyJ"]
 
     def logs(self) -> str:
-        """All that it wrote."""
+        """Returns the broker's whole log."""
         return self._broker.logs()

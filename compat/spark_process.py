@@ -1,4 +1,4 @@
-"""A Spark of another version than ours in a process of its own: `SparkProcess`, the other end of spark/driver.py."""
+"""A Spark session of a different version, in a separate process: the client of spark/driver.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DRIVER = Path(__file__).parent / "spark" / "driver.py"
 
 
 class Record(NamedTuple):
-    """One record, as Spark's connector gives it; `headers` is None where it has none or they were not asked for."""
+    """One record from Spark's connector; `headers` is None if the record has none or the query did not include them."""
 
     topic: str
     partition: int
@@ -28,11 +28,11 @@ class Record(NamedTuple):
 
 
 class SparkError(Exception):
-    """What a job in the other process raised."""
+    """The exception of a job in the other process."""
 
 
 class SparkProcess:
-    """A session that does one job after another; `kill` and make another one for a driver that dies."""
+    """A session that runs one job at a time; after `kill`, create another for a driver failure."""
 
     def __init__(self, python: Path, jars: Sequence[Path], log: Path) -> None:
         self._log = log
@@ -44,41 +44,41 @@ class SparkProcess:
         self.version = str(self._answer(START_S))
 
     def read(self, **options: str) -> list[Record]:
-        """A batch query, sorted."""
+        """Returns the records of a batch query, sorted."""
         return records(self._do("read", options=options)["rows"])
 
     def partitions_read(self, **options: str) -> tuple[list[Record], int]:
-        """The same, and the number of Spark's partitions that it was read in."""
+        """Returns the records of a batch query, and its number of Spark partitions."""
         answer = self._do("read", options=options)
         return records(answer["rows"]), int(answer["partitions"])
 
     def write(self, rows: Sequence[Sequence[Any]], **options: str) -> None:
-        """Rows of topic, partition, key, value, headers."""
+        """Write rows of topic, partition, key, value, headers."""
         self._do("write", records=rows, options=options)
 
     def run(self, options: Mapping[str, str], checkpoint: Path, sink: Mapping[str, str]) -> list[int]:
-        """A stream up to what is there now; the rows of its batches."""
+        """Run a stream over all available records; returns the row count of its batches."""
         batches = self._do("run", options=options, checkpoint=str(checkpoint), sink=sink)
         return [int(count) for count in batches]
 
     def start(self, options: Mapping[str, str], checkpoint: Path, sink: Mapping[str, str]) -> str:
-        """A stream that goes on until it is stopped; its id."""
+        """Start a continuous stream; returns its id."""
         trigger = {"processingTime": "0 seconds"}
         return str(self._do("start", options=options, checkpoint=str(checkpoint), sink=sink, trigger=trigger))
 
     def process(self, query: str) -> None:
-        """Wait until a stream has what is there."""
+        """Wait until a stream has processed all available records."""
         self._do("process", id=query)
 
     def stop(self, query: str) -> None:
         self._do("stop", id=query)
 
     def stored(self, path: Path) -> list[Record]:
-        """What a stream wrote, sorted."""
+        """Returns the output of a stream, sorted."""
         return records(self._do("stored", path=str(path)))
 
     def close(self) -> None:
-        """End the session; the process goes with it."""
+        """End the session and its process."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -94,7 +94,7 @@ class SparkProcess:
         return self._answer(JOB_S)
 
     def _answer(self, timeout_s: float) -> Any:
-        """The next line, which is the only one that is on its way."""
+        """Returns the next line, the response to the only request in flight."""
         if self._process.stdout is None:
             raise RuntimeError("the process has no output")
         ready, _, _ = select.select([self._process.stdout], [], [], timeout_s)
@@ -110,7 +110,7 @@ class SparkProcess:
 
 
 def records(rows: Sequence[Sequence[Any]]) -> list[Record]:
-    """Sorted by their place."""
+    """Returns records sorted by partition and offset."""
     made = [
         Record(*row[:7], None if row[7] is None else tuple((str(name), value) for name, value in row[7]))
         for row in rows

@@ -1,4 +1,4 @@
-"""What is understood of the output of clients in other processes, on output as they gave it."""
+"""Parsing of the output of clients in other processes, with recorded output."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_records_and_rebalances_of_the_classic_consumer(console: ConsoleMember, 
     assert history.violations({0: 0}) == ["c read 11@1 without owning it"]
 
 
-def test_a_record_that_is_interrupted_by_a_log(console: ConsoleMember, history: History) -> None:
+def test_record_interrupted_by_a_log_line(console: ConsoleMember, history: History) -> None:
     history.assigned("c", [1])
     console.understand("Partition:1\t" + logged("Metadata - news"))
     console.understand("Offset:0" + logged("Metadata - more news"))
@@ -50,7 +50,7 @@ def test_a_record_that_is_interrupted_by_a_log(console: ConsoleMember, history: 
     assert history.violations({1: 2}) == []
 
 
-def test_what_the_new_consumer_does_counts_when_it_acknowledges(console: ConsoleMember, history: History) -> None:
+def test_new_consumer_changes_count_once_acknowledged(console: ConsoleMember, history: History) -> None:
     history.assigned("c", [2, 3])
     console.understand(logged(f"ConsumerMembershipManager - {ABOUT} Reconciling assignment with local epoch 1"))
     console.understand("\tMember:                                    0-GG9GJATn6BDoDxzI90hw\n")

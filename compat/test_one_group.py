@@ -1,8 +1,10 @@
-"""Clients of six families in one group, while members come and go and while the broker is killed; and in the new
-protocol those that speak it, Java's and librdkafka's.
+"""Clients of six families in one group, while members join and leave and while the broker is killed.
 
-Every record is read, by who owns its partition, a partition has one owner at a time, reading does not stall, and what
-was committed at the end is all. OTTLA_CHURN_SECONDS says how long (two minutes on demand).
+In the new protocol the group has the clients that support it: Java's and librdkafka's.
+
+The tests check that the owner of a partition reads each of its records, that a partition has one owner at a time, that
+reading does not stall, and that all records are committed at the end. OTTLA_CHURN_SECONDS sets the duration (two
+minutes on demand).
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ CHURN_S = float(os.environ.get("OTTLA_CHURN_SECONDS", "15"))
 WAIT_S = 180.0
 GHOST_LIMIT_S = SESSION_MS / 1000 + 24
 STALL_LIMIT_S = 60.0
-"""Beside waiting for members that went without LeaveGroup; a JVM that starts takes seconds of a small machine, and a
-busy one is several times slower. Who waits for what does not come waits for minutes: as long as a poll may take."""
+"""Excludes waits for members that left without LeaveGroup. A starting JVM takes seconds on a small machine, and several
+times longer on a busy one. A member that misses an event waits for minutes: as long as a poll may take.
+"""
 PATIENT_MS = 20_000
-"""A session that is longer than a broker is away and a client then waits before it tries again."""
+"""A session longer than a broker's downtime plus the retry backoff of a client."""
 PARTITIONS = 12
 MOST_PROCESSES = 2
 CLASSIC = {"heartbeat.interval.ms": 300, "partition.assignment.strategy": "range"}
@@ -42,12 +45,12 @@ LOST_BROKER = (
     *("This is not the correct coordinator", "NotCoordinatorException", "LoadInProgressException"),
     *("leadership election", "This server is not the leader", "timed out", "Connection timeout", "TimeoutException"),
 )
-"""What members say while a broker is gone, and until it has read its groups again; they try again by themselves."""
+"""Messages of members while a broker is down and until it has loaded its groups; the members retry these errors."""
 PROCESSES = frozenset({"kafkajs", "console", "verifiable"})
 
 Make = dict[str, Callable[[str], Any]]
 Members = Callable[..., Make]
-"""All families of a protocol: (address of a broker, history, session_ms)."""
+"""All families of a protocol: (bootstrap address, history, session_ms)."""
 
 
 @pytest.fixture
@@ -104,7 +107,7 @@ def java_members(
 
 
 def churn(make: Make, history: History, feeder: Feeder) -> dict[int, int]:
-    """Members of every kind come and go; at the end one of each reads what is left. Returns the log ends."""
+    """Members of every kind join and leave; at the end one of each reads the rest. Returns the log ends."""
     rng = random.Random(1)
     members: list[Any] = []
     leaving: list[Any] = []
@@ -167,7 +170,7 @@ def create_topic(servers: str, topic: str) -> None:
 
 @pytest.fixture(params=["classic", "consumer"])
 def members(request, tools, logging_tools, name, tmp_path) -> Iterator[Members]:
-    """All families that speak the protocol, for a broker's address; none of their members outlives the test."""
+    """All families that support the protocol, for a broker's address; all their members end with the test."""
     protocol: str = request.param
     made: list[Any] = []
 
@@ -198,10 +201,10 @@ def members(request, tools, logging_tools, name, tmp_path) -> Iterator[Members]:
             **java,
         }
 
-    def made_anew(servers: str, history: History, session_ms: int = SESSION_MS) -> Make:
+    def make_families(servers: str, history: History, session_ms: int = SESSION_MS) -> Make:
         return {kind: noted(make) for kind, make in families(servers, history, session_ms).items()}
 
-    yield made_anew
+    yield make_families
     for member in made:
         member.stopping.set()
         if isinstance(member, ProcessMember):
@@ -223,7 +226,7 @@ def test_members_come_and_go(group_broker, members, name) -> None:
 
 @pytest.mark.timeout(900)
 def test_members_resume_after_the_broker_was_killed(group_configs, members, name) -> None:
-    """kill -9 three times: every member goes on by itself, and what was committed is there."""
+    """kill -9 three times: every member resumes without intervention, and commits survive."""
     history = History()
     with Broker(configs={**group_configs, "group.consumer.session.timeout.ms": PATIENT_MS}) as broker:
         servers = broker.bootstrap_servers
@@ -236,17 +239,17 @@ def test_members_resume_after_the_broker_was_killed(group_configs, members, name
             member.start()
         feeder.start()
 
-        def everybody_reads() -> None:
+        def wait_until_all_read() -> None:
             before = history.readers.copy()
             wait_until(
                 lambda: all(history.readers[member.name] > before[member.name] + 5 for member in running),
-                f"everybody to read, {[getattr(member, 'errors', None) for member in running]}",
+                f"all members to read, {[getattr(member, 'errors', None) for member in running]}",
             )
 
-        everybody_reads()
+        wait_until_all_read()
         for _ in range(3):
             broker.restart(crash=True)
-            everybody_reads()
+            wait_until_all_read()
         ends = feeder.finish()
         wait_until(lambda: all(history.read_ends().get(each, 0) >= end for each, end in ends.items()), "all records")
         for member in running:

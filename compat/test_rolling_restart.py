@@ -1,9 +1,9 @@
-"""Clients that others wrote over a rolling restart: each of three brokers is told to stop in turn, under load.
+"""Third-party clients over a rolling restart: each of three brokers is stopped in turn, under load.
 
-All clients go through the same restart, each producer with a topic of its own: three partitions on three brokers, two
-in sync required. Idempotent producers lose nothing, double nothing and keep the order; segmentio/kafka-go has no such
-producer and loses nothing. Those that read meanwhile see everything, and what they assigned themselves exactly once.
-(Apache Kafka's producer has its own test, in java/test_cluster.py.)
+All clients go through the same restart, each producer with its own topic: three partitions on three brokers,
+min.insync.replicas=2. Idempotent producers lose no record, duplicate none and preserve the order; segmentio/kafka-go
+has no such producer and loses none. Group members miss no record, and consumers with assigned partitions read each
+record exactly once. (Apache Kafka's producer has its own test, in java/test_cluster.py.)
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from go_process import TIMEOUT_S, Ongoing
 from three_brokers import ThreeBrokers
 
-pytestmark = pytest.mark.timeout(900)  # the first of them builds the program, as long as a loaded machine takes
+pytestmark = pytest.mark.timeout(900)  # the first test builds the program, which is slow on a loaded machine
 
 PARTITIONS = 3
 PROGRESS = 100
-"""Records that each producer gets through, and each reader sees, between the end of one broker and that of the next."""
+"""Minimum number of records per producer and reader between two broker restarts."""
 SETTINGS = {"offsets_topic_num_partitions": "3", "group_initial_rebalance_delay_ms": "0"}
 LIBRDKAFKA = "librdkafka"
 FRANZ = "franz-go"
@@ -34,7 +34,7 @@ SEGMENTIO = "segmentio"
 
 
 class Stored(NamedTuple):
-    """One record where it lies."""
+    """One record with its position."""
 
     partition: int
     offset: int
@@ -42,7 +42,7 @@ class Stored(NamedTuple):
 
 
 class LibrdkafkaProducer(threading.Thread):
-    """An idempotent producer that sends 0, 1, 2, ... until it is told to finish."""
+    """An idempotent producer that sends 0, 1, 2, ... until `finish`."""
 
     def __init__(self, servers: str, topic: str) -> None:
         super().__init__(name=f"producer of {topic}", daemon=True)
@@ -68,7 +68,7 @@ class LibrdkafkaProducer(threading.Thread):
         self._acknowledged.append(one)
 
     def lines(self) -> list[dict[str, Any]]:
-        """What was acknowledged or failed by now."""
+        """Returns the records acknowledged or failed so far."""
         return list(self._acknowledged)
 
     def finish(self) -> list[dict[str, Any]]:
@@ -81,7 +81,7 @@ class LibrdkafkaProducer(threading.Thread):
 
 
 class LibrdkafkaReader(threading.Thread):
-    """Reads all partitions of a topic from the beginning, assigned by itself."""
+    """Reads all partitions of a topic from the beginning, with manual assignment."""
 
     def __init__(self, servers: str, topic: str) -> None:
         super().__init__(name=f"reader of {topic}", daemon=True)
@@ -100,7 +100,7 @@ class LibrdkafkaReader(threading.Thread):
         self._consumer.close()
 
     def lines(self) -> list[dict[str, Any]]:
-        """What was read by now."""
+        """Returns the records read so far."""
         return list(self._read)
 
     def finish(self) -> list[dict[str, Any]]:
@@ -117,19 +117,19 @@ Client = Ongoing | LibrdkafkaProducer | LibrdkafkaReader
 
 @dataclass
 class Restart:
-    """What the clients did over one rolling restart."""
+    """Results of the clients over one rolling restart."""
 
     acknowledged: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """By producer, in the order in which they were told."""
+    """By producer, in order of the delivery reports."""
     stored: dict[str, list[Stored]] = field(default_factory=dict)
-    """By topic, whose name is its producer's: all that is there afterwards."""
+    """All records after the restart, by topic, which has its producer's name."""
     read: dict[str, list[Stored]] = field(default_factory=dict)
-    """By reader, in the order in which they read; all of them read the topic of librdkafka."""
+    """By reader, in reading order; all of them read the topic of librdkafka."""
 
 
 @pytest.fixture(scope="module")
 def restart(go_build: Path | str, tmp_path_factory: pytest.TempPathFactory) -> Restart:
-    """One rolling restart under all clients; without those of Go where they can't be had."""
+    """One rolling restart under all clients, without the Go clients where they are unavailable."""
     folder = tmp_path_factory.mktemp("rolling")
     cluster = ThreeBrokers(folder, **SETTINGS)
     try:
@@ -183,14 +183,14 @@ def create(servers: str, topics: list[str]) -> None:
 
 
 def wait_for_progress(cluster: ThreeBrokers, *clients: dict[str, Client]) -> None:
-    """Until each client has told of so many records more."""
+    """Wait until each client has reported `PROGRESS` more records."""
     for family in clients:
         for name, client in family.items():
             enough = len(client.lines()) + PROGRESS
-            cluster.until(partial(told, client, enough), f"{name} goes on", TIMEOUT_S)
+            cluster.until(partial(has_lines, client, enough), f"{name} makes progress", TIMEOUT_S)
 
 
-def told(client: Client, enough: int) -> bool:
+def has_lines(client: Client, enough: int) -> bool:
     return len(client.lines()) >= enough
 
 
@@ -203,7 +203,7 @@ def positions(reader: Client) -> list[Stored]:
 
 
 def read_all(servers: str, topic: str) -> list[Stored]:
-    """Every record of a topic that nobody writes to any more."""
+    """Returns every record of a topic without active producers."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "all", "enable.auto.commit": False})
     ends = {each: consumer.get_watermark_offsets(TopicPartition(topic, each), TIMEOUT_S)[1] for each in range(3)}
     found: list[Stored] = []
@@ -218,7 +218,7 @@ def read_all(servers: str, topic: str) -> list[Stored]:
 
 
 def in_order(records: list[Stored]) -> bool:
-    """Whether the numbers rise in each partition."""
+    """Returns whether the numbers increase in each partition."""
     for partition in range(PARTITIONS):
         numbers = [int(record.value) for record in records if record.partition == partition]
         if numbers != sorted(set(numbers)):
@@ -260,9 +260,9 @@ def check_idempotent(restart: Restart, name: str) -> None:
     acknowledged, stored = restart.acknowledged[name], restart.stored[name]
     assert not [one for one in acknowledged if "error" in one]
     assert len(acknowledged) > 4 * PROGRESS
-    told_of = {Stored(one["partition"], one["offset"], one["value"]) for one in acknowledged}
-    assert len(told_of) == len(acknowledged)
-    assert told_of == set(stored)
+    delivered = {Stored(one["partition"], one["offset"], one["value"]) for one in acknowledged}
+    assert len(delivered) == len(acknowledged)
+    assert delivered == set(stored)
     assert len({record.value for record in stored}) == len(stored)
     assert in_order(stored)
 

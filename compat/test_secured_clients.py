@@ -1,7 +1,7 @@
-"""franz-go, kafkajs and aiokafka over TLS, with certificates, and by each mechanism of SASL, over the end of sessions.
+"""franz-go, kafkajs and aiokafka over TLS, with certificates and each SASL mechanism, across session expiry.
 
-Each comes in by every way that it has, all ways at once: what it sends to a topic of its user its group reads, over the
-end of its sessions; another topic and another group are refused by Kafka's errors, and so is who shows what is wrong.
+Each family uses all its login methods at once: it produces to a topic of its user, and its group reads the records,
+across session expiry. Another topic and another group are refused with Kafka's errors, and so are wrong credentials.
 (librdkafka does this in tests/clients/test_sasl.py, Java in java/test_security.py.)
 """
 
@@ -42,7 +42,7 @@ from secured_broker import (
     SecuredBroker,
 )
 
-pytestmark = pytest.mark.timeout(900)  # the first of them builds the program, as long as a loaded machine takes
+pytestmark = pytest.mark.timeout(900)  # the first test builds the program, which is slow on a loaded machine
 
 TIMEOUT_S = 90.0
 LASTING_MS = REAUTH_MS + 1_000
@@ -50,13 +50,13 @@ PAUSE_S = 0.005
 WAYS = (TLS, MUTUAL_TLS, PLAIN, SCRAM_256, SCRAM_512, OAUTHBEARER)
 FAMILIES = ("franz-go", "kafkajs", "aiokafka")
 WAYS_OF = {family: (*WAYS, TOKEN) if family == "franz-go" else WAYS for family in FAMILIES}
-"""The others have no `tokenauth`."""
+"""The other families do not support `tokenauth`."""
 AGAIN = "kafka_server_socket_server_metrics_successful_reauthentication_total"
 EXPIRED = "ottla_network_expired_sessions_closed_total"
 
 
 def trial(broker: SecuredBroker, family: str, way: str) -> dict[str, Any]:
-    """What a client is to do, as the programs of Go and Node.js read it."""
+    """Returns the instructions for a client, as the programs of Go and Node.js read them."""
     user = USERS[way]
     return {
         "right": asdict(broker.right(way)),
@@ -69,7 +69,7 @@ def trial(broker: SecuredBroker, family: str, way: str) -> dict[str, Any]:
 
 
 def by_program(command: Callable[[str, dict[str, Any]], list[str]], cwd: Path | None = None) -> Any:
-    """A family whose client is a process: the trial goes in, what came of it is the line that comes out."""
+    """A family with a client process: the trial is its input, and the result is its output line."""
 
     def run(servers: str, asked: dict[str, Any]) -> dict[str, Any]:
         ended = subprocess.run(
@@ -87,7 +87,7 @@ def by_program(command: Callable[[str, dict[str, Any]], list[str]], cwd: Path | 
 
 
 class Token(AbstractTokenProvider):
-    """Of OAUTHBEARER, for aiokafka."""
+    """OAUTHBEARER token provider for aiokafka."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -97,7 +97,7 @@ class Token(AbstractTokenProvider):
 
 
 def entering(servers: str, login: Login) -> dict[str, Any]:
-    """aiokafka's settings."""
+    """Returns aiokafka's connection settings."""
     keys = {"certfile": login.certificate} if login.certificate else {}
     settings = {
         "bootstrap_servers": servers,
@@ -113,7 +113,7 @@ def entering(servers: str, login: Login) -> dict[str, Any]:
 
 
 async def aiokafka_reads(servers: str, asked: dict[str, Any], stack: AsyncExitStack) -> tuple[Any, list[str]]:
-    """A producer that came in, and what its group read."""
+    """Returns an authenticated producer, and the records that its group read."""
     settings = entering(servers, Login(**asked["right"]))
     producer = await stack.enter_async_context(AIOKafkaProducer(acks="all", **settings))
     await producer.send_and_wait(asked["topic"], b"0", partition=0)
@@ -132,7 +132,7 @@ async def aiokafka_reads(servers: str, asked: dict[str, Any], stack: AsyncExitSt
 
 
 async def refusal(call: Any) -> str | None:
-    """How aiokafka names what it was refused."""
+    """Returns aiokafka's name of the error."""
     try:
         await call
     except (KafkaError, OSError) as error:
@@ -141,7 +141,7 @@ async def refusal(call: Any) -> str | None:
 
 
 async def knock(host: str, port: int, settings: dict[str, Any]) -> None:
-    """One connection and one request: a producer would try for long, and tell no reason in the end."""
+    """Open one connection and send one request: a producer would retry for a long time and report no reason."""
     settings.pop("bootstrap_servers")
     connection = await create_conn(host, port, **settings)
     try:
@@ -151,7 +151,7 @@ async def knock(host: str, port: int, settings: dict[str, Any]) -> None:
 
 
 async def by_aiokafka(servers: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """The trial as a coroutine."""
+    """Runs the trial as a coroutine."""
     async with AsyncExitStack() as stack:
         producer, read = await aiokafka_reads(servers, asked, stack)
         admin = AIOKafkaAdminClient(**entering(servers, Login(**asked["right"])))
@@ -167,7 +167,7 @@ async def by_aiokafka(servers: str, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_aiokafka(servers: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """On a loop of its own."""
+    """Runs the trial on a new event loop."""
     return asyncio.run(asyncio.wait_for(by_aiokafka(servers, asked), TIMEOUT_S))
 
 
@@ -177,12 +177,12 @@ REFUSALS = {
     "kafkajs": (TOPIC, "Failed to find group coordinator"),
     "aiokafka": ("TopicAuthorizationFailedError", "GroupAuthorizationFailedError"),
 }
-"""How each family calls what it may not: another topic, another group."""
+"""Each family's names of the errors for another topic and another group."""
 
 STRANGERS = {
     ("franz-go", TLS): "certificate signed by unknown authority",
     ("franz-go", MUTUAL_TLS): "tls: unknown certificate authority",
-    ("franz-go", OAUTHBEARER): "unexpected data in oauth response",  # what is wrong with the token
+    ("franz-go", OAUTHBEARER): "unexpected data in oauth response",  # the defect of the token
     "franz-go": "SASL_AUTHENTICATION_FAILED",
     ("kafkajs", TLS): "self-signed certificate in certificate chain",
     ("kafkajs", MUTUAL_TLS): "alert unknown ca",
@@ -193,12 +193,13 @@ STRANGERS = {
     ("aiokafka", OAUTHBEARER): "KafkaConnectionError",
     "aiokafka": "SaslAuthenticationFailed",
 }
-"""What each says, or a part of it, that is not let in. kafkajs and aiokafka don't read why a token is refused: they go
-on, and Ottla closes the connection as Apache Kafka does."""
+"""Part of the message for a failed login. kafkajs and aiokafka do not read the reason for a refused token: they
+continue, and Ottla closes the connection as Apache Kafka does.
+"""
 
 
 class Family:
-    """What came of the trials of one family, all ways in at once."""
+    """Results of the trials of one family, with all login methods at once."""
 
     def __init__(self, broker: SecuredBroker, name: str, run: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:
         asked = {way: trial(broker, name, way) for way in WAYS_OF[name]}
@@ -218,7 +219,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
 
 @pytest.fixture(scope="module")
 def families(request: pytest.FixtureRequest, secured: SecuredBroker) -> Callable[[str], Family]:
-    """Each family goes through its trials once, when it is asked for first."""
+    """Runs the trials of each family once, on first use."""
 
     def run_of(name: str) -> Callable[[str, dict[str, Any]], dict[str, Any]]:
         if name == "aiokafka":
@@ -238,7 +239,7 @@ CASES = [(family, way) for family in FAMILIES for way in WAYS_OF[family]]
 
 
 @pytest.mark.parametrize(("family", "way"), CASES)
-def test_who_comes_in_may_do_what_acls_say(families: Callable[[str], Family], family: str, way: str) -> None:
+def test_authenticated_client_is_limited_by_acls(families: Callable[[str], Family], family: str, way: str) -> None:
     came = families(family).came[way]
     assert "failed" not in came, came["failed"]
     assert came["read"] == list(map(str, range(len(came["read"]))))
@@ -246,20 +247,20 @@ def test_who_comes_in_may_do_what_acls_say(families: Callable[[str], Family], fa
 
 
 @pytest.mark.parametrize(("family", "way"), CASES)
-def test_who_shows_what_is_wrong_does_not_come_in(families: Callable[[str], Family], family: str, way: str) -> None:
-    told = families(family).came[way]["wrong"]
-    assert STRANGERS.get((family, way), STRANGERS.get(family)) in told
+def test_wrong_credentials_are_refused(families: Callable[[str], Family], family: str, way: str) -> None:
+    refusal_text = families(family).came[way]["wrong"]
+    assert STRANGERS.get((family, way), STRANGERS.get(family)) in refusal_text
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_sessions_were_over_meanwhile(families: Callable[[str], Family], family: str) -> None:
-    """Those that say again who they are do so; aiokafka, which does not, connects anew, and loses nothing either."""
+def test_sessions_expired_during_the_trials(families: Callable[[str], Family], family: str) -> None:
+    """Clients that reauthenticate do so; aiokafka reconnects instead and loses no record either."""
     asking = [way for way in WAYS_OF[family] if way not in (TLS, MUTUAL_TLS)]
     counter = EXPIRED if family == "aiokafka" else AGAIN
     assert families(family).counted[counter] >= len(asking)
 
 
 def test_nothing_secret_is_in_the_log(secured: SecuredBroker) -> None:
-    """After all that was done above; the module's last test."""
+    """The module's last test, so that the log covers all the others."""
     logs = secured.logs()
     assert [secret for secret in secured.secrets() if secret in logs] == []

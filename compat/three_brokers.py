@@ -1,4 +1,4 @@
-"""Three brokers that one command started, ended one at a time by process id."""
+"""Three brokers started by one command, stopped one at a time by process id."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SETTINGS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms":
 
 
 class ThreeBrokers:
-    """`ottla start --brokers 3` in a directory of its own."""
+    """`ottla start --brokers 3` in a separate directory."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
-        """`settings` are for all brokers, with `_` for `.` in their names."""
+        """`settings` apply to all brokers, with `_` for `.` in their names."""
         self._folder = folder
         ready = folder / "ready.json"
         self._log = (folder / "cluster.log").open("wb")
@@ -39,7 +39,7 @@ class ThreeBrokers:
         self.bootstrap_servers = str(json.loads(ready.read_text())["bootstrap_servers"])
 
     def log(self) -> str:
-        """What supervisor and brokers wrote."""
+        """Returns the log of supervisor and brokers."""
         return (self._folder / "cluster.log").read_text(errors="replace")
 
     def until(self, condition: Callable[[], object], what: str, timeout_s: float = SETTLE_TIMEOUT_S) -> None:
@@ -51,19 +51,19 @@ class ThreeBrokers:
             time.sleep(0.1)
 
     def pid(self, node_id: int) -> int | None:
-        """The process of one broker: the child of the supervisor that was started with its config; None for now."""
+        """Returns the process id of one broker, the supervisor's child with its config; None if it is not running."""
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
         for child in children:
             try:
                 arguments = Path(f"/proc/{child}/cmdline").read_bytes()
-            except FileNotFoundError:  # it ended a moment ago
+            except FileNotFoundError:  # it exited a moment ago
                 continue
             if f"broker-{node_id}.properties".encode() in arguments:
                 return int(child)
         return None
 
     def end(self, node_id: int, number: signal.Signals) -> None:
-        """End one broker and wait until its successor says that it is in every ISR again."""
+        """Stop one broker and wait until its successor reports that it is in every ISR again."""
         ended = self.pid(node_id)
         assert ended is not None, f"broker {node_id} has no process"
         os.kill(ended, number)
@@ -71,11 +71,11 @@ class ThreeBrokers:
         self.until(lambda: self._in_sync(node_id), f"broker {node_id} is in sync again")
 
     def know(self, topic: str) -> bool:
-        """Whether each broker serves, sees the topic, and all replicas of all partitions in sync."""
+        """Returns whether each broker serves, knows the topic, and reports all replicas of all partitions in sync."""
         return all(self._in_sync(node_id, topic) for node_id in range(1, self.bootstrap_servers.count(",") + 2))
 
     def _in_sync(self, node_id: int, topic: str = "") -> bool:
-        """Whether the broker itself serves, and sees all replicas of all partitions in sync, and `topic`."""
+        """Returns whether the broker serves, knows `topic`, and reports all replicas of all partitions in sync."""
         address = self.bootstrap_servers.split(",")[node_id - 1]
         try:
             metadata = AdminClient({"bootstrap.servers": address}).list_topics(timeout=2)
@@ -87,7 +87,7 @@ class ThreeBrokers:
         return all(sorted(each.isrs) == sorted(each.replicas) for each in partitions)
 
     def close(self) -> None:
-        """Stop all; the supervisor says by its exit code whether that went well."""
+        """Stop all brokers; the supervisor's exit code reports success."""
         self._process.send_signal(signal.SIGTERM)
         code = self._process.wait(60)
         self._log.close()

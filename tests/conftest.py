@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no clock")
 
-# Who ignores signals, as a shell does with SIGINT for a job in the background and nohup with SIGHUP, would hand this on
-# to each process of a test.
+# Each process of a test would inherit ignored signals: a shell ignores SIGINT in background jobs, nohup ignores SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

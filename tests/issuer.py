@@ -1,4 +1,4 @@
-"""An issuer of tokens that speaks https, with a certificate of an authority that nobody trusts unless told to."""
+"""An HTTPS token issuer, with a certificate of a CA that clients trust only if configured."""
 
 from __future__ import annotations
 

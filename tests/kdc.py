@@ -1,4 +1,4 @@
-"""A KDC of MIT Kerberos in a process of its own: realm, keys and configuration lie in one folder."""
+"""A KDC of MIT Kerberos in a separate process, with realm, keys and configuration in one folder."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ottla.app.ports import free_ports
 REALM = "OTTLA.TEST"
 START_S = 120.0
 ATTEMPTS = 5
-"""To have a port: somebody may take one between the search and the start."""
+"""Attempts to get a port: another process may take it between the search and the start."""
 SYSTEM_COMMANDS = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 
 
 def need_of_system(command: str) -> str:
-    """The path of one of the administrator's commands, or a skip that says what is missing."""
+    """Returns the path of an administration command; skips the test if the command is missing."""
     found = shutil.which(command, path=SYSTEM_COMMANDS)
     if found is None:
         pytest.skip(f"{command} is not installed on this machine")
@@ -55,7 +55,7 @@ class Kdc:
         self.kill()
 
     def kill(self) -> None:
-        """It answers nobody until it is started again."""
+        """Kill the KDC, which is unavailable until it is started again."""
         self._process.kill()
         self._process.wait()
 

@@ -1,4 +1,4 @@
-"""Records whose header names are not UTF-8, as programs of others write them."""
+"""Records with header names that are not UTF-8, as some third-party programs write them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla.record.builder import RecordData, build_batch
 
 
 class RawName(str):
-    """A name whose every `?` is written as the byte 0xff."""
+    """A name with every `?` encoded as the byte 0xff."""
 
     __slots__ = ()
 

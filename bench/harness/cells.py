@@ -36,12 +36,12 @@ class Profile:
 
     name: str
     seconds: float
-    """Measured time of a run: at least so long."""
+    """Minimum measured time of a run."""
     warm_up_s: float
-    """Load before that, which is not counted; the JVM compiles meanwhile."""
+    """Load before the measured time; the JVM compiles meanwhile."""
     rounds: int
     results: str
-    """Folder under bench/results; full and subset share one, as their cells are the same."""
+    """Folder under bench/results; full and subset share one, because their cells are the same."""
     peers: Sequence[str] = ("ottla", "kafka", "nats")
 
 
@@ -57,7 +57,7 @@ PROFILES = {
 
 @dataclass(frozen=True)
 class Axis:
-    """The cell's place in a plot of cost against size, both logarithmic: a line, and a point on it."""
+    """The cell's position in a log-log plot of cost against size: a line, and a point on it."""
 
     plot: str
     line: str
@@ -80,18 +80,18 @@ class Cell:
     settings: Mapping[str, object] = field(default_factory=dict)
     started: bool = True
     brokers: int = 1
-    """More than one: the peers are clusters of so many processes (`harness.cluster`), by the same names."""
+    """With more than one, each peer is a cluster of that many processes (`harness.cluster`), under the same names."""
     axis: Axis | None = None
     shape: str = ""
 
 
 def profiles(name: str, subset: Collection[str], quick: Collection[str] = ()) -> frozenset[str]:
-    """Every cell is in full; a workload lists by name which are in the others."""
+    """Returns a cell's profiles: full always, and the others if the workload lists the name."""
     return frozenset({"full"} | ({"subset"} if name in subset else set()) | ({"quick"} if name in quick else set()))
 
 
 def all_cells() -> list[Cell]:
-    """The cells of every module in `workloads`, by name of the module."""
+    """Returns the cells of every module in `workloads`, by module name."""
     modules = sorted(module.name for module in pkgutil.iter_modules(workloads.__path__))
     found = [cell for name in modules for cell in importlib.import_module(f"workloads.{name}").cells()]
     if len({cell.name for cell in found}) != len(found):
@@ -100,14 +100,16 @@ def all_cells() -> list[Cell]:
 
 
 def chosen(cells: Sequence[Cell], profile: str, only: Sequence[str]) -> list[Cell]:
-    """The cells of a profile; with patterns the matching ones, of any profile."""
+    """Returns the cells of a profile; with patterns the matching cells of any profile."""
     if only:
         return [cell for cell in cells if any(fnmatchcase(cell.name, pattern) for pattern in only)]
     return [cell for cell in cells if profile in cell.profiles]
 
 
 def cpu_figures(used: Usage, *, payload_bytes: int = 0, records: int = 0, requests: int = 0) -> list[Figure]:
-    """Broker CPU of a window by payload (a GB is 10^9 bytes), million records and million requests, and the rates."""
+    """Returns broker CPU of a window per GB of payload (10^9 bytes), million records and million requests, and the
+    rates.
+    """
     figures = []
     for count, scale, unit in ((payload_bytes, 1e9, "GB"), (records, 1e6, "M records"), (requests, 1e6, "M requests")):
         if count:
@@ -120,7 +122,7 @@ def cpu_figures(used: Usage, *, payload_bytes: int = 0, records: int = 0, reques
 
 
 def memory_figures(server: Server) -> list[Figure]:
-    """Resident memory now and at its peak; of a cluster the sum, and each broker."""
+    """Returns current and peak resident memory; of a cluster the sum, and that of each broker."""
     figures = [
         Figure("memory", server.memory_mb(), "MiB"),
         Figure("peak memory", server.peak_memory_mb(), "MiB", yardstick=True),
@@ -134,7 +136,7 @@ def memory_figures(server: Server) -> list[Figure]:
 
 
 def quantile_figures(name: str, quantiles_s: Mapping[float, float]) -> list[Figure]:
-    """Latencies, such as {0.5: 0.0001, 0.99: 0.0004}, in microseconds."""
+    """Returns latencies, such as {0.5: 0.0001, 0.99: 0.0004}, in microseconds."""
     return [
         Figure(f"{name} p{quantile * 100:g}", seconds * 1e6, "us", yardstick=True)
         for quantile, seconds in quantiles_s.items()

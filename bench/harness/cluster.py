@@ -63,7 +63,7 @@ class Cluster(Server):
         return self.nodes[node_id - 1]
 
     def survivor(self, node_id: int) -> Server:
-        """A node that is not the one of this id."""
+        """Returns a node with a different id."""
         return next(node for number, node in enumerate(self.nodes, start=1) if number != node_id)
 
     @property
@@ -79,18 +79,18 @@ class Cluster(Server):
             node.launch()
 
     def start(self) -> float:
-        """Start all at once; seconds until every node knows of all of them that they serve."""
+        """Start all nodes at once; returns the seconds until every node reports all of them as available."""
         started = time.perf_counter()
         self.launch()
         self.wait_until(self.answers, PAUSE_S)
         return time.perf_counter() - started
 
     def answers(self) -> bool:
-        """Whether every node was accepted by the controller, and every node knows it."""
+        """Returns whether the controller accepted every node, and every node knows all others."""
         return all(node.answers() for node in self.nodes) and all(self.complete(node.port) for node in self.nodes)
 
     def complete(self, port: int) -> bool:
-        """Whether the node on this port knows all of them, none of them fenced."""
+        """Returns whether the node on this port knows all nodes, none of them fenced."""
         try:
             connection = connect(port)
             try:
@@ -106,7 +106,7 @@ class Cluster(Server):
             node.check_alive()
 
     def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Kill all at once; a clean stop of all can't hand over leadership, and is not measured."""
+        """Kill all nodes at once; a clean stop of all cannot hand over leadership, and is not measured."""
         for node in self.nodes:
             node.end(number)
         for node in self.nodes:

@@ -21,7 +21,7 @@ from harness.report import shown
 
 @contextmanager
 def installed(revision: str) -> Iterator[Path]:
-    """A folder with the package of that revision, for PYTHONPATH."""
+    """Installs the package of that revision into a folder for PYTHONPATH."""
     with tempfile.TemporaryDirectory(prefix="ottla-base-") as folder:
         tree, site = Path(folder) / "tree", Path(folder) / "site"
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(tree), revision], cwd=ROOT, check=True)
@@ -34,13 +34,13 @@ def installed(revision: str) -> Iterator[Path]:
 
 
 def worsening(row: Mapping[str, Any], which: str) -> float:
-    """The ratio head / base of a figure, turned round where more is better: above one is worse."""
+    """Returns the ratio head / base of a figure, inverted where more is better: above one is worse."""
     value: float = row["ratio"][which]
     return value if row["better"] == "less" else 1 / value if value else 1.0
 
 
 def regressions(summary: Sequence[Mapping[str, Any]], limit: float) -> list[Mapping[str, Any]]:
-    """Yardsticks that are worse by more than the limit in the median, and worse in every round."""
+    """Returns the yardsticks with a median above the limit that were worse in every round."""
     return [
         row
         for row in summary
@@ -52,7 +52,7 @@ def regressions(summary: Sequence[Mapping[str, Any]], limit: float) -> list[Mapp
 
 
 def verdict(summary: Sequence[Mapping[str, Any]], limit: float) -> str:
-    """All yardsticks, the worst first."""
+    """Returns all yardsticks as text, the worst first."""
     rows = sorted(
         (row for row in summary if row["yardstick"] and row["ratio"]), key=lambda row: -worsening(row, "median")
     )

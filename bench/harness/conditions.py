@@ -20,7 +20,7 @@ from harness.peers import BROKER_CPUS, JARS, LOAD_CPUS, ROOT
 
 
 def output(*command: str) -> str:
-    """The output of a command, from either stream; empty if it is not installed."""
+    """Returns the output of a command, from either stream; empty if it is not installed."""
     if not shutil.which(command[0]):
         return ""
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -35,12 +35,12 @@ def cpu_model() -> str:
 
 
 def kafka_version() -> str:
-    """From the name of the jar that holds the broker's clients."""
+    """Returns the version in the name of Apache Kafka's client jar."""
     return next((jar.stem.removeprefix("kafka-clients-") for jar in JARS[0].glob("kafka-clients-*.jar")), "")
 
 
 def conditions() -> dict[str, Any]:
-    """Gathered once a session; every run keeps a copy."""
+    """Returns the conditions, collected once per session; every run stores a copy."""
     return {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "cpu": cpu_model(),

@@ -26,7 +26,7 @@ class Expensive(NamedTuple):
 
 
 def expensive_requests(elements: int = ELEMENTS) -> Iterator[Expensive]:
-    """For each API in the table: its plain request, and one for each list that it has."""
+    """Yields for each API in the table its plain request, and one for each of its lists."""
     for spec in sorted(API.values(), key=lambda each: each.key):
         yield Expensive(f"{spec.name}/plain", spec.key, spec.max_version, spec.request())
         for kind in ("flat", "same", "deep"):

@@ -37,7 +37,7 @@ class Loaded:
 
 
 def client_library() -> Path:
-    """The librdkafka inside confluent-kafka's wheel."""
+    """Returns the path of librdkafka inside confluent-kafka's wheel."""
     files = importlib.metadata.files("confluent-kafka") or []
     for file in files:
         if file.name.startswith("librdkafka"):
@@ -46,7 +46,7 @@ def client_library() -> Path:
 
 
 def missing() -> str:
-    """The packages that are missing to build the load generator, as a sentence; empty if none."""
+    """Returns the packages missing to build the load generator, as a sentence; empty if none."""
     if not shutil.which("gcc"):
         return "the load generator needs gcc and librdkafka's header: apt-get install gcc librdkafka-dev"
     probe = ["gcc", "-E", "-x", "c", "-o", os.devnull, "-"]
@@ -59,7 +59,7 @@ def missing() -> str:
 
 
 def program() -> Path:
-    """The load generator, built once for each change of its source or library."""
+    """Returns the load generator, rebuilt after a change of its source or library."""
     library = client_library()
     built = BUILD / "load"
     if built.exists() and built.stat().st_mtime > max(SOURCE.stat().st_mtime, library.stat().st_mtime):
@@ -79,7 +79,7 @@ def program() -> Path:
 
 
 def run_load(server: Server, command: list[str]) -> Loaded:
-    """A program that prints `begin` and `end` around its window, then its counts as JSON; raises when it fails."""
+    """Run a program that prints `begin` and `end` around its window, then its counts as JSON; raises when it fails."""
     moments: dict[str, Usage] = {}
     counts: dict[str, Any] = {}
     with (
@@ -103,7 +103,7 @@ def run_load(server: Server, command: list[str]) -> Loaded:
 
 
 def load(mode: str, server: Server, properties: Mapping[str, object] | None = None, **options: object) -> Loaded:
-    """One run of the load generator for the peer's protocol; options as load.c lists them, and client properties."""
+    """Run the load generator for the peer's protocol once; options as in load.c, and client properties."""
     pairs = {"brokers": server.bootstrap_servers, **options}
     if server.protocol == "nats":
         command = [sys.executable, str(NATS_SOURCE)]
@@ -114,7 +114,7 @@ def load(mode: str, server: Server, properties: Mapping[str, object] | None = No
 
 
 def create_topic(server: Server, name: str, partitions: int) -> None:
-    """A topic with the defaults of the broker; NATS gets its stream from the load generator."""
+    """Create a topic with the broker's defaults; the load generator creates the stream of NATS."""
     if server.protocol == "kafka":
         admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
         admin.create_topics([NewTopic(name, partitions)], request_timeout=60)[name].result(90)

@@ -1,4 +1,4 @@
-"""`--output` of the measurements: the file for their figures, known to be one that can be written before they begin."""
+"""The option `--output` of the measurements, which checks before the start that the file can be written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MEASURED = ROOT / "bench" / "results" / "measured"
 
 
 def add_output(parser: argparse.ArgumentParser, name: str) -> None:
-    """The option; without it the figures go into MEASURED by that name. One that can't be written ends the program."""
+    """Add the option; its default is that name in MEASURED. An unwritable file ends the program."""
     parser.add_argument("--output", type=output_file, default=str(MEASURED / f"{name}.json"), metavar="FILE")
 
 

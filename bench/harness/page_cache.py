@@ -18,12 +18,12 @@ from pathlib import Path
 BLOCK = 8 << 20
 SPARSE_BYTES = 8 << 40
 NO_LOWER_BLOCKS = 256
-"""So much reading, 2 GiB, without a new low of the free memory: the kernel gives back as much as it takes."""
+"""Stop after this many blocks, 2 GiB, without a new minimum of free memory: the kernel reclaims as much as it adds."""
 PROBE_BYTES = 128 << 20
 
 
 def memory_bytes(name: str) -> int:
-    """A row of /proc/meminfo, such as MemFree."""
+    """Returns a row of /proc/meminfo, such as MemFree, in bytes."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith(name + ":"):
             return int(line.split()[1]) * 1024
@@ -53,7 +53,7 @@ def page_cache_filler() -> Iterator[Callable[[], None]]:
 
 
 def write_cost_s_per_gb() -> float:
-    """CPU seconds that a plain write of new pages takes here and now: no broker that keeps files can take less."""
+    """Returns CPU seconds per GB of a plain write of new pages: a lower bound for every broker that stores files."""
     block = bytes(BLOCK)
     with tempfile.TemporaryFile(prefix="ottla-bench-", buffering=0) as file:
         before = time.process_time()

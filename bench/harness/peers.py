@@ -38,16 +38,16 @@ ONE_REPLICA = {
     "transaction.state.log.replication.factor": 1,
     "transaction.state.log.min.isr": 1,
 }
-"""Settings of a single Apache Kafka node."""
+"""Configs of a single Apache Kafka node."""
 
 
 def free_port() -> int:
-    """A free port, outside the range of outgoing connections, which could take it while a peer is down."""
+    """Returns a free port outside the ephemeral range: outgoing connections cannot take it while a peer is down."""
     return free_ports(1)[0]
 
 
 def split(cpus: Collection[int]) -> tuple[frozenset[int], frozenset[int]]:
-    """CPUs of the broker and of the load: a half each; of fewer than four both share them all."""
+    """Returns the CPUs of the broker and of the load: half each; with fewer than four both share all of them."""
     if len(cpus) < 4:
         return frozenset(cpus), frozenset(cpus)
     ordered, half = sorted(cpus), len(cpus) // 2
@@ -66,7 +66,7 @@ class Member:
     """The port of the controller's listener of every node, by node id."""
 
     def properties(self, listeners: str, data: Path, settings: Mapping[str, object]) -> str:
-        """The node's config file, by Kafka's names, the same for every peer."""
+        """Returns the node's config file with Kafka's setting names, the same for every peer."""
         lines = {
             "process.roles": "broker,controller",
             "node.id": self.node_id,
@@ -79,14 +79,14 @@ class Member:
         return "".join(f"{name}={value}\n" for name, value in lines.items())
 
     def initial_controllers(self) -> str:
-        """The voters with the ids of their directories, as both commands that format a directory take them."""
+        """Returns the voters with their directory ids, in the format of both commands that format a directory."""
         ids = {each: base64.urlsafe_b64encode(bytes([each]) * 16)[:22].decode() for each in self.controllers}
         return ",".join(f"{each}@127.0.0.1:{port}:{ids[each]}" for each, port in self.controllers.items())
 
 
 @dataclass
 class Server:
-    """One server process on a temporary directory; as a context manager it is started, and gone afterwards."""
+    """One server process on a temporary directory; a context manager starts it, and stops and deletes it on exit."""
 
     name: str
     settings: dict[str, object] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Server:
     home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="ottla-bench-")))
     cpus: frozenset[int] = BROKER_CPUS
     member: Member | None = None
-    """Its place in a cluster of several (`harness.cluster`); None where it is alone."""
+    """Its place in a cluster (`harness.cluster`); None for a single node."""
     tls_port: int | None = None
     """Port of a second listener with a certificate in the settings; None for none."""
     process: subprocess.Popen[bytes] | None = None
@@ -103,7 +103,7 @@ class Server:
 
     @staticmethod
     def missing() -> str:
-        """The packages that are missing to start the peer, as a sentence; empty if none."""
+        """Returns the packages missing to start the peer, as a sentence; empty if none."""
         return ""
 
     @property
@@ -112,7 +112,7 @@ class Server:
 
     @property
     def listeners(self) -> str:
-        """Those for clients, as the setting has them."""
+        """Returns the value of the `listeners` setting for clients."""
         plain = f"PLAINTEXT://127.0.0.1:{self.port}"
         return plain if self.tls_port is None else f"{plain},SSL://127.0.0.1:{self.tls_port}"
 
@@ -129,14 +129,14 @@ class Server:
 
     @property
     def properties(self) -> Path:
-        """The config file, for those that have one."""
+        """The config file of peers that have one."""
         return self.home / "server.properties"
 
     def prepare(self) -> None:
         """Prepare a fresh directory before the first start, e.g. format it."""
 
     def command(self) -> Sequence[str]:
-        """The command line."""
+        """Returns the command line."""
         raise NotImplementedError
 
     def environment(self) -> dict[str, str]:
@@ -150,7 +150,7 @@ class Server:
         return time.perf_counter() - started
 
     def launch(self) -> None:
-        """Start the process, and don't wait for it."""
+        """Start the process without waiting for it."""
         command = pinned(self.command(), self.cpus)
         with (self.home / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -158,7 +158,7 @@ class Server:
             )
 
     def wait_until(self, reached: Callable[[], bool], pause_s: float = 0.001) -> None:
-        """Raises RuntimeError when the process ends before, or when it takes too long."""
+        """Poll until the condition holds; raises RuntimeError on a timeout or when the process exits."""
         deadline = time.perf_counter() + START_TIMEOUT_S
         while not reached():
             self.check_alive()
@@ -167,17 +167,17 @@ class Server:
             time.sleep(pause_s)
 
     def check_alive(self) -> None:
-        """Raises RuntimeError, with its last words, when a process that was started has ended."""
+        """Raises RuntimeError with the end of the log when a started process has exited."""
         if self.process is not None and self.process.poll() is not None:
             raise RuntimeError(f"{self.name} ended with {self.process.returncode}: {self.last_words()}")
 
     def end(self, number: signal.Signals) -> None:
-        """Ask the process to end, and don't wait for it."""
+        """Send a signal without waiting for the process to exit."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End the process, cleanly or with SIGKILL; the directory stays."""
+        """Stop the process, cleanly or with SIGKILL; the directory remains."""
         if self.process is not None and self.process.poll() is None:
             self.end(number)
             try:
@@ -189,13 +189,13 @@ class Server:
         self.process = None
 
     def restart(self) -> float:
-        """A clean stop and a start on the same data; returns when (perf_counter) the new process was started."""
+        """Stop cleanly and start on the same data; returns the start time of the new process (perf_counter)."""
         self.stop()
         seconds = self.start()
         return time.perf_counter() - seconds
 
     def answers(self) -> bool:
-        """One ApiVersions request on a connection of its own is answered."""
+        """Returns whether the server responds to an ApiVersions request on a new connection."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
                 connection.sendall(API_VERSIONS)
@@ -227,18 +227,18 @@ class Server:
             self.remove()
 
     def usage(self) -> Usage:
-        """CPU seconds of all threads and children so far, with the moment; subtract two for a window."""
+        """Returns CPU seconds of all threads and children so far, with the time; subtract two for a window."""
         return usage(self.pid)
 
     def cpu_seconds(self) -> float:
         return self.usage().cpu_s
 
     def memory_mb(self) -> float:
-        """Resident set now."""
+        """Returns the current resident memory."""
         return memory_mb(self.pid)
 
     def peak_memory_mb(self) -> float:
-        """Largest resident set since the process was started."""
+        """Returns the maximum resident memory since the start of the process."""
         return memory_mb(self.pid, "VmHWM")
 
 
@@ -248,7 +248,8 @@ class Ottla(Server):
 
     source: Path = ROOT / "src"
     supervised: int = 0
-    """So many brokers by one command, `--brokers`, which formats their directories too; 0 for one process."""
+    """Number of brokers started by one command, `--brokers`, which also formats their directories; 0 for one process.
+    """
 
     def prepare(self) -> None:
         if self.member is not None:
@@ -316,7 +317,7 @@ class Nats(Server):
         return ["nats-server", "-a", "127.0.0.1", "-p", str(self.port), "--jetstream", "--store_dir", str(self.data)]
 
     def answers(self) -> bool:
-        """INFO comes and a PING is answered."""
+        """Returns whether INFO arrives and a PING is answered."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
                 connection.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')

@@ -23,7 +23,7 @@ STYLES = ("-", "--", ":", "-.")
 
 
 def draw(summary: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
-    """Every yardstick of the cells with an axis; medians as lines, the spread as bars."""
+    """Draw every yardstick of the cells with an axis: medians as lines, the spread as bars."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for row in summary:
         if row["axis"] and row["yardstick"]:
@@ -39,7 +39,7 @@ def draw(summary: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
 
 
 def draw_one(title: str, rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """One line for each peer and line of the axis."""
+    """Draw one line for each peer and line of the axis."""
     canvas, axes = pyplot.subplots(figsize=(8, 5))
     names = sorted({row["axis"]["line"] for row in rows})
     for number, line in enumerate(names):
@@ -75,7 +75,9 @@ def draw_one(title: str, rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def draw_bars(title: str, panels: Mapping[str, str], runs: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """One panel for each figure, `panels`: figure -> its words; one bar for each `way` of the runs, and its spread."""
+    """Draw one panel for each figure in `panels` (figure -> label), with a bar and its spread for each `way` of the
+    runs.
+    """
     ways = list(dict.fromkeys(run["way"] for run in runs))
     canvas, all_axes = pyplot.subplots(1, len(panels), figsize=(4 * len(panels), 4), squeeze=False)
     for axes, (figure, words) in zip(all_axes[0], panels.items(), strict=True):
@@ -95,7 +97,7 @@ def draw_bars(title: str, panels: Mapping[str, str], runs: Sequence[Mapping[str,
 
 
 def draw_percentiles(title: str, unit: str, lines: Mapping[str, Sequence[float]], path: Path) -> None:
-    """One line per name: its percentiles, the 1st to the 99th, on the vertical axis, over their values in `unit`."""
+    """Draw one line per name: the percentiles from 1 to 99 on the vertical axis over their values in `unit`."""
     canvas, axes = pyplot.subplots(figsize=(8, 5))
     for name, percentiles in lines.items():
         axes.plot(percentiles, range(1, len(percentiles) + 1), label=name)

@@ -1,7 +1,7 @@
-"""A process and its children as /proc shows them: CPU seconds, memory, where they may run.
+"""Resource usage of a process and its children from /proc: CPU seconds, memory, CPU affinity.
 
-CPU is user and system time of all threads, those that ended too, and of all children. The kernel counts in ticks of
-10 ms, so a window should hold a second of work or more. A child that is reparented to another process is lost.
+CPU is user and system time of all threads, including ended ones, and of all children. The kernel counts in ticks of 10
+ms, so a window should contain at least a second of work. A child that is reparented to another process is lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PROC = Path("/proc")
-USER, SYSTEM, CHILDREN_USER, CHILDREN_SYSTEM = 11, 12, 13, 14  # after the name, which may hold spaces
+USER, SYSTEM, CHILDREN_USER, CHILDREN_SYSTEM = 11, 12, 13, 14  # after the name, which may contain spaces
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Usage:
 
 
 def tree(pid: int) -> list[int]:
-    """The process and its living descendants; a process that ends meanwhile is left out."""
+    """Returns the process and its living descendants, without processes that exit meanwhile."""
     found, waiting = [], [pid]
     while waiting:
         each = waiting.pop()
@@ -48,7 +48,7 @@ def tree(pid: int) -> list[int]:
 
 
 def usage(pid: int) -> Usage:
-    """CPU of the whole tree so far, with the children that already ended."""
+    """Returns the CPU time of the whole tree so far, including children that have exited."""
     ticks = [0, 0]
     for each in tree(pid):
         try:
@@ -61,7 +61,7 @@ def usage(pid: int) -> Usage:
 
 
 def memory_mb(pid: int, field: str = "VmRSS") -> float:
-    """Resident set of the tree now (VmRSS), or the sum of the largest so far (VmHWM), in MiB."""
+    """Returns the resident memory of the tree (VmRSS), or the sum of the maxima so far (VmHWM), in MiB."""
     total = 0
     for each in tree(pid):
         try:
@@ -73,7 +73,7 @@ def memory_mb(pid: int, field: str = "VmRSS") -> float:
 
 
 def proportional_mb(pid: int) -> float:
-    """Memory of the tree now in MiB, in which pages that several processes share count once."""
+    """Returns the memory of the tree in MiB, with pages that several processes share counted once."""
     total = 0
     for each in tree(pid):
         try:
@@ -85,5 +85,5 @@ def proportional_mb(pid: int) -> float:
 
 
 def pinned(command: Iterable[str], cpus: Iterable[int]) -> list[str]:
-    """The command, kept to these CPUs from its first instruction on; the pid stays the same."""
+    """Returns the command pinned to these CPUs from its first instruction; the pid stays the same."""
     return ["taskset", "--cpu-list", ",".join(map(str, sorted(cpus))), *command]

@@ -1,4 +1,4 @@
-"""Load generators in C: compiled on first use, and again when their source or shared files have changed."""
+"""Load generators in C, compiled on first use and after a change of their source or shared files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLAGS = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
 
 
 def compiled(source: Path) -> Path:
-    """The program of one source file. Raises RuntimeError without a compiler."""
+    """Returns the program of one source file. Raises RuntimeError without a compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         raise RuntimeError(f"{source.stem} needs a C compiler named cc, such as Debian's package gcc")

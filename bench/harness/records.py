@@ -1,4 +1,4 @@
-"""Topics that a measurement fills once, by librdkafka and as fast as the broker takes it."""
+"""Fills topics for measurements, by librdkafka and as fast as the broker accepts the records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 
 class Sent(NamedTuple):
-    """A record and where it goes."""
+    """A record and its destination."""
 
     partition: int
     value: bytes
@@ -17,13 +17,13 @@ class Sent(NamedTuple):
 
 
 def half_random(number: int, size_bytes: int, pool: bytes, start: int) -> bytes:
-    """A value, half of it random bytes of `pool` from `start` on: what two neighbours share is compressed away."""
+    """Returns a value, half of it random bytes of `pool` from `start` on: the padding compresses away."""
     half = size_bytes // 2
     return (b"%020d " % number).ljust(size_bytes - half, b"x") + pool[start : start + half]
 
 
 def send_all(properties: Mapping[str, object], topic: str, records: Iterable[Sent], limit_s: float) -> None:
-    """By a producer of its own. Raises RuntimeError when some are not taken within `limit_s` after the last one."""
+    """Send all records. Raises RuntimeError if some are not acknowledged within `limit_s` after the last one."""
     producer = Producer(dict(properties))
     for partition, value, key in records:
         while True:

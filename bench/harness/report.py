@@ -1,6 +1,6 @@
-"""From the runs to what people read: medians and spread, ratios of runs of one round, a table, and plots.
+"""Reports of the runs: medians and spread, ratios within rounds, a table, and plots.
 
-A ratio is taken within a round, of two runs that followed each other, and then its median over the rounds.
+A ratio is taken within a round, from two consecutive runs, and its median over the rounds is reported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PUBLISHED_PLOTS = (
 
 
 def load_runs(folder: Path) -> list[Run]:
-    """Every run that was kept, by name of its file."""
+    """Returns every stored run, by file name."""
     return [json.loads(path.read_text()) for path in sorted((folder / "runs").glob("*.json"))]
 
 
@@ -37,13 +37,13 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def ratio(numerator: Mapping[int, float], denominator: Mapping[int, float]) -> dict[str, float] | None:
-    """Of the rounds that both have; none where there is no such round, or a zero."""
+    """Returns the ratio over the rounds that both have; None without such a round, or for a zero."""
     shared = [number for number in numerator if denominator.get(number)]
     return spread([numerator[number] / denominator[number] for number in shared]) if shared else None
 
 
 def summarise(runs: Iterable[Run], first: str, second: str) -> list[dict[str, Any]]:
-    """A row for each cell and figure: every peer's spread, and the ratio of the first peer to the second."""
+    """Returns a row for each cell and figure: every peer's spread, and the ratio of the first peer to the second."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     values: dict[tuple[str, str], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for run in runs:
@@ -69,14 +69,14 @@ def summarise(runs: Iterable[Run], first: str, second: str) -> list[dict[str, An
 
 
 def number(value: float) -> str:
-    """Three digits that matter, and thousands set apart."""
+    """Formats a number with three significant digits and thousands separators."""
     if abs(value) < 1:
         return f"{value:.3g}"
     return f"{value:,.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"
 
 
 def shown(values: Mapping[str, float] | None) -> str:
-    """Median and, of several runs, the spread."""
+    """Formats the median and, for several runs, the spread."""
     if values is None:
         return ""
     median = number(values["median"])
@@ -99,7 +99,7 @@ def table(rows: Sequence[Mapping[str, Any]], first: str, second: str) -> list[st
 
 
 def conditions_lines(runs: Sequence[Run]) -> list[str]:
-    """Conditions common to all runs once, and differing ones with all their values."""
+    """Returns common conditions of all runs once, and differing ones with all their values."""
     seen: dict[str, list[str]] = defaultdict(list)
     for run in runs:
         for name, value in {**run["conditions"], **run["profile"]}.items():
@@ -114,7 +114,7 @@ def conditions_lines(runs: Sequence[Run]) -> list[str]:
 
 
 def markdown(runs: Sequence[Run], summary: Sequence[Mapping[str, Any]], first: str, second: str) -> str:
-    """Yardsticks first, then every other figure, then what failed, then the conditions."""
+    """Returns the table: yardsticks first, then all other figures, failures, and conditions."""
     yardsticks = [row for row in summary if row["yardstick"]]
     others = [row for row in summary if not row["yardstick"]]
     failed = [f"- {run['cell']} {run['peer']} #{run['round']}: {run['error']}" for run in runs if "error" in run]
@@ -130,7 +130,7 @@ def markdown(runs: Sequence[Run], summary: Sequence[Mapping[str, Any]], first: s
 
 
 def write_report(folder: Path, first: str = "ottla", second: str = "kafka") -> list[dict[str, Any]]:
-    """summary.json, table.md and the plots, beside the runs they come from."""
+    """Write summary.json, table.md and the plots next to the runs."""
     from harness.plots import draw  # matplotlib takes a second to load
 
     runs = load_runs(folder)

@@ -1,5 +1,6 @@
-"""The runner: every cell in alternation (A B A B) for a number of rounds, one JSON file per run, existing ones are
-skipped."""
+"""Runs all cells in alternation (A B A B) for a number of rounds, writes one JSON file per run, and skips existing
+runs.
+"""
 
 from __future__ import annotations
 
@@ -36,18 +37,18 @@ class Plan:
 
 
 def run_file(folder: Path, cell: Cell, peer: str, round_number: int) -> Path:
-    """The file of a run; the name is for readers, the content has all of its parts again."""
+    """Returns the file of a run; its name is for readers, all parts of it are also in the content."""
     name = re.sub(r"[^\w.=-]+", "_", cell.name)
     return folder / "runs" / f"{name}--{peer}--{round_number}.json"
 
 
 def wanted(path: Path, again: bool) -> bool:
-    """A run that failed is tried again."""
+    """Returns whether to run: a failed run is retried."""
     return again or not path.exists() or "error" in json.loads(path.read_text())
 
 
 def new_server(cell: Cell, peer: str, make: Callable[..., Server]) -> Server:
-    """The peer that the cell wants: one process, or a cluster."""
+    """Returns the peer for the cell: one process, or a cluster."""
     settings = dict(cell.settings)
     if cell.brokers > 1:
         return Cluster(peer, settings, make_node=make, size=cell.brokers)
@@ -55,7 +56,7 @@ def new_server(cell: Cell, peer: str, make: Callable[..., Server]) -> Server:
 
 
 def one_run(cell: Cell, server: Server, profile: Profile) -> Sequence[Figure]:
-    """The cell on a peer of its own, which is stopped and removed in any case."""
+    """Run the cell on a new peer, which is always stopped and removed."""
     if cell.started:
         with server:
             return cell.run(server, profile)
@@ -66,7 +67,7 @@ def one_run(cell: Cell, server: Server, profile: Profile) -> Sequence[Figure]:
 
 
 def record(plan: Plan, cell: Cell, peer: str, round_number: int) -> dict[str, Any]:
-    """Run it and store the result; an error is a result too, and the others continue."""
+    """Run the cell and store the result; an error is also stored, and the other cells continue."""
     started = time.perf_counter()
     result: dict[str, Any] = {
         "cell": cell.name,
@@ -101,7 +102,7 @@ def shown(result: Mapping[str, Any]) -> str:
 
 
 def runs_of(plan: Plan) -> Iterator[tuple[Cell, str, int, Path]]:
-    """The remaining runs, in order: cell by cell, so that compared runs are only minutes apart."""
+    """Yields the remaining runs in order, cell by cell, so that compared runs are only minutes apart."""
     for cell in plan.cells:
         for round_number in range(plan.rounds):
             for peer in plan.peers:
@@ -111,21 +112,21 @@ def runs_of(plan: Plan) -> Iterator[tuple[Cell, str, int, Path]]:
 
 
 def may_run(cell: Cell, peer: str) -> bool:
-    """Revisions of Ottla that are compared have names of their own."""
+    """Returns whether the cell supports the peer; compared Ottla revisions have their own names."""
     return peer in cell.peers or (peer in ("base", "head") and "ottla" in cell.peers)
 
 
 def minutes(plan: Plan) -> float:
-    """A guess: a run takes its own time and some seconds to start, to stop and to fill the page cache."""
+    """Returns an estimate: a run takes its own time and some seconds to start, to stop and to fill the page cache."""
     return sum(plan.profile.seconds + plan.profile.warm_up_s + AROUND_S for _ in runs_of(plan)) / 60
 
 
 def run_plan(plan: Plan) -> None:
-    """Run everything that remains; each run is stored as soon as it ends."""
-    os.sched_setaffinity(0, LOAD_CPUS)  # of this process and of every load that it starts
+    """Run everything that remains; each run is stored at its end."""
+    os.sched_setaffinity(0, LOAD_CPUS)  # for this process and every load that it starts
     with page_cache_filler() as fill_page_cache:
         for cell, peer, round_number, path in runs_of(plan):
-            os.sync()  # what others left to be written is not written in this run's window
+            os.sync()  # flush writes of earlier programs before this run's window
             if plan.full_page_cache:
                 fill_page_cache()
             result = record(plan, cell, peer, round_number)

@@ -1,6 +1,6 @@
-"""Programs in `readers/` that run by Spark: the pyspark of this checkout, or that of Spark's own Kafka connector.
+"""Runs the programs in `readers/` by Spark: the pyspark of this checkout, or that of Spark's own Kafka connector.
 
-Heap, Java and the other settings are the same for both; a program prints its progress as words, and stays until its
+Heap, Java and the other settings are the same for both. A program prints its progress as words, and runs until its
 input ends.
 """
 
@@ -22,7 +22,7 @@ from ottla.common.errors import OperatorError
 from ottla.pipeline.spark.session import EXTRA_MODULES, find_java, launch_home
 
 CONNECTOR = "connector"
-"""The way that is Spark's own; all others are Ottla's."""
+"""The way with Spark's own connector; all others are Ottla's."""
 READERS = ROOT / "bench" / "readers"
 COMPAT = ROOT / ".cache" / "compat"
 CONNECTOR_PYTHON = COMPAT / "spark" / "bin" / "python"
@@ -31,7 +31,7 @@ END_S = 120.0
 
 
 def missing(way: str) -> str:
-    """The missing requirements, as a sentence."""
+    """Returns the missing requirements, as a sentence."""
     if way == CONNECTOR and not (CONNECTOR_PYTHON.exists() and any(CONNECTOR_JARS.glob("spark-sql-kafka*.jar"))):
         return "its jars and its pyspark come from Maven and PyPI by `make bench-pipeline`"
     if way != CONNECTOR and any(find_spec(name) is None for name in EXTRA_MODULES):
@@ -44,7 +44,7 @@ def missing(way: str) -> str:
 
 
 def present(ways: list[str]) -> list[str]:
-    """Those that can be measured; the others are named."""
+    """Returns the ways that can be measured, and prints the others."""
     for way in ways:
         if missing(way):
             print(f"{way} is left out: {missing(way)}", file=sys.stderr)
@@ -52,7 +52,7 @@ def present(ways: list[str]) -> list[str]:
 
 
 def conf(way: str, heap: str, scratch: Path) -> dict[str, str]:
-    """Spark's settings, alike for all; the connector's jars besides."""
+    """Returns Spark's settings, the same for all ways except for the connector's jars."""
     settings = {
         "spark.driver.memory": heap,
         "spark.driver.host": "127.0.0.1",
@@ -68,7 +68,7 @@ def conf(way: str, heap: str, scratch: Path) -> dict[str, str]:
 
 
 class Program:
-    """One that runs."""
+    """A running program."""
 
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self._process = process
@@ -79,7 +79,7 @@ class Program:
         return self._process.pid
 
     def said(self, word: str) -> Usage:
-        """The usage at the time when it printed a word. Raises RuntimeError if it ended before."""
+        """Returns the usage when it printed a word. Raises RuntimeError if it exited before."""
         if self._process.stdout is None:
             raise RuntimeError("the program has no output")
         for line in self._process.stdout:
@@ -88,7 +88,7 @@ class Program:
         raise RuntimeError(f"the program ended before it said {word!r}:\n{self.last_words()}")
 
     def check_alive(self) -> None:
-        """Raises RuntimeError, with its last words, when it has ended."""
+        """Raises RuntimeError with the end of its output when it has exited."""
         if self._process.poll() is not None:
             raise RuntimeError(f"the program ended with {self._process.returncode}:\n{self.last_words()}")
 
@@ -96,13 +96,13 @@ class Program:
         return self._log.read_text(errors="replace")[-3000:]
 
     def end(self) -> str:
-        """End its input; returns its output until its end."""
+        """Close its input; returns its whole output."""
         return self._process.communicate(timeout=END_S)[0]
 
 
 @contextmanager
 def program(name: str, job: Mapping[str, Any], scratch: Path) -> Iterator[Program]:
-    """Start `readers/NAME.py` with its job by the Python of the job's way; it is killed if it doesn't end."""
+    """Start `readers/NAME.py` with its job by the Python of the job's way; it is killed if it does not exit."""
     python = CONNECTOR_PYTHON if job["way"] == CONNECTOR else Path(sys.executable)
     variables = {"JAVA_HOME": str(launch_home(find_java(), scratch)), "PYSPARK_PYTHON": str(python)}
     with (scratch / "log").open("wb") as log:

@@ -1,7 +1,7 @@
-"""The load for NATS JetStream, by nats-py: the same modes, keys and lines as load.c, apart from stream.
+"""The load for NATS JetStream by nats-py, with the modes (except stream), keys and lines of load.c.
 
-The Python client is the limit of the throughput; the broker's CPU for each record and GB is not touched by that. A
-publish waits for the stream's acknowledgement, at most `IN_FLIGHT` at a time; the stream is a file on one server.
+The Python client limits the throughput; this does not affect the broker's CPU per record and GB. A publish waits for
+the stream's acknowledgement, with at most `IN_FLIGHT` at a time; the stream is a file on one server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DUE = struct.Struct("d")
 
 
 class Load:
-    """One run: `options` as load.c takes them."""
+    """One run with the `options` of load.c."""
 
     def __init__(self, options: dict[str, str], context: JetStreamContext) -> None:
         self.context = context
@@ -68,7 +68,7 @@ class Load:
             number += 1
 
     async def consume(self) -> None:
-        """The stream from its beginning, by an ordered consumer, again and again."""
+        """Read the stream from its beginning by an ordered consumer, repeatedly."""
         info = await self.context.stream_info(self.topic)
         while True:
             subscription = await self.context.subscribe(self.topic, ordered_consumer=True)
@@ -130,7 +130,7 @@ async def run(mode: str, options: dict[str, str]) -> None:
         if load.rate:
             row |= {"ack": quantiles(load.ack), "end_to_end": quantiles(load.end_to_end)}
         print(json.dumps(row), flush=True)
-    os._exit(0)  # messages in flight are not awaited
+    os._exit(0)  # exit without waiting for messages in flight
 
 
 if __name__ == "__main__":

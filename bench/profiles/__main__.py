@@ -1,4 +1,4 @@
-"""`python -m profiles`: runs a workload against a broker of this checkout, samples it, writes the text."""
+"""The command `python -m profiles`: runs a workload against a broker of this checkout, samples it, writes the text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PERF_ROWS = 25
 
 @contextlib.contextmanager
 def client(server: Server, mode: str, size: int) -> Iterator[None]:
-    """librdkafka under full load, until the profile is taken."""
+    """librdkafka under full load, until the profile is complete."""
     with Wire(server) as wire:
         wire.create_topic(TOPIC, SIX)
         if mode == "consume":
@@ -57,7 +57,7 @@ def client(server: Server, mode: str, size: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replayed(server: Server, make: Callable[[Wire], Load]) -> Iterator[None]:
-    """Raw requests, until the profile is taken."""
+    """Raw requests, until the profile is complete."""
     with Wire(server) as wire:
         load = make(wire)
     with Replay(server.port, load) as replay:
@@ -78,7 +78,7 @@ PROFILED: dict[str, Callable[[Server], contextlib.AbstractContextManager[None]]]
 
 
 def tool(name: str) -> str:
-    """On the PATH or beside the interpreter."""
+    """Returns a program on the PATH or next to the interpreter."""
     found = shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
     if found is None:
         raise SystemExit(f"{name} is missing (perf: Debian's linux-perf; py-spy: from PyPI)")
@@ -86,7 +86,7 @@ def tool(name: str) -> str:
 
 
 def perf(pid: int, folder: Path, *sort: str) -> list[str]:
-    """Share of the samples by `sort`, without the columns' padding."""
+    """Returns the share of samples by `sort`, without column padding."""
     data = folder / "perf.data"
     if not data.exists():
         record = [tool("perf"), "record", "-q", "-F", "997", "-p", str(pid), "-o", str(data)]
@@ -98,7 +98,7 @@ def perf(pid: int, folder: Path, *sort: str) -> list[str]:
 
 
 def spy(pid: int, folder: Path) -> str:
-    """Collapsed stacks of py-spy."""
+    """Returns collapsed stacks of py-spy."""
     output = folder / "stacks"
     command = [tool("py-spy"), "record", "--native", "--format", "raw", "--rate", str(RATE), "--pid", str(pid)]
     subprocess.run([*command, "--duration", str(SAMPLED_S), "--output", str(output)], check=True, capture_output=True)
@@ -106,7 +106,7 @@ def spy(pid: int, folder: Path) -> str:
 
 
 def take(name: str) -> str:
-    """The text of one profile."""
+    """Returns the text of one profile."""
     remark = tomllib.loads(REMARKS.read_text()).get(name, "") if REMARKS.exists() else ""
     with Ottla("ottla") as server, PROFILED[name](server), tempfile.TemporaryDirectory() as folder:
         time.sleep(WARM_UP_S)

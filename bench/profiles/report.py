@@ -1,4 +1,4 @@
-"""Collapsed stacks of py-spy as text: functions by their own time, and a call tree without its thin branches."""
+"""Formats collapsed stacks of py-spy: functions by their own time, and a call tree without minor branches."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections.abc import Iterator
 MIN_SHARE = 0.015
 SELF_ROWS = 30
 SOURCE = re.compile(r"\((?:.*/)?((?:[\w.]+/)?[\w.]+?)(?::\d+)?\)$")
-"""Only the file and its folder of a frame's source are kept: no path of a machine, and no line numbers, so that the
-samples of one function are counted together."""
+"""Matches the file of a frame and its folder, without paths of the machine and without line numbers, so that samples of
+one function are counted together.
+"""
 
 UNNAMED = re.compile(r"^0x[0-9a-f]+")
 WAITS = ("PyThread_acquire_lock_timed", "epoll_pwait")
-"""A thread of the pool that waits for work, and a loop that has none: py-spy may take both for running."""
+"""A pool thread waiting for work, and an idle event loop: py-spy may count both as running."""
 
 LOOP = "uv_run "
 """Frames above it are the same for every sample."""
@@ -27,7 +28,7 @@ Stacks = Counter[tuple[str, ...]]
 
 
 def collapsed(text: str) -> Stacks:
-    """Stacks, outermost frame first, with the number of their samples."""
+    """Returns stacks, outermost frame first, with the number of their samples."""
     stacks: Stacks = Counter()
     for line in text.splitlines():
         stack, _, count = line.rpartition(" ")
@@ -40,10 +41,10 @@ def collapsed(text: str) -> Stacks:
 
 
 def weighed(stacks: Stacks, kernel_share: float) -> Stacks:
-    """Samples within system calls, weighed so that together they have the share that perf saw.
+    """Scales samples within system calls to the share that perf measured.
 
-    py-spy stops the process for a sample, and a stop takes effect where the kernel returns: system calls would seem
-    several times as expensive as they are.
+    py-spy stops the process for a sample, and a stop takes effect on return from the kernel: without scaling, system
+    calls would seem several times as expensive as they are.
     """
     kernel = sum(count for stack, count in stacks.items() if SYSTEM_CALL.match(stack[-1]))
     ours = sum(stacks.values()) - kernel
@@ -58,7 +59,7 @@ def weighed(stacks: Stacks, kernel_share: float) -> Stacks:
 
 
 def self_times(stacks: Stacks) -> list[str]:
-    """Innermost frames with their share; a native one with the Python function that it was called from."""
+    """Returns innermost frames with their share; a native frame with the Python function that called it."""
     own: Counter[str] = Counter()
     for stack, count in stacks.items():
         leaf = stack[-1]
@@ -85,7 +86,7 @@ class Branch:
 
 
 def call_tree(stacks: Stacks) -> list[str]:
-    """Every call with its share, callers above their callees."""
+    """Returns every call with its share, callers above their callees."""
     root = Branch()
     for stack, count in stacks.items():
         branch = root

@@ -4,7 +4,7 @@ python into_parquet.py '{"way": ..., "bootstrap": ..., "topic": ..., "target": .
 
 load        `ottla pipeline load`, as the command does it
 ottla       Spark's reader by the source `ottla`
-connector   Spark's reader by its own Kafka connector, whose jars `conf` names
+connector   Spark's reader by its own Kafka connector, with the jars in `conf`
 
 It prints `ready` when the session is up and `done` when all is written. Until its input ends it stays, and so does the
 session, so that the usage of its workers can be read: workers of an ended session are no longer its child processes.
@@ -26,7 +26,7 @@ def say(word: str) -> None:
 
 
 def by_reader(job: dict[str, Any]) -> None:
-    """A batch query from the first offset to the last."""
+    """Run a batch query from the first offset to the last."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(job["master"]).appName("ottla bench")
@@ -42,7 +42,7 @@ def by_reader(job: dict[str, Any]) -> None:
 
 
 def by_load(job: dict[str, Any], until: ExitStack) -> None:
-    """A load into a new table; its session ends with `until`."""
+    """Load into a new table; the session ends with `until`."""
     from pathlib import Path
 
     from ottla.pipeline.load.driver import Observer, load

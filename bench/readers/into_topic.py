@@ -21,7 +21,7 @@ SINK_OPTIONS = {"ottla": {"delivery.guarantee": "exactly-once"}, "connector": {}
 
 
 def start(spark: Any, job: dict[str, Any]) -> Any:
-    """The query; values and partitions are passed on as they are."""
+    """Start the query, which passes on values and partitions unchanged."""
     name, servers = FORMATS[job["way"]], ("kafka.bootstrap.servers", job["bootstrap"])
     reader = spark.readStream.format(name).option(*servers).option("subscribe", job["source"])
     frame = reader.option("startingOffsets", "earliest").load().select("value", "partition")

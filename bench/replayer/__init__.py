@@ -23,7 +23,7 @@ from harness.programs import compiled
 
 SOURCE = Path(__file__).with_name("replayer.c")
 ENDLESS_S = 86_400.0
-"""For loads that end by their number of requests."""
+"""For loads that end after a number of requests."""
 
 
 @dataclass(frozen=True)
@@ -35,51 +35,51 @@ class Load:
     window: int = 1
     """Unanswered requests of a connection, 1 for unpipelined."""
     rate: float = 0.0
-    """Requests a second of all connections together, as an open loop; 0 sends as fast as answers come."""
+    """Requests per second of all connections together, as an open loop; 0 sends the next request on each response."""
     requests: int = 0
-    """Of each connection; 0 for no limit."""
+    """Number of requests per connection; 0 for no limit."""
     stagger: int = 0
-    """Connection i begins with frame i * stagger."""
+    """Connection i starts with frame i * stagger."""
     prologue: Sequence[bytes] = ()
-    """Sent once by every connection, unpipelined, before anything is measured."""
+    """Sent once by every connection, unpipelined, before the measurement."""
     error_at: int = -1
-    """Place of an error code in every response, which must be 0."""
+    """Position of an error code in every response, which must be 0."""
     capture: tuple[int, int] = (0, -1)
-    """Four bytes at this place of the last prologue's response go to that place of every request."""
+    """Copies four bytes from this position in the last prologue response to that position in every request."""
     counter_at: int = -1
-    """Place in the requests of a 32-bit number that begins at 1."""
+    """Position of a 32-bit counter in the requests, which starts at 1."""
     offset_at: int = -1
-    """Place in the requests of a 64-bit number that begins at 0 ..."""
+    """Position of a 64-bit offset in the requests, which starts at 0 ..."""
     offset_below: int = (1 << 63) - 1
-    """... and does so again before it reaches this."""
+    """... and restarts before it reaches this value."""
     same_length: bool = False
     """Every response must be as long as the first."""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """Results within the measured time."""
+    """Results of the measured time."""
 
     requests: int
     seconds: float
     latency_us: Mapping[str, float]
     """p50, p90, p99, p999, max, mean."""
     all_requests: int
-    """With those of the warm-up, but not those of the prologue."""
+    """Includes those of the warm-up, but not those of the prologue."""
     bytes_in: int
-    """Of all responses, those of the prologue too."""
+    """Bytes of all responses, including those of the prologue."""
     client_cpu_s: float
     first_response: bytes
     """The first response of connection 0, without its size prefix."""
 
     def latency_figures(self, name: str = "latency") -> list[Figure]:
-        """p50, p99 and p99.9."""
+        """Returns p50, p99 and p99.9."""
         at = self.latency_us
         return quantile_figures(name, {0.5: at["p50"] / 1e6, 0.99: at["p99"] / 1e6, 0.999: at["p999"] / 1e6})
 
 
 class Replay:
-    """One run of the replayer in the background; as a context manager it is ended at the latest there."""
+    """One run of the replayer in the background; the context manager ends it on exit."""
 
     def __init__(self, port: int, load: Load, *, seconds: float = ENDLESS_S, warm_up_s: float = 0.0) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="ottla-replay-")
@@ -129,7 +129,7 @@ class Replay:
         return line.decode().strip()
 
     def wait_for(self, event: str) -> None:
-        """Until the measured time begins ("begin") or is over ("end")."""
+        """Wait until the measured time begins ("begin") or is over ("end")."""
         said = self._line()
         if said != event:
             raise RuntimeError(f"the replayer said {said!r} where {event!r} was expected")
@@ -141,7 +141,7 @@ class Replay:
         return self.result()
 
     def result(self) -> Replayed:
-        """Waits for the last response; call it after the end."""
+        """Wait for the last response; call it after the end."""
         found = json.loads(self._line())
         self._process.wait()
         return Replayed(
@@ -156,7 +156,7 @@ class Replay:
 
 
 def measure(server: Server, load: Load, seconds: float, warm_up_s: float) -> tuple[Usage, Replayed]:
-    """One load alone: the server's usage within the measured time, and the results."""
+    """Run one load alone; returns the server's usage within the measured time, and the results."""
     with Replay(server.port, load, seconds=seconds, warm_up_s=warm_up_s) as replay:
         replay.wait_for("begin")
         before = server.usage()
@@ -166,7 +166,7 @@ def measure(server: Server, load: Load, seconds: float, warm_up_s: float) -> tup
 
 
 def replay_all(server: Server, load: Load) -> Replayed:
-    """`load.requests` requests, as fast as they are answered."""
+    """Send `load.requests` requests as fast as the server responds."""
     with Replay(server.port, load) as replay:
         replay.wait_for("begin")
         replay.wait_for("end")

@@ -1,7 +1,7 @@
-"""Prepared request frames, encoded with Ottla's own protocol package, for a peer that speaks Kafka's protocol.
+"""Prepared request frames for a peer that supports Kafka's protocol, encoded with Ottla's protocol package.
 
-`Wire` requests the peer's versions and takes the highest common one, as Java's client does. The positions that the
-replayer patches are found by a mark in the encoded bytes, so that no layout is written down twice.
+`Wire` requests the peer's versions and uses the highest common one, as Java's client does. The positions that the
+replayer patches are located by a marker in the encoded bytes, so that no layout is duplicated here.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ NO_SESSION = -1
 FIRST_OF_SESSION = 0
 PARTITION_MAX_BYTES = 1 << 20
 MAX_NEW_PARTITIONS = 5000
-"""Made by one request: Apache Kafka's controller refuses batches of more than 10,000 records."""
+"""Maximum per request: Apache Kafka's controller refuses batches of more than 10,000 records."""
 
 
 def batch(record_bytes: int, count: int = 1) -> bytes:
-    """One uncompressed batch of records with random values, without keys."""
+    """Returns one uncompressed batch of records with random values, without keys."""
     at = int(time.time() * 1000)
     return bytes(build_batch([RecordData(at, None, os.urandom(record_bytes)) for _ in range(count)]))
 
 
 def place(frame: bytes, mark: bytes) -> int:
-    """Position of the mark, which must occur once."""
+    """Returns the position of the marker, which must occur once."""
     if frame.count(mark) != 1:
         raise RuntimeError("the mark of a place is not there exactly once")
     return frame.index(mark)
 
 
 class Wire:
-    """The peer's versions and topic ids; its connection is for preparations only."""
+    """The peer's versions and topic ids; its connection is only used for preparations."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -83,7 +83,7 @@ class Wire:
         return self._connection.version_for(key)
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Created, and every partition has a leader."""
+        """Create a topic and wait until every partition has a leader."""
         timeout_ms = int(TIMEOUT_S * 1000)
         create_topic(
             self._connection, name, min(partitions, MAX_NEW_PARTITIONS), 1, {}, timeout_ms, validate_only=False
@@ -93,7 +93,7 @@ class Wire:
         self.learn_topic(name, partitions)
 
     def learn_topic(self, name: str, partitions: int) -> None:
-        """Take the topic's id, once every partition has a leader that serves it: the controller may be ahead of it."""
+        """Store the topic's id once every partition has an available leader: the controller may be ahead of it."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
@@ -109,14 +109,14 @@ class Wire:
             time.sleep(0.05)
 
     def end_offsets(self, name: str, partitions: int) -> list[int]:
-        """The high watermarks, in the order of the partitions; asked again while one is not served yet."""
+        """Returns the high watermarks in partition order, with retries while a partition is unavailable."""
         with Cluster(self._server.bootstrap_servers, client_id=CLIENT_ID, timeout_s=TIMEOUT_S) as cluster:
             asked = {(name, index): LATEST_TIMESTAMP for index in range(partitions)}
             found = cluster.list_offsets(asked)
         return [found[name, index].offset for index in range(partitions)]
 
     def encode(self, key: ApiKey, message: Any) -> bytes:
-        """One frame; its correlation id is patched by the replayer."""
+        """Returns one frame; the replayer patches its correlation id."""
         return encode_request(key, self.version(key), 0, CLIENT_ID, message)
 
     # Produce
@@ -127,11 +127,11 @@ class Wire:
         return ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[named])
 
     def produce(self, topic: str, partition: int, records: bytes, acks: int = 1) -> bytes:
-        """The frame of one batch for one partition."""
+        """Returns the frame of one batch for one partition."""
         return self.encode(ApiKey.PRODUCE, self.produce_request(topic, [(partition, records)], acks))
 
     def produce_error_at(self, topic: str) -> int:
-        """Position of the error code in the response to `produce`."""
+        """Returns the position of the error code in the response to `produce`."""
         row = PartitionProduceResponse(index=0, error_code=MARK_16, base_offset=0)
         response = ProduceResponse(responses=[self.produce_answer(topic, [row])])
         return place(
@@ -139,11 +139,11 @@ class Wire:
         )
 
     def produce_answer(self, topic: str, rows: Sequence[PartitionProduceResponse]) -> TopicProduceResponse:
-        """A topic in the answer to a Produce request, as the peer's version names it."""
+        """Returns a topic in a Produce response, in the format of the peer's version."""
         return TopicProduceResponse(name=topic, topic_id=self._ids[topic], partition_responses=list(rows))
 
     def fill(self, topic: str, partitions: Sequence[int], records: bytes) -> None:
-        """The same batch to every partition, in one request; raises RuntimeError when one is refused."""
+        """Produce the same batch to every partition in one request; raises RuntimeError when one is refused."""
         request = self.produce_request(topic, [(partition, records) for partition in partitions])
         deadline = time.monotonic() + TIMEOUT_S
         while True:
@@ -156,7 +156,7 @@ class Wire:
             time.sleep(0.2)
 
     def write(self, topic: str, partitions: int, records: bytes, count: int, window: int = 8) -> None:
-        """So many batches to every partition, by the replayer: one connection each."""
+        """Produce `count` batches to every partition by the replayer, with one connection each."""
         frames = [self.produce(topic, index, records) for index in range(partitions)]
         error_at = self.produce_error_at(topic)
         load = Load(frames, connections=partitions, window=window, requests=count, stagger=1, error_at=error_at)
@@ -174,7 +174,7 @@ class Wire:
         max_wait_ms: int = 0,
         max_bytes: int = PARTITION_MAX_BYTES,
     ) -> FetchRequest:
-        """`max_bytes` is the limit of a partition; one batch comes in any case."""
+        """Builds a Fetch request; `max_bytes` is the limit of a partition, but at least one batch is returned."""
         asked = [
             FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
             for index, offset in offsets
@@ -190,22 +190,22 @@ class Wire:
         )
 
     def fetch(self, topic: str, offsets: Iterable[tuple[int, int]], max_bytes: int = PARTITION_MAX_BYTES) -> bytes:
-        """The frame of a fetch without a session."""
+        """Returns the frame of a fetch without a session."""
         return self.encode(ApiKey.FETCH, self.fetch_request(topic, offsets, max_bytes=max_bytes))
 
     def fetch_error_at(self) -> int:
-        """Position of the top-level error code in a Fetch response."""
+        """Returns the position of the top-level error code in a Fetch response."""
         return place(self._fetch_response(FetchResponse(error_code=MARK_16)), struct.pack(">H", MARK_16))
 
     def session_id_at(self) -> int:
-        """Position of the session id in a Fetch response."""
+        """Returns the position of the session id in a Fetch response."""
         return place(self._fetch_response(FetchResponse(session_id=MARK_32)), struct.pack(">I", MARK_32))
 
     def _fetch_response(self, response: FetchResponse) -> bytes:
         return encode_response(ApiKey.FETCH, self.version(ApiKey.FETCH), 0, response)
 
     def session_load(self, topic: str, partitions: int) -> Load:
-        """A session over all partitions, each at offset 1; then incremental fetches that name none of them."""
+        """Opens a session over all partitions, each at offset 1; then sends incremental fetches without partitions."""
         first = self.fetch_request(topic, [(index, 1) for index in range(partitions)], epoch=FIRST_OF_SESSION)
         frame = self.encode(ApiKey.FETCH, self.fetch_request(topic, [], session_id=MARK_32))
         with_epoch = self.encode(ApiKey.FETCH, self.fetch_request(topic, [], epoch=MARK_32))
@@ -218,7 +218,7 @@ class Wire:
         )
 
     def followed_load(self, topic: str, partitions: int, records: int, max_wait_ms: int = 0) -> Load:
-        """The same with partition 0 named at offsets that go up by one to `records`, as a consumer that follows it."""
+        """As `session_load`, with partition 0 named at offsets that increase by one to `records`, as by a consumer."""
 
         def frame(offset: int, session_id: int, epoch: int) -> bytes:
             request = self.fetch_request(
@@ -236,7 +236,7 @@ class Wire:
         )
 
     def decode_fetch(self, payload: bytes) -> FetchResponse:
-        """A response of a fetch; raises RuntimeError when it or a partition has an error."""
+        """Decodes a Fetch response; raises RuntimeError when it or a partition has an error."""
         _, response = decode_response(ApiKey.FETCH, self.version(ApiKey.FETCH), payload)
         assert isinstance(response, FetchResponse)
         rows = [row.error_code for topic in response.responses for row in topic.partitions]

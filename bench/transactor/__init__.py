@@ -1,9 +1,9 @@
-"""The generator of transactions: `transactor.c`, its frames encoded with Ottla's own protocol package, and its results.
+"""The transaction generator: `transactor.c`, its frames encoded with Ottla's protocol package, and its results.
 
     driven = drive(server, wire, topic, rate=1000, seconds=10, warm_up_s=4)
 
-Positions that the program patches or reads are found by a mark in encoded bytes, so that no layout is written down
-twice.
+Positions that the program patches or reads are located by a marker in encoded bytes, so that no layout is duplicated
+here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ottla.record.builder import RecordData, build_batch
 
 SOURCE = Path(__file__).with_name("transactor.c")
 FIRST_VERSIONS = {ApiKey.PRODUCE: 12, ApiKey.END_TXN: 5}
-"""From these on partitions are added by Produce, and EndTxn gives the next epoch (transactions v2)."""
+"""From these versions on Produce adds partitions, and EndTxn returns the next epoch (transactions v2)."""
 TIMEOUT_MS = 60_000
 START_TIMEOUT_S = 60.0
 MARK_16, MARK_64 = 0x5A5B, 0x5A5B5C5D5E5F6061
@@ -45,27 +45,27 @@ MARK_16, MARK_64 = 0x5A5B, 0x5A5B5C5D5E5F6061
 
 @dataclass(frozen=True)
 class Shape:
-    """The number of producers, and the content of one transaction of each."""
+    """The number of producers, and the content of each transaction."""
 
     producers: int
     topic: str
     topic_partitions: int
     partitions: int
-    """Of each transaction, one batch of one record to each."""
+    """Number of partitions of each transaction, with one batch of one record each."""
     record_bytes: int
 
 
 @dataclass(frozen=True)
 class Driven:
-    """Results within the measured time."""
+    """Results of the measured time."""
 
     transactions: int
-    """Complete: the next one was accepted."""
+    """Completed transactions: the next one was accepted."""
     seconds: float
     answer_us: Mapping[str, float]
-    """From the moment that the end was due to the answer: the decision is durable. p50, p99, p999."""
+    """From the due time of the end to the response, when the decision is durable. p50, p99, p999."""
     complete_us: Mapping[str, float]
-    """From the same moment until the next transaction was accepted: the markers are written."""
+    """From the due time of the end until the next transaction is accepted, when the markers are written."""
     retries: int
     client_cpu_s: float
     used: Usage
@@ -76,7 +76,7 @@ class Driven:
 
 
 def drive(server: Server, wire: Wire, shape: Shape, *, rate: float, seconds: float, warm_up_s: float) -> Driven:
-    """One run of the program; `rate` is in transactions a second of all producers, 0 for as fast as they end."""
+    """Run the program once; `rate` is in transactions per second of all producers, 0 for as fast as possible."""
     _wake_coordinator(server)
     with tempfile.TemporaryDirectory(prefix="ottla-transactor-") as folder:
         frames = Path(folder, "frames")
@@ -96,7 +96,7 @@ def drive(server: Server, wire: Wire, shape: Shape, *, rate: float, seconds: flo
 
 
 def _wake_coordinator(server: Server) -> None:
-    """The first lookup of a coordinator creates its topic."""
+    """Look up a coordinator, because the first lookup creates its topic."""
     with Cluster(server.bootstrap_servers, timeout_s=START_TIMEOUT_S) as cluster:
         try:
             cluster.describe_transaction("nobody")
@@ -151,13 +151,13 @@ def _places(wire: Wire, shape: Shape, frames: Path) -> list[str]:
 
 
 def _batch(record_bytes: int) -> bytes:
-    """One transactional batch of one record; its producer is patched in."""
+    """Returns one transactional batch of one record; the program patches its producer."""
     record = RecordData(int(time.time() * 1000), None, os.urandom(record_bytes))
     return bytes(build_batch([record], producer_id=0, producer_epoch=0, base_sequence=0, is_transactional=True))
 
 
 def _answer_places(wire: Wire, key: ApiKey, kind: type[InitProducerIdResponse] | type[EndTxnResponse]) -> str:
-    """Error code, producer id and epoch."""
+    """Returns the positions of error code, producer id and epoch."""
     response = kind(error_code=MARK_16, producer_id=MARK_64 + 1, producer_epoch=struct.unpack(">h", b"ZQ")[0])
     frame = encode_response(key, wire.version(key), 0, response)
     marks = (struct.pack(">h", MARK_16) + struct.pack(">q", MARK_64 + 1), struct.pack(">q", MARK_64 + 1), b"ZQ")
@@ -165,7 +165,7 @@ def _answer_places(wire: Wire, key: ApiKey, kind: type[InitProducerIdResponse] |
 
 
 def _produced_places(wire: Wire, shape: Shape) -> list[int]:
-    """The error code of each partition, where those before it have none."""
+    """Returns the error code positions of each partition, valid if preceding partitions have no error."""
     places = []
     for marked in range(shape.partitions):
         rows = [

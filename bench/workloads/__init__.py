@@ -1,1 +1,1 @@
-"""One module a workload; each has `cells()`, see harness/cells.py."""
+"""One module per workload; each has `cells()`, see harness/cells.py."""

@@ -24,7 +24,7 @@ BACKLOG, LIVE = "backlog", "live"
 READERS = 4
 BATCH_RECORDS, BATCH_RECORD_BYTES = 1000, 1000
 ONE_BATCH = 1
-"""A limit that every batch exceeds, so that each fetch brings exactly one."""
+"""A limit that every batch exceeds, so that each fetch returns exactly one."""
 LIVE_RECORD_BYTES = 1024
 LIVE_PARTITIONS = 6
 LIVE_RATE = 2000
@@ -35,7 +35,7 @@ GIGABYTE = 1e9
 def drop_pages(folder: Path) -> None:
     """Flush everything in the folder to disk and drop it from the page cache (fdatasync, posix_fadvise DONTNEED).
 
-    Its memory is filled with other clean pages, for the same reason as before each run.
+    Other clean pages then fill the memory, for the same reason as before each run.
     """
     for path in sorted(folder.rglob("*")):
         if path.is_file():
@@ -50,7 +50,7 @@ def drop_pages(folder: Path) -> None:
 
 
 def disk_bytes(server: Server) -> int:
-    """Bytes that the kernel read from disks for the server so far."""
+    """Returns the bytes that the kernel has read from disks for the server."""
     total = 0
     for pid in tree(server.pid):
         for line in Path(f"/proc/{pid}/io").read_text().splitlines():
@@ -73,7 +73,7 @@ def live_load(wire: Wire) -> Load:
 
 
 def backlog_load(wire: Wire, batches: int) -> Load:
-    """Writes the backlog; returns the load that reads it, one connection per partition."""
+    """Write the backlog; returns the load that reads it, one connection per partition."""
     wire.create_topic(BACKLOG, READERS)
     wire.write(BACKLOG, READERS, batch(BATCH_RECORD_BYTES, BATCH_RECORDS), batches)
     offsets = [(index, number * BATCH_RECORDS) for index in range(READERS) for number in range(batches)]

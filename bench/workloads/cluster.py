@@ -32,7 +32,7 @@ SETTINGS = {
     "controller.quorum.fetch.timeout.ms": 2000,
     "controller.quorum.election.timeout.ms": 1000,
 }
-"""The times are the defaults of both peers, declared so that they are the same."""
+"""The times are the defaults of both peers, set explicitly so that they are the same."""
 PRODUCED = ((1024, "none"), (1024, "lz4"), (100, "none"))
 LATENCIES = ((1000, 0), (20_000, 1))
 """Records a second, linger in milliseconds."""
@@ -42,7 +42,7 @@ USABLE_TIMEOUT_S = 120.0
 
 
 def create_first_topic(server: Server) -> None:
-    """As soon as there are enough brokers for its replicas."""
+    """Create a topic as soon as there are enough brokers for its replicas."""
     deadline = time.perf_counter() + USABLE_TIMEOUT_S
     while True:
         try:
@@ -54,7 +54,7 @@ def create_first_topic(server: Server) -> None:
 
 
 def first_record(server: Server) -> None:
-    """A new topic takes one record, which is acknowledged with acks=all."""
+    """Create a topic and produce one record with acks=all."""
     create_first_topic(server)
     failed: list[object] = []
     producer = Producer({"bootstrap.servers": server.bootstrap_servers, "acks": "all", "linger.ms": 0})
@@ -79,7 +79,7 @@ def start(server: Server, profile: Profile) -> Sequence[Figure]:
 
 
 def start_supervised(server: Server, profile: Profile) -> Sequence[Figure]:
-    """Ports in a row, as the command gives them, above one that was free."""
+    """Measure the start by one command, on consecutive ports above a free one."""
     supervised = cast(Ottla, server)
     supervised.supervised = BROKERS
     (supervised.port,) = free_ports(1)

@@ -43,7 +43,7 @@ SESSION_TIMEOUT_S = 2.0
 HEARTBEAT_S = 0.1
 QUORUM_TIMEOUT_S = 2.0
 QUORUM_FETCH_WAIT_S = 0.5
-"""A leader of the quorum answers a fetch after that time at the latest, in both peers."""
+"""Maximum time of a fetch at the quorum leader, in both peers."""
 FAST_SETTINGS = {
     **SETTINGS,
     "broker.session.timeout.ms": int(SESSION_TIMEOUT_S * 1000),
@@ -64,7 +64,7 @@ PRODUCER = {
     "producer.topic.metadata.refresh.interval.ms": 50,
     "producer.log_level": 0,
 }
-"""A client that looks for the leader often: by default librdkafka looks once a second, which would be in the figure."""
+"""A client that looks for the leader often: librdkafka's default of once a second would affect the figure."""
 WARM_UP_RATE = 20_000
 STEADY_S = 1.0
 LIMIT_S = 300.0
@@ -72,11 +72,11 @@ TOPIC_PARTITIONS = 1000
 """Partitions per topic: one request creates at most as many as fit into one batch of the controllers."""
 REPETITIONS_A_SECOND = 2
 CONTROLLERS_A_SECOND = 0.3
-"""Repetitions for each second of the profile's window."""
+"""Repetitions per second of the profile's window."""
 
 
 def wait_for(reached: Callable[[], bool], what: str, pause_s: float = 0.05) -> None:
-    """Retry until the cluster can do it."""
+    """Poll until the condition holds."""
     deadline = time.perf_counter() + LIMIT_S
     while True:
         try:
@@ -90,7 +90,7 @@ def wait_for(reached: Callable[[], bool], what: str, pause_s: float = 0.05) -> N
 
 
 def spread_figures(name: str, seconds: Sequence[float]) -> list[Figure]:
-    """Median and p99 (nearest rank: the largest, of fewer than a hundred)."""
+    """Returns median and p99 (nearest rank: the maximum, of fewer than a hundred)."""
     ordered = sorted(seconds)
     p99 = ordered[math.ceil(0.99 * len(ordered)) - 1]
     return [
@@ -104,7 +104,7 @@ def spread_figures(name: str, seconds: Sequence[float]) -> list[Figure]:
 
 @contextmanager
 def producing(server: Server, partition: int) -> Iterator[Callable[[float], tuple[float, float]]]:
-    """A producer of one partition; gives what waits for the gap that lasted at a moment (perf_counter), as its ends."""
+    """Produces to one partition; yields a function that returns the ends of the gap at a given perf_counter time."""
     pairs = {"brokers": server.bootstrap_servers, "topic": TOPIC, "partition": partition, "rate": RATE, "gap_s": GAP_S}
     options = [f"{name}={value}" for name, value in {**pairs, **PRODUCER}.items()]
     command = [str(program()), "gaps", *options]
@@ -138,7 +138,7 @@ def partition_seen_by(connection: Connection, index: int) -> PartitionInfo:
 
 
 def leader_killed(cluster: Cluster, client: Client) -> tuple[float, float, float]:
-    """Seconds without an acknowledgement; seconds from the kill to its end, and until another broker knew a leader."""
+    """Returns seconds: without an acknowledgement, from the kill to its end, and until another broker knew a leader."""
     controller = client.quorum().leader_id
     found = next(each for each in client.topic(TOPIC).partitions if each.leader not in (controller, -1))
     survivor = connect(cluster.survivor(found.leader).port)
@@ -195,7 +195,7 @@ def failover(server: Server, profile: Profile) -> Sequence[Figure]:
 
 
 def make_partitions(client: Client, partitions: int) -> list[str]:
-    """Topics of that many partitions together, every one led."""
+    """Create topics with that many partitions in total, and wait until all have leaders."""
     names = [f"many-{number}" for number in range(partitions // TOPIC_PARTITIONS)]
     for name in names:
         client.create_topic(name, TOPIC_PARTITIONS)

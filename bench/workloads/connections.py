@@ -24,15 +24,15 @@ RATE = 1000
 CONNECTIONS = (1, 8, 64, 1000)
 PARTITIONS = (1, 100, 1000, 10_000)
 BOTH = (10_000, 1000)
-"""Two minutes per run, mostly to create the topic: not in the subset, which has to fit forty minutes."""
+"""Two minutes per run, mostly to create the topic: not in the subset, which is limited to forty minutes."""
 SUBSET = {"connections/1x1000"}
 IDLE_WINDOWS = 2
-"""Idle windows are so many times longer than others: the periodic steps of a broker are seconds apart."""
+"""Idle windows are this many times longer than others: the periodic steps of a broker are seconds apart."""
 SETTLE_S = 2.0
 
 
 def open_connection(port: int) -> socket.socket:
-    """One that has asked for the versions, as clients do, and is silent from then on."""
+    """Opens a connection that has sent ApiVersions, as clients do, and is silent afterwards."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=30)
     connection.sendall(API_VERSIONS)
     size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
@@ -41,7 +41,7 @@ def open_connection(port: int) -> socket.socket:
 
 
 def idle_percent(server: Server, seconds: float) -> float:
-    """Share of one core that the server takes."""
+    """Returns the share of one core that the server uses."""
     time.sleep(SETTLE_S)
     before = server.usage()
     time.sleep(seconds)

@@ -26,7 +26,7 @@ FIRST_BYTES = 100_000_000
 
 
 def tool(name: str, *arguments: str) -> str:
-    """The output of the tool."""
+    """Returns the output of the tool."""
     command = ["java", HEAP, "-cp", CLASS_PATH, name, *arguments]
     result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if result.returncode != 0:
@@ -35,7 +35,7 @@ def tool(name: str, *arguments: str) -> str:
 
 
 def produce_records(server: Server, records: int, size: int, codec: str, acks: str) -> float:
-    """Seconds that the tool took for them by its own clock."""
+    """Returns the seconds that the tool took by its own clock."""
     output = tool(
         *(PRODUCER, "--bootstrap-server", server.bootstrap_servers, "--topic", "load", "--throughput", "-1"),
         *("--num-records", str(records), "--record-size", str(size)),
@@ -48,7 +48,7 @@ def produce_records(server: Server, records: int, size: int, codec: str, acks: s
 
 
 def consume_records(server: Server, records: int) -> float:
-    """Seconds that the tool was fetching, without the time for joining its group."""
+    """Returns the seconds that the tool was fetching, without the time to join its group."""
     output = tool(
         CONSUMER, *("--bootstrap-server", server.bootstrap_servers, "--topic", "load", "--num-records", str(records))
     )
@@ -60,7 +60,7 @@ def consume_records(server: Server, records: int) -> float:
 
 
 def figures(server: Server, used: Usage, seconds: float, records: int, size: int) -> Sequence[Figure]:
-    """Rates by the tool's clock, CPU by the whole run."""
+    """Returns rates by the tool's clock, and CPU of the whole run."""
     used = replace(used, seconds=seconds)
     return [*cpu_figures(used, payload_bytes=records * size, records=records), *memory_figures(server)]
 

@@ -3,7 +3,7 @@
 OpenMessaging Benchmark's 1-topic-1-partition-1kb and 1-topic-16-partitions-1kb at 1,000 and 20,000 records a second,
 with its linger of 1 ms and with none; acks=1. A latency counts from the time at which the record was due (see load.c).
 At 1,000 records a second a JVM would be cold for minutes, so every peer first gets 20,000 a second for the time of the
-warm-up. NATS uses its Python client, whose own time is in the figure, and which supports only 1,000 a second.
+warm-up. NATS uses its Python client, which adds its own time and supports only 1,000 a second.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOR_NATS = "latency/1000/1/linger=0"
 
 
 def latencies(name: str, quantiles: Mapping[str, float]) -> list[Figure]:
-    """The maximum is reported, but not compared: it is a single record on a shared machine."""
+    """Returns latencies; the maximum is reported but not compared, as a single record on a shared machine."""
     largest = Figure(f"{name} max", quantiles["1"] * 1e6, "us")
     return [*quantile_figures(name, {float(q): s for q, s in quantiles.items() if q != "1"}), largest]
 

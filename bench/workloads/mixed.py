@@ -1,9 +1,9 @@
 """A mixed load: producers, 20 consumers in four groups, and the end-to-end latency of records meanwhile.
 
-One topic of 16 partitions, records of 1 KiB. Two producers: 2,000 single-record requests a second by the replayer over
-16 connections, and 1,000 records a second through librdkafka, whose latencies are the figures. Every record goes to
-four groups of five consumers each (librdkafka; two groups of the classic protocol, two of KIP-848's), which commit
-every second; once a second a consumer of one group leaves and joins again, so that there is always a rebalance.
+One topic of 16 partitions, records of 1 KiB. There are two producers: 2,000 single-record requests a second by the
+replayer over 16 connections, and 1,000 records a second through librdkafka, which yield the latencies. Four groups of
+five consumers each read every record (librdkafka; two groups of the classic protocol, two of KIP-848's). They commit
+every second; once a second a consumer of one group leaves and rejoins, so that there is always a rebalance.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ MEMBERS = 5
 CHURN_S = 1.0
 JOIN_TIMEOUT_S = 60.0
 MIN_WARM_UP_S = 5.0
-"""The groups have only just formed."""
+"""Time for the groups to form and settle."""
 EXPECTED_ERRORS = {KafkaError._PARTITION_EOF, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS}
 
 
 class Member(threading.Thread):
-    """One consumer of a group; `rejoin` replaces it by another."""
+    """One group member; `rejoin` replaces it by another."""
 
     def __init__(self, server: Server, group: str, protocol: str) -> None:
         super().__init__(daemon=True)
@@ -82,7 +82,7 @@ class Member(threading.Thread):
 
 
 class Groups:
-    """All members, and the churn; ended at the latest as a context manager."""
+    """All members, and the churn; the context manager ends them on exit."""
 
     def __init__(self, server: Server) -> None:
         self.members = [Member(server, *group) for group in GROUPS.items() for _ in range(MEMBERS)]
@@ -117,7 +117,7 @@ class Groups:
             turn += 1
 
     def consumed(self) -> int:
-        """Records so far, of all members; raises the error of a member."""
+        """Returns the number of records read by all members; raises the error of a member."""
         for member in self.members:
             if member.failure:
                 raise RuntimeError(f"a consumer failed: {member.failure}")

@@ -25,7 +25,7 @@ PARTITIONS = (1, 100, 1000, 10_000)
 SUBSET = {"partitions/full/1000", "partitions/active/10000"}
 QUICK = {"partitions/full/100"}
 FOLLOWED = 10_000
-"""Records of the partition that is followed; behind the last one the fetches begin again with the first."""
+"""Records of the followed partition; after the last one the fetches restart at the first."""
 TAIL_RATE = 1000
 TAIL_WAIT_MS = 30_000
 ALL_ROWS = -1
@@ -34,7 +34,7 @@ ROWS = {"full": ALL_ROWS, "idle": ALL_ROWS, "session": 0, "active": 1, "tail": 1
 
 
 def load(wire: Wire, kind: str, partitions: int) -> Load:
-    """Topic and requests; also used by the profile of this workload."""
+    """Creates the topic and builds the requests; also used by the profile of this workload."""
     wire.create_topic(TOPIC, partitions)
     wire.fill(TOPIC, range(partitions), batch(RECORD_BYTES))
     if kind in ("full", "idle"):
@@ -50,7 +50,7 @@ def load(wire: Wire, kind: str, partitions: int) -> Load:
 
 
 def check_first(kind: str, partitions: int, wire: Wire, first_response: bytes) -> None:
-    """The first answer has the rows that it should have, without errors."""
+    """Check that the first response has the expected rows, without errors."""
     response = wire.decode_fetch(first_response)
     rows = sum(len(topic.partitions) for topic in response.responses)
     if rows != (partitions if ROWS[kind] == ALL_ROWS else ROWS[kind]):
@@ -71,7 +71,7 @@ def run(kind: str, partitions: int, server: Server, profile: Profile) -> Sequenc
 
 
 def run_tail(partitions: int, server: Server, profile: Profile) -> Sequence[Figure]:
-    """A producer at a fixed rate and one fetch that waits; a request of the figures is one of each."""
+    """Measure a producer at a fixed rate and one waiting fetch; a request of the figures is one of each."""
     with Wire(server) as wire:
         prepared = load(wire, "tail", partitions)
         frames = [wire.produce(TOPIC, 0, batch(RECORD_BYTES))]

@@ -23,7 +23,7 @@ QUICK = {"requests/unpipelined/1"}
 
 
 def load(wire: Wire, connections: int, window: int) -> Load:
-    """Also used by the profile of this workload."""
+    """Builds the load; also used by the profile of this workload."""
     wire.create_topic("requests", PARTITIONS)
     records = batch(RECORD_BYTES)
     return Load(

@@ -31,7 +31,7 @@ ACKS = "1"
 HELD = 1000
 """Connections of each kind."""
 PROTOCOLS = "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT"
-"""Apache Kafka finds that of the controllers automatically only if no listener is encrypted."""
+"""Apache Kafka finds the protocol of the controllers automatically only if no listener is encrypted."""
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
@@ -44,7 +44,7 @@ Measure = Callable[..., Sequence[Figure]]
 
 
 def by_tls(measure: Measure, server: Server, profile: Profile) -> Sequence[Figure]:
-    """`measure` with clients of a listener of TLS, on a server that does not run yet."""
+    """Run `measure` with clients of a TLS listener, on a server that is not running yet."""
     authority, now = Authority.make("bench", datetime.now(UTC)), datetime.now(UTC)
     trusted, key = server.home / "ca.pem", server.home / "server.pem"
     trusted.write_bytes(authority.pem)
@@ -62,7 +62,7 @@ def by_tls(measure: Measure, server: Server, profile: Profile) -> Sequence[Figur
 
 
 def held(connections: int, server: Server, profile: Profile, **client: object) -> Sequence[Figure]:
-    """Resident memory before and with so many silent connections, first plain ones, then those of TLS beside them."""
+    """Measure resident memory before and with silent connections: first plain ones, then also TLS ones."""
     context = ssl.create_default_context(cafile=str(client["ssl.ca.location"]))
     with ExitStack() as stack:
         steps_mb = [server.memory_mb()]
@@ -84,7 +84,7 @@ def held(connections: int, server: Server, profile: Profile, **client: object) -
 
 
 def receive(connection: socket.socket, count: int) -> bytes:
-    """So many bytes; TLS gives a record at a time."""
+    """Returns `count` bytes; TLS returns one record at a time."""
     data = b""
     while len(data) < count:
         data += connection.recv(count - len(data))
@@ -92,7 +92,7 @@ def receive(connection: socket.socket, count: int) -> bytes:
 
 
 def guarded(measure: Measure, server: Server, profile: Profile) -> Sequence[Figure]:
-    """`measure` with ACLs and quotas, on a server with an authorizer."""
+    """Run `measure` with ACLs and quotas, on a server with an authorizer."""
     with Cluster(server.bootstrap_servers, client_id="bench", timeout_s=30.0) as cluster:
         names = [TOPIC, *(f"other-{number}" for number in range(OTHER_TOPICS))]
         cluster.create_acls([_allowed(name) for name in names])

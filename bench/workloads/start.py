@@ -16,7 +16,7 @@ SETTLE_S = 2.0
 
 
 def run(server: Server, profile: Profile) -> Sequence[Figure]:
-    """The median of five starts is taken by hand here: a start is short and noisy."""
+    """Measure a first start, idle usage, and the median of five restarts, because a single start is short and noisy."""
     server.prepare()
     first_s = server.start()
     time.sleep(SETTLE_S)

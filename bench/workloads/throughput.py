@@ -31,7 +31,7 @@ PRODUCER = {
 }
 CONSUMER = {"consumer.queued.min.messages": 1_000_000}
 PRELOADED_BYTES_PER_SECOND = 100_000_000
-"""For each second of the window: enough that the end of the topic is reached a few times only."""
+"""Bytes per second of the window: enough that the consumer reaches the end of the topic only a few times."""
 
 SUBSET = {"produce/100/none/acks=1", "produce/1024/none/acks=all", "produce/1024/lz4/acks=1"}
 SUBSET |= {"consume/100/none", "consume/1024/none"}
@@ -39,7 +39,7 @@ QUICK = {"produce/100/none/acks=1", "produce/1024/none/acks=1", "consume/1024/no
 
 
 def produce(size: int, codec: str, acks: str, server: Server, profile: Profile, **client: object) -> Sequence[Figure]:
-    """`client` are further options of the load, and properties of its clients."""
+    """Measure produce; `client` contains further options of the load, and properties of its clients."""
     create_topic(server, TOPIC, PARTITIONS)
     properties = {**PRODUCER, "producer.compression.type": codec, "producer.acks": acks}
     window = {"warm_up_s": profile.warm_up_s, "seconds": profile.seconds}
@@ -49,7 +49,7 @@ def produce(size: int, codec: str, acks: str, server: Server, profile: Profile, 
 
 
 def consume(size: int, codec: str, server: Server, profile: Profile, **client: object) -> Sequence[Figure]:
-    """From the page cache: the records were written just before. `client` as for `produce`."""
+    """Measure consume from the page cache: the records were just written. `client` as for `produce`."""
     create_topic(server, TOPIC, PARTITIONS)
     records = int(PRELOADED_BYTES_PER_SECOND * profile.seconds) // size
     properties = {**PRODUCER, **CONSUMER, "producer.compression.type": codec}
@@ -61,7 +61,9 @@ def consume(size: int, codec: str, server: Server, profile: Profile, **client: o
 
 
 def stream(partitions: int, server: Server, profile: Profile) -> Sequence[Figure]:
-    """One producer, one consumer; a GB is one that was produced and, as far as the consumer keeps up, consumed."""
+    """Measure one producer and one consumer; a GB is one that was produced and, as far as the consumer keeps up,
+    consumed.
+    """
     create_topic(server, TOPIC, partitions)
     properties = {**PRODUCER, **CONSUMER, "producer.acks": "all"}
     window = {"warm_up_s": profile.warm_up_s, "seconds": profile.seconds}
@@ -75,7 +77,7 @@ def stream(partitions: int, server: Server, profile: Profile) -> Sequence[Figure
 
 
 def matrix() -> Iterator[tuple[str, Run, bool, Axis | None, int]]:
-    """Name, what to run, whether NATS can do it too, its point in a plot, the size."""
+    """Yields name, function, whether NATS supports it, position in a plot, and size."""
     for size, codec in product(SIZES, CODECS):
         axis = Axis("consume", codec, size, "bytes of a record")
         # At 100 bytes NATS' Python client needs ten minutes to write the records.

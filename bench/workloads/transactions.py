@@ -25,7 +25,7 @@ RATES = (1000, 5000)
 LADDER = tuple(round(250 * 1.25**step) for step in range(20))
 BEHIND = 0.02
 LONGEST_COMPLETE_US = 1e6
-"""A backlog that grows shows in the time of a commit before it does in the rate."""
+"""A growing backlog appears in the commit time before it appears in the rate."""
 QUICK = {"transactions/1000"}
 
 
@@ -54,7 +54,7 @@ def run(rate: int, server: Server, profile: Profile) -> Sequence[Figure]:
 
 
 def run_highest(server: Server, profile: Profile) -> Sequence[Figure]:
-    """The figures are those of the highest rate that was kept up with."""
+    """Returns the figures of the highest sustained rate."""
     kept: list[Figure] = []
     with Wire(server) as wire:
         wire.create_topic(SHAPE.topic, SHAPE.topic_partitions)

@@ -9,14 +9,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// step is one question of the administrator, and how to show its answer.
+// step is one admin request and the printed form of its response.
 type step struct {
 	name string
 	run  func() (any, error)
 }
 
-// franzAdmin TOPIC GROUP: shows what kadm tells of a topic and a group that are there, and makes, alters and deletes
-// TOPIC-made and the group.
+// franzAdmin TOPIC GROUP: prints kadm's descriptions of an existing topic and group, then creates, alters and deletes
+// TOPIC-made, and deletes the group.
 func franzAdmin(ctx context.Context, servers []string, arguments []string) error {
 	topic, group, made := arguments[0], arguments[1], arguments[0]+"-made"
 	client, err := kgo.NewClient(kgo.SeedBrokers(servers...))
@@ -38,7 +38,7 @@ func franzAdmin(ctx context.Context, servers []string, arguments []string) error
 	return nil
 }
 
-// topicSteps make, alter and delete a topic.
+// topicSteps create, alter and delete a topic.
 func topicSteps(ctx context.Context, admin *kadm.Client, topic string) []step {
 	return []step{
 		{"created", func() (any, error) {
@@ -79,7 +79,7 @@ func topicSteps(ctx context.Context, admin *kadm.Client, topic string) []step {
 	}
 }
 
-// readSteps look at a topic with records, then delete the first of them.
+// readSteps describe a topic with records, then delete the first records.
 func readSteps(ctx context.Context, admin *kadm.Client, topic string) []step {
 	return []step{
 		{"brokers", func() (any, error) {

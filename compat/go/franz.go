@@ -19,7 +19,7 @@ var franzCodecs = map[string]kgo.CompressionCodec{
 	"zstd":   kgo.ZstdCompression(),
 }
 
-// franzSend TOPIC CODEC: produces the messages of standard input, each to the partition that it names.
+// franzSend TOPIC CODEC: produces the messages of standard input, each to its given partition.
 func franzSend(ctx context.Context, servers []string, arguments []string) error {
 	messages, err := readMessages()
 	if err != nil {
@@ -46,7 +46,7 @@ func franzSend(ctx context.Context, servers []string, arguments []string) error 
 	return client.ProduceSync(ctx, records...).FirstErr()
 }
 
-// franzProduce TOPIC: an idempotent producer that sends 0, 1, 2, ... and shows each as it is acknowledged.
+// franzProduce TOPIC: an idempotent producer that sends 0, 1, 2, ... and prints each when it is acknowledged.
 func franzProduce(ctx context.Context, servers []string, arguments []string) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(servers...), kgo.DefaultProduceTopic(arguments[0]))
 	if err != nil {
@@ -68,7 +68,7 @@ func franzProduce(ctx context.Context, servers []string, arguments []string) err
 	return client.Flush(ctx)
 }
 
-// franzConsume TOPIC [GROUP]: shows every record, as a member of the group or of all partitions.
+// franzConsume TOPIC [GROUP]: prints every record, as a member of the group or from all partitions.
 func franzConsume(ctx context.Context, servers []string, arguments []string) error {
 	options := []kgo.Opt{
 		kgo.SeedBrokers(servers...),

@@ -1,5 +1,5 @@
-// Clients of Go against a broker: each command writes one JSON value a line to standard output, and what went wrong to
-// standard error. Commands without an end of their own go on until standard input is closed.
+// Go clients against a broker: each command writes one JSON value per line to standard output, and errors to standard
+// error. Continuous commands run until standard input is closed.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"sync"
 )
 
-// message is a record as it is printed and read; nil is Kafka's null.
+// message is the JSON form of a record; nil is Kafka's null.
 type message struct {
 	Partition int32             `json:"partition"`
 	Offset    int64             `json:"offset"`
@@ -69,7 +69,7 @@ func untilInputEnds(ctx context.Context) context.Context {
 	return ctx
 }
 
-// readMessages takes a message from each line of standard input.
+// readMessages parses a message from each line of standard input.
 func readMessages() ([]message, error) {
 	var found []message
 	lines := bufio.NewScanner(os.Stdin)

@@ -22,7 +22,7 @@ import (
 
 const trialTimeout = 60 * time.Second
 
-// login is how a client comes in; empty is what it does not show. The secret of OAUTHBEARER is its token.
+// login contains the credentials of a client; empty fields are not presented. The secret of OAUTHBEARER is its token.
 type login struct {
 	Authority   string `json:"authority"`
 	Certificate string `json:"certificate"`
@@ -32,7 +32,7 @@ type login struct {
 	ByToken     bool   `json:"by_token"`
 }
 
-// trial is what a client does that came in: for so many milliseconds each record that it sends is read by its group.
+// trial is one test of a client: for Millis milliseconds it sends records, and its group reads each of them.
 type trial struct {
 	Right  login  `json:"right"`
 	Wrong  login  `json:"wrong"`
@@ -42,7 +42,7 @@ type trial struct {
 	Millis int    `json:"millis"`
 }
 
-// franzSecured goes through the trial of standard input, and shows what was read, and how each refusal is called.
+// franzSecured runs the trial on standard input, and prints the read values and the name of each error.
 func franzSecured(ctx context.Context, servers []string, _ []string) error {
 	var one trial
 	if err := json.NewDecoder(os.Stdin).Decode(&one); err != nil {
@@ -80,7 +80,7 @@ func franzSecured(ctx context.Context, servers []string, _ []string) error {
 	return nil
 }
 
-// there sends a record, reads it, sends the next one, until it is late, and commits; the values that were read.
+// there sends a record, reads it, and repeats until the given time, then commits; it returns the read values.
 func there(ctx context.Context, client *kgo.Client, until time.Time) ([]string, error) {
 	read := []string{}
 	for sent := 0; sent == 0 || time.Now().Before(until); sent++ {
@@ -136,7 +136,7 @@ func (one login) mechanism() sasl.Mechanism {
 	}
 }
 
-// nameOf an error of Kafka, or the words of another one.
+// nameOf returns the name of a Kafka error, or the message of any other error.
 func nameOf(err error) string {
 	var ofKafka *kerr.Error
 	if errors.As(err, &ofKafka) {

@@ -18,11 +18,11 @@ var segmentioCodecs = map[string]kafka.Compression{
 	"zstd":   kafka.Zstd,
 }
 
-// pause between two messages of a producer that goes on.
+// pause between two messages of a continuous producer.
 const pause = 5 * time.Millisecond
 
-// newWriter waits for all in-sync replicas; it is not idempotent, since the library has no such producer. It asks for the
-// leaders once a second and not, as by default, once in six, which is longer than it tries again.
+// newWriter waits for all in-sync replicas; it is not idempotent, because the library has no such producer. It refreshes
+// metadata every second instead of the default six, which is longer than its retries last.
 func newWriter(servers []string, topic string) *kafka.Writer {
 	return &kafka.Writer{
 		Addr:         kafka.TCP(servers...),
@@ -53,7 +53,7 @@ func segmentioSend(ctx context.Context, servers []string, arguments []string) er
 	return first(writer.WriteMessages(ctx, records...), writer.Close())
 }
 
-// segmentioProduce TOPIC: sends 0, 1, 2, ..., each again until it is acknowledged, and shows it then.
+// segmentioProduce TOPIC: sends 0, 1, 2, ..., retries each until it is acknowledged, and then prints it.
 func segmentioProduce(ctx context.Context, servers []string, arguments []string) error {
 	writer := newWriter(servers, arguments[0])
 	ended := untilInputEnds(ctx)
@@ -71,7 +71,7 @@ func segmentioProduce(ctx context.Context, servers []string, arguments []string)
 	return writer.Close()
 }
 
-// segmentioConsume TOPIC GROUP: shows every record as a member of the group, and commits it.
+// segmentioConsume TOPIC GROUP: prints and commits every record as a member of the group.
 func segmentioConsume(ctx context.Context, servers []string, arguments []string) error {
 	reader := kafka.NewReader(kafka.ReaderConfig{
 		Brokers:        servers,

@@ -1,4 +1,4 @@
-"""franz-go and segmentio/kafka-go with one broker: every codec, a group, and what kadm asks."""
+"""franz-go and segmentio/kafka-go with one broker: every codec, a group, and the admin requests of kadm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from go_process import TIMEOUT_S, Ongoing, run
 
 from ottla.testing import Broker
 
-pytestmark = pytest.mark.timeout(900)  # the first of them builds the program, as long as a loaded machine takes
+pytestmark = pytest.mark.timeout(900)  # the first test builds the program, which is slow on a loaded machine
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 LIBRARIES = ["franz", "segmentio"]
@@ -32,7 +32,7 @@ def create(broker: Broker, topic: str) -> None:
 def read_in_group(
     program: Path, library: str, broker: Broker, topic: str, count: int, folder: Path
 ) -> list[dict[str, Any]]:
-    """The first `count` records, by a member of a group that commits and leaves."""
+    """Returns the first `count` records, read by a group member that commits and leaves."""
     reader = Ongoing(
         folder, library, program, f"{library}-consume", broker.bootstrap_servers, topic, f"{library}-readers-{topic}"
     )

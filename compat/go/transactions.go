@@ -9,8 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// franzTransactions TOPIC ID: commits, aborts, and a zombie of an older epoch; shows what came out, and last what a reader
-// of committed records gets.
+// franzTransactions TOPIC ID: commits, aborts, and a zombie with an older epoch; prints the results, and last the values
+// that a read_committed consumer reads.
 func franzTransactions(ctx context.Context, servers []string, arguments []string) error {
 	topic, id := arguments[0], arguments[1]
 	first, err := openTransactional(servers, topic, id)
@@ -64,7 +64,7 @@ func isFenced(err error) bool {
 	return errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch)
 }
 
-// showCommitted shows the values up to one that is "last".
+// showCommitted prints the committed values up to "last".
 func showCommitted(ctx context.Context, servers []string, topic string) error {
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(servers...),

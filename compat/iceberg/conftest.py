@@ -1,4 +1,4 @@
-"""One REST catalog for all tests of the folder."""
+"""One REST catalog for all tests in the folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A load that is killed between writing its files and its commit, or after: `killed_load.py URL TABLE before|after`."""
+"""A load that is killed between the write of its files and its commit, or after: `killed_load.py URL TABLE
+before|after`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ottla pipeline` with tables of Iceberg's own REST catalog, as an operator runs it: each command is a process."""
+"""`ottla pipeline` with tables of Iceberg's own REST catalog; each command is a process, as for an operator."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ottla.testing import Broker
 
 pytestmark = [
-    pytest.mark.timeout(900),  # each load of a command starts a Spark, which takes long on a loaded machine
+    pytest.mark.timeout(900),  # each load starts a Spark session, which is slow on a loaded machine
     pytest.mark.usefixtures("light_java"),
 ]
 
@@ -143,7 +143,7 @@ def test_table_is_loaded_queried_and_maintained(lake: Lake, tmp_path: Path) -> N
         assert found == {"n": 60, "ids": 60, "top": 59}
 
 
-def test_a_snapshot(lake: Lake) -> None:
+def test_snapshot(lake: Lake) -> None:
     """Ten keys, each always in one partition."""
     for _ in range(2):
         lake.produce(30)
@@ -153,7 +153,7 @@ def test_a_snapshot(lake: Lake) -> None:
     assert [each["lag"] for each in held["partitions"]] == [0, 0]
 
 
-def test_a_catalog_that_is_down(lake: Lake, catalog: CatalogProcess) -> None:
+def test_unavailable_catalog(lake: Lake, catalog: CatalogProcess) -> None:
     lake.produce(2)
     catalog.stop()
     try:

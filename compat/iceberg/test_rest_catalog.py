@@ -1,4 +1,4 @@
-"""Tables of Iceberg's own REST catalog: exactly once through races and kills, and maintenance."""
+"""Tables of Iceberg's own REST catalog: exactly-once loads through races and kills, and maintenance."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ names = (f"lake.clicks{number}" for number in range(1000))
 
 @pytest.fixture
 def name(catalog: CatalogProcess) -> str:
-    """Name of a new table."""
+    """Returns the name of a new table."""
     return next(names)
 
 
@@ -47,7 +47,7 @@ def cluster() -> MemoryCluster:
 
 
 def rows(catalog: CatalogProcess, name: str) -> list[tuple[int, int]]:
-    """Partition and offset of each row, from pyiceberg's own scan."""
+    """Returns the partition and offset of each row, from pyiceberg's own scan."""
     from pyiceberg.catalog import load_catalog
 
     found = load_catalog("reader", type="rest", uri=catalog.url).load_table(name).scan().to_arrow()
@@ -55,7 +55,7 @@ def rows(catalog: CatalogProcess, name: str) -> list[tuple[int, int]]:
 
 
 def landed(catalog: CatalogProcess, name: str) -> set[str]:
-    """All data files, whether the table names them or not."""
+    """Returns all data files, including those that the table does not reference."""
     return {path.name for path in catalog.warehouse.joinpath(*name.split(".")).rglob("part-*")}
 
 
@@ -69,7 +69,9 @@ def test_loads_add_new_records_only(catalog: CatalogProcess, name: str, table: T
     assert [one.rows for one in table.loads()] == [1, 100]
 
 
-def test_of_racing_loaders_one_wins(catalog: CatalogProcess, name: str, table: Table, cluster: MemoryCluster) -> None:
+def test_one_of_two_racing_loads_commits(
+    catalog: CatalogProcess, name: str, table: Table, cluster: MemoryCluster
+) -> None:
     plan = plan_load(cluster, table)
     files = [write_files(cluster, table, plan, f"load{number}") for number in range(RACERS)]
     barrier, outcomes = threading.Barrier(RACERS), []
@@ -91,7 +93,7 @@ def test_of_racing_loaders_one_wins(catalog: CatalogProcess, name: str, table: T
     assert rows(catalog, name) == topic_rows(cluster)
 
 
-def test_a_late_committer_is_refused(catalog: CatalogProcess, name: str, table: Table, cluster: MemoryCluster) -> None:
+def test_late_commit_is_refused(catalog: CatalogProcess, name: str, table: Table, cluster: MemoryCluster) -> None:
     low = plan_load(cluster, table)
     files = write_files(cluster, table, low, "low")
     cluster.partitions["clicks", 0].append_values([b"more"])
@@ -103,7 +105,7 @@ def test_a_late_committer_is_refused(catalog: CatalogProcess, name: str, table: 
 
 
 @pytest.mark.parametrize("step", ["before", "after"])
-def test_a_killed_load_and_the_next(
+def test_next_load_after_a_killed_load(
     catalog: CatalogProcess, name: str, table: Table, cluster: MemoryCluster, step: str
 ) -> None:
     command = [sys.executable, str(KILLED_LOAD), catalog.url, name, step]
@@ -116,7 +118,7 @@ def test_a_killed_load_and_the_next(
     assert (left <= {Path(path).name for path in table.files()}) == (step == "after")
 
 
-def test_small_files_are_joined_and_old_ones_expire(
+def test_small_files_are_compacted_and_old_files_expire(
     catalog: CatalogProcess, name: str, table: Table, cluster: MemoryCluster
 ) -> None:
     for _ in range(3):
@@ -134,7 +136,7 @@ def test_small_files_are_joined_and_old_ones_expire(
     assert load(cluster, open_table(name, catalog_url=catalog.url)) is None
 
 
-def test_a_table_gets_new_columns(catalog: CatalogProcess, name: str, table: Table, cluster: MemoryCluster) -> None:
+def test_table_gets_new_columns(catalog: CatalogProcess, name: str, table: Table, cluster: MemoryCluster) -> None:
     import pyarrow as pa
 
     load(cluster, table)

@@ -1,4 +1,4 @@
-"""One node of Apache Kafka, broker and controller, on a directory of its own."""
+"""One Apache Kafka node, broker and controller, on its own directories."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ottla.app.ports import free_ports
 
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 180.0
-"""It may write its archive of classes then, and a busy machine is several times slower."""
+"""A stop may write the archive of classes, and a busy machine is several times slower."""
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 JAVA = ("java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 class Kafka:
-    """A combined KRaft node that is the only voter; as a context manager it is formatted, started, and gone afterwards.
+    """A combined KRaft node that is the only voter; as a context manager it deletes its files on exit.
 
-    `voters_in_log`: it is formatted as `--standalone` (kraft.version 1), and otherwise by `controller.quorum.voters`.
-    `directories`: so many are in its `log.dirs`, the metadata log in the first. `option`: one more of Java.
-    `asking`: it has a listener of that name too, of which `configs` tell the protocol.
+    `voters_in_log`: format as `--standalone` (kraft.version 1) instead of by `controller.quorum.voters`. `directories`:
+    number of directories in `log.dirs`; the metadata log is in the first. `option`: an additional JVM option. `asking`:
+    add a listener of that name, with the protocol in `configs`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Kafka:
 
     @property
     def log_dirs(self) -> str:
-        """Its directories as `log.dirs` names them."""
+        """Returns the directories as the value of `log.dirs`."""
         return ",".join(map(str, self.data_dirs))
 
     @property
@@ -72,13 +72,13 @@ class Kafka:
         return f"127.0.0.1:{self.port}"
 
     def format(self, *arguments: str) -> None:
-        """Format the directories, with more `arguments` of the tool."""
+        """Format the directories, with additional `arguments` for the tool."""
         command = [*self._java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.properties)]
         command += [*(("--standalone",) if self._voters_in_log else ()), *arguments]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def start(self) -> None:
-        """Start on what the directories hold; raises RuntimeError when it doesn't come up."""
+        """Start on the existing directories; raises RuntimeError when the node fails to start."""
         with (self.home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._java, "kafka.Kafka", str(self.properties)], stdout=log, stderr=subprocess.STDOUT, cwd=self.home
@@ -96,13 +96,13 @@ class Kafka:
         raise RuntimeError("Apache Kafka did not come up")
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End it, cleanly or by SIGKILL; the directories stay."""
+        """Stop the node, cleanly or by SIGKILL; the directories remain."""
         if self._process is not None:
             self._process.send_signal(number)
             self._process.wait(STOP_TIMEOUT_S)
 
     def close(self) -> None:
-        """End it; nothing of it is kept."""
+        """Stop the node and delete its files."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -118,13 +118,13 @@ class Kafka:
 
 
 def record_classes(classpath: str) -> None:
-    """Have one node keep the classes that it loads: later ones, and tools, then start with 40 % less CPU."""
+    """Have one node archive the classes that it loads: later nodes and tools start with 40 % less CPU time."""
     archive = archive_of(classpath)
     if not archive.exists():
-        partial = archive.with_suffix(".part")  # what has its name is whole
+        partial = archive.with_suffix(".part")  # the final name only appears on a complete archive
         with Kafka(classpath, {"node.id": "1"}, option=f"-XX:ArchiveClassesAtExit={partial}") as node:
             node.format()
             node.start()
             node.stop()
-        if partial.exists():  # a Java that writes none does without
+        if partial.exists():  # a Java that writes no archive runs without one
             partial.rename(archive)

@@ -1,4 +1,4 @@
-"""The tools of Apache Kafka as a fixture."""
+"""Fixture for Apache Kafka's tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalogue of the other APIs: versions, metadata, topics, partitions, settings, features, the cluster."""
+"""Differential cases of the other APIs: versions, metadata, topics, partitions, configs, features, the cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
 
 def api_versions(pair: Pair, versions: list[int]) -> None:
-    """Names and versions of client software, client ids, and versions that don't exist."""
+    """Client software names and versions, client ids, and unsupported versions."""
     for version in versions:
         for name, software in (("a", "1"), ("", "1"), ("a", ""), ("bad name!", "1"), ("a.b-c", "1_0"), ("-a", "b-")):
             body = {"client_software_name": name, "client_software_version": software}
@@ -39,7 +39,7 @@ def api_versions(pair: Pair, versions: list[int]) -> None:
 
 
 def unknown_versions(pair: Pair, served: dict[str, list[int]]) -> None:
-    """One below and one above of what is served, and keys that don't exist."""
+    """One version below and one above the supported range, and unknown API keys."""
     for api, versions in sorted(served.items()):
         if api == "api_versions":
             continue
@@ -61,7 +61,7 @@ def metadata(pair: Pair, versions: list[int]) -> None:
 
         def ask(case: str, topics: Any, version: int = version, **more: Any) -> None:
             if version < FIRST_VERSION_WITHOUT_AUTO_CREATION and topics and not case.startswith(("one", "creating")):
-                # These versions create what they don't find, and Apache Kafka tells before it is there.
+                # These versions create missing topics, and Apache Kafka responds before the topic exists.
                 return
             pair.ask(case, "metadata", version, {"topics": topics, "allow_auto_topic_creation": False, **more})
 
@@ -103,7 +103,7 @@ def metadata(pair: Pair, versions: list[int]) -> None:
 
 
 def create_topics(pair: Pair, versions: list[int]) -> None:
-    """Counts, factors, assignments, settings, names, duplicates."""
+    """Partition counts, replication factors, assignments, configs, names, duplicates."""
     pair.create("taken", "with.dot", "with_line")
     for version in versions:
 
@@ -230,7 +230,7 @@ def delete_topics(pair: Pair, versions: list[int]) -> None:
 
 
 def create_partitions(pair: Pair, versions: list[int]) -> None:
-    """More, the same, fewer; assignments."""
+    """More partitions, the same number, fewer; assignments."""
     pair.create(*(f"grown-{letter}-v{version}" for letter in "abc" for version in versions), partitions=2)
     for version in versions:
 
@@ -246,7 +246,7 @@ def create_partitions(pair: Pair, versions: list[int]) -> None:
         ask("more, validate only", grown("b", 4), validate_only=True)
         ask("more, assigned", grown("c", 4, [1], [1]))
         ask("none")
-        for count in (2, 1, 0, -1, -5):  # by 10,000 more Apache Kafka grows halfway, then answers UNKNOWN_SERVER_ERROR
+        for count in (2, 1, 0, -1, -5):  # on 10,000 more Apache Kafka creates some, then returns UNKNOWN_SERVER_ERROR
             ask(f"count {count}", grown("b", count))
         for name in ("nowhere", *BAD_NAMES, "__cluster_metadata"):
             ask(f"name {name[:20]!r}", {"name": name, "count": 3, "assignments": None})
@@ -301,11 +301,11 @@ def describe_topic_partitions(pair: Pair, versions: list[int]) -> None:
         ask("everything from a cursor", [], 4, {"topic_name": "page-b", "partition_index": 1})
 
 
-# -- settings ----------------------------------------------------------------------------------------------------------
+# -- configs -----------------------------------------------------------------------------------------------------------
 
 
 def describe_configs(pair: Pair, versions: list[int]) -> None:
-    """Resources of every type, names, subsets, synonyms and texts."""
+    """Resources of every type, names, subsets, synonyms and documentation."""
     pair.create("settings", configs={"retention.ms": "1000", "cleanup.policy": "compact"})
     for version in versions:
 
@@ -343,7 +343,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def incremental_alter_configs(pair: Pair, versions: list[int]) -> None:
-    """All operations, right and wrong."""
+    """All operations, valid and invalid."""
     pair.create(*(f"altered-v{version}" for version in versions))
     for version in versions:
         topic = f"altered-v{version}"
@@ -410,7 +410,7 @@ def incremental_alter_configs(pair: Pair, versions: list[int]) -> None:
             ask(f"topic {name[:20]!r}", ("retention.ms", SET, "1"), name=name, validate_only=True)
         for name in ("2", "-1", "one", "01"):
             ask(f"broker {name!r}", ("log.retention.ms", SET, "1"), name=name, kind=BROKER, validate_only=True)
-        if version == versions[-1]:  # some thousand questions, whose answers no version changes
+        if version == versions[-1]:  # thousands of requests with the same responses in every version
             _broker_changes(ask, pair)
         for kind in (0, 1, LOGGER, GROUP, 64, -1):
             ask(f"type {kind}", ("retention.ms", SET, "1"), name="1", kind=kind, validate_only=True)
@@ -425,9 +425,9 @@ def incremental_alter_configs(pair: Pair, versions: list[int]) -> None:
 
 
 def _broker_changes(ask: Any, pair: Pair) -> None:
-    """Settings of one broker and of all, checked only: every one of the reference at its own value, then others."""
+    """Validate-only changes of one broker's configs and the cluster default: each at its own value, then at others."""
     every = {"resource_type": BROKER, "resource_name": "1", "configuration_keys": None}
-    [described] = pair.tell(pair.kafka, "describe_configs", 4, {"resources": [every]})["results"]
+    [described] = pair.request_one(pair.kafka, "describe_configs", 4, {"resources": [every]})["results"]
     for entry in described["configs"]:
         name, value = entry["name"], entry["value"] or ""
         ask(f"broker {name} as it is", (name, SET, value), kind=BROKER, name="1", validate_only=True)
@@ -456,7 +456,7 @@ def _broker_changes(ask: Any, pair: Pair) -> None:
 
 
 def _kept_settings(pair: Pair) -> None:
-    """What has no effect in Ottla is kept as by the reference, and what nobody knows is a secret."""
+    """Configs without effect in Ottla are stored as in Apache Kafka; unknown configs are sensitive."""
     keys = ["num.io.threads", "plugin.of.mine"]
     for name in ("1", ""):
 
@@ -476,7 +476,7 @@ def _kept_settings(pair: Pair) -> None:
 
 
 def alter_configs(pair: Pair, versions: list[int]) -> None:
-    """The older form: all settings at once."""
+    """The older API, which sets all configs at once."""
     pair.create(*(f"replaced-v{version}" for version in versions), configs={"segment.ms": "60000"})
     for version in versions:
         topic = f"replaced-v{version}"
@@ -514,12 +514,12 @@ def alter_configs(pair: Pair, versions: list[int]) -> None:
             ask(f"broker {name!r} read-only", ("node.id", "1"), name=name, kind=BROKER)
         for kind in (0, LOGGER, GROUP, 64):
             ask(f"type {kind}", ("retention.ms", "1"), name="1", kind=kind)
-        # A resource that is named twice is left out: Apache Kafka never answers it.
+        # Duplicate resources are left out: Apache Kafka never responds to them.
         pair.ask("nothing", "alter_configs", version, {})
 
 
 def list_config_resources(pair: Pair, versions: list[int]) -> None:
-    """Types, known and unknown."""
+    """Known and unknown resource types."""
     for version in versions:
         for types in (
             [],
@@ -540,7 +540,7 @@ def list_config_resources(pair: Pair, versions: list[int]) -> None:
 
 
 def describe_cluster(pair: Pair, versions: list[int]) -> None:
-    """Endpoint types, flags."""
+    """Endpoint types and flags."""
     for version in versions:
         for endpoint in (1, 2, 0, 3, -1):
             for flags in range(4):
@@ -553,7 +553,7 @@ def describe_cluster(pair: Pair, versions: list[int]) -> None:
 
 
 def describe_log_dirs(pair: Pair, versions: list[int]) -> None:
-    """All, some, unknown."""
+    """All, some and unknown partitions."""
     pair.create("sized", partitions=2)
     pair.ask("fill", "produce", 7, produce_body("sized", batch()))
     for version in versions:
@@ -598,7 +598,7 @@ def delete_acls(pair: Pair, versions: list[int]) -> None:
 
 
 def describe_producers(pair: Pair, versions: list[int]) -> None:
-    """Idempotent producers, partitions that are not there."""
+    """Idempotent producers and missing partitions."""
     pair.create("produced", partitions=2)
     body = produce_body("produced", batch(producer=(7, 0, 0)))
     pair.ask("fill", "produce", 7, body)
@@ -616,7 +616,7 @@ def describe_producers(pair: Pair, versions: list[int]) -> None:
 
 
 def alter_replica_log_dirs(pair: Pair, versions: list[int]) -> None:
-    """Directories that are not the broker's; its own has another name on each side."""
+    """Directories that the broker does not have; its own directory has a different name on each side."""
     pair.create("placed", partitions=2)
     for version in versions:
         for path in ("/no/such/directory", "relative", ""):
@@ -625,7 +625,7 @@ def alter_replica_log_dirs(pair: Pair, versions: list[int]) -> None:
 
 
 def find_coordinator(pair: Pair, versions: list[int]) -> None:
-    """Types and keys, when the topics of groups and transactions exist: Apache Kafka does not wait for them."""
+    """Coordinator types and keys, once the internal topics exist: Apache Kafka does not wait for them."""
     pair.await_coordinators()
     for version in versions:
         for kind in (0, 1, 2, 3, -1):
@@ -635,7 +635,7 @@ def find_coordinator(pair: Pair, versions: list[int]) -> None:
 
 
 def update_features(pair: Pair, versions: list[int]) -> None:
-    """Levels that can't be; nothing is changed."""
+    """Invalid levels; no level is changed."""
     for version in versions:
 
         def ask(case: str, *updates: tuple[str, int, int], version: int = version) -> None:

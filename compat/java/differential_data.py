@@ -1,4 +1,4 @@
-"""The catalogue of the data plane: Produce, Fetch, ListOffsets, OffsetForLeaderEpoch, DeleteRecords, InitProducerId."""
+"""Differential cases of Produce, Fetch, ListOffsets, OffsetForLeaderEpoch, DeleteRecords and InitProducerId."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNKNOWN_ID = uuid.UUID("11111111-2222-4333-8444-555555555555")
 
 
 def produce_body(topic: str, records: bytes | None, *, index: int = 0, acks: int = -1, **more: Any) -> dict[str, Any]:
-    """One batch for one partition."""
+    """Returns a Produce body with one batch for one partition."""
     data = {
         "name": topic,
         "topic_id": TopicId(topic),
@@ -27,9 +27,9 @@ def produce_body(topic: str, records: bytes | None, *, index: int = 0, acks: int
 
 
 def produce_forms(pair: Pair, versions: list[int]) -> None:
-    """Batches in every shape, good and bad, each into a partition of its own.
+    """Batches of every shape, valid and invalid, each in a separate partition.
 
-    Null is left out: Apache Kafka never answers it.
+    Null records are left out: Apache Kafka never responds to them.
     """
     two = [(b"a", b"1"), (None, None)]
     one = record(0, b"k", b"v")
@@ -95,7 +95,7 @@ def produce_forms(pair: Pair, versions: list[int]) -> None:
 
 
 def produce_times(pair: Pair, versions: list[int]) -> None:
-    """Times before 1970, and what a header says of them: what is stored, what is found by time."""
+    """Timestamps before 1970 and the header's maximum timestamp: stored batches, and lookups by time."""
     two = [(b"a", b"1"), (b"b", b"2")]
     cases = {
         "before 1970": batch(two, time=-5_000),
@@ -177,7 +177,7 @@ KEYS_MISSING = [(None if number in (1, 3, 4, 6) else b"k", b"v") for number in r
 
 
 def produce_configs(pair: Pair, versions: list[int]) -> None:
-    """Topics whose settings decide what may be written."""
+    """Topics with configs that restrict the accepted records."""
     settings = {
         "compact": {"cleanup.policy": "compact"},
         "append-time": {"message.timestamp.type": "LogAppendTime"},
@@ -251,14 +251,14 @@ def produce_sequences(pair: Pair, versions: list[int]) -> None:
         send("next epoch", first, 1, 0)
         send("stale epoch", first, 0, 6)
         send("stale epoch, known sequence", first, 0, 3)
-        send("same epoch goes on", first, 1, 3)
+        send("same epoch continues", first, 1, 3)
         for number in range(6):
             send(f"more {number}", first, 1, 6 + 3 * number)
         send("duplicate of the fifth last", first, 1, 9)
         send("duplicate of the sixth last", first, 1, 6)
         other = pair.ask("another for Produce", "init_producer_id", 4, NO_PRODUCER)["producer_id"]
         send("unknown producer starts in the middle", other, 3, 40)
-        send("and goes on", other, 3, 43)
+        send("unknown producer continues", other, 3, 43)
         send("wrapped sequence", pair.ask("third", "init_producer_id", 4, NO_PRODUCER)["producer_id"], 0, 2**31 - 2)
         send("no producer, epoch", Each(-1, -1), 0, 0)
         send("never issued", Each(900_000_000, 900_000_000), 0, 5)
@@ -270,7 +270,7 @@ def produce_sequences(pair: Pair, versions: list[int]) -> None:
 
 
 def fetch_body(topic: str, *partitions: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Fetch that doesn't wait; a partition without settings is read from offset 0."""
+    """Returns a Fetch body without wait; a partition without fields is read from offset 0."""
     asked = [
         {
             "partition": 0,
@@ -297,7 +297,7 @@ def fetch_body(topic: str, *partitions: dict[str, Any], **more: Any) -> dict[str
 
 
 def fetch_reads(pair: Pair, versions: list[int]) -> None:
-    """One topic with three batches, a trimmed one and an empty one, read in every way."""
+    """A topic with three batches, one with deleted records and an empty one, read in every way."""
     pair.create("fetched", partitions=3)
     pair.create("fetch-empty")
     for index, count in ((0, 3), (1, 3)):
@@ -371,7 +371,7 @@ def _no_partitions(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def fetch_sessions(pair: Pair, versions: list[int]) -> None:
-    """KIP-227: right and wrong ids and epochs, forgotten topics, changes."""
+    """KIP-227: valid and invalid session ids and epochs, forgotten topics, changes."""
     pair.create(*(f"session-v{version}" for version in versions), partitions=2)
     for version in versions:
         if version < 7:
@@ -402,7 +402,7 @@ def fetch_sessions(pair: Pair, versions: list[int]) -> None:
         ask("forgotten again", created, 5, forgotten_topics_data=[_forgotten(name, [1, 9])])
         ask("added", created, 6, name, {"partition": 1})
         ask("added unknown", created, 7, name, {"partition": 5})
-        ask("error is told again", created, 8)
+        ask("error is repeated", created, 8)
         ask("out of range", created, 9, name, {"partition": 1, "fetch_offset": 99})
         ask("out of range still", created, 10)
         other = 12 if version >= 13 else 13
@@ -427,14 +427,14 @@ def _forgotten(name: str, partitions: list[int]) -> dict[str, Any]:
 
 
 def offsets(pair: Pair, case: str, version: int, topic: str, *partitions: int) -> None:
-    """Where partitions end."""
+    """Compare the log end offsets."""
     asked = [{"partition_index": index, "current_leader_epoch": -1, "timestamp": -1} for index in partitions or (0,)]
     body = {"replica_id": -1, "topics": [{"name": topic, "partitions": asked}]}
     pair.ask(case, "list_offsets", version, body)
 
 
 def list_offsets(pair: Pair, versions: list[int]) -> None:
-    """Special and other timestamps on full, trimmed and empty partitions."""
+    """Special and other timestamps on full, truncated and empty partitions."""
     pair.create("listed", partitions=3)
     for number, time in enumerate((100, 300, 200, 300)):
         for index in (0, 1):
@@ -498,7 +498,7 @@ def offset_for_leader_epoch(pair: Pair, versions: list[int]) -> None:
 
 
 def delete_records(pair: Pair, versions: list[int]) -> None:
-    """Trims inside, at and outside of the log."""
+    """Deletes inside, at and outside the bounds of the log."""
     pair.create(*(f"trimmed-v{version}" for version in versions), partitions=2)
     pair.create("trim-compact", configs={"cleanup.policy": "compact"})
     for version in versions:
@@ -532,7 +532,7 @@ def delete_records(pair: Pair, versions: list[int]) -> None:
 
 
 def init_producer_id(pair: Pair, versions: list[int]) -> None:
-    """Without and with a transactional id."""
+    """With and without a transactional id."""
     for version in versions:
         for case, body in {
             "new": {},

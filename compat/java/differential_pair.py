@@ -1,9 +1,9 @@
-"""Apache Kafka and Ottla side by side on fresh directories, asked the same things, compared field by field.
+"""Sends the same requests to Apache Kafka and Ottla on fresh directories, and compares the responses field by field.
 
-What can't be equal is made equal first: topic ids become names, ports, times of now, session ids and paths become
-words, producer ids are numbered as they come, throttle times go, and lists are put in order by what names their items,
-since Apache Kafka answers in the order of its hash maps. Batches of producers, markers among them, are taken apart
-before. All else is compared as it came.
+Values that differ by nature are normalized first. Topic ids become names; ports, current times, session ids and paths
+become placeholders; producer ids are numbered in order of appearance; throttle times are removed. Lists are sorted by
+the names of their items, because Apache Kafka responds in hash map order. Batches of producers, including markers, are
+decoded first. All other values are compared unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SETTLE_TIMEOUT_S = 120.0
 SETTLE_POLL_S = 0.005
 RECENT_MS = 3_600_000
 VERSION_SUFFIX = re.compile(r"-v\d+\b")
-"""The catalogue names a topic of its own for each version so; the differences of versions are then the same."""
+"""Suffix of the topic that a case creates for each version; without it the differences of all versions are equal."""
 
 NO_PRODUCER = {"transactional_id": None, "producer_id": -1, "producer_epoch": -1}
 
@@ -48,12 +48,12 @@ CONFIGS = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
 }
-"""What both brokers are started with; records of the catalogue are old and stay, and so do their producers."""
+"""Configs of both brokers; the old records of the test cases are retained, and so are their producers."""
 
 NAMES = ("name", "topic", "topic_name", "topic_id", "partition_index", "partition", "index", "resource_type")
-WHOSE = ("entity_type", "entity", "user")
+ENTITY_KEYS = ("entity_type", "entity", "user")
 MORE_NAMES = (
-    *("resource_name", "key", "node_id", "broker_id", "api_key", "feature", "source", *WHOSE),
+    *("resource_name", "key", "node_id", "broker_id", "api_key", "feature", "source", *ENTITY_KEYS),
     *(
         "group_id",
         "principal",
@@ -69,13 +69,13 @@ MORE_NAMES = (
 
 
 class TopicId(NamedTuple):
-    """The id that a broker gave to a topic, in a request."""
+    """A placeholder in a request for the id that each broker assigned to a topic."""
 
     name: str
 
 
 class Each(NamedTuple):
-    """A value of its own for either broker."""
+    """A separate value for each broker."""
 
     kafka: Any
     ottla: Any
@@ -86,7 +86,7 @@ class Each(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Difference:
-    """One field that is not the same; `case` and `path` say where."""
+    """One field that differs; `case` and `path` locate it."""
 
     api: str
     version: int
@@ -97,7 +97,7 @@ class Difference:
 
 
 class _Side:
-    """One broker, and how its answers are made comparable."""
+    """One broker, and the normalization of its responses."""
 
     def __init__(self, name: str, port: int, asking_port: int, data_dir: Path) -> None:
         self.name = name
@@ -111,11 +111,11 @@ class _Side:
         self.cluster_id = ""
 
     def connection_of(self, user: User) -> Connection:
-        """The one that he has."""
+        """Returns the connection that is authenticated as `user`."""
         return self._of_users.setdefault(user, Connection(self.asking_port, user))
 
     def resolve(self, value: Any) -> Any:
-        """`value` with topic ids and own values filled in."""
+        """Returns `value` with topic ids and per-broker values filled in."""
         if isinstance(value, TopicId):
             return self.ids[value.name]
         if isinstance(value, Each):
@@ -127,7 +127,7 @@ class _Side:
         return value
 
     def normal(self, value: Any, name: str = "") -> Any:
-        """`value` without what can't be equal."""
+        """Returns `value` with values that differ by nature removed or replaced."""
         if isinstance(value, dict):
             return {key: self.normal(item, key) for key, item in value.items() if key != "throttle_time"}
         if isinstance(value, list):
@@ -163,10 +163,10 @@ def _order(value: Any) -> str:
 
 
 class Pair:
-    """Both brokers; `ask` sends one request to each and keeps what differs."""
+    """Both brokers; `ask` sends one request to each and records the differences."""
 
     def __init__(self, classpath: str, more: Mapping[str, str] | None = None) -> None:
-        """`more` settings, for both, are those of a listener ASKING too."""
+        """`more` configs apply to both brokers and include those of a listener ASKING."""
         asking = more is not None
         configs = CONFIGS | dict(more or {})
         self._kafka = Kafka(classpath, configs, voters_in_log=asking, asking=asking)
@@ -188,7 +188,7 @@ class Pair:
             self.ottla = _Side("ottla", self._ottla.port, asking_port, self._ottla.data_dir)
             for side in self.sides:
                 self._await_producer_ids(side)
-                side.cluster_id = self.tell(side, "describe_cluster", 0, {})["cluster_id"]
+                side.cluster_id = self.request_one(side, "describe_cluster", 0, {})["cluster_id"]
             self.settle()
         except BaseException:
             self.close()
@@ -210,7 +210,7 @@ class Pair:
 
     @contextmanager
     def acting(self, user: User | None) -> Iterator[None]:
-        """What is asked meanwhile `user` asks, or somebody who has not said who he is."""
+        """Requests in this context are sent as `user`, or without authentication for None."""
         own = [side.connection for side in self.sides]
         for side in self.sides:
             side.connection = Connection(side.asking_port) if user is None else side.connection_of(user)
@@ -224,15 +224,15 @@ class Pair:
                 side.connection = connection
 
     def _await_producer_ids(self, side: _Side) -> None:
-        """Apache Kafka's first answer is that it has none yet."""
+        """Wait for the first producer id: Apache Kafka initially responds that it has none yet."""
 
         def served() -> bool:
-            return bool(self.tell(side, "init_producer_id", 4, NO_PRODUCER)["error_code"] == "none")
+            return bool(self.request_one(side, "init_producer_id", 4, NO_PRODUCER)["error_code"] == "none")
 
         wait_for(served, f"{side.name} gives producer ids")
 
     def await_coordinators(self) -> None:
-        """Until both have made the topics of groups and transactions, and loaded every partition of them."""
+        """Wait until both brokers have created the internal topics and loaded all their partitions."""
         if self._coordinators:
             return
         new = {"transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
@@ -241,7 +241,7 @@ class Pair:
                 found = {"key_type": kind, "coordinator_keys": ["first"]}
 
                 def made(side: _Side = side, found: dict[str, Any] = found) -> bool:
-                    answer = self.tell(side, "find_coordinator", 4, found)
+                    answer = self.request_one(side, "find_coordinator", 4, found)
                     return bool(answer["coordinators"][0]["error_code"] == "none")
 
                 wait_for(made, f"{side.name} has a topic of coordinators")
@@ -250,14 +250,14 @@ class Pair:
         self._coordinators = True
 
     def _loaded(self, side: _Side, new: dict[str, Any], number: int) -> bool:
-        """Names whose last letter alone differs are in as many partitions as there are."""
-        given = self.tell(side, "init_producer_id", 4, new | {"transactional_id": f"first-{number}"})
+        """Names that differ only in the last letter cover all partitions."""
+        given = self.request_one(side, "init_producer_id", 4, new | {"transactional_id": f"first-{number}"})
         groups = {"groups": [{"group_id": f"first-{number}", "topics": []}]}
-        read = self.tell(side, "offset_fetch", 8, groups)
+        read = self.request_one(side, "offset_fetch", 8, groups)
         return bool(given["error_code"] == "none" and read["groups"][0]["error_code"] == "none")
 
-    def tell(self, side: _Side, api: str, version: int, body: Mapping[str, Any]) -> Any:
-        """One request to one of them, nothing compared."""
+    def request_one(self, side: _Side, api: str, version: int, body: Mapping[str, Any]) -> Any:
+        """Send one request to one broker, without comparison."""
         side.connection.send(encode(api, version, side.resolve(body)))
         frame = side.connection.receive()
         return CLOSED if frame is None else decode(api, version, frame)
@@ -272,12 +272,12 @@ class Pair:
         answer_version: int | None = None,
         client_id: str | None = "differential",
     ) -> Each:
-        """The same request to both; returns their answers, or CLOSED."""
+        """Send the same request to both brokers; returns their responses, or CLOSED."""
         frames = [encode(api, version, side.resolve(body), client_id=client_id) for side in self.sides]
         return self._exchange(case, api, version, frames, version if answer_version is None else answer_version)
 
     def ask_unknown(self, case: str, api: str, key: int, version: int, *, answer_version: int, flexible: bool) -> Each:
-        """A request of which only the header is told, for versions and keys that no codec has."""
+        """Send a request with only a valid header, for versions and keys without a codec."""
         frame = header(key, version, flexible=flexible)
         return self._exchange(case, api, version, [frame, frame], answer_version)
 
@@ -299,41 +299,41 @@ class Pair:
         return Each(*answers)
 
     def silent(self, case: str, api: str, version: int, body: Mapping[str, Any]) -> None:
-        """A request without a response: what comes first afterwards is the answer to an ApiVersions behind it."""
+        """Send a request without a response: the next response must be that of an ApiVersions request sent after it."""
         for side in self.sides:
             side.connection.send(encode(api, version, side.resolve(body)))
         self.ask(f"{case}, then ApiVersions", "api_versions", 0, {})
 
     def create(self, *names: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Topics that exist on both afterwards, their ids known."""
+        """Create topics on both brokers, and record their ids."""
         pairs = [{"name": name, "value": value} for name, value in (configs or {}).items()]
         topics = [
             {"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": pairs} for name in names
         ]
         for side in self.sides:
-            answer = self.tell(side, "create_topics", 7, {"topics": topics, "timeout": 60_000})
+            answer = self.request_one(side, "create_topics", 7, {"topics": topics, "timeout": 60_000})
             if any(topic["error_code"] != "none" for topic in answer["topics"]):
                 raise RuntimeError(f"{side.name} refused a topic of the test: {answer}")
         self.settle()
 
     def settle(self) -> None:
-        """Until a topic that is created now takes offsets: everything before it is then in force too."""
+        """Wait until a newly created topic returns offsets: all earlier changes are then applied too."""
         self._barriers += 1
         name = f"barrier-{self._barriers}"
         topic = {"name": name, "num_partitions": 1, "replication_factor": 1}
         asked = {"replica_id": -1, "topics": [{"name": name, "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
         for side in self.sides:
-            self.tell(side, "create_topics", 7, {"topics": [topic], "timeout": 60_000})
+            self.request_one(side, "create_topics", 7, {"topics": [topic], "timeout": 60_000})
 
             def serves(side: _Side = side) -> bool:
-                answer = self.tell(side, "list_offsets", 7, asked)
+                answer = self.request_one(side, "list_offsets", 7, asked)
                 return bool(answer["topics"][0]["partitions"][0]["error_code"] == "none")
 
             wait_for(serves, f"{side.name} serves {name}")
-            self.tell(side, "delete_topics", 4, {"topic_names": [name], "timeout": 60_000})
+            self.request_one(side, "delete_topics", 4, {"topic_names": [name], "timeout": 60_000})
 
             def gone(side: _Side = side) -> bool:
-                metadata = self.tell(side, "metadata", 12, {"topics": None})
+                metadata = self.request_one(side, "metadata", 12, {"topics": None})
                 for known in metadata["topics"]:
                     side.ids[known["name"]] = known["topic_id"]
                 return all(known["name"] != name for known in metadata["topics"])
@@ -342,11 +342,11 @@ class Pair:
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Poll; raises RuntimeError when it doesn't come true."""
+    """Poll until `condition` holds; raises RuntimeError on a timeout."""
     deadline = time.monotonic() + SETTLE_TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline:
-            raise RuntimeError(f"waited in vain: {what}")
+            raise RuntimeError(f"timed out waiting for: {what}")
         time.sleep(SETTLE_POLL_S)
 
 
@@ -365,7 +365,7 @@ def _compare(kafka: Any, ottla: Any, path: str) -> Iterable[tuple[str, Any, Any]
 
 
 def _compare_items(kafka: list[Any], ottla: list[Any], path: str) -> Iterable[tuple[str, Any, Any]]:
-    """Items with the same names are compared with each other; the n-th of several with the n-th."""
+    """Compare items with equal names; the n-th of several with the n-th."""
     left, right = _labelled(kafka), _labelled(ottla)
     for label in sorted({*left, *right}):
         here = f"{path}[{label}]"

@@ -1,4 +1,4 @@
-"""The catalogue of limits of clients: what AlterClientQuotas takes and refuses, and what DescribeClientQuotas shows."""
+"""Differential cases of client quotas: valid and invalid AlterClientQuotas, and DescribeClientQuotas."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def _operations(*limits: tuple[str, float | None]) -> list[dict[str, Any]]:
 
 
 def _lift(pair: Pair, *limits: tuple[list[dict[str, Any]], str]) -> None:
-    """Take back what would hold for everybody: Apache Kafka would throttle what other tests send."""
+    """Remove quotas that apply to all clients: Apache Kafka would throttle the requests of other tests."""
     rows = [{"entity": entity, "ops": _operations((key, None))} for entity, key in limits]
     pair.ask("lift", "alter_client_quotas", 1, {"entries": rows, "validate_only": False})
     pair.settle()
 
 
 def alter_client_quotas(pair: Pair, versions: list[int]) -> None:
-    """Entities and limits that can't be; limits that come, change and go."""
+    """Invalid entities and quotas; quotas that are added, changed and removed."""
     for version in versions:
 
         def ask(case: str, *entries: tuple[list[dict[str, Any]], list[dict[str, Any]]], version: int = version) -> None:
@@ -54,14 +54,14 @@ def alter_client_quotas(pair: Pair, versions: list[int]) -> None:
         ask("defaults", (_entity(("user", None), ("client-id", None)), _operations(RATE)))
         ask("several", (_entity(user), _operations(RATE)), (_entity(client), _operations(("no.such", 1.0))))
         ask("nothing to do", (_entity(user), _operations()))
-        ask("remove what is not", (_entity(user), _operations(("no.such", None))))
+        ask("remove a missing quota", (_entity(user), _operations(("no.such", None))))
         ask("remove", (_entity(user), _operations(("producer_byte_rate", None))))
-    everybody = _entity(("user", None), ("client-id", None))
-    _lift(pair, (everybody, "producer_byte_rate"), (_entity(("ip", None)), "connection_creation_rate"))
+    all_clients = _entity(("user", None), ("client-id", None))
+    _lift(pair, (all_clients, "producer_byte_rate"), (_entity(("ip", None)), "connection_creation_rate"))
 
 
 def describe_client_quotas(pair: Pair, versions: list[int]) -> None:
-    """Filters of every kind over some entities, and filters that make no sense."""
+    """Filters of every kind over some entities, and invalid filters."""
     user, client = ("user", "seen"), ("client-id", "seen")
     entities = [_entity(user), _entity(("user", None)), _entity(user, client), _entity(client)]
     rows = [{"entity": entity, "ops": _operations(RATE)} for entity in entities]
@@ -89,7 +89,7 @@ def describe_client_quotas(pair: Pair, versions: list[int]) -> None:
         ask("no kind", ("", EXACT, "a"))
         ask("kind", ("cook", EXACT, "a"))
         ask("twice", ("user", EXACT, "a"), ("user", DEFAULT, None))
-        ask("exactly nobody", ("user", EXACT, None))
+        ask("exact match of null", ("user", EXACT, None))
         ask("default with a name", ("user", DEFAULT, "a"))
         ask("any with a name", ("user", SPECIFIED, "a"))
         ask("match type 3", ("user", 3, None))
@@ -99,7 +99,7 @@ def describe_client_quotas(pair: Pair, versions: list[int]) -> None:
 
 
 def describe_user_scram_credentials(pair: Pair, versions: list[int]) -> None:
-    """Nobody has a password, in whatever way it is asked."""
+    """All kinds of requests, while no user has SCRAM credentials."""
     for version in versions:
         for names in (None, [], ["alice"], ["alice", "bob"], ["alice", "alice"], [""], ["ü"]):
             users = None if names is None else [{"name": name} for name in names]

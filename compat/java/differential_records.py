@@ -1,4 +1,4 @@
-"""Record batches for the differential test, packed field by field so that every field can be wrong."""
+"""Record batches for the differential tests, encoded field by field so that every field can be invalid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Record = tuple[bytes | None, bytes | None]
 
 
 def varint(number: int) -> bytes:
-    """Zigzag."""
+    """Encodes a zigzag varint."""
     value = (number << 1) ^ (number >> 63)
     out = bytearray()
     while value & ~0x7F:
@@ -33,7 +33,7 @@ def field(data: bytes | None) -> bytes:
 
 
 def record(delta: int, key: bytes | None, value: bytes | None, time_delta: int = 0, *, tail: bytes = b"") -> bytes:
-    """One record; `tail` bytes inside its length are one too many."""
+    """Encodes one record; `tail` is surplus bytes inside its length."""
     body = b"\0" + varint(time_delta) + varint(delta) + field(key) + field(value) + varint(0) + tail
     return varint(len(body)) + body
 
@@ -54,7 +54,7 @@ def batch(
     body: bytes | None = None,
     compress: bool = False,
 ) -> bytes:
-    """A batch of format 2 with `producer` as id, epoch and sequence; what isn't given is as it should be."""
+    """Encodes a batch of format 2 with `producer` as id, epoch and sequence; other fields default to valid values."""
     if body is None:
         body = b"".join(record(delta, key, value, delta) for delta, (key, value) in enumerate(records))
     if compress:
@@ -69,7 +69,7 @@ def batch(
 
 
 def message_set(value: bytes, magic: int = 1) -> bytes:
-    """A message of format 0 or 1."""
+    """Encodes a message of format 0 or 1."""
     import zlib
 
     body = struct.pack(">bb", magic, 0) + (struct.pack(">q", BASE_TIME) if magic else b"")
@@ -78,8 +78,10 @@ def message_set(value: bytes, magic: int = 1) -> bytes:
 
 
 def shown(data: bytes) -> Any:
-    """Batches as a Fetch answers them: those with a producer field by field, without what follows from its id; others,
-    and what is cut off at the end, as bytes.
+    """Returns the batches of a Fetch response in comparable form.
+
+    Batches with a producer are decoded, without the fields that depend on its id. All others, and a partial batch at
+    the end, remain bytes.
     """
     found: list[Any] = []
     position = 0

@@ -1,6 +1,7 @@
-"""The catalogue of rights: ACLs of some users, and a request of each API to things that they have rights to or not.
+"""Differential cases of authorization: ACLs of several users, and permitted and denied requests of each API.
 
-Nearly all requests change nothing, so that every user asks for the same; what is made and deleted bears his name.
+Nearly all requests change nothing, so that every user can send the same; created and deleted resources contain the user
+name.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ DENY, ALLOW = 2, 3
 THE_CLUSTER, WILDCARD = "kafka-cluster", "*"
 CONFIG_TOPIC, CONFIG_BROKER, CONFIG_GROUP = 2, 4, 32
 
-NOBODY = User("nobody", PASSWORD)
+UNPRIVILEGED = User("nobody", PASSWORD)
 READER = User("reader", PASSWORD)
 WRITER = User("writer", PASSWORD)
 NEAR, FAR = User("guest", PASSWORD), User("guest", PASSWORD, "127.0.0.2")
-"""The same, who may do more from one address than from the other."""
+"""The same user, with more permissions from one address than from the other."""
 MANAGER = User("manager", PASSWORD)
-USERS = (NOBODY, READER, WRITER, NEAR, FAR, MANAGER)
+USERS = (UNPRIVILEGED, READER, WRITER, NEAR, FAR, MANAGER)
 NAMES = sorted({user.name for user in USERS})
 
 THERE = ("open-a", "open-b", "secret-a", "public", "other")
 TOPICS = (*THERE, "open-none", "nowhere")
-"""The last two are not there."""
+"""The last two topics do not exist."""
 GROUPS = ("g-a", "g-b", "other")
 TRANSACTIONAL_IDS = ("x-a", "y-a")
 NEWEST_LEVEL = 33
@@ -46,9 +47,9 @@ Row = tuple[str, str, int, dict[str, Any]]
 """Case, API, version, body."""
 
 
-def _acl(who: str, kind: int, name: str, operation: int, *, pattern: int = LITERAL, **more: Any) -> dict[str, Any]:
+def _acl(user: str, kind: int, name: str, operation: int, *, pattern: int = LITERAL, **more: Any) -> dict[str, Any]:
     entry = {"resource_type": kind, "resource_name": name, "resource_pattern_type": pattern, "operation": operation}
-    return {**entry, "principal": f"User:{who}", "host": WILDCARD, "permission_type": ALLOW, **more}
+    return {**entry, "principal": f"User:{user}", "host": WILDCARD, "permission_type": ALLOW, **more}
 
 
 ACLS = [
@@ -91,7 +92,7 @@ ACLS = [
 
 
 def configs(names: list[str] = NAMES) -> dict[str, str]:
-    """Settings of both brokers: an authorizer, and a listener that knows the users."""
+    """Returns the configs of both brokers: an authorizer, and a listener that knows the users."""
     users = " ".join(f'user_{name}="{PASSWORD}"' for name in names)
     return {
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,ASKING:SASL_PLAINTEXT",
@@ -106,10 +107,10 @@ def configs(names: list[str] = NAMES) -> dict[str, str]:
 
 
 def prepare(pair: Pair) -> None:
-    """Topics, with a record each, groups with offsets, and then the ACLs, of both brokers."""
+    """Create topics with one record each, groups with offsets, and then the ACLs, on both brokers."""
     newest = {"feature": "metadata.version", "max_version_level": NEWEST_LEVEL, "upgrade_type": 1}
-    for side in pair.sides:  # ACLs of networks need it; a new cluster of Ottla is at an older one
-        pair.tell(side, "update_features", 2, {"feature_updates": [newest], "validate_only": False})
+    for side in pair.sides:  # ACLs of networks require it; a new Ottla cluster starts at an older one
+        pair.request_one(side, "update_features", 2, {"feature_updates": [newest], "validate_only": False})
     pair.await_coordinators()
     pair.create(*THERE, *(f"{kind}-{name}" for name in NAMES for kind in ("doomed", "by-id")))
     for topic in THERE:
@@ -125,14 +126,14 @@ def prepare(pair: Pair) -> None:
 
 
 def _await_acls(pair: Pair, user: User) -> None:
-    """Until `user` sees what everybody may see, by the last ACL of the request but those of the manager."""
+    """Wait until `user` sees the public topic: its ACL is the last in the request except for the manager's."""
     with pair.acting(user):
         for side in pair.sides:
             wait_for(lambda side=side: "public" in _seen(pair, side), f"{side.name} has the ACLs")
 
 
 def _seen(pair: Pair, side: Any) -> set[str]:
-    return {topic["name"] for topic in pair.tell(side, "metadata", 12, {"topics": None})["topics"]}
+    return {topic["name"] for topic in pair.request_one(side, "metadata", 12, {"topics": None})["topics"]}
 
 
 def _produce(topics: list[str], records: bytes | None = None, **more: Any) -> dict[str, Any]:
@@ -163,23 +164,23 @@ def _producer(transactional_id: str | None) -> dict[str, Any]:
 
 
 def _there() -> list[dict[str, Any]]:
-    """Topics by id, and an id that nobody gave."""
+    """Topics by id, and an unassigned id."""
     return [{"topic_id": each} for each in (*map(TopicId, THERE), UNKNOWN_ID)]
 
 
-def rows(who: str) -> Iterator[Row]:
-    """What each user asks for."""
-    yield from _topics(who)
+def rows(user: str) -> Iterator[Row]:
+    """The requests of each user."""
+    yield from _topics(user)
     yield from _records()
     yield from _groups()
     yield from _transactions()
     yield from _settings()
-    yield from _security(who)
+    yield from _security(user)
     yield from _cluster()
-    yield from _changes(who)
+    yield from _changes(user)
 
 
-def _topics(who: str) -> Iterator[Row]:
+def _topics(user: str) -> Iterator[Row]:
     named = [{"topic_id": NO_ID, "name": name} for name in TOPICS]
     asked = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": True}
     yield "by name", "metadata", 12, {"topics": named, **asked}
@@ -192,7 +193,7 @@ def _topics(who: str) -> Iterator[Row]:
     yield "log dirs", "describe_log_dirs", 4, {"topics": [{"topic": name, "partitions": [0]} for name in TOPICS]}
     new = [
         {"name": name, "num_partitions": 1, "replication_factor": 1}
-        for name in (f"made-{who}", "made-elsewhere", "open-new", "open-a")
+        for name in (f"made-{user}", "made-elsewhere", "open-new", "open-a")
     ]
     yield "validate only", "create_topics", 7, {"topics": new, "validate_only": True}
     grown = [{"name": name, "count": 3, "assignments": None} for name in TOPICS]
@@ -314,17 +315,17 @@ def _settings() -> Iterator[Row]:
         yield f"{types}", "list_config_resources", 1, {"resource_types": types}
 
 
-def _security(who: str) -> Iterator[Row]:
+def _security(user: str) -> Iterator[Row]:
     everything = {"resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1}
     everything |= {"principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1}
     yield "all", "describe_acls", 3, everything
-    yield "one", "create_acls", 3, {"creations": [_acl(f"friend-of-{who}", TOPIC, "friends", READ)]}
-    mine = {**everything, "principal_filter": f"User:friend-of-{who}"}
+    yield "one", "create_acls", 3, {"creations": [_acl(f"friend-of-{user}", TOPIC, "friends", READ)]}
+    mine = {**everything, "principal_filter": f"User:friend-of-{user}"}
     yield "none and one", "delete_acls", 3, {"filters": [mine, {**mine, "principal_filter": "User:none"}]}
-    # Apache Kafka never answers who may not, and asks for all by null.
+    # Apache Kafka never responds to an unauthorized request, and requests all users by null.
     yield "all", "describe_user_scram_credentials", 0, {"users": []}
     yield "one", "describe_user_scram_credentials", 0, {"users": [{"name": "reader"}]}
-    new = {"name": f"friend-of-{who}", "mechanism": 1, "iterations": 4_096, "salt": b"s" * 16}
+    new = {"name": f"friend-of-{user}", "mechanism": 1, "iterations": 4_096, "salt": b"s" * 16}
     asked = {"deletions": [], "upsertions": [{**new, "salted_password": b"p" * 32}]}
     yield "upsert", "alter_user_scram_credentials", 0, asked
     gone = {"deletions": [{"name": "none", "mechanism": 1}], "upsertions": []}
@@ -337,7 +338,7 @@ def _security(who: str) -> Iterator[Row]:
     yield "unknown", "expire_delegation_token", 2, {"hmac": b"none", "expiry_time_period": -1}
     yield "all", "describe_client_quotas", 1, {"components": [], "strict": False}
     limit = {
-        "entity": [{"entity_type": "user", "entity_name": who}],
+        "entity": [{"entity_type": "user", "entity_name": user}],
         "ops": [{"key": "producer_byte_rate", "value": 1e9, "remove": False}],
     }
     yield "validate only", "alter_client_quotas", 1, {"entries": [limit], "validate_only": True}
@@ -362,25 +363,27 @@ def _cluster() -> Iterator[Row]:
     yield "unknown", "remove_raft_voter", 0, voter
 
 
-def _changes(who: str) -> Iterator[Row]:
-    """Each broker shows a while later what was made: last, so that nobody asks for it meanwhile."""
-    topic = {"name": f"made-{who}", "num_partitions": 1, "replication_factor": 1}
+def _changes(user: str) -> Iterator[Row]:
+    """Requests for new resources are last, because the brokers apply them with a delay and no other request may see
+    them.
+    """
+    topic = {"name": f"made-{user}", "num_partitions": 1, "replication_factor": 1}
     yield "one", "create_topics", 7, {"topics": [topic], "validate_only": False}
-    made = [{"topic_id": NO_ID, "name": f"{kind}-{who}-asked"} for kind in ("made", "auto")]
+    made = [{"topic_id": NO_ID, "name": f"{kind}-{user}-asked"} for kind in ("made", "auto")]
     yield "making", "metadata", 12, {"topics": made, "allow_auto_topic_creation": True}
-    for owner in (None, who, "writer"):
+    for owner in (None, user, "writer"):
         named = {"owner_principal_type": owner and "User", "owner_principal_name": owner}
         yield f"of {owner}", "create_delegation_token", 3, {**named, "renewers": [], "max_lifetime": -1}
-    doomed = [f"doomed-{who}", "open-b", "secret-a", "nowhere"]
-    if who == "manager":
+    doomed = [f"doomed-{user}", "open-b", "secret-a", "nowhere"]
+    if user == "manager":
         doomed.remove("open-b")
     yield "by name", "delete_topics", 5, {"topic_names": doomed, "timeout": TIMEOUT_MS}
-    by_id = [{"topic_id": TopicId(name), "name": None} for name in (f"by-id-{who}", "secret-a")]
+    by_id = [{"topic_id": TopicId(name), "name": None} for name in (f"by-id-{user}", "secret-a")]
     by_id.append({"topic_id": UNKNOWN_ID, "name": None})
     yield "by id", "delete_topics", 6, {"topics": by_id, "timeout": TIMEOUT_MS}
 
 
-# -- who it is ---------------------------------------------------------------------------------------------------------
+# -- authentication ----------------------------------------------------------------------------------------------------
 
 _HANDSHAKE = ("sasl_handshake", 1, {"mechanism": "PLAIN"})
 
@@ -427,4 +430,4 @@ LOGINS: dict[str, list[tuple[str, int, dict[str, Any]]]] = {
     "a handshake more": [_HANDSHAKE, _RIGHT, _HANDSHAKE, _METADATA],
     "right after wrong": [_HANDSHAKE, _shown(b"\0reader\0wrong"), _RIGHT],
 }
-"""What is sent on one connection each, from its beginning."""
+"""Requests of a new connection, from the first one on."""

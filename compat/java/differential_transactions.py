@@ -1,7 +1,7 @@
-"""The catalogue of transactions: right and wrong ids, epochs and states, in the form of every version.
+"""Differential cases of transactions: valid and invalid ids, epochs and states, in every version.
 
-What follows a decision is asked once both brokers have finished it: how long CONCURRENT_TRANSACTIONS is told meanwhile
-is nobody's promise.
+The state after EndTxn is compared once both brokers have completed it: the duration of CONCURRENT_TRANSACTIONS before
+that is unspecified.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ TIMEOUT_MS = 60_000
 DECIDED = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 BUSY = ("concurrent_transactions", "coordinator_not_available", "not_coordinator", "coordinator_load_in_progress")
 IMPLICIT = 12
-"""Versions of Produce from here on add their partitions themselves (KIP-890)."""
+"""From this version on Produce adds its partitions implicitly (KIP-890)."""
 THREE = ((b"k", b"v"),) * 3
 
 Topics = Sequence[tuple[str, Sequence[int]]]
 
 
 class Producer:
-    """A transactional id on both brokers, with the producer id and epoch that each of them gave it."""
+    """A transactional id on both brokers, with the producer id and epoch that each assigned."""
 
     def __init__(self, pair: Pair, name: str, *, timeout_ms: int = TIMEOUT_MS, times: int = 1) -> None:
-        """With `times` 2 and more its epoch is above 0, so that there are older ones."""
+        """`times` of 2 and more raise the epoch above 0, so that older epochs exist."""
         pair.await_coordinators()
         self.pair = pair
         self.name = name
@@ -36,30 +36,30 @@ class Producer:
         self._sequences: dict[tuple[str, int], int] = {}
         self.producer_id = self.epoch = Each(-1, -1)
         for _ in range(times):
-            self.begin_anew()
+            self.acquire_id()
 
-    def begin_anew(self) -> None:
-        """InitProducerId, on each broker until it has one to give."""
+    def acquire_id(self) -> None:
+        """Send InitProducerId, with retries until each broker assigns an id."""
         body = {"transactional_id": self.name, "transaction_timeout": self._timeout_ms}
         body |= {"producer_id": -1, "producer_epoch": -1}
         answers: dict[str, Any] = {}
         for side in self.pair.sides:
 
             def given(side: Any = side) -> bool:
-                answers[side.name] = self.pair.tell(side, "init_producer_id", 4, body)
+                answers[side.name] = self.pair.request_one(side, "init_producer_id", 4, body)
                 return answers[side.name]["error_code"] not in BUSY
 
             wait_for(given, f"{side.name} gives {self.name} an id")
         self.adopt(Each(**answers))
 
     def adopt(self, answer: Each) -> None:
-        """Go on with the id and the epoch of an answer, where it has some."""
+        """Use the id and the epoch of a response, where it contains them."""
         if all(side["error_code"] == "none" and "producer_id" in side for side in answer):
             self.producer_id, self.epoch = answer["producer_id"], answer["producer_epoch"]
             self._sequences.clear()
 
     def identity(self, *, epochs: int = 0, **other: Any) -> dict[str, Any]:
-        """Its three fields, `epochs` newer, and some of another's."""
+        """Returns the three identity fields with the epoch raised by `epochs`, and overrides in `other`."""
         return {
             "transactional_id": self.name,
             "producer_id": self.producer_id,
@@ -67,7 +67,7 @@ class Producer:
         } | other
 
     def wrong(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Identities that are not its own."""
+        """Returns identities of other producers."""
         yield "another's transactional id", self.identity(transactional_id="nobody")
         yield "empty transactional id", self.identity(transactional_id="")
         yield "another's producer id", self.identity(producer_id=Each(*(number + 7_000 for number in self.producer_id)))
@@ -84,7 +84,7 @@ class Producer:
     def produce(
         self, case: str, topic: str, index: int = 0, *, version: int = 11, sequence: int | None = None, epochs: int = 0
     ) -> None:
-        """Three records; those that were not answered well don't count in its sequence."""
+        """Produce three records; only successful requests advance the sequence."""
         place = (topic, index)
         first = self._sequences.get(place, 0) if sequence is None else sequence
         identity = self.identity(epochs=epochs)
@@ -94,7 +94,7 @@ class Producer:
             self._sequences[place] = first + len(THREE)
 
     def end(self, case: str, *, committed: bool, version: int = 4, **other: Any) -> Each:
-        """EndTxn, and wait until it is done."""
+        """Send EndTxn and wait until it is complete."""
         answer = self.pair.ask(case, "end_txn", version, self.identity(**other) | {"committed": committed})
         self.settle()
         if version >= 5 and not other:
@@ -102,25 +102,25 @@ class Producer:
         return answer
 
     def settle(self) -> None:
-        """Until nothing of it is under way."""
+        """Wait until no request of this producer is in flight."""
         settle(self.pair, self.name)
 
     def show(self, case: str) -> None:
-        """What the coordinators tell of it."""
+        """Compare the coordinators' descriptions of the transaction."""
         self.pair.ask(f"{case}: state", "describe_transactions", 0, {"transactional_ids": [self.name]})
 
 
 def written(answer: Any) -> bool:
-    """Whether a Produce of one partition was taken."""
+    """Returns whether a Produce to one partition succeeded."""
     return bool(answer["responses"][0]["partition_responses"][0]["error_code"] == "none")
 
 
 def settle(pair: Pair, *names: str) -> None:
-    """Until no transaction of these is decided and under way."""
+    """Wait until none of these transactions is between its decision and its completion."""
     for side in pair.sides:
 
         def done(side: Any = side) -> bool:
-            states = pair.tell(side, "describe_transactions", 0, {"transactional_ids": list(names)})
+            states = pair.request_one(side, "describe_transactions", 0, {"transactional_ids": list(names)})
             return all(state["transaction_state"] not in DECIDED for state in states["transaction_states"])
 
         wait_for(done, f"{side.name} finishes the transactions of {names}")
@@ -135,7 +135,7 @@ def transactional(
     attributes: int = TRANSACTIONAL,
     compress: bool = False,
 ) -> dict[str, Any]:
-    """A Produce of three records in the transaction of `identity`."""
+    """Returns a Produce body with three records in the transaction of `identity`."""
     number, epoch = identity["producer_id"], identity["producer_epoch"]
     number = number if isinstance(number, Each) else Each(number, number)
     epoch = epoch if isinstance(epoch, Each) else Each(epoch, epoch)
@@ -151,7 +151,7 @@ def transactional(
 
 
 def added(identity: Mapping[str, Any], version: int, topics: Topics, *, verify_only: bool = False) -> dict[str, Any]:
-    """An AddPartitionsToTxn of one transaction."""
+    """Returns an AddPartitionsToTxn body for one transaction."""
     rows = [{"name": name, "partitions": list(indexes)} for name, indexes in topics]
     if version >= 4:
         return {"transactions": [{**identity, "verify_only": verify_only, "topics": rows}]}
@@ -160,7 +160,7 @@ def added(identity: Mapping[str, Any], version: int, topics: Topics, *, verify_o
 
 
 def look(pair: Pair, case: str, topic: str, *indexes: int) -> None:
-    """What consumers of both kinds see, and who writes."""
+    """Compare the records under both isolation levels, and the active producers."""
     for index in indexes or (0,):
         for level in (0, 1):
             body = fetch_body(topic, {"partition": index}, isolation_level=level)
@@ -176,7 +176,7 @@ def look(pair: Pair, case: str, topic: str, *indexes: int) -> None:
 
 
 def transactional_ids(pair: Pair, versions: list[int]) -> None:
-    """InitProducerId with a transactional id: new ones, known ones, right and wrong producers (KIP-360)."""
+    """InitProducerId with a transactional id: new and known ids, valid and invalid producers (KIP-360)."""
     pair.await_coordinators()
     pair.create(*(f"ids-v{version}" for version in versions))
     for version in versions:
@@ -211,7 +211,7 @@ def transactional_ids(pair: Pair, versions: list[int]) -> None:
 
 
 def _known_producers(ask: Any, producer: Producer) -> None:
-    """KIP-360: who says which producer it was."""
+    """KIP-360: requests that include the current producer id and epoch."""
     for case, identity in producer.wrong():
         if identity["transactional_id"] == producer.name:
             ask(f"as {case}", **identity)
@@ -229,11 +229,11 @@ def _known_producers(ask: Any, producer: Producer) -> None:
     producer.adopt(ask("from -1"))
 
 
-# -- what is added to a transaction ------------------------------------------------------------------------------------
+# -- partitions and groups of a transaction ----------------------------------------------------------------------------
 
 
 def transactional_partitions(pair: Pair, versions: list[int]) -> None:
-    """AddPartitionsToTxn: of clients, and of brokers for several transactions (KIP-890)."""
+    """AddPartitionsToTxn of clients, and of brokers for several transactions (KIP-890)."""
     pair.create(*(f"added-v{version}" for version in versions), partitions=3)
     for version in versions:
         topic = f"added-v{version}"
@@ -280,7 +280,7 @@ def transactional_partitions(pair: Pair, versions: list[int]) -> None:
 
 
 def _of_brokers(pair: Pair, producer: Producer, topic: str, version: int) -> None:
-    """Several transactions in one request, to be added or only looked at. Apache Kafka never answers one with none."""
+    """Several transactions in one request, to add or only to verify. Apache Kafka never responds to an empty one."""
     other = Producer(pair, f"{topic}-other", times=2)
 
     def ask(case: str, *rows: tuple[Mapping[str, Any], bool, Topics]) -> None:
@@ -331,11 +331,11 @@ def transactional_groups(pair: Pair, versions: list[int]) -> None:
         producer.show("aborted")
 
 
-# -- the end -----------------------------------------------------------------------------------------------------------
+# -- completion --------------------------------------------------------------------------------------------------------
 
 
 def transactional_ends(pair: Pair, versions: list[int], label: str = "ended") -> None:
-    """EndTxn in each state, once and again, by the right one and by others."""
+    """EndTxn in each state, once and repeated, by the valid producer and by others."""
     topics = {version: f"{label}-v{version}" for version in versions}
     pair.create(*topics.values())
     for version, topic in topics.items():
@@ -346,7 +346,7 @@ def transactional_ends(pair: Pair, versions: list[int], label: str = "ended") ->
             settle(pair, str(identity["transactional_id"]))
             return answer
 
-        def go_on(producer: Producer = producer, topic: str = topic, version: int = version) -> None:
+        def write(producer: Producer = producer, topic: str = topic, version: int = version) -> None:
             if version < 5:
                 producer.add("partition", topic, 0)
             producer.produce("records", topic, version=12 if version >= 5 else 11)
@@ -359,7 +359,7 @@ def transactional_ends(pair: Pair, versions: list[int], label: str = "ended") ->
             producer.show(f"{word} of nothing")
             if version >= 5:
                 producer.adopt(answer)
-            go_on()
+            write()
             for case, identity in producer.wrong():
                 if case not in ("another's transactional id", "empty transactional id"):
                     end(f"{word} of an open one by {case}", identity, committed=committed)
@@ -375,9 +375,9 @@ def transactional_ends(pair: Pair, versions: list[int], label: str = "ended") ->
                 producer.adopt(answer)
                 end(f"{word}, then with the new epoch", producer.identity(), committed=committed)
                 producer.show(f"{word}, then with the new epoch")
-                producer.begin_anew()
+                producer.acquire_id()
                 end(f"{word} of a former life", before, committed=committed)
-            go_on()
+            write()
             producer.adopt(end(f"{word} of the next", producer.identity(), committed=committed))
             look(pair, f"{word} of the next", topic)
 
@@ -386,7 +386,7 @@ def transactional_ends(pair: Pair, versions: list[int], label: str = "ended") ->
 
 
 def transactional_offsets(pair: Pair, versions: list[int]) -> None:
-    """TxnOffsetCommit of groups without members, and who reads what of it meanwhile."""
+    """TxnOffsetCommit of groups without members, and offset fetches during the transaction."""
     pair.create("offered", partitions=2)
     for version in versions:
         group = f"offered-v{version}"
@@ -442,7 +442,7 @@ def transactional_offsets(pair: Pair, versions: list[int]) -> None:
         ask("after the end", producer.identity())
         producer.show("after the end")
         offsets(pair, "after the end", group)
-        producer.begin_anew()
+        producer.acquire_id()
         pair.ask("add again", "add_offsets_to_txn", 4, {**producer.identity(), "group_id": group})
         ask("to be aborted", producer.identity(), {"committed_offset": 99})
         producer.end("abort", committed=False)
@@ -450,7 +450,7 @@ def transactional_offsets(pair: Pair, versions: list[int]) -> None:
 
 
 def offsets(pair: Pair, case: str, group: str) -> None:
-    """Committed offsets as both kinds of readers get them, until the markers have done their work."""
+    """Compare the committed offsets under both isolation levels, with retries until the markers are applied."""
     for stable in (True, False):
         topics = [{"name": "offered", "partition_indexes": [0, 1]}]
         pair.ask(
@@ -467,7 +467,7 @@ def offsets(pair: Pair, case: str, group: str) -> None:
 def transactional_markers(pair: Pair, versions: list[int]) -> None:
     """WriteTxnMarkers as a coordinator or `kafka-transactions abort` sends them.
 
-    A partition that is named twice is left out: Apache Kafka never answers that.
+    Duplicate partitions are left out: Apache Kafka never responds to them.
     """
     for version in versions:
         for level in (0, 1, 2) if version >= 2 else (0,):
@@ -532,7 +532,7 @@ def _markers(pair: Pair, version: int, level: int) -> None:
 
 
 def transactional_records(pair: Pair, versions: list[int], label: str = "written") -> None:
-    """Produce with a transactional id: verified up to version 11, adding its partitions from 12 on."""
+    """Produce with a transactional id: verified up to version 11, with implicitly added partitions from 12 on."""
     topics = {version: f"{label}-v{version}" for version in versions}
     pair.create(*topics.values(), partitions=6)
     for version, topic in topics.items():
@@ -604,7 +604,7 @@ def transactional_reads(pair: Pair, versions: list[int]) -> None:
             second.add("partition", "committed-reads", 0)
             second.produce("between", "committed-reads")
         producer.end(f"end {number}", committed=committed)
-    second.begin_anew()
+    second.acquire_id()
     second.add("partition", "committed-reads", 0)
     second.produce("open", "committed-reads")
     pair.ask("not transactional", "produce", 9, produce_body("committed-reads", batch(THREE)))
@@ -644,7 +644,7 @@ def transactional_offsets_of_time(pair: Pair, versions: list[int]) -> None:
         producer.end("abort", committed=False)
 
 
-# -- what is told of transactions --------------------------------------------------------------------------------------
+# -- descriptions of transactions --------------------------------------------------------------------------------------
 
 
 def transactional_descriptions(pair: Pair, versions: list[int]) -> None:
@@ -706,7 +706,7 @@ def transactional_lists(pair: Pair, versions: list[int]) -> None:
 
 
 def transactional_timeouts(pair: Pair, _: list[int]) -> None:
-    """A transaction that its producer forgot ends, and the producer is told so."""
+    """A transaction that its producer abandoned is aborted, and the producer's next request is refused."""
     for flow in (11, IMPLICIT):
         topic = f"forgotten-{flow}"
         pair.create(topic)
@@ -717,8 +717,8 @@ def transactional_timeouts(pair: Pair, _: list[int]) -> None:
         for side in pair.sides:
 
             def ended(side: Any = side, topic: str = topic) -> bool:
-                told = pair.tell(side, "describe_transactions", 0, {"transactional_ids": [topic]})
-                return bool(told["transaction_states"][0]["transaction_state"] == "CompleteAbort")
+                answer = pair.request_one(side, "describe_transactions", 0, {"transactional_ids": [topic]})
+                return bool(answer["transaction_states"][0]["transaction_state"] == "CompleteAbort")
 
             wait_for(ended, f"{side.name} ends a forgotten transaction")
         producer.show("forgotten")
@@ -733,22 +733,22 @@ def transactional_timeouts(pair: Pair, _: list[int]) -> None:
         asked = {**producer.identity(), "transaction_timeout": TIMEOUT_MS}
         pair.ask(f"flow {flow}: as itself", "init_producer_id", 4, asked)
         producer.show("as itself")
-        producer.begin_anew()
-        producer.show("anew")
+        producer.acquire_id()
+        producer.show("with a new epoch")
 
 
 def change_level(pair: Pair, case: str, level: int, *, upgrade: bool) -> None:
-    """Give `transaction.version` another level, in force on both afterwards."""
+    """Set `transaction.version`, and wait until it is effective on both."""
     update = {"feature": "transaction.version", "max_version_level": level, "upgrade_type": 1 if upgrade else 2}
     pair.ask(f"{case}: change", "update_features", 1, {"timeout": 10_000, "feature_updates": [update]})
     pair.settle()
 
 
 def transactional_levels(pair: Pair, versions: list[int]) -> None:
-    """`transaction.version` goes down and up while transactions of an old and a new client run (KAFKA-18227).
+    """`transaction.version` is lowered and raised during transactions of an old and a new client (KAFKA-18227).
 
-    At level 0 there is the old client alone: the new one's transactional id, which has ended a transaction of level 2,
-    answers CONCURRENT_TRANSACTIONS for good from Apache Kafka there.
+    Level 0 is tested with the old client only: the new client's transactional id has completed a transaction of level
+    2, and Apache Kafka then returns CONCURRENT_TRANSACTIONS permanently.
     """
     pair.create("levels", partitions=2)
     old = Producer(pair, "levels-old", times=2)
@@ -780,7 +780,7 @@ def transactional_levels(pair: Pair, versions: list[int]) -> None:
 
 
 def transactional_level_1(pair: Pair, versions: list[int]) -> None:
-    """What ends and records are answered where `transaction.version` is 1."""
+    """Responses to EndTxn and Produce with `transaction.version` 1."""
     change_level(pair, "before", 1, upgrade=False)
     transactional_ends(pair, versions, "ended-1")
     transactional_records(pair, [3, 9, 11, 12, 13], "written-1")

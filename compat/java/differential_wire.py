@@ -1,7 +1,7 @@
-"""Requests and responses over a raw socket, in the codec of `kio`: nothing here is Ottla's.
+"""Requests and responses over a raw socket with the codec of `kio`, independent of Ottla.
 
-A body is a plain dictionary in kio's field names; a field that a version doesn't have is left out, one that isn't given
-gets the default of its schema. Durations are numbers of milliseconds. Responses come back as plain values.
+A body is a plain dictionary with kio's field names. A field that a version does not have is omitted; an absent field
+gets the default of its schema. Durations are numbers of milliseconds. Responses are returned as plain values.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ ApiVersionsRequest5 = dataclasses.make_dataclass(
     slots=True,
     kw_only=True,
 )
-"""What kio doesn't know yet, in its terms (KIP-1242)."""
+"""A request that kio does not support yet, in its terms (KIP-1242)."""
 
 
 def _by_topic_id(cls: type) -> type:
-    """A TxnOffsetCommit of version 5 whose topics have ids in place of names."""
+    """Returns a TxnOffsetCommit of version 5, with topic ids instead of names."""
     entity: Any = cls
     inner = typing.get_args(typing.get_type_hints(cls)["topics"])[0]
     kept = ("__type__", "__version__", "__flexible__", "__api_key__", "__header_schema__")
@@ -71,7 +71,7 @@ def _by_topic_id(cls: type) -> type:
 
 
 def _with_field(cls: Any, name: str, hint: Any, kafka_type: str | None = None) -> type:
-    """An entity whose field `name` is of another type."""
+    """Returns an entity with a different type for the field `name`."""
     field = dataclasses.field(metadata={} if kafka_type is None else {"kafka_type": kafka_type})
     return dataclasses.make_dataclass(
         f"{cls.__name__}Changed", [(name, hint, field)], bases=(cls,), frozen=True, slots=True, kw_only=True
@@ -79,7 +79,7 @@ def _with_field(cls: Any, name: str, hint: Any, kafka_type: str | None = None) -
 
 
 def _with_any_start_time() -> type:
-    """DescribeTransactions of version 0: kio has no time of -1, which is told where nothing is open."""
+    """DescribeTransactions of version 0: kio rejects -1, the start time if no transaction is open."""
     state: Any = _with_field(describe_transactions.TransactionState, "transaction_start_time", i64, "int64")
     return _with_field(describe_transactions.DescribeTransactionsResponse, "transaction_states", tuple[state, ...])
 
@@ -91,11 +91,11 @@ NEWER: Mapping[tuple[str, int], tuple[type, type]] = {
         _by_topic_id(txn_offset_commit_5_response.TxnOffsetCommitResponse),
     ),
 }
-"""Requests of versions that kio doesn't know, with their responses."""
+"""Requests of versions that kio does not support, with their responses."""
 
 
 def _with_any_times() -> type:
-    """CreateDelegationToken of version 3: the times of a token that was refused are -1."""
+    """CreateDelegationToken of version 3: the times of a refused token are -1."""
     response: Any = create_delegation_token.CreateDelegationTokenResponse
     for name in ("issue_timestamp", "expiry_timestamp", "max_timestamp"):
         response = _with_field(response, name, i64, "int64")
@@ -109,7 +109,7 @@ RESPONSES = {
 
 
 class User(typing.NamedTuple):
-    """Who says by SASL/PLAIN who it is, and the address of this machine that it comes from."""
+    """Credentials for SASL/PLAIN, and the local address to connect from."""
 
     name: str
     password: str
@@ -117,10 +117,10 @@ class User(typing.NamedTuple):
 
 
 class Connection:
-    """One connection that is opened when it is needed, and again after the broker closed it."""
+    """One connection, opened on demand and reopened after the broker closed it."""
 
     def __init__(self, port: int, user: User | None = None) -> None:
-        """`port` is that of a listener that asks by SASL/PLAIN where a `user` is given."""
+        """With a `user`, `port` is a listener with SASL/PLAIN."""
         self._port = port
         self._user = user
         self._socket: socket.socket | None = None
@@ -146,14 +146,14 @@ class Connection:
                 raise RuntimeError(f"{self._user.name} is not let in")
 
     def receive(self) -> bytes | None:
-        """One frame; None when the broker closed the connection instead."""
+        """Returns one frame; None when the broker closed the connection instead."""
         try:
             size = self._exactly(4)
             return None if size is None else self._exactly(struct.unpack(">i", size)[0])
         except ConnectionError:
             self.close()
             return None
-        except TimeoutError:  # what comes after all is no answer to what is asked next
+        except TimeoutError:  # a late response must not be taken for the next one
             self.close()
             raise
 
@@ -176,14 +176,14 @@ class Connection:
 
 
 def versions_of(api: str) -> list[int]:
-    """The versions of `api` that there is a request for."""
+    """Returns the versions of `api` with a request class."""
     known = {version for version, kinds in schema_name_map[api].items() if EntityType.request in kinds}
     return sorted(known | {version for newer, version in NEWER if newer == api})
 
 
 @functools.cache
 def payload_class(api: str, version: int, response: bool) -> type:
-    """kio's class of a whole request or response."""
+    """Returns kio's class of a request or response."""
     if (api, version) in NEWER:
         return NEWER[api, version][response]
     if response and (api, version) in RESPONSES:
@@ -197,7 +197,7 @@ def payload_class(api: str, version: int, response: bool) -> type:
 
 
 def encode(api: str, version: int, body: Mapping[str, Any], *, client_id: str | None = "differential") -> bytes:
-    """A request without its size."""
+    """Returns an encoded request without its size."""
     cls = payload_class(api, version, response=False)
     with io.BytesIO() as out:
         out.write(header(KEYS[api], version, client_id=client_id, flexible=bool(cls.__flexible__)))  # type: ignore[attr-defined]
@@ -206,14 +206,14 @@ def encode(api: str, version: int, body: Mapping[str, Any], *, client_id: str | 
 
 
 def header(key: int, version: int, *, client_id: str | None = "differential", flexible: bool) -> bytes:
-    """A request header of version 1 or 2."""
+    """Returns a request header of version 1 or 2."""
     name = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(name)
     return struct.pack(">hhih", key, version, CORRELATION_ID, length) + name + (b"\0" if flexible else b"")
 
 
 def decode(api: str, version: int, frame: bytes) -> Any:
-    """The response as plain values; raises ValueError when bytes are left over."""
+    """Decodes a response into plain values; raises ValueError for trailing bytes."""
     cls = payload_class(api, version, response=True)
     flexible = cls.__flexible__ and api != "api_versions"  # type: ignore[attr-defined]
     start = 5 if flexible else 4
@@ -226,7 +226,7 @@ def decode(api: str, version: int, frame: bytes) -> Any:
 
 
 def build(cls: type, values: Mapping[str, Any]) -> Any:
-    """An entity of kio from plain values."""
+    """Builds an entity of kio from plain values."""
     hints = _hints(cls)
     arguments = {}
     for field in dataclasses.fields(cls):
@@ -239,7 +239,7 @@ def build(cls: type, values: Mapping[str, Any]) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Dictionaries, lists, numbers, text and bytes of an entity of kio."""
+    """Converts an entity of kio to dictionaries, lists, numbers, text and bytes."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""One of our legacy consumers as a process: prints each value that it reads, and leaves its group on SIGTERM."""
+"""One of Ottla's legacy consumers as a process: prints each value that it reads, and leaves its group on SIGTERM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla import LegacyConsumer
 
 
 def main(settings: str, topic: str) -> None:
-    """Until SIGTERM."""
+    """Runs until SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     with LegacyConsumer(json.loads(settings)) as consumer:
         (stream,) = consumer.create_message_streams({topic: 1})[topic]

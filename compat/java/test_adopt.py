@@ -1,9 +1,9 @@
-"""Directories of Apache Kafka are served as they are, and Apache Kafka goes on with them afterwards.
+"""Ottla serves the directories of Apache Kafka unchanged, and Apache Kafka resumes on them afterwards.
 
-Real brokers write, stop or are killed, and the other side starts on the same files: records of every codec, what
-compaction left, transactions that were committed, aborted and open, groups of both protocols, settings, limits, in one
-directory and in two. What clients read is compared, never the files. A log that Apache Kafka never cleaned is cleaned
-by Ottla.
+A broker writes and is stopped or killed, and the other implementation starts on the same files. These contain records
+of every codec, compacted logs, committed, aborted and open transactions, groups of both protocols, configs and quotas,
+in one directory and in two. The tests compare the records that clients read, never the files. Ottla cleans a log that
+Apache Kafka never cleaned.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RECORDS = 400
 KEYS = 10
 TIMEOUT_S = 180.0
 REJOIN_S = 20.0
-"""So long a member of before is waited for until another takes its place, whether it would have come or not."""
+"""How long a former member may take to rejoin before a new one replaces it, whether or not it would rejoin later."""
 HELD_BACK_MS = "86400000"
 CONFIGS = {
     "node.id": "1",
@@ -72,14 +72,14 @@ BROKER_CONFIGS = {name: CONFIGS[name] for name in OURS}
 
 
 class Writer(NamedTuple):
-    """Who wrote a directory, and how it ended."""
+    """The implementation that wrote a directory, and how it ended."""
 
     version: str
     release: str
-    """Of the metadata, which no version has to be at the newest level of."""
+    """Metadata version; a broker may be older than its newest level."""
     voters_in_log: bool
     protocol: str
-    """Of groups, the newest that it serves as it is installed."""
+    """Newest group protocol that the version supports in its default configuration."""
     end: signal.Signals
     directories: int
 
@@ -94,12 +94,12 @@ WRITERS = [
 
 
 class Content(NamedTuple):
-    """What clients find in a cluster."""
+    """The data that clients read from a cluster."""
 
     committed: dict[str, list[Any]]
     everything: dict[str, list[Any]]
     latest: dict[bytes | None, bytes | None]
-    """Of the compacted topic, whose cleaning goes on."""
+    """Newest values of the compacted topic, which is still being cleaned."""
     offsets: dict[str, int]
     settings: dict[str, str]
 
@@ -130,8 +130,8 @@ def test_there_and_back(writer: Writer, kafka_of: Callable[[str], str]) -> None:
         with Broker(data_dir=kafka.log_dirs, configs=BROKER_CONFIGS, port=kafka.port) as ours:
             assert content(ours.bootstrap_servers) == before
             clean_what_was_held_back(ours, kafka.data_dirs)
-            filling.go_on()
-            end_what_is_open(ours.bootstrap_servers, "open")
+            filling.resume()
+            abort_open_transaction(ours.bootstrap_servers, "open")
             write_some(ours.bootstrap_servers)
             leave_open(ours.bootstrap_servers, "ours")
             there = content(ours.bootstrap_servers)
@@ -139,24 +139,24 @@ def test_there_and_back(writer: Writer, kafka_of: Callable[[str], str]) -> None:
                 ours.kill()
         kafka.start()
         assert content(kafka.bootstrap_servers) == there
-        filling.go_on()
-        end_what_is_open(kafka.bootstrap_servers, "ours")
+        filling.resume()
+        abort_open_transaction(kafka.bootstrap_servers, "ours")
 
 
 @pytest.mark.timeout(600)
-def test_a_directory_of_ours_is_served_by_apache_kafka(kafka_of: Callable[[str], str]) -> None:
-    """Nobody but Ottla ever wrote in it, not even a format."""
+def test_apache_kafka_serves_a_directory_of_ottla(kafka_of: Callable[[str], str]) -> None:
+    """Only Ottla has written to the directory, including the format."""
     with Kafka(kafka_of("4.4"), CONFIGS, voters_in_log=True) as kafka:
         with Broker(data_dir=kafka.log_dirs, configs=BROKER_CONFIGS) as ours:
             Filling(ours.bootstrap_servers, kafka.data_dirs, "consumer")
             before = content(ours.bootstrap_servers)
         kafka.start()
         assert content(kafka.bootstrap_servers) == before
-        end_what_is_open(kafka.bootstrap_servers, "open")
+        abort_open_transaction(kafka.bootstrap_servers, "open")
 
 
 def adopt(data_dirs: list[Path]) -> dict[str, Any]:
-    """The report; directories that nothing stands against."""
+    """Returns the report for directories without obstacles."""
     command = [sys.executable, "-m", "ottla", "adopt", *map(str, data_dirs), "--json", "--verify"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
@@ -165,7 +165,7 @@ def adopt(data_dirs: list[Path]) -> dict[str, Any]:
 
 
 def clean_what_was_held_back(ours: Broker, data_dirs: list[Path]) -> None:
-    """A pass over the log that Apache Kafka alone wrote and never cleaned: fewer records, the same as of each key."""
+    """Clean a log that only Apache Kafka wrote and that was never cleaned: fewer records, same newest values."""
     (directory,) = (path for path in data_dirs if (path / "held-back-0").exists())
     logs = directory / "held-back-0"
     checkpoint = directory / "cleaner-offset-checkpoint"
@@ -175,7 +175,7 @@ def clean_what_was_held_back(ours: Broker, data_dirs: list[Path]) -> None:
     admin = AdminClient(client(ours.bootstrap_servers))
     alter(admin, ConfigResource(ResourceType.TOPIC, "held-back"), "min.compaction.lag.ms", "0")
     wait_until_cleaned(data_dirs, "held-back")
-    # What comes later stays as it is, with either broker.
+    # Later records are not cleaned by either broker.
     alter(admin, ConfigResource(ResourceType.TOPIC, "held-back"), "min.compaction.lag.ms", HELD_BACK_MS)
     after = read(ours.bootstrap_servers, ["held-back"], "read_committed")["held-back"]
     assert set(after) < set(before)
@@ -186,7 +186,7 @@ def clean_what_was_held_back(ours: Broker, data_dirs: list[Path]) -> None:
 
 
 def wait_until_cleaned(data_dirs: list[Path], topic: str) -> None:
-    """A pass over its first partition is over, by the file that tells so to either broker."""
+    """Wait for a completed pass over the first partition, by the checkpoint file of either broker."""
     deadline = time.monotonic() + TIMEOUT_S
     files = [path / "cleaner-offset-checkpoint" for path in data_dirs]
     done = re.compile(rf"^{topic} 0 [1-9]", re.MULTILINE)
@@ -202,12 +202,12 @@ def alter(admin: AdminClient, resource: ConfigResource, name: str, value: str) -
 
 
 def client(servers: str) -> dict[str, Any]:
-    """What all clients have: those that live through a change of brokers find the next one soon."""
+    """Returns the common client settings; a short backoff finds the next broker soon after a change."""
     return {"bootstrap.servers": servers, "log_level": 0, "reconnect.backoff.max.ms": 200}
 
 
 class Filling:
-    """A cluster with something of everything; its clients live on, as those of a broker that is killed would."""
+    """A cluster with data of every kind; its clients stay open, as those of a killed broker would."""
 
     def __init__(self, servers: str, data_dirs: list[Path], protocol: str) -> None:
         self.servers = servers
@@ -232,10 +232,10 @@ class Filling:
         self.open = leave_open(self.servers, "open")
         self._steady = Producer({**client(servers), "enable.idempotence": True})
         self._sent: list[bytes] = []
-        self.go_on()
+        self.resume()
 
-    def go_on(self) -> None:
-        """Clients of before, connected anew: sequences of a producer go on, and both groups have their members."""
+    def resume(self) -> None:
+        """Reconnected clients resume: the producer's sequences continue, and both groups have their members."""
         fresh = [b"%d" % number for number in range(len(self._sent), len(self._sent) + 20)]
         self._sent += fresh
         for value in fresh:
@@ -257,7 +257,7 @@ class Filling:
         assert producer.flush(TIMEOUT_S) == 0
 
     def _compact(self, data_dirs: list[Path]) -> None:
-        """Several segments of a few keys, every fifth of which is deleted, until a pass of the cleaner is over."""
+        """Write several segments of a few keys, with every fifth key deleted, until a cleaner pass is complete."""
         producer = Producer(client(self.servers))
         for number in range(60):
             producer.produce("latest", b"%d" % number * 40_000, b"k%d" % (number % KEYS))
@@ -267,7 +267,7 @@ class Filling:
         wait_until_cleaned(data_dirs, "latest")
 
     def _hold_back(self) -> None:
-        """The same by every codec, of a transaction that was committed and one that was not, and never cleaned."""
+        """Write records with every codec, in a committed and an aborted transaction, to a log that is never cleaned."""
         noise = random.Random(1)
         for number, codec in enumerate(CODECS):
             producer = transactional(self.servers, f"held back by {codec}", codec)
@@ -286,14 +286,14 @@ class Filling:
         for number in range(4):
             producer.begin_transaction()
             producer.produce("tx", b"%d" % number, b"ended")
-            assert producer.flush(TIMEOUT_S) == 0  # an abort would throw away what was not sent
+            assert producer.flush(TIMEOUT_S) == 0  # an abort would discard unsent records
             if number % 2:
                 producer.abort_transaction(TIMEOUT_S)
             else:
                 producer.commit_transaction(TIMEOUT_S)
 
     def _read(self, topic: str, group: str, protocol: str) -> Consumer:
-        """A member of a group that has read a record."""
+        """Returns a group member that has read a record."""
         consumer = Consumer(
             {
                 **client(self.servers),
@@ -322,10 +322,10 @@ NO_MEMBER = {
 
 
 def read_and_commit(reader: Consumer) -> bool:
-    """False when the reader finds no coordinator, or none that knows it.
+    """Returns False when the reader finds no coordinator, or a coordinator that does not know it.
 
-    When a cluster's only broker shuts down it names no broker, and librdkafka may forget for good where to ask; and a
-    member of which nobody heard for its session, as between brokers on a busy machine, is none any more.
+    A cluster names no broker while its only broker shuts down, and librdkafka may then forget the address for good. A
+    member without a heartbeat for its session timeout is removed, for example between brokers on a busy machine.
     """
     found = reader.consume(1, REJOIN_S)
     if not found:
@@ -341,8 +341,8 @@ def read_and_commit(reader: Consumer) -> bool:
 
 
 def transactional(servers: str, name: str, codec: str = "none") -> Producer:
-    """A producer that has its epoch, and has ended whatever one before it left."""
-    # Open as long as the test takes, over brokers that end and start: on a busy machine more than the usual minute.
+    """Returns a producer that has its epoch and has completed any transaction of its predecessor."""
+    # Open during the whole test, across broker restarts: on a busy machine longer than the default minute.
     settings = {"transactional.id": name, "transaction.timeout.ms": 900_000, "compression.type": codec}
     producer = Producer({**client(servers), **settings})
     producer.init_transactions(TIMEOUT_S)
@@ -350,7 +350,7 @@ def transactional(servers: str, name: str, codec: str = "none") -> Producer:
 
 
 def leave_open(servers: str, name: str) -> Producer:
-    """The producer of a transaction that has a record in the topic `tx`, with a record behind it of somebody else."""
+    """Returns the producer of an open transaction with a record in `tx`, before a record of another producer."""
     producer = transactional(servers, name)
     producer.begin_transaction()
     producer.produce("tx", name.encode(), b"open")
@@ -361,8 +361,10 @@ def leave_open(servers: str, name: str) -> Producer:
     return producer
 
 
-def end_what_is_open(servers: str, name: str) -> None:
-    """The next producer of that name aborts it, so that what is behind it is seen, and it is not."""
+def abort_open_transaction(servers: str, name: str) -> None:
+    """Abort the open transaction by a new producer of that name: readers then see the later record and skip the aborted
+    one.
+    """
     seen = len(read(servers, ["tx"], "read_committed")["tx"])
     transactional(servers, name)
     rows = read(servers, ["tx"], "read_committed")["tx"]
@@ -371,7 +373,7 @@ def end_what_is_open(servers: str, name: str) -> None:
 
 
 def write_some(servers: str) -> None:
-    """More of the same by idempotent producers, a topic that is new, and offsets that move on."""
+    """Write more of the same with idempotent producers, a new topic, and newer offsets."""
     for codec in CODECS:
         settings = {"compression.type": codec, "enable.idempotence": True}
         producer = Producer({**client(servers), **settings})
@@ -386,7 +388,7 @@ def write_some(servers: str) -> None:
 
 
 def content(servers: str) -> Content:
-    """All that the topics of the test hold, by fetches from the beginning."""
+    """Returns all records of the test's topics, fetched from the beginning."""
     admin = AdminClient(client(servers))
     topics = [name for name in admin.list_topics(timeout=TIMEOUT_S).topics if not name.startswith("__")]
     resource = ConfigResource(ResourceType.TOPIC, "records-gzip")
@@ -407,7 +409,7 @@ GROUPS = {"old": "records-gzip", "new": "records-lz4"}
 
 
 def committed(admin: AdminClient, group: str, topic: str) -> int:
-    """The offset that the group committed last."""
+    """Returns the group's committed offset."""
     asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
     (future,) = admin.list_consumer_group_offsets([asked]).values()
     (found,) = future.result(TIMEOUT_S).topic_partitions
@@ -415,7 +417,7 @@ def committed(admin: AdminClient, group: str, topic: str) -> int:
 
 
 def read(servers: str, topics: Iterable[str], isolation: str) -> dict[str, list[tuple[Any, ...]]]:
-    """By topic (offset, timestamp, key, value, headers) of every record that such a reader sees, up to the end."""
+    """Returns (offset, timestamp, key, value, headers) of every visible record up to the end, by topic."""
     consumer = Consumer(
         {
             **client(servers),

@@ -1,4 +1,4 @@
-"""Limits of clients by Apache Kafka's tool: set, shown, removed, and still there after a restart."""
+"""Client quotas by Apache Kafka's tool: set, described, removed, and persisted over a restart."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_limits_of_users_clients_and_addresses(tools: JavaTools) -> None:
         assert key not in tools.run("kafka-configs", *at, *entity, "--describe")
 
 
-def test_a_producer_is_told_how_long_to_wait_and_held_to_its_limit(tools: JavaTools) -> None:
+def test_producer_reports_throttle_time_and_keeps_quota(tools: JavaTools) -> None:
     with Broker(configs={"quota.window.num": 2}) as broker:
         at = ["--bootstrap-server", broker.bootstrap_servers]
         entity = ["--entity-type", "clients", "--entity-name", "held"]
@@ -52,8 +52,8 @@ def test_a_producer_is_told_how_long_to_wait_and_held_to_its_limit(tools: JavaTo
         )
         assert "600 records sent" in output
         assert time.monotonic() - begin >= 0.9 * (600 * 1000 / 200_000 - 1)
-        (told,) = re.findall(r"produce-throttle-time-max:\{.*client-id=held.*\} *: *([\d.]+)", output)
-        assert float(told) > 0
+        (throttle_ms,) = re.findall(r"produce-throttle-time-max:\{.*client-id=held.*\} *: *([\d.]+)", output)
+        assert float(throttle_ms) > 0
 
 
 QUOTA = 1_000_000
@@ -63,7 +63,7 @@ VALUE = bytes(1000)
 
 
 class Measured:
-    """librdkafka, which heeds no throttle time, on a broker that limits it; counts what the broker has taken."""
+    """librdkafka, which ignores throttle times, on a broker with a quota; counts the acknowledged bytes."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         with Cluster(bootstrap_servers, client_id="admin", timeout_s=30) as cluster:
@@ -83,8 +83,8 @@ class Measured:
         assert error is None, error
         self.taken += len(VALUE)
 
-    def go_on(self) -> None:
-        """Have as much to send as it may hold."""
+    def fill_queue(self) -> None:
+        """Fill the producer's queue."""
         try:
             while True:
                 self._producer.produce("held", VALUE)
@@ -93,7 +93,7 @@ class Measured:
 
 
 @pytest.mark.timeout(600)
-def test_the_same_quota_is_the_same_rate_as_in_apache_kafka(java_classpath: str) -> None:
+def test_quota_yields_the_same_rate_as_in_apache_kafka(java_classpath: str) -> None:
     with ExitStack() as stack:
         kafka = stack.enter_context(Kafka(java_classpath, CONFIGS))
         kafka.format()
@@ -112,14 +112,14 @@ def test_the_same_quota_is_the_same_rate_as_in_apache_kafka(java_classpath: str)
 
 
 def round_of(both: list[Measured]) -> list[int]:
-    """What each has taken in the next `MEASURED_S` seconds.
+    """Returns the bytes acknowledged by each broker in the next `MEASURED_S` seconds.
 
-    The machine may hold up one of them at either end of a round, so one round alone says nothing; a broker that lets
-    more or less pass than it should does so in every one.
+    The machine may delay either client at both ends of a round, so one round proves nothing. A broker with a wrong rate
+    deviates in every round.
     """
     before = [measured.taken for measured in both]
     end = time.monotonic() + MEASURED_S
     while time.monotonic() < end:
         for measured in both:
-            measured.go_on()
+            measured.fill_queue()
     return [measured.taken - taken for measured, taken in zip(both, before, strict=True)]

@@ -14,7 +14,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 def consume(tools: JavaTools, broker: Broker, topic: str, *arguments: str, count: int) -> list[str]:
-    """`count` lines of the console consumer from partition 0."""
+    """Returns `count` lines of the console consumer from partition 0."""
     at = ["--bootstrap-server", broker.bootstrap_servers, "--topic", topic, "--partition", "0"]
     output = tools.run(
         "kafka-console-consumer", *at, *arguments, "--max-messages", str(count), "--timeout-ms", "100000"
@@ -58,7 +58,7 @@ def test_producer_performance(tools: JavaTools, broker: Broker, codec: str, acks
     def end() -> str:
         return tools.run("kafka-get-offsets", "--bootstrap-server", broker.bootstrap_servers, "--topic", topic).strip()
 
-    if acks == "0":  # the producer ends when it has sent everything, whether it has arrived or not
+    if acks == "0":  # with acks=0 the producer exits after the last send, possibly before the records arrive
         wait_for(lambda: end() == f"{topic}:0:20000", "all of it has arrived")
     assert end() == f"{topic}:0:20000"
 

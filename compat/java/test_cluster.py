@@ -1,4 +1,4 @@
-"""Apache Kafka's tools and its Java client against three brokers that one command started."""
+"""Apache Kafka's tools and Java client against three brokers started by one command."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_reassignment_and_election(tools: JavaTools, cluster: ThreeBrokers, tmp_
         described = tools.run("kafka-topics", *at, "--describe", "--topic", "moved")
         return "Leader: 3" in described and "Replicas: 3,1" in described
 
-    cluster.until(elected, "whoever is asked says that 3 leads")
+    cluster.until(elected, "every broker reports 3 as leader")
 
 
 def test_quorum_cluster_and_versions(tools: JavaTools, cluster: ThreeBrokers) -> None:
@@ -73,7 +73,7 @@ def test_quorum_cluster_and_versions(tools: JavaTools, cluster: ThreeBrokers) ->
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_an_idempotent_producer_over_the_end_of_each_broker(
+def test_idempotent_producer_over_the_stop_of_each_broker(
     tools: JavaTools, cluster: ThreeBrokers, tmp_path: Path, number: signal.Signals
 ) -> None:
     topic = f"rolled-{number.name.lower()}"
@@ -90,7 +90,7 @@ def test_an_idempotent_producer_over_the_end_of_each_broker(
     try:
         for node_id in (1, 2, 3):
             enough = acknowledged.stat().st_size + 20_000
-            cluster.until(partial(larger_than, acknowledged, enough), "the producer goes on")
+            cluster.until(partial(larger_than, acknowledged, enough), "the producer makes progress")
             cluster.end(node_id, number)
     finally:
         producer.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Kafka Connect, standalone and distributed, with its file connectors: lines of one file end up in another."""
+"""Kafka Connect, standalone and distributed, with its file connectors: lines of one file are copied to another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAIT_S = 240.0
 LINES = [f"line {number}" for number in range(50)]
 PLUGINS = "plugin.discovery=only_scan\n"
 
-pytestmark = pytest.mark.timeout(1200)  # workers start several times, each for as long as a loaded machine takes
+pytestmark = pytest.mark.timeout(1200)  # workers start several times, which is slow on a loaded machine
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def worker_properties(servers: str, port: int) -> str:
         "key.converter=org.apache.kafka.connect.storage.StringConverter\n"
         "value.converter=org.apache.kafka.connect.storage.StringConverter\n"
         "offset.flush.interval.ms=500\nconsumer.metadata.max.age.ms=1000\nconsumer.auto.offset.reset=earliest\n"
-        "task.shutdown.graceful.timeout.ms=60000\n"  # a sink that is given up before has not said what it wrote
+        "task.shutdown.graceful.timeout.ms=60000\n"  # a sink that is stopped too early has not committed its offsets
     )
 
 
@@ -107,12 +107,12 @@ def test_standalone(tools: JavaTools, group_broker: Broker, tmp_path: Path, name
     more = [f"more {number}" for number in range(20)]
     with source.open("a") as file:
         file.write("\n".join(more) + "\n")
-    with worker(tools, log, "connect-standalone", str(properties), *files) as process:  # goes on where it was
+    with worker(tools, log, "connect-standalone", str(properties), *files) as process:  # resumes from its offsets
         wait_until(lambda: lines_of(sink) == LINES + more, "the lines after a restart", [process], log)
 
 
 def call(port: int, method: str, path: str, body: Any = None) -> Any:
-    """Connect's REST interface; None while it can't answer."""
+    """Call Connect's REST interface; returns None while it does not respond."""
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}{path}",
         method=method,
@@ -127,7 +127,7 @@ def call(port: int, method: str, path: str, body: Any = None) -> Any:
 
 
 def distributed_properties(servers: str, port: int, name: str) -> str:
-    """A worker of a group, which keeps what it knows in topics."""
+    """Returns the properties of a distributed worker, which stores its state in topics."""
     topics = "".join(
         f"{kind}.storage.topic={name}-{kind}\n{kind}.storage.replication.factor=1\n"
         for kind in ("config", "offset", "status")
@@ -142,7 +142,7 @@ def distributed_properties(servers: str, port: int, name: str) -> str:
 
 
 def committed_lines(servers: str, topic: str) -> list[str]:
-    """Up to the last stable offset of now."""
+    """Returns the lines up to the current last stable offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -165,7 +165,7 @@ def committed_lines(servers: str, topic: str) -> list[str]:
 
 
 def test_exactly_once_source(tools: JavaTools, group_broker: Broker, tmp_path: Path, name: str) -> None:
-    """KIP-618: records and the source's offsets in one transaction, over the sudden end of the worker."""
+    """KIP-618: records and source offsets in one transaction, across a kill of the worker."""
     source, log = tmp_path / "in.txt", tmp_path / "worker.log"
     source.write_text("\n".join(LINES) + "\n")
     servers = group_broker.bootstrap_servers
@@ -189,7 +189,7 @@ def test_exactly_once_source(tools: JavaTools, group_broker: Broker, tmp_path: P
 
 
 def test_distributed(tools: JavaTools, group_broker: Broker, tmp_path: Path, name: str) -> None:
-    """Two workers are a group of protocol type `connect`; when one dies the other takes its tasks over."""
+    """Two workers form a group of protocol type `connect`; when one dies the other takes over its tasks."""
     source, sink, log = tmp_path / "in.txt", tmp_path / "out.txt", tmp_path / "workers.log"
     source.write_text("\n".join(LINES) + "\n")
     ports = free_ports(2)

@@ -1,4 +1,4 @@
-"""Apache Kafka's tools against a controller of its own process, and a broker that is nothing else (KIP-919)."""
+"""Apache Kafka's tools against a dedicated controller process and a dedicated broker (KIP-919)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 
 
 class Node:
-    """One process with the settings that it is given."""
+    """One process with the given settings."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         folder.mkdir()
@@ -37,12 +37,12 @@ class Node:
         subprocess.run([sys.executable, *command], check=True, capture_output=True, timeout=TIMEOUT_S)
 
     def start(self) -> dict[str, str]:
-        """What its ready file says."""
+        """Start and return the content of the ready file."""
         self.launch()
         return self.ready()
 
     def launch(self) -> None:
-        """Begin to start it."""
+        """Start the process without waiting for it."""
         command = ["-m", "ottla", "start", "--config", str(self.config), "--data-dir", self._data_dir]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -50,7 +50,7 @@ class Node:
             )
 
     def ready(self) -> dict[str, str]:
-        """What its ready file says, once it is there."""
+        """Wait for the ready file and return its content."""
         deadline = time.monotonic() + TIMEOUT_S
         while not self._ready.exists():
             if time.monotonic() > deadline or self._process is None or self._process.poll() is not None:
@@ -117,7 +117,7 @@ def test_tools_ask_the_controller_itself(tools: JavaTools, cluster: tuple[str, s
     wait_for(lambda: "log.retention.ms=600000" in tools.run("kafka-configs", *describe), "the broker follows")
 
 
-def test_tools_that_come_to_the_wrong_kind_of_node_are_told(tools: JavaTools, cluster: tuple[str, str]) -> None:
+def test_tools_report_the_wrong_node_type(tools: JavaTools, cluster: tuple[str, str]) -> None:
     controller, broker = cluster
     refused = subprocess.run(
         tools.command("kafka-cluster", "cluster-id", "--bootstrap-controller", broker),
@@ -133,7 +133,7 @@ def test_tools_that_come_to_the_wrong_kind_of_node_are_told(tools: JavaTools, cl
 
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[list[Node]]:
-    """Brokers that are voters by their settings, as most files of Apache Kafka's users have it; not started."""
+    """Brokers that are voters by static settings, as is common for Apache Kafka; not started."""
     ports = free_ports(6)
     voters = ",".join(f"{number}@{HOST}:{port}" for number, port in enumerate(ports[3:], 1))
     nodes = [
@@ -158,15 +158,15 @@ def three(tmp_path: Path) -> Iterator[list[Node]]:
         node.stop()
 
 
-def test_voters_of_the_settings_come_into_the_log_and_go_on(tools: JavaTools, three: list[Node]) -> None:
-    """kraft.version 1 (KIP-853): from then on they have directories, and elect as before."""
+def test_static_voters_are_upgraded_to_kraft_version_1(tools: JavaTools, three: list[Node]) -> None:
+    """kraft.version 1 (KIP-853): voters then have directory ids, and elections work as before."""
     servers = ",".join(node.ready()["bootstrap_servers"] for node in three)
     at = ("--bootstrap-server", servers)
     upgrade = ("kafka-features", *at, "upgrade", "--feature", "kraft.version=1")
     upgraded = "kraft.version was upgraded to 1."
-    wait_for(lambda: upgraded in tools.run(*upgrade, check=False), "all voters have told the leader their directories")
+    wait_for(lambda: upgraded in tools.run(*upgrade, check=False), "all voters have sent their directory ids")
     level = re.compile(r"kraft.version\s.*FinalizedVersionLevel: 1\s")
-    wait_for(lambda: level.search(tools.run("kafka-features", *at, "describe")), "whoever is asked follows")
+    wait_for(lambda: level.search(tools.run("kafka-features", *at, "describe")), "every broker has the level")
     describe = ("describe", "--status")
     status = tools.run("kafka-metadata-quorum", *at, *describe)
     assert len(set(re.findall(r'"directoryId": "([\w-]{22})"', status))) == 3, status

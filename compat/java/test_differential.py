@@ -1,9 +1,8 @@
-"""What Ottla answers, compared with what Apache Kafka answers to the same bytes.
+"""Compares Ottla's responses with those of Apache Kafka to the same bytes.
 
-Every API that is served, in every version, on good requests and on bad ones (`differential_data`,
-`differential_admin`), written and read by a codec that is neither's (`differential_wire`), against brokers on fresh
-directories (`differential_pair`). ACCEPTED is the ratchet: a difference that is not in it fails the test, and so does
-a field of it that nothing needs any more.
+The cases (`differential_data`, `differential_admin`) cover every supported API in every version, with valid and invalid
+requests. They use a third codec (`differential_wire`) and brokers on fresh directories (`differential_pair`). ACCEPTED
+is a ratchet: a difference outside of it fails the test, and so does an entry that no response needs any more.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from differential_wire import KEYS, versions_of
 
 
 class Field(NamedTuple):
-    """Where an answer differs, and both values; all three patterns match from the beginning to the end."""
+    """The field that differs, and both values; all three patterns match in full."""
 
     path: str
     kafka: str
@@ -34,7 +33,7 @@ class Field(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """Differences that are meant, in the fields that are named."""
+    """Intended differences, by field."""
 
     reason: str
     api: str
@@ -53,7 +52,7 @@ def accepted(reason: str, api: str, case: str, *fields: tuple[str, str, str]) ->
 
 NOTHING = "(None|missing|)"
 TEXT = ".+"
-"""Free text, in fields for people alone."""
+"""Free text, in fields that only people read."""
 ROW = r"\{.*\}"
 PARTITION = r"responses\[.*\]\.partition_responses\[.*\]"
 OUT_OF_RANGE = r"Timestamp -?\d+ of message with offset \d+ is out of range\. .* should be within \[-?\d+, \d+\]"
@@ -65,12 +64,12 @@ NOT_DYNAMIC = "Cannot update these configs dynamically: .*"
 
 
 def row(code: str) -> str:
-    """A partition's answer that one of the two gave alone, since its base offset is another one."""
+    """A partition's response that only one broker returned, because its base offset differs."""
     return rf"\{{.*'error_code': '{code}'.*\}}"
 
 
 def setting(names: str, kafka: str, ottla: str, *, source: int = 5) -> tuple[tuple[str, str, str], ...]:
-    """The value of a setting, as it is in force and as a synonym of `source`."""
+    """The value of a config: the effective one, and a synonym of `source`."""
     return (
         (rf"{CONFIGS}\[({names})\]\.value", kafka, ottla),
         (rf"{CONFIGS}\[({names})\]\.synonyms\[.* {source}\]\.value", kafka, ottla),
@@ -118,7 +117,7 @@ ACCEPTED = (
         "type (-1|2|3) .*",
         (MESSAGE, GENERAL, "Coordinator type .* is not known."),
     ),
-    # -- what Apache Kafka 4 no longer has
+    # -- removed in Apache Kafka 4 -------------------------------------------------------------------------------------
     accepted(
         "clients of 0.8 to 0.10 are served too",
         "api_versions",
@@ -127,7 +126,7 @@ ACCEPTED = (
         (r"api_keys\[(2|9)\]\.min_version", "1", "0"),
         (r"api_keys\[8\]\.min_version", "2", "0"),
     ),
-    # -- what is not built yet
+    # -- not implemented yet -------------------------------------------------------------------------------------------
     accepted("share and streams groups", "api_versions", ".*", (r"api_keys\[(7[6-9]|8[3-9]|9[0-3])\]", ROW, "missing")),
     accepted(
         "share and streams groups",
@@ -268,13 +267,13 @@ ACCEPTED = (
         (r"results\[.*\+\]", ROW, "missing"),
     ),
     accepted(
-        "what is named twice is answered once",
+        "a duplicate name is answered once",
         "find_coordinator",
         r"type .* keys \['g', 'h', 'g'\]",
         (r"coordinators\[g .*\+\]", ROW, "missing"),
     ),
     accepted(
-        "what is named twice is answered once",
+        "a duplicate name is answered once",
         "describe_transactions",
         "names .*",
         (r"transaction_states\[.*\+\]", ROW, "missing"),
@@ -334,13 +333,13 @@ ACCEPTED = (
         (rf"{PARTITION}\.error_code", "invalid_record", "corrupt_message"),
     ),
     accepted(
-        "the code says what it is",
+        "the error code is more specific",
         "produce",
         "magic [01]",
         (".*error_code", "invalid_record", "unsupported_for_message_format"),
     ),
     accepted(
-        "the code says what it is",
+        "the error code is more specific",
         "produce",
         "unknown codec .",
         (".*error_code", "unknown_server_error", "invalid_record"),
@@ -396,7 +395,7 @@ ACCEPTED = (
         (rf"{PARTITION}\.error_code", "invalid_record", "message_too_large"),
     ),
     accepted(
-        "what is named twice is written twice",
+        "a duplicate name is written twice",
         "produce",
         "(partition|topic) twice",
         (PARTITION, "missing", row("none")),
@@ -430,7 +429,7 @@ ACCEPTED = (
         (r"results_by_.*", ROW, "missing"),
     ),
     accepted(
-        "the code says what it is",
+        "the error code is more specific",
         "write_txn_markers",
         ".*: negative .*",
         (r".*\.error_code", "unknown_server_error", "invalid_.*"),
@@ -556,7 +555,7 @@ GROUPS: dict[str, tuple[str, Callable[[Pair, list[int]], None]]] = {
     "transactional_levels": ("update_features", transactions.transactional_levels),
     "transactional_level_1": ("end_txn", transactions.transactional_level_1),
 }
-"""What is asked, by name: the API whose versions it goes through, and the catalogue's function."""
+"""Cases by name: the API that provides the versions, and the function that runs the cases."""
 
 
 @pytest.fixture(scope="module")
@@ -567,14 +566,14 @@ def pair(java_classpath: str) -> Iterator[Pair]:
 
 @pytest.fixture(scope="module")
 def needed() -> set[Needed]:
-    """The fields of ACCEPTED that an answer needed."""
+    """The fields of ACCEPTED that a response needed."""
     return set()
 
 
 @pytest.fixture(scope="module")
 def served(pair: Pair) -> dict[str, list[int]]:
-    """By API the versions that Ottla advertises and kio knows."""
-    answer = pair.tell(pair.ottla, "api_versions", 0, {})
+    """Returns the versions that Ottla advertises and kio supports, by API."""
+    answer = pair.request_one(pair.ottla, "api_versions", 0, {})
     ranges = {row["api_key"]: range(row["min_version"], row["max_version"] + 1) for row in answer["api_keys"]}
     return {
         api: [version for version in versions_of(api) if version in ranges[key]]
@@ -584,7 +583,7 @@ def served(pair: Pair) -> dict[str, list[int]]:
 
 
 def unexpected(pair: Pair, needed: set[Needed]) -> str:
-    """The differences that ACCEPTED does not cover, one a line."""
+    """Returns the differences outside of ACCEPTED, one per line."""
     lines: dict[str, list[int]] = {}
     for difference in pair.differences:
         covering = [each for entry in ACCEPTED for each in entry.covering(difference)]
@@ -606,29 +605,30 @@ def test_answers(group: str, pair: Pair, served: dict[str, list[int]], needed: s
     assert not found, f"\n{found}"
 
 
-def test_versions_and_keys_that_do_not_exist(pair: Pair, served: dict[str, list[int]], needed: set[Needed]) -> None:
+def test_unsupported_versions_and_api_keys(pair: Pair, served: dict[str, list[int]], needed: set[Needed]) -> None:
     admin.unknown_versions(pair, served)
     found = unexpected(pair, needed)
     assert not found, f"\n{found}"
 
 
-# A group API answers by the state of a group, over several requests: tests/clients/test_group_errors.py and
-# compat/java/test_groups.py hold them to what Apache Kafka 4.3.1 answers.
+# Responses of group APIs depend on the group's state over several requests: tests/clients/test_group_errors.py and
+# compat/java/test_groups.py compare them with those of Apache Kafka 4.3.1.
 GROUP_APIS = {
     *("join_group", "sync_group", "heartbeat", "leave_group", "describe_groups", "list_groups", "delete_groups"),
     *("offset_commit", "offset_fetch", "offset_delete", "consumer_group_heartbeat", "consumer_group_describe"),
 }
 
 
-# A cluster's API answers by who leads and votes: Apache Kafka's own tools judge those (compat/java/test_cluster.py).
+# Responses of cluster APIs depend on leaders and voters: Apache Kafka's own tools check them
+# (compat/java/test_cluster.py).
 CLUSTER_APIS = {
     *("elect_leaders", "alter_partition_reassignments", "list_partition_reassignments"),
     *("describe_quorum", "unregister_broker", "add_raft_voter", "remove_raft_voter"),
 }
 
 
-# Who users are, and what they may do, is asked of both with an authorizer (compat/java/test_differential_rights.py);
-# the rest is judged by Apache Kafka's tools and clients (test_security.py, test_tools.py, tests/clients/test_sasl.py).
+# Authentication and authorization are compared with an authorizer (compat/java/test_differential_rights.py); Apache
+# Kafka's tools and clients check the rest (test_security.py, test_tools.py, tests/clients/test_sasl.py).
 JUDGED_BY_TOOLS = {
     *("create_acls", "describe_acls", "delete_acls", "sasl_handshake", "sasl_authenticate"),
     *("describe_user_scram_credentials", "alter_user_scram_credentials", "alter_replica_log_dirs"),
@@ -640,7 +640,7 @@ def test_every_api_has_a_group(served: dict[str, list[int]]) -> None:
     assert set(served) == {api for api, _ in GROUPS.values()} | GROUP_APIS | CLUSTER_APIS | JUDGED_BY_TOOLS
 
 
-def test_every_accepted_difference_is_still_there(request: pytest.FixtureRequest, needed: set[Needed]) -> None:
+def test_every_accepted_difference_still_occurs(request: pytest.FixtureRequest, needed: set[Needed]) -> None:
     if request.session.testsfailed or len(request.session.items) < len(GROUPS):
         pytest.skip("only after a whole run without failures")
     unneeded = [(entry.reason, field) for entry in ACCEPTED for field in entry.fields if (entry, field) not in needed]
@@ -648,7 +648,7 @@ def test_every_accepted_difference_is_still_there(request: pytest.FixtureRequest
 
 
 def test_accepted_differences_name_path_and_values() -> None:
-    """A pattern that takes anything would hide a wrong answer; free text is the exception."""
+    """A pattern that matches anything would hide a wrong response; free text is the exception."""
     for entry in ACCEPTED:
         assert entry.fields, entry.reason
         for field in entry.fields:

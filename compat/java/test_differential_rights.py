@@ -1,8 +1,8 @@
-"""What users may do by the same ACLs: each API, asked of Apache Kafka's StandardAuthorizer and of Ottla's.
+"""Permissions under the same ACLs: each API with Apache Kafka's StandardAuthorizer and with Ottla's.
 
-Every user of `differential_rights` asks for everything in it, and what differs fails the test, as in
-`test_differential`: what may be told to him, what is refused and how, and which operations he is told that he may do.
-Then logins by SASL/PLAIN, right and wrong, whole and out of order.
+Every user of `differential_rights` sends all requests, and differences fail the test, as in `test_differential`:
+visible resources, error codes of refused requests, and the reported authorized operations. Then logins by SASL/PLAIN
+are compared: valid, invalid, complete and out of order.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from differential_wire import CLOSED, User
 
 NOT_COMPARED = re.compile(
     r"(.*\.)?("
-    r"error_message"  # Apache Kafka says more in words, or nothing
-    r"|token_id|hmac|(issue|expiry|max)_timestamp|log_end_offset|high_watermark"  # of each broker itself
-    r"|configs|aborted_transactions|protocol_name"  # an empty list, or text, where there could be null
+    r"error_message"  # Apache Kafka's text is longer, or absent
+    r"|token_id|hmac|(issue|expiry|max)_timestamp|log_end_offset|high_watermark"  # specific to each broker
+    r"|configs|aborted_transactions|protocol_name"  # an empty list, or text, where null is possible
     r")"
 )
 ECHOED = ("join_group", "member_id")
-"""Ottla names the member to who may not join, Apache Kafka doesn't."""
+"""Ottla returns the member id in a refused JoinGroup, Apache Kafka does not."""
 
 CLOSED_AT_ONCE = {"versions between", "another request between", "two handshakes"}
-"""What has no place in a login: Apache Kafka says so before it closes the connection, and reads any request for it."""
+"""Unexpected requests in a login: Apache Kafka responds before it closes the connection, and reads any request for it.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def pair(java_classpath: str) -> Iterator[Pair]:
 
 
 def differences(pair: Pair) -> list[Difference]:
-    """Those that were found since the last time, without those that are meant."""
+    """Returns the new differences that are not intended."""
     found = [
         each for each in pair.differences if not NOT_COMPARED.fullmatch(each.path) and (each.api, each.path) != ECHOED
     ]
@@ -61,7 +62,7 @@ def test_logins(pair: Pair, case: str) -> None:
     with pair.acting(None):
         for api, version, body in rights.LOGINS[case]:
             pair.ask(case, api, version, body)
-    # Which APIs there are is compared elsewhere.
+    # The list of APIs is compared elsewhere.
     found = [each for each in differences(pair) if each.api != "api_versions" or not each.path]
     assert [each for each in found if each.ottla != CLOSED] == []
     assert bool(found) is (case in CLOSED_AT_ONCE)

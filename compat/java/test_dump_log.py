@@ -1,4 +1,4 @@
-"""Apache Kafka's kafka-dump-log judges our files, also after each step of a log's life."""
+"""Apache Kafka's kafka-dump-log checks Ottla's files, also after each step of a log's life cycle."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BATCH = re.compile(
 
 @pytest.fixture(scope="module")
 def stopped(tools: JavaTools, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data directory of a broker that Java and C clients wrote to over several segments and two starts."""
+    """The data directory of a broker after writes of Java and C clients, several segments and two starts."""
     home = tmp_path_factory.mktemp("dump") / "data"
     for _ in range(2):
         with Broker(data_dir=home) as broker:
@@ -56,7 +56,7 @@ def stopped(tools: JavaTools, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ours(segment: Path) -> list[tuple[int, ...]]:
-    """`ottla log dump --json` as tuples of the fields that both tools print."""
+    """Returns `ottla log dump --json` as tuples of the fields that both tools print."""
     result = subprocess.run(
         [sys.executable, "-m", "ottla", "log", "dump", str(segment), "--json"],
         capture_output=True,
@@ -130,11 +130,13 @@ def test_metadata_log(tools: JavaTools, stopped: Path) -> None:
 
 T = 1_600_000_000_000
 OF_EMPTY_BATCHES = re.compile(r"Found timestamp mismatch in :.*\n(  Index timestamp: \d+, log timestamp: -1\n?)+")
-"""The largest timestamp of a batch stays in its header when its records go, there too; the tool reads records."""
+"""A batch header retains its maximum timestamp after its records are removed, as in Apache Kafka; the tool reads
+records.
+"""
 
 
 class Life:
-    """A compacted log on the real disk whose files are put aside after each step."""
+    """A compacted log on the real disk with a copy of its files after each step."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -171,7 +173,7 @@ class Life:
         self.log.append_as_follower(data, 0, len(data))
 
     def write(self) -> None:
-        """Every codec, both old formats, tombstones, what was aborted; each key comes again."""
+        """Write every codec, both old formats, tombstones and aborted records; each key is repeated."""
         for number, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"] * 12):
             end = self.log.log_end_offset
             data = [RecordData(T + end, b"k%d" % (number % 7 + each), b"v" * 40 if each else None) for each in range(3)]
@@ -205,7 +207,7 @@ class Life:
         self.log.offsets.high_watermark = self.log.log_end_offset
 
     def clean(self, until: str = "") -> None:
-        """A pass, or one up to where there is a file whose name ends so."""
+        """Run a cleaner pass, or stop it once a file with the suffix `until` exists."""
         self.cleaner.run_due()
         while self.work and not (until and list(Path(self.log.directory).glob("*" + until))):
             self.work.popleft()()
@@ -248,7 +250,7 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return life.stages
 
 
-def test_files_after_each_step_of_a_logs_life(tools: JavaTools, stages: list[Path]) -> None:
+def test_files_after_each_step_of_a_log(tools: JavaTools, stages: list[Path]) -> None:
     suffixes = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
     files = [path for stage in stages for path in sorted(stage.iterdir()) if path.suffix in suffixes]
     assert {path.suffix for path in files} == {*suffixes}

@@ -1,4 +1,4 @@
-"""Settings of groups by Apache Kafka's own tool."""
+"""Group configs by Apache Kafka's own tool."""
 
 from __future__ import annotations
 

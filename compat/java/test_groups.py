@@ -47,7 +47,7 @@ def groups(tools: JavaTools, broker: Broker, *arguments: str, check: bool = True
 
 
 def offsets(output: str, topic: str) -> dict[int, tuple[str, str, str]]:
-    """Current offset, end and lag by partition, from --describe."""
+    """Returns current offset, end and lag by partition, from --describe."""
     found = {}
     for line in output.splitlines():
         words = line.split()
@@ -80,7 +80,7 @@ def member(tools: JavaTools, broker: Broker, topic: str, group: str, protocol: s
         process.communicate()
 
 
-def test_a_group_over_its_life(tools: JavaTools, group_broker: Broker, filled: str, protocol: str) -> None:
+def test_group_life_cycle(tools: JavaTools, group_broker: Broker, filled: str, protocol: str) -> None:
     group = f"{filled}-{protocol}"
     one = ["--group", group]
     with member(tools, group_broker, filled, group, protocol):
@@ -90,7 +90,7 @@ def test_a_group_over_its_life(tools: JavaTools, group_broker: Broker, filled: s
         assert "/127.0.0.1" in described
         state = groups(tools, group_broker, "--describe", *one, "--state")
         assert re.search(rf"{group}\s+\S+:\d+\s+\(\d+\)\s+(range|uniform)\s+Stable\s+1", state), state
-        if protocol == "consumer":  # a new group is in epoch 1, its first subscription makes that 2
+        if protocol == "consumer":  # a new group is in epoch 1, its first subscription raises that to 2
             epochs = groups(tools, group_broker, "--describe", *one, "--state", "--verbose")
             assert re.search(rf"{group}\s+\S+:\d+\s+\(\d+\)\s+uniform\s+Stable\s+2\s+2\s+1", epochs), epochs
         members = groups(tools, group_broker, "--describe", *one, "--members", "--verbose")
@@ -164,7 +164,7 @@ def test_verifiable_consumers(
 
     try:
         wait_for(committed, "all is read and committed")
-        # One of them may have done it alone. The other takes a signal for an order once it says that it is there.
+        # One of them may have read everything. The other handles the signal only after it reported its startup.
         wait_for(lambda: all("startup_complete" in each.read_text() for each in outputs), "both are there")
         for process in processes:
             process.terminate()
@@ -183,7 +183,7 @@ def test_verifiable_consumers(
 
 
 def test_dump_log_decodes_the_offsets_topic(tools: JavaTools, tmp_path: Path) -> None:
-    """Every record of __consumer_offsets is one that Apache Kafka knows, with what was committed."""
+    """Apache Kafka decodes every record of __consumer_offsets, including the committed offsets."""
     from confluent_kafka import Consumer, TopicPartition
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -214,5 +214,5 @@ def test_dump_log_decodes_the_offsets_topic(tools: JavaTools, tmp_path: Path) ->
     assert json.dumps({"group": "dumped-consumer", "topic": "dumped", "partition": 1}) in names
     text = json.dumps(payloads)
     assert '"offset": 7' in text
-    assert '"metadata": "note' in text  # librdkafka sends its own end of the string along
+    assert '"metadata": "note' in text  # librdkafka also sends its terminating zero byte
     assert '"protocolType": "consumer"' in text

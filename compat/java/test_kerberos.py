@@ -1,4 +1,4 @@
-"""GSSAPI with a KDC of MIT Kerberos: Java's client and kcat by their tickets, and by hand what neither would do."""
+"""GSSAPI with a KDC of MIT Kerberos: Java's client and kcat with tickets, and a raw client for abnormal exchanges."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NO_LAYER = b"\x01\0\0\0"
 
 
 class World(NamedTuple):
-    """A realm, a broker with keys of it, and the keys of ann and of bot-ann, who are one user, and of bob."""
+    """A realm, a broker with a keytab of it, and keytabs of ann and bot-ann (the same user) and of bob."""
 
     kdc: Kdc
     broker: Broker
@@ -76,12 +76,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def end_of(world: World, topic: str) -> int:
-    """How many records the topic has."""
+    """Returns the end offset of the topic."""
     with Cluster(world.broker.bootstrap_servers, client_id="test", timeout_s=30) as cluster:
         return cluster.list_offsets({(topic, 0): LATEST_TIMESTAMP})[(topic, 0)].offset
 
 
-def test_java_comes_in_by_its_ticket(
+def test_java_authenticates_with_its_ticket(
     world: World, java_classpath: str, java_tools_classpath: str, tmp_path: Path
 ) -> None:
     properties = tmp_path / "client.properties"
@@ -106,7 +106,7 @@ def test_java_comes_in_by_its_ticket(
     not list(Path("/usr/lib").glob("*/sasl2/libgssapiv2.so")),
     reason="Cyrus SASL's module of GSSAPI (libsasl2-modules-gssapi-mit) is not installed on this machine",
 )
-def test_kcat_comes_in_by_its_ticket(world: World, tmp_path: Path) -> None:
+def test_kcat_authenticates_with_its_ticket(world: World, tmp_path: Path) -> None:
     settings = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "GSSAPI",
@@ -130,7 +130,7 @@ def test_kcat_comes_in_by_its_ticket(world: World, tmp_path: Path) -> None:
 
 
 class Client:
-    """One connection, and the side of GSS-API that comes to a server, by the library that the broker has too."""
+    """One connection and a GSS-API initiator, by the same library that the broker uses."""
 
     def __init__(self, world: World, principal: str, tickets: str = "shared") -> None:
         host, _, port = world.asking.rpartition(":")
@@ -158,7 +158,7 @@ class Client:
         return self._ask(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=token))
 
     def offered(self) -> None:
-        """Up to the offer of layers."""
+        """Run the exchange up to the offer of security layers."""
         answer = self.say(self.context.step())
         assert answer.error_code == 0, answer
         self.context.step(bytes(answer.auth_bytes))
@@ -179,21 +179,21 @@ class Client:
 
 
 @pytest.mark.parametrize("choice", [NO_LAYER, NO_LAYER + b"ann@OTTLA.TEST", NO_LAYER + b"ann"])
-def test_a_client_is_who_its_ticket_says(world: World, choice: bytes) -> None:
+def test_client_has_the_identity_of_its_ticket(world: World, choice: bytes) -> None:
     with Client(world, "ann") as client:
         client.offered()
         assert client.choose(choice).error_code == 0
 
 
 @pytest.mark.parametrize("choice", [NO_LAYER + b"bob", NO_LAYER + b"bob@OTTLA.TEST", b"\x02\0\xff\xff", b""])
-def test_and_nobody_else(world: World, choice: bytes) -> None:
+def test_other_identities_are_refused(world: World, choice: bytes) -> None:
     with Client(world, "ann") as client:
         client.offered()
         assert client.choose(choice).error_code == SASL_AUTHENTICATION_FAILED
 
 
 @pytest.mark.parametrize("place", ["ticket", "choice"])
-def test_what_was_changed_on_its_way_does_not_count(world: World, place: str) -> None:
+def test_tampered_tokens_are_refused(world: World, place: str) -> None:
     with Client(world, "ann") as client:
         if place == "ticket":
             answer = client.say(changed(client.context.step()))
@@ -207,7 +207,7 @@ def changed(token: bytes) -> bytes:
     return token[:-1] + bytes((token[-1] ^ 1,))
 
 
-def test_what_somebody_heard_is_of_no_use_to_him(world: World) -> None:
+def test_replayed_ticket_is_refused(world: World) -> None:
     with Client(world, "ann") as client:
         ticket = client.context.step()
         assert client.say(ticket).error_code == 0
@@ -215,14 +215,14 @@ def test_what_somebody_heard_is_of_no_use_to_him(world: World) -> None:
         assert thief.say(ticket).error_code == SASL_AUTHENTICATION_FAILED, "the same ticket comes in once"
 
 
-def test_new_keys_need_no_restart(world: World) -> None:
+def test_new_keys_take_effect_without_restart(world: World) -> None:
     world.kdc.keytab("service", SERVICE)
     with Client(world, "ann", "later") as client:
         client.offered()
         assert client.choose(NO_LAYER).error_code == 0
 
 
-def test_a_keytab_without_the_keys_is_told(world: World) -> None:
+def test_keytab_without_the_keys_is_reported(world: World) -> None:
     with pytest.raises(OperatorError, match="has no keys of kafka/elsewhere") as caught:
         Acceptor("the setting", f"kafka/elsewhere@{REALM}", str(world.keytab))
     assert "\n" not in str(caught.value)

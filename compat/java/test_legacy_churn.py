@@ -1,12 +1,13 @@
-"""A group of Kafka 0.9's console consumers and ours through churn: one owner a partition, and no record is lost.
+"""A group of Kafka 0.9's console consumers and Ottla's through churn: one owner per partition, and no lost record.
 
-They join, leave, are killed by kill -9, and stand still until their session has expired, while records keep coming, all
-of a broker of ours on ZooKeeper 3.4.6. After every change the group settles: each partition has an owner that is there.
-Then records are sent that are read once, those of a partition by one consumer, unless another session ends meanwhile.
-OTTLA_LEGACY_SECONDS=120 OTTLA_LEGACY_SEED=1 is the long form, `make legacy-churn`; else each kind of change comes once.
+Members join, leave, are killed by kill -9, or are paused until their session has expired, while records keep arriving
+on an Ottla broker with ZooKeeper 3.4.6. After every change the group settles: each partition has a live owner. The
+records sent then are read exactly once, and those of a partition by one consumer, unless another session ends
+meanwhile. OTTLA_LEGACY_SECONDS=120 OTTLA_LEGACY_SEED=1 is the long form, `make legacy-churn`; otherwise each kind of
+change occurs once.
 
-What a console counts as read it has been given, not printed: a kill between the two within one turn of its automatic
-commits would take a record along. With a turn a second that has not been seen.
+A console consumer counts a record as read on delivery, before it prints the record: a kill between the two within one
+interval of automatic commits would lose a record. With an interval of one second this has not been seen.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ SECONDS = float(os.environ.get("OTTLA_LEGACY_SECONDS", "0"))
 SEED = int(os.environ.get("OTTLA_LEGACY_SEED", "1"))
 GROUP, TOPIC, PARTITIONS = "churn", "churn", 7
 SESSION_MS = 6000
-"""The shortest that this ZooKeeper gives."""
+"""The minimum session timeout of this ZooKeeper."""
 PAUSE_S = 0.02
-"""Between two records of those that keep coming."""
+"""Pause between two records of the continuous load."""
 IN_A_ROUND = 3
 """Records of each partition."""
 SETTINGS = {"group.id": GROUP, "zookeeper.session.timeout.ms": SESSION_MS, "rebalance.backoff.ms": 200}
 END = ";"
-"""Of a value: a process that is killed may leave half a line."""
+"""End of a value: a killed process may leave half a line."""
 
 
 class Member:
@@ -55,7 +56,7 @@ class Member:
         self.ended = False
 
     def taken(self) -> list[str]:
-        """What it has read, in its order."""
+        """Returns the values read so far, in order."""
         if not self.ended:
             assert self._process.poll() is None, self._out.with_suffix(".log").read_text()[-2000:]
         return [line for line in self._out.read_text(errors="replace").split() if line.endswith(END)]
@@ -64,7 +65,7 @@ class Member:
         self._process.send_signal(number)
 
     def end(self, number: signal.Signals) -> None:
-        """It leaves (SIGTERM), or is killed."""
+        """Stop the process: it leaves (SIGTERM), or is killed."""
         self.ended = True
         if self._process.poll() is None:
             self._process.send_signal(number)
@@ -72,7 +73,7 @@ class Member:
 
 
 class Group:
-    """Who is in it, what ZooKeeper says of it, and what there is to read."""
+    """The members, their state in ZooKeeper, and the produced records."""
 
     def __init__(self, zookeeper: KazooClient, address: str, servers: str, classpath: str, folder: Path) -> None:
         self._zookeeper = zookeeper
@@ -96,7 +97,7 @@ class Group:
         return value
 
     def finish(self) -> set[str]:
-        """Nothing more comes; all that came."""
+        """Stop the load and return all its records."""
         self._producer.close()
         return {
             f"{partition}:{number}{END}" for partition in range(PARTITIONS) for number in range(self._next[partition])
@@ -114,7 +115,8 @@ class Group:
             settings = json.dumps({**mine, "auto.commit.interval.ms": 200})
             member = Member([sys.executable, str(Path(__file__).with_name("legacy_member.py")), settings, TOPIC], out)
         else:
-            # It gives up for good after so many rebalances without success, and four are not many.
+            # A console consumer gives up for good after this many failed rebalances, and the default of four is too
+            # low.
             more = {"rebalance.max.retries": 10_000, "auto.commit.interval.ms": 1000}
             config = OldPrograms(self._classpath, self._folder).properties("console", {**SETTINGS, **more})
             arguments = ["--zookeeper", self._address, "--topic", TOPIC, "--consumer.config", config]
@@ -124,13 +126,13 @@ class Group:
         return member
 
     def pick(self, kind: str) -> Member:
-        """One of that kind, which is counted as present no more."""
+        """Pick a member of that kind, which no longer counts as present."""
         found = next(each for each in self.present if each[0] == kind)
         self.present.remove(found)
         return found[1]
 
     def change(self, kind: str, what: str) -> None:
-        """One change, until the group has settled after it."""
+        """Make one change and wait until the group has settled."""
         self.changes[f"{what} {kind}"] += 1
         if what == "join":
             self.join(kind)
@@ -147,7 +149,7 @@ class Group:
         self.settle()
         self.one_owner_each()
 
-    # -- what must hold
+    # -- invariants ----------------------------------------------------------------------------------------------------
 
     def _children(self, path: str) -> list[str]:
         try:
@@ -171,7 +173,7 @@ class Group:
         return self._children(f"/consumers/{GROUP}/ids")
 
     def settle(self) -> None:
-        """All who are present are registered, nobody else, and own all partitions."""
+        """Wait until exactly the present members are registered, and own all partitions."""
 
         def settled() -> bool:
             threads = {f"{consumer}-0" for consumer in self.ids()}
@@ -180,12 +182,12 @@ class Group:
         until(settled, lambda: f"{len(self.present)} are there, {self.ids()} registered, {self.owners()} own")
 
     def one_owner_each(self) -> None:
-        """Records that are sent now are read once, those of a partition by one consumer."""
+        """Check that new records are read once, those of a partition by one consumer."""
         before = self.ids(), self.owners()
         sent = [self.produce(partition) for partition in range(PARTITIONS) for _ in range(IN_A_ROUND)]
         until(lambda: self.read().keys() >= set(sent), lambda: f"not read: {set(sent) - self.read().keys()}")
         if (self.ids(), self.owners()) != before:
-            self.disturbed += 1  # a session ended by itself: what it had read is read again
+            self.disturbed += 1  # a session expired unexpectedly: its records are read again
             return
         self.rounds += 1
         readers: dict[str, set[int]] = {}
@@ -205,11 +207,11 @@ def until(condition: Callable[[], object], otherwise: Callable[[], str]) -> None
 
 
 def churn(group: Group, rng: random.Random) -> None:
-    """Each kind of change once, in any order that is possible, and again until the time is over."""
+    """Make each kind of change once in a possible order, and more until the time is over."""
     deadline = time.monotonic() + SECONDS
     group.join("ours")
     until(lambda: len(group.read()) > 10 * PARTITIONS, lambda: "nothing is read")
-    # A console begins at the end where nothing is committed.
+    # A console consumer starts at the end where no offset is committed.
     until(lambda: len(group.committed()) == PARTITIONS, lambda: "something is committed in few partitions")
     group.change("theirs", "join")
     while True:
@@ -226,7 +228,7 @@ def churn(group: Group, rng: random.Random) -> None:
 
 
 @pytest.mark.promise("Z6")
-def test_a_group_of_both_goes_through_churn(kafka_of: Callable[[str], str], tmp_path: Path) -> None:
+def test_mixed_group_survives_churn(kafka_of: Callable[[str], str], tmp_path: Path) -> None:
     classpath = kafka_of("0.9")
     with ottla_on(classpath) as (address, broker):
         with Admin(broker.bootstrap_servers) as admin:

@@ -1,4 +1,6 @@
-"""Legacy consumers on a real ZooKeeper: partitions have the owners that all of them compute, whoever comes or goes."""
+"""Legacy consumers on a real ZooKeeper: each partition has the owner that all members compute, after every membership
+change.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ PARTITIONS = 7
 
 
 class Consumer:
-    """Is at an offset of each of its partitions, and reads nothing."""
+    """Has an offset in each of its partitions, and reads nothing."""
 
     def __init__(self, server: str, name: str, pool: ThreadPool) -> None:
         loop = asyncio.get_running_loop()
@@ -66,10 +68,10 @@ class Consumer:
         raise AssertionError("offsets are in ZooKeeper")
 
     async def commit(self, offsets: Mapping[Position, int]) -> None:
-        told: list[KafkaError | None] = []
-        self.part.commit(offsets, told.append)
-        await until(lambda: told)
-        assert told == [None]
+        errors: list[KafkaError | None] = []
+        self.part.commit(offsets, errors.append)
+        await until(lambda: errors)
+        assert errors == [None]
 
     async def leave(self) -> None:
         left: list[bool] = []
@@ -88,7 +90,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 async def settled(consumers: Iterable[Consumer], server: KazooClient) -> None:
-    """All of them read what is theirs, and ZooKeeper says the same."""
+    """Wait until all members read their partitions and ZooKeeper agrees."""
     consumers = list(consumers)
     await until(lambda: all(each.member for each in consumers))
     group = {each.member: registration() for each in consumers}
@@ -135,6 +137,6 @@ async def come_and_go(server: str) -> None:
         pool.close()
 
 
-def test_they_share_a_group_as_they_come_and_go(zookeeper_classpath: str) -> None:
+def test_members_share_partitions_after_each_change(zookeeper_classpath: str) -> None:
     with ZooKeeper(zookeeper_classpath) as server:
         asyncio.run(come_and_go(server.address))

@@ -1,6 +1,6 @@
-"""A group that consumers of Kafka 0.9 and ours share on a ZooKeeper 3.4.6: all is read, whoever comes or goes.
+"""A group of Kafka 0.9's and Ottla's consumers on ZooKeeper 3.4.6 reads everything while members join and leave.
 
-Both read from a broker of Ottla's, which the test registers in ZooKeeper.
+Both read from an Ottla broker, which the test registers in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SETTINGS = {"group.id": GROUP, "auto.commit.interval.ms": 100, "rebalance.backof
 
 
 class Ours:
-    """A consumer, and a thread that takes what comes."""
+    """An Ottla consumer, and a thread that collects its records."""
 
     def __init__(self, server: str) -> None:
         settings = {**SETTINGS, "zookeeper.connect": server, "auto.offset.reset": "smallest"}
@@ -59,7 +59,7 @@ class Theirs:
     def __init__(self, classpath: str, server: str, folder: Path) -> None:
         self._out = folder / "console.out"
         config = folder / "consumer.properties"
-        # It gives up for good after so many rebalances without success, and four are not many.
+        # A console consumer gives up for good after this many failed rebalances, and the default of four is too low.
         settings = {**SETTINGS, "rebalance.max.retries": 10_000, "zookeeper.session.timeout.ms": TIMEOUT_MS}
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         arguments = ["--zookeeper", server, "--topic", TOPIC, "--consumer.config", str(config)]
@@ -72,7 +72,7 @@ class Theirs:
         return set(self._out.read_text().split())
 
     def close(self) -> None:
-        """As by Ctrl-C: it leaves the group."""
+        """Stop it as by Ctrl-C: it leaves the group."""
         self._process.terminate()
         self._process.wait(WITHIN_S)
 
@@ -83,7 +83,7 @@ class Theirs:
 
 
 class World:
-    """Who reads what, as ZooKeeper says, and what there is to read."""
+    """The members, the owners of partitions in ZooKeeper, and the produced records."""
 
     def __init__(self, servers: str, zookeeper: KazooClient) -> None:
         self._zookeeper = zookeeper
@@ -98,7 +98,7 @@ class World:
         self.sent: set[str] = set()
 
     def fill(self) -> None:
-        """Four more records in each partition."""
+        """Produce four more records to each partition."""
         with Producer(self._servers) as producer:
             for partition in range(PARTITIONS):
                 for _ in range(4):
@@ -116,7 +116,7 @@ class World:
         return found
 
     def shared_by(self, count: int) -> None:
-        """Wait until so many consumers are there, and each partition is owned by one that is."""
+        """Wait until there are `count` members, and each partition is owned by a live one."""
 
         def settled() -> bool:
             owners = self._found("owners")
@@ -126,7 +126,7 @@ class World:
         until(settled)
 
     def committed(self, offset: int) -> None:
-        """Wait until the group is there in each partition."""
+        """Wait until the group has committed `offset` in each partition."""
         until(lambda: self._found("offsets") == [str(offset)] * PARTITIONS)
 
 
@@ -148,7 +148,7 @@ def test_a_group_is_shared_with_kafka_0_9(kafka_of: Callable[[str], str], broker
             world.fill()
             first = Ours(server.address)
             until(lambda: first.taken() == world.sent)
-            world.committed(4)  # the console begins at the end where nothing is committed
+            world.committed(4)  # the console consumer starts at the end where no offset is committed
 
             theirs = Theirs(classpath, server.address, tmp_path)
             world.shared_by(2)

@@ -1,4 +1,4 @@
-"""Copies from an Ottla to an Apache Kafka and back, by `ottla mirror` and by MirrorMaker 1 and 2 of Kafka 2.7."""
+"""Copies from Ottla to Apache Kafka and back, by `ottla mirror` and by MirrorMaker 1 and 2 of Kafka 2.7."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TIME = 1_700_000_000_000
 TIMEOUT_S = 120.0
 WAYS = (("ottla", "apache"), ("apache", "ottla"))
 SESSION_MS = 6000
-"""Of a MirrorMaker 1 that is killed, which the next one waits out."""
+"""Session timeout of a killed MirrorMaker 1, which delays its successor."""
 ONE_REPLICA = (
     *("replication.factor", "offset-syncs.topic.replication.factor", "checkpoints.topic.replication.factor"),
     *("heartbeats.topic.replication.factor", "offset.storage.replication.factor"),
@@ -49,7 +49,7 @@ ONE_REPLICA = (
 )
 EACH_SECOND = ("emit.heartbeats", "emit.checkpoints", "sync.group.offsets", "refresh.topics", "refresh.groups")
 Row = tuple[int, tuple[bytes | None, bytes | None, int, object]]
-"""Offset, then key, value, time and headers."""
+"""Offset, then key, value, timestamp and headers."""
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def create(servers: str, topic: str) -> None:
 
 
 def fill(servers: str, topic: str, first: int = 0) -> None:
-    """Ten transactions of all codecs, each third aborted."""
+    """Produce ten transactions with all codecs; every third is aborted."""
     with Cluster(servers) as cluster:
         producer = BatchProducer(cluster, f"filler-{topic}")
         producer.initialize()
@@ -86,7 +86,7 @@ def fill(servers: str, topic: str, first: int = 0) -> None:
 
 
 def content(servers: str, topic: str) -> dict[int, list[Row]]:
-    """Offsets and records of each partition, as a reader of read_committed sees them."""
+    """Returns offsets and records of each partition, under read_committed."""
     with Cluster(servers) as cluster:
         keys = [(topic, index) for index in range(len(cluster.topic(topic).partitions))]
         ends = cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP))
@@ -103,7 +103,7 @@ def content(servers: str, topic: str) -> dict[int, list[Row]]:
 
 
 def mirrored(source: str, target: str, topic: str, *options: str) -> dict[str, int]:
-    """Its last report."""
+    """Run the mirror and return its last report."""
     command = [sys.executable, "-m", "ottla", "mirror", "--from", source, "--to", target, "--once", "--json"]
     command += ["--topics", topic, "--groups", f"{topic}-.*", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
@@ -136,8 +136,8 @@ def test_content_and_groups_are_equal(servers: dict[str, str], source: str, targ
 
 
 @pytest.mark.parametrize(("source", "target"), WAYS)
-def test_refused_records_are_skipped_alone(servers: dict[str, str], source: str, target: str) -> None:
-    """By size, time and a missing key, amid others in batches that follow one another; none of a topic that is new."""
+def test_only_refused_records_are_skipped(servers: dict[str, str], source: str, target: str) -> None:
+    """Refused for size, timestamp and a missing key, amid valid records in consecutive batches; none in a new topic."""
     topic = f"refused-from-{source}"
     now_ms = int(time.time() * 1000)
     good = RecordData(now_ms, b"k", b"v" * 30, [("h", None)])
@@ -168,7 +168,7 @@ def test_refused_records_are_skipped_alone(servers: dict[str, str], source: str,
 
 
 class Running:
-    """MirrorMakers of 2.7, each in a JVM of its own; as a context manager they are gone afterwards."""
+    """MirrorMakers of 2.7, each in a separate JVM; as a context manager it stops them on exit."""
 
     def __init__(self, classpath: str, folder: Path) -> None:
         self._programs = OldPrograms(classpath, folder)
@@ -211,19 +211,19 @@ class Running:
 
 
 def rows(servers: str, topic: str) -> Counter[object]:
-    """How often each record is there."""
+    """Returns the number of occurrences of each record."""
     return Counter(row for partition in content(servers, topic).values() for _, row in partition)
 
 
 @pytest.fixture
 def mirror_makers(kafka_of: Callable[[str], str], tmp_path: Path) -> Iterator[Running]:
-    libraries = kafka_of("2.7")  # skips where there are none to be had
+    libraries = kafka_of("2.7")  # skips the test where they are unavailable
     with Running(f"{log_jar()}:{libraries}", tmp_path) as running:
         yield running
 
 
 @pytest.mark.timeout(900)
-def test_mirror_maker_1_brings_each_record_though_killed(servers: dict[str, str], mirror_makers: Running) -> None:
+def test_mirror_maker_1_copies_each_record_despite_kills(servers: dict[str, str], mirror_makers: Running) -> None:
     topics = {source: f"one-from-{source}" for source, _ in WAYS}
 
     def begin(source: str, target: str) -> None:
@@ -235,7 +235,7 @@ def test_mirror_maker_1_brings_each_record_though_killed(servers: dict[str, str]
         mirror_makers.begin(source, "kafka.tools.MirrorMaker", *files, "--whitelist", topics[source])
 
     def arrived() -> bool:
-        """At least as often as they were sent, and nothing else."""
+        """Returns whether each sent record arrived at least once, and no others."""
         found = [[rows(servers[end], topics[way[0]]) for end in way] for way in WAYS]
         return all(sent <= there and sent.keys() == there.keys() for sent, there in found)
 
@@ -250,7 +250,7 @@ def test_mirror_maker_1_brings_each_record_though_killed(servers: dict[str, str]
         fill(servers[source], topics[source], first=10)
         begin(source, target)
     mirror_makers.until(arrived)
-    mirror_makers.stop()  # it commits on its way out
+    mirror_makers.stop()  # it commits during shutdown
     for source, _ in WAYS:
         with Cluster(servers[source]) as cluster:
             committed = {partition: found.offset for (_, partition), found in cluster.group_offsets("one").items()}
@@ -259,7 +259,7 @@ def test_mirror_maker_1_brings_each_record_though_killed(servers: dict[str, str]
 
 
 def strings(packed: bytes, count: int) -> list[str]:
-    """The first fields of a key of MirrorMaker 2, as Kafka's protocol writes strings."""
+    """Returns the first string fields of a MirrorMaker 2 key, in the encoding of Kafka's protocol."""
     found, position = [], 0
     for _ in range(count):
         (length,) = struct.unpack_from(">h", packed, position)
@@ -269,7 +269,7 @@ def strings(packed: bytes, count: int) -> list[str]:
 
 
 def keys_of(servers: str, topic: str, count: int) -> set[tuple[str, ...]]:
-    """The distinct keys of one of its own topics; none as long as that is not there."""
+    """Returns the distinct keys of one of its internal topics; none while the topic does not exist."""
     with Cluster(servers) as cluster:
         if topic not in cluster.topics():
             return set()
@@ -278,7 +278,7 @@ def keys_of(servers: str, topic: str, count: int) -> set[tuple[str, ...]]:
 
 
 @pytest.mark.timeout(900)
-def test_mirror_maker_2_brings_records_and_groups_both_ways(servers: dict[str, str], mirror_makers: Running) -> None:
+def test_mirror_maker_2_copies_records_and_groups_both_ways(servers: dict[str, str], mirror_makers: Running) -> None:
     settings: dict[str, object] = {"clusters": "ottla,apache", "topics": "two-.*", "groups": "two-.*"}
     settings |= dict.fromkeys(ONE_REPLICA, 1) | {f"{name}.interval.seconds": 1 for name in EACH_SECOND}
     for source, target in WAYS:
@@ -292,7 +292,7 @@ def test_mirror_maker_2_brings_records_and_groups_both_ways(servers: dict[str, s
                 producer.send("two-plain", f"{source}-{number}", key=f"k{number}", partition=number % 2)
 
     def same(source: str, target: str, topic: str) -> bool:
-        """In the partitions where they were, at least as often, and nothing else."""
+        """Returns whether each record is in its source partition at least once, and no others."""
         with Cluster(servers[target]) as cluster:
             if f"{source}.{topic}" not in cluster.topics():
                 return False
@@ -321,9 +321,7 @@ def test_mirror_maker_2_brings_records_and_groups_both_ways(servers: dict[str, s
         create(servers[source], "two-transactions")
         fill(servers[source], "two-transactions")
         reading = {"group.id": f"two-{source}", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
-        with Consumer(
-            servers[source], reading, topics="two-plain"
-        ) as consumer:  # groups without members are passed over
+        with Consumer(servers[source], reading, topics="two-plain") as consumer:  # groups without members are skipped
             assert consumer.poll(TIMEOUT_S)
             consumer.commit({("two-plain", 0): 7})
     file = mirror_makers.properties("two", settings)
@@ -332,5 +330,5 @@ def test_mirror_maker_2_brings_records_and_groups_both_ways(servers: dict[str, s
     for source, _ in WAYS:
         plain(source, 20)
     mirror_makers.until(lambda: all(same(*way, "two-plain") for way in WAYS))
-    for source, target in WAYS:  # where a group goes on, the same record follows
+    for source, target in WAYS:  # a group resumes at the same record
         assert content(servers[source], "two-plain")[0][7] == content(servers[target], f"{source}.two-plain")[0][7]

@@ -1,6 +1,7 @@
-"""Clients of Kafka 0.8.2 and 0.9 that talk to ZooKeeper, unchanged: consoles, tools for offsets, MirrorMaker.
+"""Unchanged ZooKeeper clients of Kafka 0.8.2 and 0.9: console clients, offset tools, MirrorMaker.
 
-Each version first does the same with a broker of its own: so it runs on this Java, and the test asks what is so.
+Each version first runs the same steps with its own broker: this proves that it works on this Java and that the
+expectations are correct.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ PARTITIONS = 3
 GROUP, TOPIC = "old", "old"
 MIRRORED = "mirrored"
 SESSION_MS = 10_000
-"""Of a MirrorMaker that is killed, which the next one waits out."""
+"""Session timeout of a killed MirrorMaker, which delays its successor."""
 
 
 def offsets_path(partition: int) -> str:
@@ -31,7 +32,7 @@ def offsets_path(partition: int) -> str:
 
 
 def consoles_and_tools(programs: OldPrograms, zookeeper: str, servers: str) -> None:
-    """Produced, consumed, exported, checked, rewound by an import, and consumed again."""
+    """Produce, consume, export, check, rewind by an import, and consume again."""
     first, second = [f"first-{number}" for number in range(12)], [f"second-{number}" for number in range(5)]
     programs.produce(servers, TOPIC, first)
     assert sorted(programs.consume(zookeeper, GROUP, TOPIC, len(first), "--from-beginning")) == sorted(first)
@@ -55,7 +56,7 @@ def consoles_and_tools(programs: OldPrograms, zookeeper: str, servers: str) -> N
 
 
 @pytest.mark.parametrize("version", ["0.8", "0.9"])
-def test_they_work_with_their_own_broker(kafka_of: Callable[[str], str], tmp_path: Path, version: str) -> None:
+def test_clients_with_their_own_broker(kafka_of: Callable[[str], str], tmp_path: Path, version: str) -> None:
     classpath = kafka_of(version)
     programs = OldPrograms(classpath, tmp_path)
     with OldKafka(classpath) as own:
@@ -65,7 +66,7 @@ def test_they_work_with_their_own_broker(kafka_of: Callable[[str], str], tmp_pat
 
 
 @pytest.mark.parametrize("version", ["0.8", "0.9"])
-def test_they_work_with_ottla(kafka_of: Callable[[str], str], tmp_path: Path, version: str) -> None:
+def test_clients_with_ottla(kafka_of: Callable[[str], str], tmp_path: Path, version: str) -> None:
     classpath = kafka_of(version)
     programs = OldPrograms(classpath, tmp_path)
     with ottla_on(classpath) as (zookeeper, broker):
@@ -76,7 +77,7 @@ def test_they_work_with_ottla(kafka_of: Callable[[str], str], tmp_path: Path, ve
         consoles_and_tools(programs, zookeeper, broker.bootstrap_servers)
 
 
-def test_offsets_of_clients_of_0_8_1_lie_there_too(
+def test_offsets_of_0_8_1_clients_are_in_zookeeper(
     kafka_of: Callable[[str], str], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     if sys.version_info >= (3, 12):
@@ -87,7 +88,9 @@ def test_offsets_of_clients_of_0_8_1_lie_there_too(
     with ottla_on(classpath) as (zookeeper, broker):
 
         def consume(count: int) -> tuple[list[int], int]:
-            """Where the next records lie, and what is committed then, by OffsetCommit 0 and OffsetFetch 0."""
+            """Returns the positions of the next records and the then committed offset, by OffsetCommit 0 and
+            OffsetFetch 0.
+            """
             command = [*program, "consume", broker.bootstrap_servers, "0.8.1", TOPIC, GROUP, str(count)]
             printed = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=True).stdout
             *rows, committed = [json.loads(line) for line in printed.splitlines()]
@@ -105,7 +108,7 @@ def test_offsets_of_clients_of_0_8_1_lie_there_too(
 
 
 class Mirrored:
-    """A topic of two clusters, and 0.9's MirrorMaker between them."""
+    """A topic in two clusters, and 0.9's MirrorMaker between them."""
 
     def __init__(self, programs: OldPrograms, zookeeper: str, source: str, target: str) -> None:
         self._programs = programs
@@ -168,7 +171,7 @@ def test_mirror_maker_copies_from_ottla_to_ottla(
                 mirrored.fill(30)
                 mirrored.begin()
                 mirrored.until(lambda: mirrored.arrived().keys() == mirrored.sent.keys())
-                mirrored.end()  # it commits on its way out, so the next one doubles nothing
+                mirrored.end()  # it commits during shutdown, so the next one duplicates nothing
             assert mirrored.arrived() == mirrored.sent
             assert sum(programs.exported(zookeeper, "mirror").values()) == mirrored.sent.total()
 

@@ -1,4 +1,4 @@
-"""Topics and partitions that `kafka-topics --zookeeper` writes itself, beside a controller of ours that runs."""
+"""Topics and partitions that `kafka-topics --zookeeper` writes directly, while an Ottla controller is running."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOPIC = "written-by-a-tool"
 
 
 def partitions(servers: str) -> int:
-    """How many of the topic have a leader."""
+    """Returns the number of the topic's partitions with a leader."""
     try:
         with Cluster(servers) as cluster:
             return sum(each.leader >= 0 for each in cluster.topic(TOPIC).partitions)
@@ -25,7 +25,7 @@ def partitions(servers: str) -> int:
 
 
 def has(servers: str, count: int) -> bool:
-    """Waits for it."""
+    """Waits until the topic has `count` partitions."""
     until = time.monotonic() + WITHIN_S
     while partitions(servers) != count and time.monotonic() < until:
         time.sleep(0.1)
@@ -33,7 +33,7 @@ def has(servers: str, count: int) -> bool:
 
 
 @pytest.mark.parametrize("version", ["0.8", "0.9"])
-def test_they_are_taken_up(kafka_of: Callable[[str], str], tmp_path: Path, version: str) -> None:
+def test_controller_takes_up_the_changes(kafka_of: Callable[[str], str], tmp_path: Path, version: str) -> None:
     classpath = kafka_of(version)
     programs = OldPrograms(classpath, tmp_path)
 

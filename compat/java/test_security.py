@@ -1,4 +1,4 @@
-"""Apache Kafka's tools over TLS with certificates, and a user of theirs over SASL_SSL who may do what ACLs say."""
+"""Apache Kafka's tools over TLS with certificates, and an ACL-restricted user over SASL_SSL."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ TOPIC, CLOSED = "open", "closed"
 
 
 def keys(folder: Path) -> Path:
-    """What `ottla security init` makes."""
+    """Creates the files of `ottla security init`."""
     cli.main(["security", "init", str(folder), "--host", "localhost"], standalone_mode=False)
     return folder
 
 
 def secured(folder: Path) -> dict[str, object]:
-    """A listener that knows clients by their certificates, one by their passwords, and an authorizer behind both."""
+    """Returns the configs of a listener with client certificates, one with passwords, and an authorizer for both."""
     return {
         "listeners": "PLAINTEXT://127.0.0.1:0,CERTIFIED://localhost:0,ASKING://localhost:0",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CERTIFIED:SSL,ASKING:SASL_SSL",
@@ -40,8 +40,8 @@ def secured(folder: Path) -> dict[str, object]:
     }
 
 
-def make_topics(bootstrap_servers: str, folder: Path) -> None:
-    """By librdkafka, with the client's certificate."""
+def create_topics(bootstrap_servers: str, folder: Path) -> None:
+    """Create the topics by librdkafka, with the client's certificate."""
     client = {"ssl.ca.location": str(folder / "ca.pem"), "bootstrap.servers": bootstrap_servers}
     client |= {f"ssl.{part}.location": str(folder / "client.pem") for part in ("certificate", "key")}
     admin = AdminClient({**client, "security.protocol": "SSL"})
@@ -50,7 +50,7 @@ def make_topics(bootstrap_servers: str, folder: Path) -> None:
 
 
 def login(folder: Path, password: str, name: str = "ann", more: str = "") -> Path:
-    """Client properties of ann, whose password may be wrong, or of a token."""
+    """Writes client properties for ann with a given password, or for a token."""
     path = folder / f"{name}-{len(password)}.properties"
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
     path.write_text(
@@ -67,11 +67,11 @@ def broker(tmp_path: Path):
         yield running
 
 
-def test_users_and_acls_by_the_tools_of_apache_kafka(broker: Broker, tools: JavaTools, tmp_path: Path) -> None:
+def test_users_and_acls_by_apache_kafka_tools(broker: Broker, tools: JavaTools, tmp_path: Path) -> None:
     certified, asking = (broker.ready["listeners"][name] for name in ("CERTIFIED", "ASKING"))
     admin = ["--bootstrap-server", certified, "--command-config", str(tmp_path / "keys" / "client.properties")]
     user = ["--entity-type", "users", "--entity-name", "ann"]
-    make_topics(certified, tmp_path / "keys")
+    create_topics(certified, tmp_path / "keys")
     secret = f"SCRAM-SHA-512=[iterations=4096,password={PASSWORD}]"
     tools.run("kafka-configs", *admin, *user, "--alter", "--add-config", secret)
     assert "SCRAM-SHA-512=iterations=4096" in tools.run("kafka-configs", *admin, *user, "--describe")
@@ -90,19 +90,19 @@ def test_users_and_acls_by_the_tools_of_apache_kafka(broker: Broker, tools: Java
         )
 
     assert "100 records sent" in produce(TOPIC, PASSWORD)
-    # One record: each that is refused takes the client a second.
+    # One record: each refused record takes the client one second.
     assert "1 records sent" not in produce(CLOSED, PASSWORD, count=1)
     assert "1 records sent" not in produce(TOPIC, PASSWORD + "x", count=1)
-    told = tools.run("kafka-get-offsets", *admin, "--topic", f"{TOPIC}|{CLOSED}")
-    assert sorted(told.split()) == [f"{CLOSED}:0:0", f"{TOPIC}:0:100"]
+    offsets = tools.run("kafka-get-offsets", *admin, "--topic", f"{TOPIC}|{CLOSED}")
+    assert sorted(offsets.split()) == [f"{CLOSED}:0:0", f"{TOPIC}:0:100"]
     assert PASSWORD not in broker.logs()
 
 
-def test_delegation_tokens_by_the_tool_of_apache_kafka(broker: Broker, tools: JavaTools, tmp_path: Path) -> None:
-    """Made by a user, used by a producer, renewed and ended; with the token itself nobody makes another."""
+def test_delegation_tokens_by_apache_kafka_tool(broker: Broker, tools: JavaTools, tmp_path: Path) -> None:
+    """Created by a user, used by a producer, renewed and expired; a token cannot create another token."""
     certified, asking = (broker.ready["listeners"][name] for name in ("CERTIFIED", "ASKING"))
     folder = tmp_path / "keys"
-    make_topics(certified, folder)
+    create_topics(certified, folder)
     (folder / "password").write_text(PASSWORD)
     mine = ["-b", certified, "--command-config", str(folder / "client.properties")]
     add_user = ["user", "add", "ann", "--password-file", str(folder / "password")]

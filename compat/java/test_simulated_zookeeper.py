@@ -1,4 +1,4 @@
-"""The simulated ZooKeeper against a real one: the same calls, the same results, trees and events."""
+"""The simulated ZooKeeper against a real one: equal calls yield equal results, trees and events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS = 300
 
 
 def script(random: Random) -> list[dict[str, Any]]:
-    """Calls of three sessions on few names, so that they meet; now and then one of them ends."""
+    """Returns calls of three sessions on few names, so that they conflict; occasionally a session ends."""
     steps: list[dict[str, Any]] = []
     for _ in range(STEPS):
         step: dict[str, Any] = {"session": random.randrange(3)}
@@ -59,7 +59,7 @@ def simulated(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     server = SimZooKeeper()
     reader = server.connect(1000)
     sessions: dict[int, int] = {}
-    told = []
+    results = []
     for step in steps:
         number = step["session"]
         if number not in sessions:
@@ -84,8 +84,8 @@ def simulated(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
             str(each): [[event.type.value, event.path] for event in server.events(session)]
             for each, session in sessions.items()
         }
-        told.append({"outcome": outcome, "tree": found, "events": events})
-    return told
+        results.append({"outcome": outcome, "tree": found, "events": events})
+    return results
 
 
 def watch(server: SimZooKeeper, session: int, kind: str, path: str) -> None:
@@ -98,7 +98,7 @@ def watch(server: SimZooKeeper, session: int, kind: str, path: str) -> None:
         pass
 
 
-def test_the_same_calls_come_to_the_same(zookeeper_classpath: str, kazoo: Path) -> None:
+def test_equal_calls_have_equal_results(zookeeper_classpath: str, kazoo: Path) -> None:
     steps = script(Random(0))
     with ZooKeeper(zookeeper_classpath) as server:
         asked = json.dumps({"server": server.address, "script": steps})

@@ -1,4 +1,4 @@
-"""Apache Kafka's kafka-transactions and kafka-features on running transactions, and kafka-dump-log on their files."""
+"""Apache Kafka's kafka-transactions and kafka-features with open transactions, and kafka-dump-log on the files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def producer(broker: Broker, transactional_id: str) -> Producer:
 
 @pytest.fixture(scope="module")
 def transactions(broker: Broker) -> Iterator[dict[str, Producer]]:
-    """One transaction in each state; a committed and an aborted one have offsets too."""
+    """One transaction in each state; the committed and the aborted one also have offsets."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_topics([NewTopic("told", 2, 1)])["told"].result(WAIT_S)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "group"})
@@ -76,7 +76,7 @@ def transactions(broker: Broker) -> Iterator[dict[str, Producer]]:
 
 
 def rows(output: str) -> list[list[str]]:
-    """Without the heading."""
+    """Returns the rows without the header."""
     return [line.split() for line in output.splitlines()[1:]]
 
 
@@ -108,8 +108,8 @@ def test_describe_producers_and_find_hanging(
     assert rows(tools.run("kafka-transactions", *at, "find-hanging", "--broker-id", "1")) == []
 
 
-def test_a_hanging_transaction_is_found_and_aborted(tools: JavaTools, broker: Broker) -> None:
-    """Records of a transaction of which no coordinator knows, as a broker without verification takes them."""
+def test_hanging_transaction_is_found_and_aborted(tools: JavaTools, broker: Broker) -> None:
+    """Records of a transaction that no coordinator knows, as a broker without verification accepts them."""
     at = ["--bootstrap-server", broker.bootstrap_servers]
     tools.run("kafka-topics", *at, "--create", "--topic", "hung", "--partitions", "1")
     broker_1 = ["--entity-type", "brokers", "--entity-name", "1", "--alter"]
@@ -125,10 +125,10 @@ def test_a_hanging_transaction_is_found_and_aborted(tools: JavaTools, broker: Br
     connection.send(encode("produce", 11, body))
     answer = connection.receive()
     assert answer is not None
-    told = decode("produce", 11, answer)["responses"][0]["partition_responses"][0]
+    result = decode("produce", 11, answer)["responses"][0]["partition_responses"][0]
     connection.close()
     tools.run("kafka-configs", *at, *broker_1, "--delete-config", "transaction.partition.verification.enable")
-    assert told["error_code"] == "none", told
+    assert result["error_code"] == "none", result
     [found] = rows(tools.run("kafka-transactions", *at, "find-hanging", "--broker-id", "1"))
     assert found[:3] == ["hung", "0", "77000"]
     place = ["--topic", "hung", "--partition", "0"]
@@ -138,7 +138,7 @@ def test_a_hanging_transaction_is_found_and_aborted(tools: JavaTools, broker: Br
     assert rows(tools.run("kafka-transactions", *at, "find-hanging", "--broker-id", "1")) == []
 
 
-def test_a_transaction_is_ended_by_force(tools: JavaTools, broker: Broker, transactions: dict[str, Producer]) -> None:
+def test_transaction_is_terminated(tools: JavaTools, broker: Broker, transactions: dict[str, Producer]) -> None:
     at = ["--bootstrap-server", broker.bootstrap_servers]
     forced = producer(broker, "forced")
     forced.begin_transaction()
@@ -152,7 +152,9 @@ def test_a_transaction_is_ended_by_force(tools: JavaTools, broker: Broker, trans
         time.sleep(0.05)
 
 
-def test_the_version_goes_down_and_up(tools: JavaTools, broker: Broker, transactions: dict[str, Producer]) -> None:
+def test_transaction_version_is_lowered_and_raised(
+    tools: JavaTools, broker: Broker, transactions: dict[str, Producer]
+) -> None:
     at = ["--bootstrap-server", broker.bootstrap_servers]
     changing = producer(broker, "changing")
     for level, how in (("1", "downgrade"), ("2", "upgrade"), ("0", "downgrade"), ("2", "upgrade")):
@@ -169,7 +171,7 @@ def test_the_version_goes_down_and_up(tools: JavaTools, broker: Broker, transact
 def test_dump_log_reads_the_files(
     tools: JavaTools, broker: Broker, home: Path, transactions: dict[str, Producer]
 ) -> None:
-    """The last test here: the broker is stopped before, with a transaction open."""
+    """The last test here, because it stops the broker, with a transaction open."""
     assert broker.stop() == 0
     try:
         log = "".join(
@@ -204,7 +206,7 @@ def test_dump_log_reads_the_files(
 
 
 def check_files(tools: JavaTools, partition: Path) -> None:
-    """Segments and indexes, as Apache Kafka would load them."""
+    """Check segments and indexes as Apache Kafka loads them."""
     files = [path for path in sorted(partition.iterdir()) if path.suffix in (".log", ".index", ".timeindex")]
     shown = tools.run("kafka-dump-log", "--files", ",".join(map(str, files)), "--deep-iteration")
     assert not COMPLAINTS.search(shown), shown[-2000:]

@@ -1,6 +1,6 @@
-"""Transactions of Java's clients: by themselves, in groups that copy, in Streams, through kills of them and the broker.
+"""Transactions of Java clients through kills of clients and broker: producers, groups of copiers, and Streams.
 
-OTTLA_EXACTLY_ONCE_KILLS=50 kills so many copiers and brokers, as `make exactly-once` does.
+OTTLA_EXACTLY_ONCE_KILLS=50 sets the number of kills of copiers and brokers, as `make exactly-once` does.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CONFIGS: dict[str, object] = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
 }
 COPIED = 5_000 + 500 * KILLS
-"""Enough that there is something left to copy at the last kill."""
+"""Enough that records remain to be copied at the last kill."""
 WORDS = ("apple", "pear", "plum", "fig", "quince")
 EVERYTHING_FENCED = ["commit fenced", "send fenced"]
 
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.timeout(240 + 120 * KILLS)
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    """One that is killed, and has its topics of coordinators in few partitions."""
+    """A broker that may be killed, with few partitions in its internal topics."""
     with Broker(configs=CONFIGS) as running:
         yield running
 
@@ -69,7 +69,7 @@ def fill(broker: Broker, topic: str, values: list[str]) -> None:
 
 
 def read(broker: Broker, topic: str) -> list[tuple[int, str | None, str]]:
-    """Partition, key and value of what is committed, up to the last stable offset of now."""
+    """Returns partition, key and value of committed records, up to the current last stable offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -99,7 +99,7 @@ def read(broker: Broker, topic: str) -> list[tuple[int, str | None, str]]:
 
 
 def committed(broker: Broker, group: str, topic: str) -> int:
-    """How many records a group has committed."""
+    """Returns the number of records that a group has committed."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "log_level": 0})
     found = consumer.committed([TopicPartition(topic, partition) for partition in range(PARTITIONS)], 30)
     consumer.close()
@@ -107,7 +107,7 @@ def committed(broker: Broker, group: str, topic: str) -> int:
 
 
 class Program:
-    """A Java program that is killed and started again; what it prints is kept over its lives."""
+    """A Java program that is killed and restarted; its output accumulates over restarts."""
 
     def __init__(self, folder: Path, name: str, command: list[str]) -> None:
         self._command = command
@@ -122,7 +122,7 @@ class Program:
         return self._out.read_bytes().count(b"\n")
 
     def lines(self) -> list[str]:
-        """What it has printed, without a line that it still writes."""
+        """Returns its printed lines, without an incomplete last line."""
         return self._out.read_text().rpartition("\n")[0].splitlines()
 
     @property
@@ -138,7 +138,7 @@ class Program:
         self.start()
 
     def finish(self) -> int:
-        """By the end of its standard input; its exit code."""
+        """Stop it by closing its standard input; returns its exit code."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         return self._process.wait(WAIT_S)
@@ -148,7 +148,7 @@ class Program:
 
 
 class Programs:
-    """Those of one test."""
+    """The programs of one test."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -160,7 +160,7 @@ class Programs:
         return program
 
     def until(self, condition: Callable[[], bool], what: str, *, restart: bool = True) -> None:
-        """Wait; who ends by itself meanwhile is started again."""
+        """Wait for `condition`, and restart programs that exit meanwhile."""
         deadline = time.monotonic() + WAIT_S
         while not condition():
             assert time.monotonic() < deadline, f"{what}\n" + "\n".join(each.errors() for each in self.all)
@@ -183,7 +183,7 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
 
 
 def kill_some(broker: Broker, programs: Programs, steps_apart: int = STEPS_APART) -> None:
-    """So many of the programs and as often the broker, each between some steps and the next."""
+    """Kill that many programs and the broker as often, each after some progress of the copy."""
     victims = ["program", "broker"] * KILLS
     random.shuffle(victims)
     for victim in victims:
@@ -195,7 +195,7 @@ def kill_some(broker: Broker, programs: Programs, steps_apart: int = STEPS_APART
 
 
 def until_copied(broker: Broker, programs: Programs, group: str, source: str) -> None:
-    """However many records are left after all the kills, some more are copied in time."""
+    """Wait for progress on the remaining records after all kills."""
     copied = committed(broker, group, source)
     while copied < COPIED:
         programs.until(lambda before=copied: committed(broker, group, source) > before, f"more than {copied} copied")
@@ -203,21 +203,21 @@ def until_copied(broker: Broker, programs: Programs, group: str, source: str) ->
 
 
 def settle(broker: Broker, topic: str) -> None:
-    """Until nothing is open: what a program left is aborted by its successor, or when its time is over."""
+    """Wait until no transaction is open: a successor or the timeout aborts those of killed programs."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     ends = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
 
-    def told(level: IsolationLevel) -> list[int]:
+    def end_offsets(level: IsolationLevel) -> list[int]:
         return [each.result(30).offset for each in admin.list_offsets(ends, isolation_level=level).values()]
 
     deadline = time.monotonic() + WAIT_S
-    while told(IsolationLevel.READ_COMMITTED) != told(IsolationLevel.READ_UNCOMMITTED):
+    while end_offsets(IsolationLevel.READ_COMMITTED) != end_offsets(IsolationLevel.READ_UNCOMMITTED):
         assert time.monotonic() < deadline, "a transaction is still open"
         time.sleep(0.05)
 
 
 def check_copied(broker: Broker, topic: str) -> None:
-    """Each number once and in its partition, in order."""
+    """Check that each number is in its partition once, in order."""
     settle(broker, topic)
     found = read(broker, topic)
     times = Counter(int(value) for _, _, value in found)
@@ -268,7 +268,7 @@ def test_copiers_in_a_group_through_kills(
 def test_message_copiers_with_random_aborts_through_kills(
     tools: JavaTools, broker: Broker, programs: Programs, name: str
 ) -> None:
-    """Apache Kafka's own program for its system tests, in a classic group; it ends when it has copied all there was."""
+    """Apache Kafka's own program for its system tests, in a classic group; it exits after it has copied everything."""
     source, target = f"{name}-in", f"{name}-out"
     create(broker, source, target)
     fill(broker, source, [str(number) for number in range(COPIED)])
@@ -286,7 +286,7 @@ def test_message_copiers_with_random_aborts_through_kills(
 
 
 def check_copied_somewhere(broker: Broker, topic: str) -> None:
-    """Each number once; the copier takes any partition."""
+    """Check that each number occurs once; the copier uses any partition."""
     settle(broker, topic)
     times = Counter(int(value) for _, _, value in read(broker, topic))
     assert [number for number, seen in times.items() if seen > 1] == []
@@ -296,7 +296,7 @@ def check_copied_somewhere(broker: Broker, topic: str) -> None:
 def test_streams_count_words_through_kills(
     java_programs: Path, java_streams_classpath: str, broker: Broker, programs: Programs, name: str, tmp_path: Path
 ) -> None:
-    """Every single count of every word, once and in order, under exactly_once_v2."""
+    """Every count of every word, once and in order, under exactly_once_v2."""
     source, target = f"{name}-in", f"{name}-out"
     create(broker, source, target)
     lines = [f"{random.choice(WORDS)} {random.choice(WORDS)}" for _ in range(2_000)]

@@ -1,4 +1,4 @@
-"""What Apache Kafka 3.9 keeps in ZooKeeper is what we would have written, byte for byte, and reads as its cluster."""
+"""Ottla's codecs reproduce the znodes of Apache Kafka 3.9 byte for byte, and read them as its cluster."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ LIMITS: list[tuple[list[tuple[str, str | None]], dict[str, float | None]]] = [
     ([("ip", "127.0.0.9")], {"connection_creation_rate": 7.0}),
 ]
 UNORDERED = ("/config/", "/kafka-acl", "/brokers/topics/u.v_w-x")
-"""Below these Java's hashing decides which name, ACL or partition stands first, where there are several."""
+"""Below these paths Java's hash order determines the first of several names, ACLs or partitions."""
 
 
 @pytest.fixture(scope="module")
 def tree(kafka_of: Callable[[str], str]) -> dict[str, Znode]:
-    """That of one broker that was asked for some of everything."""
+    """The znodes of a broker with topics, configs and other data of every kind."""
     with KafkaOnZooKeeper(kafka_of("3.9")) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
         topics = [
@@ -78,7 +78,7 @@ def tree(kafka_of: Callable[[str], str]) -> dict[str, Znode]:
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "enable.idempotence": True, "log_level": 0})
         producer.produce("t", b"x")
         assert producer.flush(30) == 0
-        while "/admin/delete_topics/gone" in (found := kafka.tree()):  # behind the answer, last of all
+        while "/admin/delete_topics/gone" in (found := kafka.tree()):  # completed after the response, last of all
             pass
         return found
 
@@ -99,7 +99,7 @@ def image_of(cluster: Cluster) -> tuple[MetadataImage, MetadataChanges]:
     return delta.apply(0, 1)
 
 
-def test_the_tree_reads_as_the_cluster(tree: dict[str, Znode]) -> None:
+def test_tree_is_read_as_the_cluster(tree: dict[str, Znode]) -> None:
     cluster = read(tree)
     image, _ = image_of(cluster)
     assert {name: len(topic.partitions) for name, topic in image.topics.items()} == {"t": 3, "u.v_w-x": 12}
@@ -117,8 +117,8 @@ def test_the_tree_reads_as_the_cluster(tree: dict[str, Znode]) -> None:
     assert image.brokers[1].broker_epoch == tree["/brokers/ids/1"].created
 
 
-def test_what_we_write_is_what_apache_kafka_wrote(tree: dict[str, Znode]) -> None:
-    """The whole cluster written anew, on an empty tree: the same paths, the same bytes, the same versions of states."""
+def test_written_tree_equals_that_of_apache_kafka(tree: dict[str, Znode]) -> None:
+    """The whole cluster written to an empty tree has the same paths, bytes and state versions."""
     image, changes = image_of(read(tree))
     server = SimZooKeeper()
     session = server.connect(6000)
@@ -147,13 +147,13 @@ def test_what_we_write_is_what_apache_kafka_wrote(tree: dict[str, Znode]) -> Non
 
 
 def plain(content: object) -> object:
-    """The same with lists in an order."""
+    """Returns the content with sorted lists."""
     if isinstance(content, dict):
         return {key: plain(value) for key, value in content.items()}
     return sorted(content, key=str) if isinstance(content, list) else content
 
 
-def test_what_a_broker_writes_for_itself(tree: dict[str, Znode]) -> None:
+def test_broker_registration_equals_that_of_apache_kafka(tree: dict[str, Znode]) -> None:
     claim = brokers.decode_controller("", tree[paths.CONTROLLER].data)
     assert brokers.encode_controller(claim) == tree[paths.CONTROLLER].data
     assert (claim.broker_id, tree[paths.CONTROLLER].owner) == (1, tree["/brokers/ids/1"].owner)

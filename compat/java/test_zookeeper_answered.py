@@ -1,7 +1,7 @@
-"""What servers of ZooKeeper answered stays, though one dies while it takes over what a new leader has.
+"""ZooKeeper's acknowledged writes survive the crash of a server that is synchronizing with a new leader.
 
-Where it does not, leader epochs and claims of controllers go back. So it is with 3.8.4: such a server has the new
-leader's epoch on disk before it has the writes, and wins the next election without them.
+If they were lost, leader epochs and controller claims would go back. Version 3.8.4 has this defect: such a server has
+the new leader's epoch on disk before the writes, and wins the next election without them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def client_of(*servers: Server) -> Iterator[KazooClient]:
 
 @contextmanager
 def stopped_with_a_new_epoch(server: Server, folder: Path) -> Iterator[None]:
-    """Start `server`, which stands still as soon as the epoch of a new leader is on its disk."""
+    """Start `server`, which is suspended as soon as the epoch of a new leader is on its disk."""
     (port,) = free_ports(1)
     address, said = f"127.0.0.1:{port}", folder / "jdb"
     with pytest.MonkeyPatch.context() as patch:
@@ -67,7 +67,7 @@ def stopped_with_a_new_epoch(server: Server, folder: Path) -> Iterator[None]:
             debugger.kill()
 
 
-def test_a_server_that_dies_as_it_catches_up_takes_nothing_with_it(zookeeper_classpath: str, tmp_path: Path) -> None:
+def test_crash_during_synchronization_loses_no_write(zookeeper_classpath: str, tmp_path: Path) -> None:
     with Ensemble(zookeeper_classpath, tmp_path) as ensemble:
         leader = next(server for server in ensemble.servers if server.mode == "leader")
         late, next_leader = (server for server in ensemble.servers if server is not leader)

@@ -1,4 +1,4 @@
-"""A broker of ours that a real ZooKeeper coordinates: clients, a stop, kill -9, another cluster's data."""
+"""An Ottla broker on a real ZooKeeper: clients, a stop, kill -9, and another cluster's data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ottla.testing import Broker
 
 WITHIN_S = 60
 SESSION_MS = 10_000
-"""A successor of a killed broker waits for its end; shorter ones could end by themselves where a machine is busy."""
+"""A successor of a killed broker waits for the session's expiry; a shorter one could expire on a busy machine."""
 START_S = 120.0
 
 
@@ -51,7 +51,7 @@ def produce(broker: Broker, *values: str, transactional_id: str | None = None) -
 
 
 def consume(broker: Broker, count: int) -> list[str]:
-    """The next records of group `g`, which are committed."""
+    """Returns the next records of group `g`, and commits them."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -74,7 +74,7 @@ def consume(broker: Broker, count: int) -> list[str]:
 
 
 class Tree:
-    """What a tool reads."""
+    """The znodes as a separate client reads them."""
 
     def __init__(self, address: str) -> None:
         self._client = KazooClient(address)
@@ -84,7 +84,7 @@ class Tree:
         return bytes(self._client.get(path)[0])
 
     def born(self, path: str) -> int:
-        """The transaction that made it."""
+        """Returns the id of the transaction that created the znode."""
         return int(self._client.get(path)[1].czxid)
 
     def states(self) -> list[PartitionState]:
@@ -96,7 +96,7 @@ class Tree:
 
 
 def refused(address: str, data_dir: Path, **more: object) -> str:
-    """What a start says that is to be refused."""
+    """Returns the error message of a start that must fail."""
     options = {**settings(address), "log.dirs": data_dir, "listeners": "PLAINTEXT://127.0.0.1:0", **more}
     command = [sys.executable, "-m", "ottla", "start"]
     for name, value in options.items():
@@ -107,7 +107,7 @@ def refused(address: str, data_dir: Path, **more: object) -> str:
     return ended.stderr
 
 
-def test_a_broker_works_stops_and_is_killed(zookeeper_classpath: str, tmp_path: Path) -> None:
+def test_broker_serves_stops_and_is_killed(zookeeper_classpath: str, tmp_path: Path) -> None:
     with (
         ZooKeeper(zookeeper_classpath) as server,
         Broker(configs=settings(server.address), start_timeout_s=START_S) as broker,

@@ -1,4 +1,4 @@
-"""Three brokers of ours on a real ZooKeeper: kill -9 of the controller, a follower and a leader, clean stops, SASL."""
+"""Three Ottla brokers on a real ZooKeeper: kill -9 of the controller, a follower and a leader, clean stops, SASL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ottla.testing import Broker
 
 WITHIN_S = 120
 SESSION_MS = 10_000
-"""A successor of a killed broker waits for its end; shorter ones could end by themselves where a machine is busy."""
+"""A successor of a killed broker waits for the session's expiry; a shorter one could expire on a busy machine."""
 START_S = 180.0
 IDS = (1, 2, 3)
 PARTITIONS = 3
@@ -29,7 +29,7 @@ PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 class Cluster:
-    """Three brokers on one ZooKeeper, and what a tool reads there."""
+    """Three brokers on one ZooKeeper, and a separate client that reads its znodes."""
 
     def __init__(self, address: str, stack: ExitStack) -> None:
         self.brokers = {
@@ -53,14 +53,14 @@ class Cluster:
         stack.callback(self._client.close)
         stack.callback(self._client.stop)
         self.reigns: dict[int, int] = {}
-        """By controller epoch, whose claim was seen in it."""
+        """The broker id of the claim seen in each controller epoch."""
 
     @property
     def bootstrap(self) -> str:
         return ",".join(broker.bootstrap_servers for broker in self.brokers.values())
 
     def controller(self) -> int | None:
-        """Whose claim there is, as long as that is one reign's."""
+        """Returns the broker id in the controller znode; None if the epoch changed during the read."""
         epoch = self._client.get(paths.CONTROLLER_EPOCH)[0]
         if not self._client.exists(paths.CONTROLLER):
             return None
@@ -77,7 +77,7 @@ class Cluster:
     def until(self, condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + WITHIN_S
         while not condition():
-            assert time.monotonic() < deadline, "it never came to be"
+            assert time.monotonic() < deadline, "timed out"
             time.sleep(0.1)
 
     def rules(self) -> int:
@@ -90,14 +90,14 @@ class Cluster:
 
 
 class Load(threading.Thread):
-    """Writes until it is told to stop; knows what was acknowledged."""
+    """Writes until `end`, and records the acknowledged values."""
 
     def __init__(self, cluster: Cluster, transactional_id: str | None = None) -> None:
         super().__init__(daemon=True)
         options: dict[str, object] = {
             "bootstrap.servers": cluster.bootstrap,
             "enable.idempotence": True,
-            # With several a record may be there twice after a leader moved (librdkafka's issue 4953).
+            # With several in flight a record may be duplicated after a leader change (librdkafka's issue 4953).
             "max.in.flight.requests.per.connection": 1,
             "message.timeout.ms": 300_000,
             "log_level": 0,
@@ -123,20 +123,20 @@ class Load(threading.Thread):
         self._produce(self.acknowledged)
         self._producer.poll(0.01)
 
-    def _produce(self, told: list[str]) -> None:
+    def _produce(self, values: list[str]) -> None:
         value = f"{self._prefix}-{self._number}"
         self._number += 1
 
         def delivered(error: object, _message: object) -> None:
-            (self.failed if error else told).append(error if error else value)
+            (self.failed if error else values).append(error if error else value)
 
         self._producer.produce("t", value, partition=self._number % PARTITIONS, on_delivery=delivered)
 
     def _transaction(self) -> None:
         self._producer.begin_transaction()
-        told: list[str] = []
+        values: list[str] = []
         for _ in range(3):
-            self._produce(told)
+            self._produce(values)
         try:
             self._retried(lambda: self._producer.commit_transaction(WITHIN_S))
         except KafkaException as error:
@@ -145,7 +145,7 @@ class Load(threading.Thread):
             self._retried(lambda: self._producer.abort_transaction(WITHIN_S))
             self.failed.clear()
         else:
-            self.acknowledged += told
+            self.acknowledged += values
 
     def _retried(self, call: Callable[[], object]) -> None:
         while True:
@@ -165,15 +165,15 @@ class Load(threading.Thread):
         assert self.acknowledged
         return self.acknowledged
 
-    def goes_on(self, cluster: Cluster) -> None:
-        """What is written from now on is acknowledged."""
+    def make_progress(self, cluster: Cluster) -> None:
+        """Wait until new records are acknowledged."""
         before = len(self.acknowledged)
         cluster.until(lambda: len(self.acknowledged) > before + 5 or not self.is_alive())
         assert self.is_alive()
 
 
 def stored(cluster: Cluster) -> list[str]:
-    """All committed records of the topic."""
+    """Returns all committed records of the topic."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -211,24 +211,24 @@ def test_nothing_acknowledged_is_lost(cluster: Cluster) -> None:
     loads = [Load(cluster), Load(cluster, "x")]
     for load in loads:
         load.start()
-    for whom in ("controller", "follower", "leader"):
+    for role in ("controller", "follower", "leader"):
         rules = cluster.rules()
         leads = cluster.state(0).leader
         victim = {
             "controller": rules,
             "leader": leads,
             "follower": next(each for each in IDS if each not in (rules, leads)),
-        }[whom]
+        }[role]
         cluster.brokers[victim].kill()
         cluster.until(lambda victim=victim: all(cluster.state(n).leader != victim for n in range(PARTITIONS)))
         for load in loads:
-            load.goes_on(cluster)
+            load.make_progress(cluster)
         cluster.brokers[victim].start()
         cluster.until(cluster.whole)
     for victim in (cluster.rules(), next(each for each in IDS if each != cluster.rules())):
         cluster.brokers[victim].stop()
         for load in loads:
-            load.goes_on(cluster)
+            load.make_progress(cluster)
         cluster.brokers[victim].start()
         cluster.until(cluster.whole)
     acknowledged = [value for load in loads for value in load.end()]
@@ -239,7 +239,7 @@ def test_nothing_acknowledged_is_lost(cluster: Cluster) -> None:
 
 
 def of_sasl(address: str, broker_id: int, clients: int, brokers: int) -> dict[str, object]:
-    """Settings of a broker that takes clients at one port, and at the other whoever says that it is a node."""
+    """Returns the settings of a broker with one listener for clients and a SASL listener for brokers."""
     user = 'username="node" password="p" user_node="p"'
     return {
         "zookeeper.connect": address,
@@ -256,7 +256,7 @@ def of_sasl(address: str, broker_id: int, clients: int, brokers: int) -> dict[st
     }
 
 
-def test_brokers_say_to_each_other_who_they_are(zookeeper_classpath: str) -> None:
+def test_brokers_authenticate_to_each_other(zookeeper_classpath: str) -> None:
     with ZooKeeper(zookeeper_classpath) as server, ExitStack() as stack:
         brokers = []
         for each in IDS:

@@ -1,4 +1,4 @@
-"""A short run of `make chaos COORDINATION=zookeeper`: brokers and servers under faults, in networks of their own."""
+"""A short run of `make chaos COORDINATION=zookeeper`: brokers and servers under faults, in separate networks."""
 
 from __future__ import annotations
 

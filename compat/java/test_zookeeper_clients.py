@@ -1,7 +1,7 @@
-"""Client suites once more, with their brokers on three servers of ZooKeeper in place of a quorum.
+"""Client suites with brokers on three ZooKeeper servers instead of a quorum.
 
-Those of other people's clients talk to three brokers; tables of answers, in which the broker that is asked is every
-group's coordinator, to one.
+Suites of third-party clients use three brokers. Suites that compare responses use one broker, which is then the
+coordinator of every group.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ CLIENTS = (
     "compat/java/test_groups.py",
 )
 OF_ONE_BROKER = (
-    "compat/kcat/test_kcat.py::test_metadata",  # it is the first and the controller
-    "compat/go/test_go.py::test_administration",  # one broker is counted
+    "compat/kcat/test_kcat.py::test_metadata",  # expects a broker that is the first and the controller
+    "compat/go/test_go.py::test_administration",  # expects one broker
 )
 TABLES = ("tests/clients/test_group_errors.py", "tests/clients/test_transactions.py", "tests/cli/test_txn.py")
 TIMEOUT_S = 1200.0
@@ -43,9 +43,9 @@ def test_client_suites_on_zookeeper(
     tmp_path: Path,
 ) -> None:
     settings = {name: str(value) for name, value in group_configs.items()}
-    # Nothing fails here: a session lasts, however busy the machine is.
+    # Nothing fails here: the session must last even on a busy machine.
     settings["zookeeper.session.timeout.ms"] = "18000"
-    settings["transaction.partition.verification.enable"] = "false"  # tests/cli/test_txn.py asks for it
+    settings["transaction.partition.verification.enable"] = "false"  # required by tests/cli/test_txn.py
     left_out = [f"--deselect={test}" for test in OF_ONE_BROKER if test not in suites]
     with Ensemble(zookeeper_classpath, tmp_path) as servers:
         nodes = Nodes(tmp_path, brokers, settings, zookeeper=servers.address)

@@ -1,4 +1,4 @@
-"""Three brokers of ours on three servers of ZooKeeper: each of those is killed under load, the controller with one."""
+"""Three Ottla brokers on three ZooKeeper servers: each server is killed under load, one with the controller."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def test_nothing_acknowledged_is_lost_with_any_one_server(ensemble: Ensemble) ->
         for number, server in enumerate(ensemble.servers):
             server.kill()
             for load in loads:
-                load.goes_on(cluster)
+                load.make_progress(cluster)
             if number == 1:
                 victim = cluster.rules()
                 cluster.brokers[victim].kill()
                 cluster.until(lambda victim=victim: all(cluster.state(n).leader != victim for n in range(PARTITIONS)))
                 for load in loads:
-                    load.goes_on(cluster)
+                    load.make_progress(cluster)
                 cluster.brokers[victim].start()
             name = f"made-without-{number}"
             admin.create_topics([NewTopic(name, 1, 3)])[name].result(WITHIN_S)
@@ -59,7 +59,7 @@ def test_nothing_acknowledged_is_lost_with_any_one_server(ensemble: Ensemble) ->
 
 
 def test_nothing_acknowledged_is_lost_under_random_faults(ensemble: Ensemble) -> None:
-    """Brokers killed and paused beyond their sessions, servers killed, claims removed; `OTTLA_CHAOS_SECONDS` of it."""
+    """Brokers are killed and paused beyond their sessions, servers killed, claims removed (`OTTLA_CHAOS_SECONDS`)."""
     rng = random.Random(time.time_ns())
     with ExitStack() as stack:
         cluster = Cluster(ensemble.address, stack)
@@ -94,7 +94,7 @@ def test_nothing_acknowledged_is_lost_under_random_faults(ensemble: Ensemble) ->
                 with suppress(NoNodeError):
                     tool.retry(tool.delete, paths.CONTROLLER)
             for load in loads:
-                load.goes_on(cluster)
+                load.make_progress(cluster)
         cluster.until(cluster.whole)
         acknowledged = [value for load in loads for value in load.end()]
         found = stored(cluster)

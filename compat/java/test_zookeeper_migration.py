@@ -1,8 +1,8 @@
-"""A cluster of ours goes from a real ZooKeeper to a quorum under load, and in another trial back (KIP-866).
+"""An Ottla cluster migrates from ZooKeeper to a quorum under load, and in a second test back (KIP-866).
 
-Three brokers and three controllers, each a process that is restarted with other settings. Writers, plain and in
-transactions, and a group of readers go on meanwhile, librdkafka's and Java's; the active controller and a broker are
-killed on the way. Brokers have two data directories each.
+There are three brokers and three controllers, each a process that is restarted with new settings. Writers (plain and
+transactional) and a consumer group keep running during the migration, both librdkafka's and Java's. The active
+controller and a broker are killed during it. Each broker has two data directories.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MIGRATION = "zookeeper.metadata.migration.enable"
 
 
 class Machine(Node):
-    """A node that starts again with other settings."""
+    """A node that is restarted with new settings."""
 
     def __init__(self, folder: Path, *directories: str) -> None:
         super().__init__(folder, {})
@@ -41,18 +41,18 @@ class Machine(Node):
         self._data_dir = ",".join(map(str, self._directories))
 
     def begin(self, settings: Mapping[str, object]) -> None:
-        """Start with these, and wait until it serves."""
+        """Start with these settings and wait until it serves."""
         self.config.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
         self._ready.unlink(missing_ok=True)
         self.start()
 
     def has_version(self, version: int) -> bool:
-        """Whether all directories say so."""
+        """Returns whether all directories have that version."""
         return all(f"version={version}\n" in (each / "meta.properties").read_text() for each in self._directories)
 
 
 class Cluster:
-    """The processes, and what tools see of them."""
+    """The processes, and their state as tools read it."""
 
     def __init__(self, zookeeper: str, folder: Path, stack: ExitStack) -> None:
         ports = free_ports(len(IDS) + len(CONTROLLERS))
@@ -77,7 +77,7 @@ class Cluster:
     def until(self, condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + WITHIN_S
         while not condition():
-            assert time.monotonic() < deadline, "it never came to be"
+            assert time.monotonic() < deadline, "timed out"
             time.sleep(0.1)
 
     # -- settings --------------------------------------------------------------------------------------------------
@@ -109,10 +109,10 @@ class Cluster:
         }
         return own | ({"zookeeper.connect": self._zookeeper, MIGRATION: "true"} if migrates else {})
 
-    # -- what happens ----------------------------------------------------------------------------------------------
+    # -- steps of a migration ------------------------------------------------------------------------------------------
 
     def provision(self) -> None:
-        """The controllers, formatted with the cluster's id."""
+        """Format the controllers with the cluster id and start them."""
         cluster_id = decode_cluster_id("", self.tree.get(paths.CLUSTER_ID)[0])
         for each in CONTROLLERS:
             node = self.nodes[each]
@@ -125,16 +125,16 @@ class Cluster:
             self.nodes[each].ready()
 
     def roll(self, settings: Callable[[int], Mapping[str, object]], loads: list[Load]) -> None:
-        """Each broker in its turn."""
+        """Restart each broker in turn."""
         for each in IDS:
             self.nodes[each].stop()
             self.nodes[each].begin(settings(each))
             self.until(self.whole)
             for load in loads:
-                load.goes_on(self)  # type: ignore[arg-type]
+                load.make_progress(self)  # type: ignore[arg-type]
 
     def whole(self) -> bool:
-        """All replicas are in sync, as every broker says."""
+        """Returns whether every broker reports all replicas in sync."""
         for each in IDS:
             admin = AdminClient({"bootstrap.servers": f"{HOST}:{self._ports[each]}", "log_level": 0})
             topics = admin.list_topics(timeout=WITHIN_S).topics
@@ -155,7 +155,9 @@ class Cluster:
         return claim
 
     def has_taken_in_all(self) -> bool:
-        """Whether the controller in the tree has: then it writes each registration again (`zookeeper/reading.py`)."""
+        """Returns whether the ZooKeeper controller has read the tree: it then rewrites each registration
+        (`zookeeper/reading.py`).
+        """
         found = [self.tree.exists(paths.broker(each)) for each in IDS]
         return all(stat is not None and stat.version > 0 for stat in found)
 
@@ -169,7 +171,7 @@ class Cluster:
 
 
 class Reader(threading.Thread):
-    """A member of a group, which commits what it has read."""
+    """A group member that commits the records that it has read."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(daemon=True)
@@ -202,7 +204,7 @@ class Reader(threading.Thread):
 
 @pytest.fixture
 def cluster(zookeeper_classpath: str, tmp_path: Path) -> Iterator[Cluster]:
-    """On ZooKeeper, with the topic."""
+    """A cluster on ZooKeeper, with the topic."""
     with ZooKeeper(zookeeper_classpath) as server, ExitStack() as stack:
         cluster = Cluster(server.address, tmp_path, stack)
         for each in IDS:
@@ -230,7 +232,7 @@ def reader(cluster: Cluster, loads: list[Load]) -> Reader:
 
 
 def taken_over(cluster: Cluster, loads: list[Load]) -> None:
-    """Controllers are there, brokers are ready, and the quorum decides."""
+    """Wait until the controllers run, the brokers are ready, and the quorum is in charge."""
     cluster.provision()
     cluster.roll(cluster.migrating, loads)
     cluster.until(cluster.ruled_by_quorum)
@@ -245,7 +247,7 @@ def finalised(cluster: Cluster) -> None:
 
 
 def back_on_zookeeper(cluster: Cluster) -> None:
-    """As the documentation says it."""
+    """Follow the documented steps back to ZooKeeper."""
     for each in CONTROLLERS:
         cluster.nodes[each].stop()
     for path in (paths.CONTROLLER, paths.MIGRATION):
@@ -256,7 +258,7 @@ def back_on_zookeeper(cluster: Cluster) -> None:
 
 
 def stored_at(cluster: Cluster) -> dict[str, list[tuple[int | None, ...]]]:
-    """Partition, offset and leader epoch of all committed records of the topic, by value."""
+    """Returns partition, offset and leader epoch of all committed records of the topic, by value."""
     options = {"bootstrap.servers": cluster.bootstrap, "group.id": "places", "enable.partition.eof": True}
     consumer = Consumer({**options, "isolation.level": "read_committed", "log_level": 0})
     consumer.assign([TopicPartition("t", number, 0) for number in range(PARTITIONS)])
@@ -284,7 +286,7 @@ def nothing_was_lost(cluster: Cluster, loads: list[Load], reader: Reader) -> Non
 
 
 @pytest.mark.promise("Z4")
-def test_nothing_is_lost_on_the_way_to_a_quorum(cluster: Cluster, loads: list[Load], reader: Reader) -> None:
+def test_migration_to_a_quorum_loses_nothing(cluster: Cluster, loads: list[Load], reader: Reader) -> None:
     taken_over(cluster, loads)
     claim = cluster.claim()
     assert claim is not None
@@ -294,7 +296,7 @@ def test_nothing_is_lost_on_the_way_to_a_quorum(cluster: Cluster, loads: list[Lo
     cluster.nodes[claim.broker_id].begin(cluster.controller(claim.broker_id, migrates=True))
     cluster.nodes[2].kill()
     for load in loads:
-        load.goes_on(cluster)  # type: ignore[arg-type]
+        load.make_progress(cluster)  # type: ignore[arg-type]
     cluster.nodes[2].begin(cluster.migrating(2))
     cluster.until(cluster.whole)
     cluster.roll(cluster.in_quorum, loads)
@@ -308,7 +310,7 @@ def test_nothing_is_lost_on_the_way_to_a_quorum(cluster: Cluster, loads: list[Lo
 
 
 @pytest.mark.promise("Z4")
-def test_nothing_is_lost_on_the_way_back(cluster: Cluster, loads: list[Load], reader: Reader) -> None:
+def test_rollback_to_zookeeper_loses_nothing(cluster: Cluster, loads: list[Load], reader: Reader) -> None:
     taken_over(cluster, loads)
     cluster.roll(cluster.in_quorum, loads)
     cluster.make("made-on-the-way")
@@ -321,7 +323,7 @@ def test_nothing_is_lost_on_the_way_back(cluster: Cluster, loads: list[Load], re
 
 
 class JavaClients:
-    """Apache Kafka's own: an idempotent producer, one in transactions, and a group of two readers."""
+    """Apache Kafka's Java clients: an idempotent producer, a transactional one, and a group of two readers."""
 
     def __init__(self, command: list[str], programs: Programs, bootstrap: str) -> None:
         writer = [*command, "Writer", bootstrap, "t", str(PARTITIONS)]
@@ -333,8 +335,8 @@ class JavaClients:
             programs.start(f"reader-{number}", [*command, "Reader", bootstrap, "t", "java"]) for number in (1, 2)
         ]
 
-    def goes_on(self, cluster: Cluster) -> None:
-        """Each writer, and the group."""
+    def make_progress(self, cluster: Cluster) -> None:
+        """Wait until each writer and the group make progress."""
         everyone = [*self._writers.values(), *self._readers]
         before = {name: each.steps() for name, each in self._writers.items()}
         read = sum(each.steps() for each in self._readers)
@@ -347,14 +349,14 @@ class JavaClients:
         cluster.until(further)
 
     def end(self, cluster: Cluster) -> None:
-        """Nothing was lost, nothing is there twice, all is in order, and the group has read it."""
+        """Check that no record was lost or duplicated, all are in order, and the group has read them."""
         assert [each.finish() for each in self._writers.values()] == [0, 0], [
             each.errors() for each in self._writers.values()
         ]
         acknowledged = {value for each in self._writers.values() for value in each.lines()}
         assert len(acknowledged) == sum(each.steps() for each in self._writers.values())
         places = stored_at(cluster)
-        assert acknowledged == set(places), "what is there is what was acknowledged"
+        assert acknowledged == set(places), "stored records are the acknowledged ones"
         assert not [value for value, found in places.items() if len(found) > 1], "written twice"
         for name in self._writers:
             for partition in range(PARTITIONS):
@@ -376,7 +378,7 @@ class JavaClients:
 
     @staticmethod
     def _reads_in_order(reader: Program) -> None:
-        """It may begin again at what it has committed, and skips nothing that is behind."""
+        """The reader may restart at its committed offset, and skips no record after it."""
         seen: dict[str, list[int]] = {}
         for line in reader.lines():
             partition, offset, _value = line.split()
@@ -391,20 +393,20 @@ def clients(cluster: Cluster, java_programs: Path, java_classpath: str, tmp_path
     folder.mkdir()
     programs = Programs(folder)
     clients = JavaClients([*java(f"{java_classpath}:{java_programs}")], programs, cluster.bootstrap)
-    clients.goes_on(cluster)
+    clients.make_progress(cluster)
     yield clients
     for each in programs.all:
         each.kill()
 
 
-def test_clients_of_java_notice_nothing_on_the_way_to_a_quorum(cluster: Cluster, clients: JavaClients) -> None:
+def test_java_clients_over_migration_to_a_quorum(cluster: Cluster, clients: JavaClients) -> None:
     loads = [clients]
     taken_over(cluster, loads)
     claim = cluster.claim()
     assert claim is not None
     cluster.nodes[claim.broker_id].kill()
     cluster.until(lambda: (now := cluster.claim()) is not None and now.broker_id != claim.broker_id)
-    clients.goes_on(cluster)
+    clients.make_progress(cluster)
     cluster.nodes[claim.broker_id].begin(cluster.controller(claim.broker_id, migrates=True))
     cluster.roll(cluster.in_quorum, loads)
     finalised(cluster)
@@ -412,12 +414,12 @@ def test_clients_of_java_notice_nothing_on_the_way_to_a_quorum(cluster: Cluster,
     clients.end(cluster)
 
 
-def test_clients_of_java_notice_nothing_on_the_way_back(cluster: Cluster, clients: JavaClients) -> None:
+def test_java_clients_over_rollback_to_zookeeper(cluster: Cluster, clients: JavaClients) -> None:
     loads = [clients]
     taken_over(cluster, loads)
     cluster.roll(cluster.in_quorum, loads)
     cluster.roll(cluster.migrating, loads)
     back_on_zookeeper(cluster)
-    clients.goes_on(cluster)
+    clients.make_progress(cluster)
     cluster.roll(cluster.on_zookeeper, loads)
     clients.end(cluster)

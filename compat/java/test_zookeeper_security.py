@@ -1,4 +1,4 @@
-"""A broker of ours on a real ZooKeeper that asks who it is: SASL, access rights, TLS, and Kafka's migrating tool."""
+"""An Ottla broker on a real ZooKeeper with access control: SASL, ACLs, TLS, and Kafka's migration tool."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from ottla.protocol.znodes.operations import Create
 from ottla.security.authority import Authority
 from ottla.testing import Broker
 
-CLIENT = 'Client {{\n  // who the brokers are\n  {module} required username="kafka" password="{password}";\n}};\n'
+CLIENT = 'Client {{\n  // identity of the brokers\n  {module} required username="kafka" password="{password}";\n}};\n'
 DIGEST = "org.apache.zookeeper.server.auth.DigestLoginModule"
 PASSWORD = 'of "all"'
 PROVIDERS = "org.apache.zookeeper.server.auth"
 
 
 class SecuredZooKeeper(ZooKeeper):
-    """With users of SASL at one port, and at another TLS with certificates of both sides."""
+    """A server with SASL users on one port, and mutual TLS on another."""
 
     def __init__(self, classpath: str) -> None:
         super().__init__(classpath)
@@ -78,7 +78,7 @@ class SecuredZooKeeper(ZooKeeper):
         return self
 
     def restart(self) -> None:
-        """Its end by kill -9, and the same server again."""
+        """Kill the server by kill -9 and start it again."""
         process = self._processes.pop()
         process.kill()
         process.wait()
@@ -90,7 +90,7 @@ class SecuredZooKeeper(ZooKeeper):
         return path
 
     def as_user(self, password: str = PASSWORD, module: str = DIGEST) -> str:
-        """What KAFKA_OPTS says of a user."""
+        """Returns the KAFKA_OPTS of a user."""
         escaped = password.replace('"', '\\"')
         path = self._file(
             f"client-{abs(hash((password, module)))}.jaas", CLIENT.format(module=module, password=escaped)
@@ -98,7 +98,7 @@ class SecuredZooKeeper(ZooKeeper):
         return f"-Xmx1g -Djava.security.auth.login.config={path}"
 
     def secure(self, kafka_opts: str) -> None:
-        """As `zookeeper-security-migration --zookeeper.acl=secure`."""
+        """Run `zookeeper-security-migration --zookeeper.acl=secure`."""
         command = ["java", *kafka_opts.split(), "-cp", self._classpath, "kafka.admin.ZkSecurityMigrator"]
         arguments = ["--zookeeper.acl", "secure", "--zookeeper.connect", self.address]
         subprocess.run([*command, *arguments], check=True, capture_output=True, text=True, timeout=START_S)
@@ -110,15 +110,15 @@ def server(kafka_of: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> S
     return SecuredZooKeeper(kafka_of("3.9"))
 
 
-class Anybody:
-    """Who looks at the tree and is nobody."""
+class UnauthenticatedClient:
+    """An unauthenticated client that inspects the tree."""
 
     def __init__(self, address: str) -> None:
         self._client = KazooClient(address)
         self._client.start(WITHIN_S)
 
     def rights(self, path: str) -> set[tuple[str, str, int]]:
-        """Scheme, id and permissions; asked of its ACL alone, which everybody may see who may read the znode."""
+        """Returns scheme, id and permissions in the ACL of the znode, which does not require access to its data."""
         return {(each.id.scheme, each.id.id, each.perms) for each in self._client.get_acls(path)[0]}
 
     def may_not_read(self, path: str) -> bool:
@@ -141,7 +141,7 @@ class Anybody:
 
 
 def read_by_legacy(address: str, **more: object) -> bytes:
-    """The first record of `t`, by a group in ZooKeeper."""
+    """Returns the first record of `t`, read by a group in ZooKeeper."""
     given = {"zookeeper.connect": address, "group.id": "legacy", "auto.offset.reset": "smallest", **more}
     with LegacyConsumer(
         {name: value if isinstance(value, bool) else str(value) for name, value in given.items()}
@@ -152,7 +152,7 @@ def read_by_legacy(address: str, **more: object) -> bytes:
 
 
 def produce_by_first_clients(address: str, tls: dict[str, object]) -> None:
-    """With the brokers found in ZooKeeper."""
+    """Produce with the brokers found in ZooKeeper."""
     more = {name: value if isinstance(value, bool) else str(value) for name, value in tls.items()}
     with Producer(config={"zk.connect": address, **more}) as producer:
         producer.send("t", b"b").result(WITHIN_S)
@@ -171,7 +171,7 @@ def work(broker: Broker, topic: str = "t") -> AdminClient:
     return admin
 
 
-def test_what_a_user_makes_is_its_own(
+def test_znodes_of_a_user_are_restricted_to_it(
     server: SecuredZooKeeper, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with server:
@@ -182,15 +182,15 @@ def test_what_a_user_makes_is_its_own(
             secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
             change = UserScramCredentialUpsertion("alice", secret, b"of alice")
             admin.alter_user_scram_credentials([change])["alice"].result(WITHIN_S)
-            anybody = Anybody(f"{server.address}/made/here")
+            unauthenticated = UnauthenticatedClient(f"{server.address}/made/here")
             for path in (paths.topic("t"), paths.CONTROLLER_EPOCH, paths.broker(7), paths.CLUSTER_ID):
-                assert anybody.rights(path) == OWN
-                assert anybody.may_not_write(path)
-                assert not anybody.may_not_read(path)
-            assert anybody.rights(paths.CONSUMERS) == OPEN
+                assert unauthenticated.rights(path) == OWN
+                assert unauthenticated.may_not_write(path)
+                assert not unauthenticated.may_not_read(path)
+            assert unauthenticated.rights(paths.CONSUMERS) == OPEN
             for path in (paths.entity(paths.CONFIG_USERS, "alice"), paths.CONFIG_BROKERS):
-                assert anybody.may_not_read(path)
-            anybody.end()
+                assert unauthenticated.may_not_read(path)
+            unauthenticated.end()
             broker.kill()
             broker.start()
             assert consume(broker, 1) == ["a"]
@@ -204,24 +204,24 @@ def test_what_a_user_makes_is_its_own(
         assert "ZooKeeper gives this broker no right" in asked
 
 
-def test_a_cluster_is_secured_later(server: SecuredZooKeeper, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_is_secured_after_its_creation(server: SecuredZooKeeper, monkeypatch: pytest.MonkeyPatch) -> None:
     with server, Broker(configs=settings(server.address), start_timeout_s=START_S) as broker:
         work(broker)
-        anybody = Anybody(server.address)
-        assert anybody.rights(paths.topic("t")) == OPEN
+        unauthenticated = UnauthenticatedClient(server.address)
+        assert unauthenticated.rights(paths.topic("t")) == OPEN
         broker.stop()
         monkeypatch.setenv("KAFKA_OPTS", server.as_user())
         broker.start()
         server.secure(server.as_user())
-        assert anybody.rights(paths.topic("t")) == OWN
+        assert unauthenticated.rights(paths.topic("t")) == OWN
         work(broker, "u")
-        assert anybody.rights(paths.topic("u")) == OPEN, "zookeeper.set.acl is not on yet"
+        assert unauthenticated.rights(paths.topic("u")) == OPEN, "zookeeper.set.acl is not on yet"
         produce(broker, "b")
         assert sorted(consume(broker, 2)) == ["a", "b"]
-        anybody.end()
+        unauthenticated.end()
 
 
-def test_tls_with_a_certificate_of_its_own(
+def test_tls_with_a_client_certificate(
     server: SecuredZooKeeper, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with server:
@@ -234,8 +234,8 @@ def test_tls_with_a_certificate_of_its_own(
         options = {**settings(server.secure_address), **tls, "zookeeper.set.acl": True}
         with Broker(configs=options, start_timeout_s=START_S) as broker:
             work(broker)
-            anybody = Anybody(server.address)
-            assert anybody.rights(paths.topic("t")) == {("x509", "CN=broker", ALL), ("world", "anyone", READ)}
+            unauthenticated = UnauthenticatedClient(server.address)
+            assert unauthenticated.rights(paths.topic("t")) == {("x509", "CN=broker", ALL), ("world", "anyone", READ)}
             broker.kill()
             broker.start()
             assert consume(broker, 1) == ["a"]
@@ -244,7 +244,7 @@ def test_tls_with_a_certificate_of_its_own(
             with pytest.raises(KafkaError, match=r"no response from ZooKeeper .*TLS with localhost"):
                 read_by_legacy(server.secure_address, **{**tls, "zookeeper.ssl.truststore.location": server.others})
             produce_by_first_clients(server.secure_address, tls)
-            anybody.end()
+            unauthenticated.end()
         said = refused(
             server.secure_address, tmp_path / "a", **{**tls, "zookeeper.ssl.truststore.location": server.others}
         )
@@ -260,12 +260,12 @@ async def broken_off(server: str) -> None:
     access = ZooKeeperAccess(login=DigestLogin("kafka", PASSWORD), secures=True)
     session = KazooSession(relay.address, 60_000, post=loop.call_soon_threadsafe, pool=pool, access=access)
     cuts = iter((relay.cut,))
-    # Called by kazoo's own thread: connected, and about to say who it is.
+    # Called on kazoo's thread: connected, and about to authenticate.
     session._client.add_listener(lambda state: next(cuts, lambda: None)() if state == "CONNECTED" else None)
     try:
         session.start(listener)
-        await until(lambda: len(listener.told) == 3)
-        first, lost, again = listener.told
+        await until(lambda: len(listener.events) == 3)
+        first, lost, again = listener.events
         assert (first, lost) == (again, "disconnected")
         assert "rejected the user 'kafka'" in session.trouble
         assert await Calls(session).multi(Create("/own", b"")) == ["/own"]
@@ -277,9 +277,9 @@ async def broken_off(server: str) -> None:
         pool.close()
 
 
-def test_a_session_goes_on_whose_server_died_while_it_said_who_it_is(server: SecuredZooKeeper) -> None:
+def test_session_survives_server_loss_during_authentication(server: SecuredZooKeeper) -> None:
     with server:
         asyncio.run(broken_off(server.address))
-        anybody = Anybody(server.address)
-        assert anybody.rights("/own") == OWN
-        anybody.end()
+        unauthenticated = UnauthenticatedClient(server.address)
+        assert unauthenticated.rights("/own") == OWN
+        unauthenticated.end()

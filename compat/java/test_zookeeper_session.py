@@ -1,6 +1,6 @@
-"""A session by kazoo on a real ZooKeeper: calls, watches, answers that are lost, and sessions that end.
+"""A kazoo session on a real ZooKeeper: calls, watches, lost responses, and sessions that end.
 
-Between the two stands a relay, which loses answers and ends connections when it is told to.
+A relay between client and server drops responses and closes connections on command.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TIMEOUT_MS = 60_000
 
 
 class Relay:
-    """A port whose connections go to the server, until they are cut; while `closed` none is let in."""
+    """A port that relays connections to the server until `cut`; while `closed` it accepts none."""
 
     def __init__(self, server: str) -> None:
         host, _, port = server.partition(":")
@@ -67,7 +67,7 @@ class Relay:
             end(each)
 
     def cut(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         sockets, self._sockets = self._sockets, []
         for each in sockets:
             end(each)
@@ -79,25 +79,25 @@ class Relay:
 
 
 def end(connection: socket.socket) -> None:
-    """Both sides of it hear so; idempotent."""
+    """Shut down both sides of a connection; idempotent."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
 
 class Listener:
-    """What a session told of itself, in order, with the calls that ended."""
+    """Records the events of a session in order, with the calls that ended."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.events: list[Any] = []
 
     def on_connected(self, session: int) -> None:
-        self.told.append(session)
+        self.events.append(session)
 
     def on_disconnected(self) -> None:
-        self.told.append("disconnected")
+        self.events.append("disconnected")
 
     def on_expired(self) -> None:
-        self.told.append("expired")
+        self.events.append("expired")
 
 
 class Calls:
@@ -160,18 +160,18 @@ async def calls_and_watches(calls: Calls, owner: int) -> None:
     assert await calls.fails(Delete("/x")) == (Code.NO_NODE, 0)
     assert (await calls.get("/a")).data == b"2"
     assert await calls.get("/b") is None
-    told: list[str] = []
-    assert await calls.get("/b", lambda: told.append("/b")) is None
-    assert await calls.children("/a", lambda: told.append("below /a")) == ["n_0000000000"]
+    fired: list[str] = []
+    assert await calls.get("/b", lambda: fired.append("/b")) is None
+    assert await calls.children("/a", lambda: fired.append("below /a")) == ["n_0000000000"]
     await calls.multi(Create("/b", b"", ephemeral=True), Create("/a/m", b""))
-    await until(lambda: sorted(told) == ["/b", "below /a"])
+    await until(lambda: sorted(fired) == ["/b", "below /a"])
     assert (await calls.get("/b")).owner == owner
     await calls.multi(Delete("/b"), Delete("/a/m"))
 
 
 async def an_answer_is_lost(calls: Calls, relay: Relay, other: KazooClient, listener: Listener) -> None:
-    """The claim is made, and nobody says so but the owner of the znode."""
-    (owner,) = listener.told
+    """The claim is created, but only the owner field of the znode shows it."""
+    (owner,) = listener.events
     relay.loses_answers = True
     answered: list[Any] = []
     fired: list[bool] = []
@@ -180,22 +180,22 @@ async def an_answer_is_lost(calls: Calls, relay: Relay, other: KazooClient, list
     assert not answered
     relay.closed = True
     relay.cut()
-    await until(lambda: listener.told[1:] == ["disconnected"])
+    await until(lambda: listener.events[1:] == ["disconnected"])
     assert [error.code for _, error in answered] == [Code.CONNECTION_LOSS]
     assert await calls.fails(Delete("/claim")) == (Code.CONNECTION_LOSS, 0)
     relay.closed = relay.loses_answers = False
-    await until(lambda: len(listener.told) == 3)
-    assert listener.told[2] == owner
+    await until(lambda: len(listener.events) == 3)
+    assert listener.events[2] == owner
     assert (await calls.get("/claim", lambda: fired.append(True))).owner == owner
     assert not fired
     assert len(answered) == 1
 
 
 async def the_session_ends(calls: Calls, relay: Relay, other: KazooClient, server: str, listener: Listener) -> None:
-    """Another connection takes the session, and closes it: nobody has to wait until it times out."""
+    """Another connection takes over the session and closes it, so that the test need not wait for a timeout."""
     relay.closed = True
     relay.cut()
-    await until(lambda: listener.told[3:] == ["disconnected"])
+    await until(lambda: listener.events[3:] == ["disconnected"])
     client = calls.session._client
     thief = KazooClient(server, client_id=(client._session_id, client._session_passwd))
     await asyncio.to_thread(thief.start, WITHIN_S)
@@ -203,11 +203,11 @@ async def the_session_ends(calls: Calls, relay: Relay, other: KazooClient, serve
     thief.close()
     assert not other.exists("/claim")
     relay.closed = False
-    await until(lambda: len(listener.told) == 6)
-    assert listener.told[4] == "expired"
-    assert listener.told[5] not in (listener.told[0], 0)
+    await until(lambda: len(listener.events) == 6)
+    assert listener.events[4] == "expired"
+    assert listener.events[5] not in (listener.events[0], 0)
     assert await calls.multi(Create("/claim", b"", ephemeral=True)) == ["/claim"]
-    assert (await calls.get("/claim")).owner == listener.told[5]
+    assert (await calls.get("/claim")).owner == listener.events[5]
 
 
 async def talk(server: str) -> None:
@@ -219,11 +219,11 @@ async def talk(server: str) -> None:
     try:
         await asyncio.to_thread(other.start, WITHIN_S)
         session.start(listener)
-        await until(lambda: listener.told)
-        await calls_and_watches(calls, listener.told[0])
+        await until(lambda: listener.events)
+        await calls_and_watches(calls, listener.events[0])
         await an_answer_is_lost(calls, relay, other, listener)
         await the_session_ends(calls, relay, other, server, listener)
-        before = list(listener.told)
+        before = list(listener.events)
     finally:
         closed: list[bool] = []
         session.close(lambda: closed.append(True))
@@ -233,10 +233,10 @@ async def talk(server: str) -> None:
         other.close()
         relay.close()
         pool.close()
-    assert gone, "who closes leaves at once"
-    assert listener.told == before
+    assert gone, "a closed session ends immediately"
+    assert listener.events == before
 
 
-def test_a_session_on_a_real_server(zookeeper_classpath: str) -> None:
+def test_session_on_a_real_server(zookeeper_classpath: str) -> None:
     with ZooKeeper(zookeeper_classpath) as server:
         asyncio.run(talk(server.address))

@@ -1,4 +1,4 @@
-"""The tests of three nodes once more, with their clusters on three servers of ZooKeeper in place of a quorum."""
+"""Runs the suites of three-node clusters on three ZooKeeper servers instead of a quorum."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ OF_THE_QUORUM = {
     "test_roles": "process.roles, and the voters of the configuration",
     "test_supervisor": "`ottla start --brokers` makes a quorum",
 }
-"""What the others are about; of single tests their marks say it (`of_the_quorum`)."""
+"""Subjects of the other modules; single tests have the mark `of_the_quorum`."""
 TIMEOUT_S = 1200.0
 
 
-def test_each_of_them_is_named() -> None:
+def test_every_module_is_listed() -> None:
     assert sorted([*FILES, *OF_THE_QUORUM]) == sorted(path.stem for path in (ROOT / "tests/cluster").glob("test_*.py"))
 
 

@@ -44,46 +44,46 @@ JAVA_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 TOOL_S = 240.0
 LENGTH = struct.Struct(">I")
 NO_LOG = ("-Xlog:disable", "-Xlog:all=error:stderr")
-"""Standard output is for answers: Java's own warnings would come there."""
+"""Standard output is for results: Java would print its own warnings there."""
 
 
 def archive_of(classpath: str) -> Path:
-    """Where the archive of loaded classes (JEP 350) for a class path lies, if there is one: by its first jars.
+    """Path of the archive of loaded classes (JEP 350) for a class path, identified by its first jars.
 
-    Java starts without it when it is not there or was made for others.
+    Java starts without it if it does not exist or was created for other jars.
     """
     return Path(classpath.split(":")[0]).parent / "classes.jsa"
 
 
 def java(classpath: str, *options: str) -> list[str]:
-    """The beginning of a command line, up to the class."""
+    """Returns the start of a command line, up to the class."""
     return ["java", *JAVA_OPTIONS, f"-XX:SharedArchiveFile={archive_of(classpath)}", *options, "-cp", classpath]
 
 
 COMPLAINTS = re.compile(r"mismatch|isvalid: false|out of order|Exception|invalid bytes|Could not deserialize", re.I)
-"""What kafka-dump-log prints of files that are not right. Offsets that begin above 0 it calls "non-consecutive"."""
+"""Output of kafka-dump-log for invalid files. It reports offsets that start above 0 as "non-consecutive"."""
 
 OLDER = frozenset({"kafka-broker-api-versions", "kafka-dump-log", "connect-distributed"})
-"""Tools that call what the newer modules no longer have: these run with the modules that they were built with."""
+"""Tools that call APIs removed from the newer modules: these run with the modules that they were built with."""
 
 
 ALONE = frozenset({"kafka-verifiable-producer", "kafka-verifiable-consumer"})
-"""Tools that do what is left at the end of their JVM, by Java's own hooks: each has one of its own."""
+"""Tools with shutdown hooks that produce output: each runs in a separate JVM."""
 
 SERVER = Path(__file__).parent / "programs" / "Tools.java"
 
 
 class ToolServer:
-    """One JVM that runs one tool after the other by its main method, which costs a tenth of a JVM for each."""
+    """One JVM that runs tools in sequence by their main methods, which costs a tenth of a JVM for each."""
 
     def __init__(self, classpath: str) -> None:
         self._classpath = classpath
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, name: str, arguments: Sequence[str], stdin: str) -> tuple[int, str, str]:
-        """Exit code, standard output and standard error of the tool whose class is `name`.
+        """Returns exit code, standard output and standard error of a tool by its class `name`.
 
-        Raises AssertionError when the JVM ends, as it does when a tool takes longer than TOOL_S.
+        Raises AssertionError when the JVM exits, as it does when a tool takes longer than TOOL_S.
         """
         process = self._process or self._start()
         late = threading.Timer(TOOL_S, process.kill)
@@ -94,7 +94,7 @@ class ToolServer:
             process.stdin.write(LENGTH.pack(len(parts)) + b"".join(LENGTH.pack(len(part)) + part for part in parts))
             process.stdin.flush()
             code, output, errors = (self._part(process) for _ in range(3))
-        except BaseException:  # a limit of the test's too: what comes later would be taken for the next answer
+        except BaseException:  # also on a test's timeout: late output would be taken for the next result
             self.close()
             raise
         finally:
@@ -102,7 +102,7 @@ class ToolServer:
         return int(code), output, errors
 
     def close(self) -> None:
-        """End the JVM; the next tool has a new one."""
+        """End the JVM; the next tool starts a new one."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -122,10 +122,10 @@ class ToolServer:
 
 
 class JavaTools:
-    """Runs one tool at a time; a tool that fails fails the test. As a context manager it ends its JVMs."""
+    """Runs one tool at a time; a failing tool fails the test. As a context manager it ends its JVMs."""
 
     def __init__(self, classpath: str, older_classpath: str, options: tuple[str, ...] = ()) -> None:
-        """`older_classpath` is for the tools in OLDER; `options` are more of the JVM of a command line."""
+        """`older_classpath` is for the tools in OLDER; `options` are additional JVM options of a command line."""
         self._classpath = classpath
         self._older_classpath = older_classpath
         self._options = options
@@ -141,11 +141,11 @@ class JavaTools:
             server.close()
 
     def command(self, tool: str, *arguments: str) -> list[str]:
-        """The command line, for a tool in a process of its own."""
+        """Returns the command line of a tool in a separate process."""
         return [*java(self._classpath_of(tool), *self._options), CLASSES[tool], *arguments]
 
     def run(self, tool: str, *arguments: str, stdin: str = "", check: bool = True) -> str:
-        """What the tool printed to standard output; of kafka-dump-log all, since what it finds is on standard error."""
+        """Returns the tool's standard output, and for kafka-dump-log also standard error, where it reports errors."""
         if tool in ALONE:
             done = subprocess.run(
                 self.command(tool, *arguments), input=stdin, capture_output=True, text=True, timeout=TOOL_S, check=False

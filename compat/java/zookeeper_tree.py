@@ -1,4 +1,4 @@
-"""Apache Kafka 3.9 on a ZooKeeper of its own, and ZooKeeper's shell, which tells what lies in the tree."""
+"""Apache Kafka 3.9 with its own ZooKeeper, and the znodes as printed by ZooKeeper's shell."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _ANSWER = re.compile(
     r"aclVersion = [0-9]+\nephemeralOwner = 0x(?P<owner>[0-9a-f]+)$",
     re.MULTILINE,
 )
-"""What the shell tells of one znode."""
+"""The shell's output for one znode."""
 
 
 class ZooKeeper:
-    """A server alone; as a context manager it is started, and gone afterwards."""
+    """A single server; as a context manager it deletes its files on exit."""
 
     def __init__(self, classpath: str) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="ottla-zookeeper-"))
@@ -41,7 +41,7 @@ class ZooKeeper:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def begin(self, is_there: Callable[[], bool], *arguments: str) -> None:
-        """Start a program of Java and wait for it; raises RuntimeError when it doesn't come up."""
+        """Start a Java program and wait for it; raises RuntimeError when it fails to start."""
         with (self.home / "log").open("ab") as log:
             command = [*self._java, *arguments]
             self._processes.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=self.home))
@@ -68,14 +68,14 @@ class ZooKeeper:
         self.close()
 
     def close(self) -> None:
-        """End all of it; nothing is kept."""
+        """Stop everything and delete the files."""
         for process in reversed(self._processes):
             process.kill()
             process.wait()
         shutil.rmtree(self.home, ignore_errors=True)
 
     def tree(self) -> dict[str, Znode]:
-        """All but its own, as its shell shows it; once more where a znode went between its name and its content."""
+        """Returns all znodes except ZooKeeper's own; retries when a znode disappears during the reads."""
         while True:
             listed = [line for line in self._shell(["ls -R /"]).splitlines() if re.match(r"/[^ ]", line)]
             paths = [path for path in listed if not path.startswith("/zookeeper")]
@@ -91,7 +91,7 @@ class ZooKeeper:
 
 
 class KafkaOnZooKeeper(ZooKeeper):
-    """With one broker in ZooKeeper mode."""
+    """ZooKeeper with one Apache Kafka broker in ZooKeeper mode."""
 
     def __enter__(self) -> Self:
         super().__enter__()

@@ -1,13 +1,13 @@
-// kafkajs as a small command: JSON lines of {key, value, headers} (base64 or null) in and out.
+// kafkajs as a command: JSON lines of {key, value, headers} (base64 or null) as input and output.
 //   node client.mjs create  HOST:PORT TOPIC PARTITIONS
 //   node client.mjs produce HOST:PORT TOPIC none|gzip|snappy|lz4|zstd   < records
 //   node client.mjs consume HOST:PORT TOPIC PARTITION OFFSET COUNT      > records
 //   node client.mjs offsets HOST:PORT TOPIC [TIMESTAMP]
 //   node client.mjs group   HOST:PORT TOPIC GROUP CLIENT_ID SESSION_MS  > events, until SIGTERM
-//   node client.mjs transactions HOST:PORT TOPIC ID                     > who was fenced, the committed offset
+//   node client.mjs transactions HOST:PORT TOPIC ID                     > the fenced calls, the committed offset
 //   node client.mjs groups  HOST:PORT TOPIC GROUP                       > list, description, offsets; then deletes it
-//   node client.mjs secured HOST:PORT TOPIC                             < how to come in; > what was read and refused
-// OTTLA_COMPAT_HIGHEST={"1": 3} is the highest version that it takes an API to have, by key.
+//   node client.mjs secured HOST:PORT TOPIC                             < credentials; > records and errors
+// OTTLA_COMPAT_HIGHEST={"1": 3} is the highest version that it uses of an API, by key.
 // kafkajs consumes only through groups; `consume` therefore drives the Cluster and Batch classes that its own consumer
 // uses, with no coordinator.
 import { readFileSync } from 'node:fs'
@@ -62,7 +62,7 @@ const [, , command, broker, topic, ...rest] = process.argv
 const clientId = command === 'group' ? rest[1] : 'compat'
 const kafka = new Kafka({ clientId, brokers: [broker], logLevel: logLevel.ERROR })
 
-// What ends by itself does so in seconds: for whoever looks why it did not, before the test gives up after 90.
+// Commands other than `group` take seconds; this prints the cause of a hang before the test times out after 90 s.
 if (command !== 'group') {
   setTimeout(() => console.error('after 60 s it waits for', process.getActiveResourcesInfo()), 60_000).unref()
 }
@@ -121,7 +121,7 @@ async function consume(partition, offset, count) {
   await cluster.disconnect()
 }
 
-// The assignor that every library has, by the name it has elsewhere.
+// The assignor that every library supports, under the name that the others use.
 const range = () => ({
   name: 'range',
   version: 0,
@@ -148,8 +148,8 @@ async function metadata(name) {
   return topics[0].partitions
 }
 
-// What a member has ends when kafkajs is about to join again, after the last record of its batches, or when the process
-// is to stop: then the rest of a batch is neither taken in nor resolved. Every line says when, in milliseconds.
+// A member releases its partitions when kafkajs is about to rejoin, after the last record of its batches, or when the
+// process is stopped: the rest of a batch is then neither processed nor resolved. Every line has a time in milliseconds.
 async function group(groupId, sessionTimeout) {
   const owned = new Set()
   let leaving = false
@@ -166,8 +166,8 @@ async function group(groupId, sessionTimeout) {
     maxWaitTimeInMs: 50,
   })
   consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
-    if (leaving) return // what it is given behind the signal it gives back unseen
-    if (owned.size) release() // the coordinator had removed this member, and kafkajs joined anew without a word
+    if (leaving) return // partitions assigned after the signal are released unread
+    if (owned.size) release() // the coordinator had removed this member, and kafkajs rejoined without an event
     const assigned = payload.memberAssignment[topic] ?? []
     assigned.forEach(partition => owned.add(partition))
     tell({ assigned })
@@ -214,7 +214,7 @@ async function openTransactional(transactionalId) {
   return producer
 }
 
-// Commits, aborts, offsets of a group, and a zombie that its successor fences in the middle of a transaction.
+// Commits, aborts, group offsets, and a zombie that its successor fences in the middle of a transaction.
 async function transactions(transactionalId) {
   const groupId = `${transactionalId}-group`
   const admin = kafka.admin()
@@ -244,7 +244,7 @@ async function transactions(transactionalId) {
 
 const REAUTHENTICATES_BEFORE_MS = 1000
 
-// A client that comes in so; the secret of OAUTHBEARER is its token.
+// A client with these credentials; the secret of OAUTHBEARER is its token.
 function entering({ authority, certificate, mechanism, name, secret }) {
   const keys = certificate ? { cert: readFileSync(certificate), key: readFileSync(certificate) } : {}
   const shown =
@@ -268,7 +268,7 @@ const refusal = call =>
     error => error.type ?? error.cause?.type ?? error.message
   )
 
-// For so many milliseconds each record that it sends is read by its group; then it asks for what it may not.
+// For `millis` milliseconds its group reads each sent record; then it uses a forbidden topic and group.
 async function secured({ right, wrong, group: groupId, closed, millis }) {
   const inside = entering(right)
   const read = []
@@ -278,7 +278,7 @@ async function secured({ right, wrong, group: groupId, closed, millis }) {
   await Promise.all([producer.connect(), consumer.connect(), admin.connect()])
   await consumer.subscribe({ topics: [topic], fromBeginning: true })
   await consumer.run({ autoCommitInterval: 200, eachMessage: async ({ message }) => read.push(message.value.toString()) })
-  // With OAUTHBEARER it takes the refusal for an invitation, and hears of it when it goes on.
+  // With OAUTHBEARER kafkajs takes the refusal for a challenge, and only fails on its next request.
   const stranger = entering(wrong).admin()
   const until = Date.now() + millis
   for (let sent = 0; sent === 0 || Date.now() < until; sent++) {

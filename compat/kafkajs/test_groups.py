@@ -1,4 +1,4 @@
-"""kafkajs as the only family of a group: two members share, one leaves; its admin client sees, resets and deletes."""
+"""A group with only kafkajs members: two members share, one leaves; the admin client describes, resets, deletes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def wait_until(history: History, ends: dict[int, int]) -> None:
         time.sleep(0.05)
 
 
-def test_a_group_of_kafkajs(kafkajs: Path, group_broker: Broker) -> None:
+def test_group_of_kafkajs(kafkajs: Path, group_broker: Broker) -> None:
     servers = group_broker.bootstrap_servers
     name = f"kafkajs-group-{time.time_ns() // 1_000_000}"
     history = History()
@@ -57,6 +57,6 @@ def test_a_group_of_kafkajs(kafkajs: Path, group_broker: Broker) -> None:
     assert {each["partition"]: each["offset"] for each in offsets[0]["partitions"]} == {
         partition: str(end) for partition, end in ends.items()
     }
-    # kafkajs stores what stands for the beginning as if it were an offset, and a broker takes it.
+    # kafkajs stores its sentinel for the beginning as an offset, which a broker accepts.
     assert {each["offset"] for each in reset[0]["partitions"]} == {"-2"}
     assert deleted == [{"groupId": name, "errorCode": 0}]

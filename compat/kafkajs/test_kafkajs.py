@@ -1,4 +1,4 @@
-"""kafkajs: create a topic, produce with every codec, read everything back, from the start and from an offset."""
+"""kafkajs: create a topic, produce with every codec, and read everything from the start and from an offset."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ottla.testing import Broker
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 OLDEST = [{0: 0, 1: 0, 2: 0}, {0: 1, 1: 1, 2: 0}, {0: 2, 1: 3, 2: 0}]
-"""Of Produce, Fetch and ListOffsets, as Kafka 0.8, 0.9 and 0.10.0 had them."""
+"""Versions of Produce, Fetch and ListOffsets in Kafka 0.8, 0.9 and 0.10.0."""
 OLD_CODECS = CODECS[:3]
-"""Without lz4 too: lz4js reads the frames of some message sets short, and kafkajs then waits for the rest."""
+"""Also without lz4: lz4js truncates the frames of some message sets, and kafkajs then waits for the rest."""
 
 
 def run(
@@ -28,7 +28,7 @@ def run(
     records: list[dict[str, Any]] | None = None,
     highest: dict[int, int] | None = None,
 ) -> list[Any]:
-    """What client.mjs printed, a value a line; `highest` version of each API by its key."""
+    """Returns the printed values of client.mjs, one per line; `highest` is the maximum version by API key."""
     try:
         result = subprocess.run(
             ["node", "client.mjs", command, broker.bootstrap_servers, *arguments],
@@ -47,7 +47,7 @@ def run(
 
 
 def text(value: str | None) -> str | None:
-    """Bytes as JSON carries them."""
+    """Decodes bytes that JSON carries."""
     return None if value is None else base64.b64encode(value.encode()).decode()
 
 
@@ -94,7 +94,7 @@ def test_transactions(kafkajs: Path, broker: Broker) -> None:
 
 @pytest.mark.parametrize("highest", OLDEST, ids=["0.8", "0.9", "0.10"])
 def test_lowest_versions(kafkajs: Path, broker: Broker, highest: dict[int, int]) -> None:
-    """Message sets from and to kafkajs, beside record batches."""
+    """Message sets from and to kafkajs, next to record batches."""
     topic = f"kafkajs-lowest-{highest[0]}"
     run(kafkajs, "create", broker, topic, "1")
     records = [record("k1", "v" * 2000), record(None, "without a key"), record("tombstone", None)]

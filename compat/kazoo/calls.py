@@ -1,9 +1,9 @@
-"""Runs a script of calls against a real ZooKeeper by kazoo; runs in an environment of its own (requirements.txt).
+"""Runs a script of calls against a real ZooKeeper by kazoo, in a separate environment (requirements.txt).
 
-Standard input is an object of JSON: `server`, and `script`, a list of steps, which are
-`{"session": N, "watch": [kind, path] | null, "operations": [[name, path, ...]]}` or `{"session": N, "close": true}`.
-Sessions are made as they come. Standard output is a list of what each step came to: `outcome`, the paths or the error
-and its position, `tree`, and `events` by session.
+Standard input is a JSON object with `server` and `script`, a list of steps: `{"session": N, "watch": [kind, path] |
+null, "operations": [[name, path, ...]]}` or `{"session": N, "close": true}`. A step with a new number opens a session.
+Standard output is a list with the result of each step: `outcome` (the paths, or the error and its position), `tree`,
+and `events` by session.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ EVENTS = {
 
 
 class Session:
-    """One client, and what its watches told."""
+    """One client and the events of its watches."""
 
     def __init__(self, server: str) -> None:
         self.client = KazooClient(server, timeout=30.0)
         self.client.start()
         self.events: list[list[str]] = []
 
-    def tell(self, event: Any) -> None:
-        """A server tells once that a znode went; kazoo tells both who watched its data and who watched its children."""
-        told = [EVENTS[event.type], event.path]
-        if event.type != "DELETED" or self.events[-1:] != [told]:
-            self.events.append(told)
+    def record_event(self, event: Any) -> None:
+        """Record an event, and a deletion only once: kazoo passes it to both the data watch and the child watch."""
+        recorded = [EVENTS[event.type], event.path]
+        if event.type != "DELETED" or self.events[-1:] != [recorded]:
+            self.events.append(recorded)
 
-    def heard(self) -> list[list[str]]:
-        """All that was told before now: a read comes behind it, and then the queue of callbacks has its end here."""
+    def take_events(self) -> list[list[str]]:
+        """Returns all events up to now: they precede the response to a read, and the callback queue is drained."""
         self.client.exists("/")
         done = threading.Event()
         self.client.handler.callback_queue.put(done.set)
@@ -50,14 +50,14 @@ class Session:
     def watch(self, kind: str, path: str) -> None:
         try:
             if kind == "children":
-                self.client.get_children(path, watch=self.tell)
+                self.client.get_children(path, watch=self.record_event)
             else:
-                self.client.exists(path, watch=self.tell)
+                self.client.exists(path, watch=self.record_event)
         except KazooException:
             pass
 
     def run(self, operations: list[list[Any]]) -> list[Any]:
-        """The paths that came to be, or the error and which operation it was."""
+        """Returns the created paths, or the error and the position of the failed operation."""
         transaction = self.client.transaction()
         for name, path, *rest in operations:
             if name == "create":
@@ -77,7 +77,7 @@ class Session:
 
 
 def tree(client: KazooClient, sessions: dict[int, Session], path: str = "/") -> dict[str, list[Any]]:
-    """Data, version, session of an ephemeral znode, changes and number of children, of all below `path`."""
+    """Returns data, version, ephemeral owner, change count and child count of every znode below `path`."""
     owners = {each.client.client_id[0]: number for number, each in sessions.items()}
     found: dict[str, list[Any]] = {}
     for name in client.get_children(path):
@@ -94,7 +94,7 @@ def main() -> None:
     asked = json.load(sys.stdin)
     reader = Session(asked["server"])
     sessions: dict[int, Session] = {}
-    told = []
+    steps = []
     for step in asked["script"]:
         number = step["session"]
         if number not in sessions:
@@ -108,11 +108,11 @@ def main() -> None:
             if step["watch"]:
                 sessions[number].watch(*step["watch"])
             outcome = sessions[number].run(step["operations"])
-        events = {each: session.heard() for each, session in sessions.items()}
-        told.append({"outcome": outcome, "tree": tree(reader.client, sessions), "events": events})
+        events = {each: session.take_events() for each, session in sessions.items()}
+        steps.append({"outcome": outcome, "tree": tree(reader.client, sessions), "events": events})
     for session in [reader, *sessions.values()]:
         session.client.stop()
-    json.dump(told, sys.stdout)
+    json.dump(steps, sys.stdout)
 
 
 if __name__ == "__main__":

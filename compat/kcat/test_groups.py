@@ -1,4 +1,4 @@
-"""kcat -G, librdkafka's balanced consumer: two members share a topic, one leaves, nothing is read twice or left out."""
+"""kcat -G, librdkafka's balanced consumer: two members share a topic, one leaves, each record is read exactly once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is no
 
 
 class KcatMember(threading.Thread):
-    """`kcat -G` as a context; it prints its records, and on stderr what it has, unbuffered and in the true order."""
+    """`kcat -G` as a context manager; it prints records, and its assignment on stderr, unbuffered and in order."""
 
     _RECORD = re.compile(r"(\d+) (\d+)\n")
     _REBALANCED = re.compile(r"% Group .* rebalanced.*: (?:incremental )?(assign|revoke).*: (.*)\n")
@@ -86,7 +86,7 @@ def wait_until(condition: Callable[[], object], what: Callable[[], object]) -> N
 
 
 def described(client: Any, group: str) -> tuple[str, dict[str, set[int]]]:
-    """The group's state, and partitions by client id."""
+    """Returns the group's state, and the partitions by client id."""
     found = client.describe_consumer_groups([group])[group].result(20)
     return found.state.name, {
         each.client_id: {owned.partition for owned in each.assignment.topic_partitions} for each in found.members
@@ -104,12 +104,12 @@ def test_two_members_share_and_one_leaves(group_broker: Broker, strategy: str) -
     everything = set(range(PARTITIONS))
 
     def settled(*members: KcatMember) -> bool:
-        """The members say what the coordinator says, and it is all partitions."""
+        """Returns whether members and coordinator agree on the assignment and it covers all partitions."""
         owned = {member.name: set(member.owned) for member in members}
         return set().union(*owned.values()) == everything and described(client, name) == ("STABLE", owned)
 
     def share(*members: KcatMember) -> None:
-        """Each member reads the next records of its partitions, once."""
+        """Check that each member reads the next records of its partitions once."""
         nonlocal ends
         known = {member.name: len(member.read) for member in members}
         before, ends = ends, produce_evenly(servers, name, PARTITIONS, RECORDS, already=ends)

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is no
 
 
 def kcat(broker: Broker, *arguments: str, stdin: str = "") -> str:
-    """What kcat printed. One that reads to the end waits for it with a fetch, half a second unless told otherwise."""
+    """Returns kcat's output. One that reads to the end waits half a second for it per fetch, unless configured
+    otherwise.
+    """
     settings = ("-X", "fetch.wait.max.ms=50") if "-C" in arguments else ()
     result = subprocess.run(
         ["kcat", "-b", broker.bootstrap_servers, *settings, *arguments],

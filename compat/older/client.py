@@ -1,9 +1,9 @@
-"""kafka-python 1.4 as a small command: JSON lines of {key, value} (base64 or null) in and out.
+"""kafka-python 1.4 as a command: JSON lines of {key, value} (base64 or null) as input and output.
 
     client.py produce HOST:PORT VERSION TOPIC none|gzip|snappy|lz4   < records   > offsets
-    client.py consume HOST:PORT VERSION TOPIC GROUP COUNT            > records, then what the group has committed
+    client.py consume HOST:PORT VERSION TOPIC GROUP COUNT            > records, then the committed offset
 
-VERSION is that of the broker which the client takes ours for; from 0.9 on it joins the group.
+VERSION is the broker version that the client assumes; from 0.9 on it joins the group.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""Clients of brokers 0.8.2 to 0.10.0 beside one of today, in both directions: kafka-python 1.4, and librdkafka by
-`broker.version.fallback`. kafkajs at its lowest versions is in compat/kafkajs."""
+"""Clients of brokers 0.8.2 to 0.10.0 next to a current one, in both directions.
+
+They are kafka-python 1.4, and librdkafka by `broker.version.fallback`. kafkajs at its lowest versions is in
+compat/kafkajs.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,12 @@ from ottla.testing import Broker
 
 HERE = Path(__file__).parent
 CODECS = ("none", "gzip", "snappy", "lz4")
-"""Those that message sets know."""
+"""The codecs of message sets."""
 BEFORE_GROUPS = "0.8.2"
 FIRST_WITH_TIMES = "0.10.0"
 OLD_CLIENTS = [
     *(("kafka-python", version) for version in (BEFORE_GROUPS, "0.9.0", FIRST_WITH_TIMES)),
-    *(("librdkafka", version) for version in (BEFORE_GROUPS, "0.9.0")),  # later ones are asked for their versions
+    *(("librdkafka", version) for version in (BEFORE_GROUPS, "0.9.0")),  # later brokers are queried for their versions
 ]
 WAIT_S = 30.0
 
@@ -35,11 +38,11 @@ ROWS: list[Row] = [(b"key", b"v" * 500), (None, b"no key"), (b"gone", None), (b"
 Produce = Callable[[Broker, str, str], list[int]]
 """(broker, topic, codec) to the offsets of ROWS."""
 Consume = Callable[[Broker, str, str, int], tuple[list[tuple[int, Row]], int]]
-"""(broker, topic, group, count) to (offset, row) of each record, and what the group has committed."""
+"""(broker, topic, group, count) to (offset, row) of each record, and the group's committed offset."""
 
 
 class Rdkafka:
-    """librdkafka that takes the broker for one of `version`, or asks it for versions where that is None."""
+    """librdkafka that assumes a broker of `version`, or queries the broker's versions if that is None."""
 
     def __init__(self, version: str | None) -> None:
         self._version = version
@@ -84,12 +87,12 @@ class Rdkafka:
 
 
 def old_configs(version: str) -> dict[str, Any]:
-    """librdkafka's settings for a broker of `version` that can't be asked; logging them as deprecated is left out."""
+    """Returns librdkafka's settings for a broker of `version` without ApiVersions; silences deprecation warnings."""
     return {"api.version.request": False, "broker.version.fallback": version, "log_level": 3}
 
 
 class KafkaPython:
-    """kafka-python 1.4 that takes the broker for one of `version`."""
+    """kafka-python 1.4 that assumes a broker of `version`."""
 
     def __init__(self, python: Path, version: str) -> None:
         self._python = python
@@ -124,7 +127,7 @@ def decoded(text: str | None) -> bytes | None:
 
 @pytest.fixture(params=OLD_CLIENTS, ids="-".join)
 def old(request: pytest.FixtureRequest) -> Rdkafka | KafkaPython:
-    """A client that takes the broker for an old one."""
+    """A client that assumes an old broker."""
     library, version = request.param
     if library == "librdkafka":
         return Rdkafka(version)
@@ -142,8 +145,8 @@ def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def test_old_and_new_read_what_either_wrote(old: Rdkafka | KafkaPython, broker: Broker, topic: str) -> None:
-    """Every codec, null keys and values; a group goes on where a client of the other age committed."""
+def test_old_and_new_clients_read_each_others_records(old: Rdkafka | KafkaPython, broker: Broker, topic: str) -> None:
+    """Every codec, null keys and values; a group resumes from offsets of a client of the other generation."""
     new = Rdkafka(None)
     written = 0
     for codec in CODECS:
@@ -152,14 +155,14 @@ def test_old_and_new_read_what_either_wrote(old: Rdkafka | KafkaPython, broker: 
             written += len(ROWS)
     expected = [(offset, ROWS[offset % len(ROWS)]) for offset in range(written)]
     half = written // 2 + 1
-    # The new one first: librdkafka asks for a coordinator of 0.8.2 only once.
+    # The new client is first: librdkafka looks up a coordinator of 0.8.2 only once.
     assert new.consume(broker, topic, f"{topic}-1", half) == (expected[:half], half)
     assert old.consume(broker, topic, f"{topic}-1", written - half) == (expected[half:], written)
     assert old.consume(broker, topic, f"{topic}-2", half) == (expected[:half], half)
     assert new.consume(broker, topic, f"{topic}-2", written - half) == (expected[half:], written)
 
 
-def test_zstd_of_a_new_producer_is_refused_to_an_old_consumer(broker: Broker, topic: str) -> None:
+def test_zstd_records_are_refused_to_old_consumers(broker: Broker, topic: str) -> None:
     Rdkafka(None).produce(broker, topic, "zstd")
     configs = {"bootstrap.servers": broker.bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"}
     consumer = Consumer({**configs, **old_configs("0.9.0")})

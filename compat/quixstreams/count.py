@@ -1,5 +1,6 @@
-"""python count.py SERVERS SOURCE TARGET GROUP DIRECTORY: counts what came for each key, every count to the target, with
-state in a changelog, exactly once, until SIGTERM.
+"""Counts records by key: `python count.py SERVERS SOURCE TARGET GROUP DIRECTORY`.
+
+Sends every count to the target, with state in a changelog, exactly once, until SIGTERM.
 """
 
 import sys
@@ -8,7 +9,7 @@ from quixstreams import Application, State
 
 
 def count(_: bytes, state: State) -> str:
-    """One more for this key."""
+    """Increments the count of this key."""
     total = state.get("count", 0) + 1
     state.set("count", total)
     return str(total)

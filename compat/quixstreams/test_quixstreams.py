@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(400 + 60 * KILLS)
 
 
 def counts(broker: Broker, topic: str) -> dict[str, list[int]]:
-    """The committed counts of each key, in their order."""
+    """Returns the committed counts of each key, in order."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,

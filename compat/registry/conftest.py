@@ -1,4 +1,4 @@
-"""One registry and one topic a test, for all tests of the folder."""
+"""One registry for all tests in the folder, and one topic for each test."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def produce(broker: Broker, topic: str, registry: RegistryProcess, confluent_ser
 
 @pytest.fixture
 def open_table(broker: Broker, topic: str, tmp_path: Path) -> Callable[[str], TopicTable]:
-    """A new table of that format for the test's topic."""
+    """Returns a function that opens a new table of a format for the test's topic."""
     open_cluster = partial(Cluster, broker.bootstrap_servers)
     return lambda table_format: TopicTable(open_cluster, topic, tmp_path / "table", table_format=table_format)
 

@@ -1,6 +1,6 @@
-"""Records by Confluent's serializers, in an environment of their own: `serializers.py SCENARIO JSON`.
+"""Records from Confluent's serializers, in a separate environment: `serializers.py SCENARIO JSON`.
 
-The JSON names `bootstrap`, `registry` and `topic`. Each scenario is a function of its name.
+The JSON object contains `bootstrap`, `registry` and `topic`. Each scenario is a function of that name.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def order(id_type: str, amount_type: str, *fields: dict) -> str:
 
 
 class Topic:
-    """Sends values, each through a serializer, and waits for all of them."""
+    """Sends values, each through a serializer, and waits for all deliveries."""
 
     def __init__(self, bootstrap: str, registry: str, topic: str) -> None:
         self.name = topic
@@ -81,20 +81,20 @@ def avro(topic: Topic) -> None:
 
 
 def avro_evolved(topic: Topic) -> None:
-    """Two fields have wider types, and a field is new; the second value needs the wider types."""
+    """Two fields get wider types and one field is new; the second value needs the wider types."""
     value = {"id": 9, "amount": 0.5, "customer": {"name": "late", "since": 0}, "note": "new"}
     values = [value, value | {"id": 1 << 40, "amount": 0.1}]
     avro_orders(topic, "long", "double", values, {"name": "note", "type": ["null", "string"], "default": None})
 
 
 def avro_by_record_name(topic: Topic) -> None:
-    """Under a subject that does not depend on the topic's name."""
+    """Uses a subject that does not depend on the topic name."""
     config = {"subject.name.strategy": record_subject_name_strategy}
     topic.send(AvroSerializer(topic.registry, PLAIN, conf=config), [{"id": 5}])
 
 
 def avro_late_schema(topic: Topic) -> None:
-    """One value in the middle of many, outside of the topic's sample, has a schema of its own."""
+    """One value amid many, outside of the topic's sample, has a different schema."""
     plain, longer = (AvroSerializer(topic.registry, schema) for schema in (PLAIN, LONGER))
     topic.send(plain, ({"id": number} for number in range(1_200)))
     topic.send(longer, [{"id": 1_200, "note": "x"}])
@@ -107,13 +107,13 @@ def number_in_header(payload: bytes, ctx: SerializationContext, schema_id: objec
 
 
 def guid_in_header(payload: bytes, ctx: SerializationContext, schema_id: object) -> bytes:
-    """As with a registry that has GUIDs."""
+    """Behaves like a registry with GUIDs."""
     schema_id.guid = UNKNOWN_GUID
     return header_schema_id_serializer(payload, ctx, schema_id)
 
 
 def avro_headers(topic: Topic) -> None:
-    """A number in a header, a GUID there, and a number in front of the value."""
+    """An id in a header, a GUID in a header, and an id in front of the value."""
     for number, place in enumerate((number_in_header, guid_in_header, prefix_schema_id_serializer)):
         topic.send(AvroSerializer(topic.registry, PLAIN, conf={"schema.id.serializer": place}), [{"id": number}])
 
@@ -124,7 +124,7 @@ def unknown_id(payload: bytes, ctx: SerializationContext, schema_id: object) -> 
 
 
 def avro_unknown(topic: Topic) -> None:
-    """A good value among one with an unknown id, one without an id, and one with a GUID."""
+    """A good value, and values with an unknown id, without an id, and with a GUID."""
     topic.send(AvroSerializer(topic.registry, PLAIN, conf={"schema.id.serializer": unknown_id}), [{"id": 0}])
     topic.send(AvroSerializer(topic.registry, PLAIN), [{"id": 1}])
     topic.send(
@@ -133,7 +133,7 @@ def avro_unknown(topic: Topic) -> None:
 
 
 def messages() -> tuple:
-    """The classes of the second message of a file and of one inside it; the file imports another."""
+    """Returns the classes of the second message of a file and of one nested in it; the file imports another."""
     money = proto_file("shop/money.proto")
     field(money.message_type.add(name="Money"), "units", F.TYPE_INT64)
     orders = proto_file("shop/orders.proto", "shop/money.proto", timestamp_pb2.DESCRIPTOR.name)
@@ -170,7 +170,7 @@ def protobuf(topic: Topic) -> None:
 
 
 def protobuf_text(topic: Topic) -> None:
-    """The schema is registered as Java's serializers do it: as the text of a file."""
+    """Registers the schema as Java's serializers do: as the text of a file."""
     text = 'syntax = "proto3"; package shop; message Line { string sku = 1; }'
     registered = topic.registry.register_schema(f"{topic.name}-value", Schema(text, "PROTOBUF"))
 

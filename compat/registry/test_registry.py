@@ -1,4 +1,4 @@
-"""Records of Confluent's serializers by the schemas of a real registry, in the columns of a table."""
+"""Records from Confluent's serializers, decoded by the schemas of a real registry into table columns."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 Produce = Callable[..., None]
 COMMAND_S = 240
 
-pytestmark = pytest.mark.timeout(600)  # a load starts a Spark, which takes long on a loaded machine
+pytestmark = pytest.mark.timeout(600)  # a load starts a Spark session, which is slow on a loaded machine
 
 
 def fields(table: TopicTable) -> list[dict[str, Any]]:
-    """Fields of the values."""
+    """Returns the fields of the values."""
     return [{name: value for name, value in row.items() if name != "offset"} for row in table.rows()]
 
 
 @pytest.fixture
 def mortal_registry(registry_jar: Path, registry: RegistryProcess, tmp_path: Path) -> Iterator[RegistryProcess]:
-    """A registry for one test; `registry` has checked for a suitable Java."""
+    """A registry that one test may kill; `registry` has already checked for a suitable Java."""
     process = RegistryProcess(registry_jar, tmp_path)
     yield process
     process.stop()
@@ -55,7 +55,7 @@ def mortal_registry(registry_jar: Path, registry: RegistryProcess, tmp_path: Pat
 def test_avro_with_references_evolves(
     open_table: Callable[..., TopicTable], produce: Produce, registry: RegistryProcess, table_format: str
 ) -> None:
-    """Iceberg's columns are widened; Delta's types stay, so values that don't fit are dead letters."""
+    """Iceberg's columns are widened; Delta's types stay, so values that do not fit become dead letters."""
     if table_format == "iceberg":
         pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
     table = open_table(table_format)
@@ -74,10 +74,10 @@ def test_avro_with_references_evolves(
     assert list(table.letters()) == ([] if is_widened else [4])
 
 
-def test_protobuf_with_references_and_messages_inside_others(
+def test_protobuf_with_references_and_nested_messages(
     table: TopicTable, produce: Produce, registry: RegistryProcess
 ) -> None:
-    """By the file descriptors that the serializer registers, which this registry returns unchanged."""
+    """Uses the file descriptors that the serializer registers, which this registry returns unchanged."""
     produce("protobuf")
     table.load(ProtobufFormat(registry=SchemaRegistry(registry.url)))
     found = [(row["id"], row["at"], row["sku"], row["price"]) for row in table.rows()]
@@ -89,7 +89,7 @@ def test_protobuf_with_references_and_messages_inside_others(
     assert table.letters() == {}
 
 
-def test_protobuf_schemas_that_are_text(table: TopicTable, produce: Produce, registry: RegistryProcess) -> None:
+def test_protobuf_schemas_as_text(table: TopicTable, produce: Produce, registry: RegistryProcess) -> None:
     """This registry returns the schema text as registered, regardless of `format`."""
     produce("protobuf_text")
     with pytest.raises(OperatorError, match=r"as text only.*add a descriptor set of protoc with --schema"):
@@ -110,7 +110,7 @@ def test_json_schema(table: TopicTable, produce: Produce) -> None:
 
 
 def test_ids_in_headers(table: TopicTable, produce: Produce, registry: RegistryProcess) -> None:
-    """This registry has no GUIDs: a record with one is a dead letter, and its neighbours arrive."""
+    """This registry has no GUIDs: a record with one is a dead letter, and the neighboring records are loaded."""
     produce("avro_headers")
     table.load(AvroFormat(registry=SchemaRegistry(registry.url)))
     assert [(row["offset"], row["id"]) for row in table.rows()] == [(0, 0), (2, 2)]
@@ -130,7 +130,7 @@ def test_unknown_schema_id_is_dead_letter(table: TopicTable, produce: Produce, r
     assert "schema id 4294967295 is above the maximum" in reasons[3]
 
 
-def test_a_topic_without_a_subject(table: TopicTable, produce: Produce, registry: RegistryProcess) -> None:
+def test_topic_without_a_subject(table: TopicTable, produce: Produce, registry: RegistryProcess) -> None:
     produce("avro_by_record_name")
     assert SchemaRegistry(registry.url).latest(f"{table.topic}-value") is None
     table.load(AvroFormat(registry=SchemaRegistry(registry.url)))
@@ -146,7 +146,7 @@ def test_schemas_of_another_format(table: TopicTable, produce: Produce, registry
 
 
 @pytest.mark.parametrize("path", ["", "/apis", "/apis/ccompat", "/apis/registry/v3", "/apis/ccompat/v7/subjects"])
-def test_another_path_makes_no_dead_letters(
+def test_other_api_path_creates_no_dead_letters(
     table: TopicTable, produce: Produce, registry: RegistryProcess, path: str
 ) -> None:
     produce("avro")
@@ -156,7 +156,7 @@ def test_another_path_makes_no_dead_letters(
     assert not table.table.exists()
 
 
-def test_a_registry_that_is_killed_under_a_task(
+def test_registry_is_killed_during_a_task(
     table: TopicTable, produce: Produce, mortal_registry: RegistryProcess
 ) -> None:
     produce("avro_late_schema", registry=mortal_registry.url)
@@ -189,7 +189,7 @@ def test_by_command(
 
 
 @pytest.mark.usefixtures("light_java")
-def test_a_registry_that_is_down_by_command(broker: Broker, table: TopicTable, produce: Produce) -> None:
+def test_command_with_unavailable_registry(broker: Broker, table: TopicTable, produce: Produce) -> None:
     pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
     produce("avro")
     arguments = ["-t", table.topic, "--table", table.table.location, "--bootstrap-server", broker.bootstrap_servers]

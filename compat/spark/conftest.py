@@ -1,4 +1,4 @@
-"""One session of Spark with its own Kafka connector for all tests of the folder."""
+"""One Spark session with Spark's own Kafka connector for all tests in the folder."""
 
 from __future__ import annotations
 

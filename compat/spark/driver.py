@@ -31,7 +31,7 @@ def raw(value: str | None) -> bytes | None:
 
 
 def rows(frame: DataFrame) -> list[list[Any]]:
-    """Records as lists: topic, partition, offset, timestamp in ms, its type, key, value, headers or null."""
+    """Returns records as lists: topic, partition, offset, timestamp in ms, its type, key, value, headers or null."""
     headers = "headers" if "headers" in frame.columns else "null as headers"
     columns = ("topic", "partition", "offset", "unix_millis(timestamp)", "timestampType", "key", "value", headers)
     return [
@@ -46,7 +46,7 @@ def read(options: dict[str, str]) -> dict[str, Any]:
 
 
 def write(records: list[list[Any]], options: dict[str, str]) -> None:
-    """Records: topic, partition (null: the producer chooses), key, value, headers or null."""
+    """Write records: topic, partition (null: the producer chooses), key, value, headers or null."""
     made = [
         (topic, partition, raw(key), raw(value), headers and [(name, raw(content)) for name, content in headers])
         for topic, partition, key, value, headers in records
@@ -56,7 +56,7 @@ def write(records: list[list[Any]], options: dict[str, str]) -> None:
 
 
 def start(options: dict[str, str], checkpoint: str, sink: dict[str, str], trigger: dict[str, Any]) -> str:
-    """Start a stream into Parquet files at `path` of `sink`, or into Kafka by other options. Returns its id."""
+    """Start a stream into Parquet files at `path` of `sink`, or into Kafka with other options. Returns its id."""
     frame = spark.readStream.format("kafka").options(**options).load()
     writer = frame.writeStream.option("checkpointLocation", checkpoint).trigger(**trigger).options(**sink)
     return writer.format("parquet" if "path" in sink else "kafka").start().id
@@ -79,7 +79,7 @@ def stop(id: str) -> None:
 
 
 def run(options: dict[str, str], checkpoint: str, sink: dict[str, str]) -> list[int]:
-    """Run a stream with the trigger AvailableNow to its end; rows of each batch that had some."""
+    """Run a stream with the trigger AvailableNow to its end; returns the row count of each nonempty batch."""
     running = query(start(options, checkpoint, sink, {"availableNow": True}))
     if not running.awaitTermination(WAIT_S):
         running.stop()

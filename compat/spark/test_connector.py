@@ -18,11 +18,11 @@ from three_brokers import ThreeBrokers
 
 from ottla.testing import Broker
 
-pytestmark = pytest.mark.timeout(600)  # the first of them installs Spark
+pytestmark = pytest.mark.timeout(600)  # the first test installs Spark
 
 PARTITIONS = 3
 EACH = 100
-"""Records in each partition of `clicks`."""
+"""Number of records in each partition of `clicks`."""
 BASE_MS = 1_700_000_000_000
 STEP_MS = 1_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -36,7 +36,7 @@ def text(value: bytes | None) -> str | None:
 
 
 class Topic:
-    """A topic, and the records in it by the producer's delivery reports."""
+    """A topic and its records, from the producer's delivery reports."""
 
     def __init__(self, bootstrap_servers: str, name: str, partitions: int = PARTITIONS, **configs: str) -> None:
         self.name = name
@@ -50,14 +50,14 @@ class Topic:
         return Producer({"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5, **settings})
 
     def produce(self, values: Sequence[str], *, producer: Producer | None = None, partitions: int = PARTITIONS) -> None:
-        """Send one record to each partition in turn, and wait for the deliveries."""
+        """Send one record to each partition in turn and wait for the deliveries."""
         own = producer or self.producer()
         for number, value in enumerate(values):
             self.send(own, value, partition=number % partitions)
         assert own.flush(WAIT_S) == 0
 
     def send(self, producer: Producer, value: str | None, *, kept: bool = True, **arguments: Any) -> None:
-        """Send one record, which is counted after its delivery unless `kept` is false."""
+        """Send one record, which counts after its delivery unless `kept` is false."""
         headers = arguments.get("headers")
         while True:
             try:
@@ -84,17 +84,17 @@ class Topic:
             self.records.append(record)
 
     def sorted(self, *, headers: bool = False) -> list[Record]:
-        """Rows of a query, which has headers only on request."""
+        """Returns the rows of a query; headers only on request."""
         return sorted(record if headers else record._replace(headers=None) for record in self.records)
 
     def between(self, starts: dict[int, int], ends: dict[int, int]) -> list[Record]:
-        """The records of [start, end) of each partition."""
+        """Returns the records of [start, end) of each partition."""
         return [
             record for record in self.sorted() if starts[record.partition] <= record.offset < ends[record.partition]
         ]
 
     def values(self) -> list[str | None]:
-        """Values from librdkafka's consumer, under read_committed."""
+        """Returns the values from librdkafka's consumer, under read_committed."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
@@ -125,7 +125,7 @@ def named(name: str) -> str:
 
 @pytest.fixture(scope="session")
 def clicks(broker: Broker) -> Topic:
-    """Every codec, null keys and values, headers, one record a second."""
+    """Every codec, null keys and values, headers, and one record per second."""
     topic = Topic(broker.bootstrap_servers, named("clicks"))
     for number, codec in enumerate(CODECS):
         producer = topic.producer(**{"compression.type": codec})
@@ -180,7 +180,7 @@ class TestBatch:
         found = spark.read(**source, startingOffsetsByTimestamp=starts, endingOffsetsByTimestamp=ends)
         assert found == clicks.between({0: 0, 1: 5, 2: 1}, {0: 1, 1: EACH, 2: 2})
 
-    def test_a_time_after_all_records(self, spark: SparkProcess, clicks: Topic, source: dict[str, str]) -> None:
+    def test_time_after_all_records(self, spark: SparkProcess, clicks: Topic, source: dict[str, str]) -> None:
         late = str(BASE_MS + EACH * STEP_MS)
         with pytest.raises(SparkError, match="timestamp"):
             spark.read(**source, startingTimestamp=late)
@@ -196,7 +196,7 @@ class TestBatch:
         assert spark.read(**servers, subscribePattern=f"{name}-[ab]") == wanted
         assert spark.read(**servers, subscribe=f"{topics[0].name},{topics[1].name}") == wanted
 
-    def test_partitions_that_are_named(self, spark: SparkProcess, clicks: Topic) -> None:
+    def test_assigned_partitions(self, spark: SparkProcess, clicks: Topic) -> None:
         wanted = json.dumps({clicks.name: [2, 0]})
         found = spark.read(**{"kafka.bootstrap.servers": clicks.bootstrap_servers}, assign=wanted)
         assert found == [record for record in clicks.sorted() if record.partition != 1]
@@ -212,7 +212,7 @@ def mixed(broker: Broker) -> Iterator[Topic]:
     """Interleaved committed, aborted and plain records, with an open transaction at the end."""
     topic = Topic(broker.bootstrap_servers, named("transactions"), 1)
     plain = topic.producer()
-    # Open while tests read, which on a busy machine exceeds the default minute.
+    # Open while tests read, which on a busy machine takes longer than the default minute.
     settings = {"transaction.timeout.ms": 900_000}
     one, other = (topic.producer(**{"transactional.id": named(f"writer-{number}")}, **settings) for number in range(2))
     for producer in (one, other):
@@ -248,14 +248,14 @@ def committed(mixed: Topic) -> dict[str, str]:
 
 
 class TestTransactions:
-    def test_a_batch(self, spark: SparkProcess, mixed: Topic, committed: dict[str, str]) -> None:
+    def test_batch(self, spark: SparkProcess, mixed: Topic, committed: dict[str, str]) -> None:
         assert spark.read(**committed) == mixed.sorted()
         everything = spark.read(**{**committed, "kafka.isolation.level": "read_uncommitted"})
         assert len(everything) == 20 * 11 + 2
         assert {record.value for record in everything} >= {"open", "after it", "False 1 0"}
 
     @pytest.mark.parametrize("limit", [{}, {"maxOffsetsPerTrigger": "30"}], ids=["whole", "limited"])
-    def test_a_stream(
+    def test_stream(
         self, spark: SparkProcess, mixed: Topic, committed: dict[str, str], limit: dict[str, str], tmp_path: Path
     ) -> None:
         options = {**committed, **limit, "startingOffsets": "earliest"}
@@ -306,7 +306,7 @@ class TestStream:
             spark.run(options, tmp_path / "checkpoint", {"path": str(table)})
             assert spark.stored(table) == [record for topic in topics for record in topic.sorted()]
 
-    def test_records_that_are_gone(self, spark: SparkProcess, broker: Broker, tmp_path: Path) -> None:
+    def test_deleted_records(self, spark: SparkProcess, broker: Broker, tmp_path: Path) -> None:
         topic = Topic(broker.bootstrap_servers, named("gone"), 1)
         options = {
             "kafka.bootstrap.servers": broker.bootstrap_servers,
@@ -327,7 +327,7 @@ class TestStream:
 
 
 class TestSink:
-    def test_a_batch(self, spark: SparkProcess, broker: Broker) -> None:
+    def test_batch(self, spark: SparkProcess, broker: Broker) -> None:
         topic = Topic(broker.bootstrap_servers, named("sink"))
         servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
         rows = [
@@ -348,7 +348,7 @@ class TestSink:
         assert sorted(kept, key=repr) == sorted(rows, key=repr)
         assert sorted(topic.values(), key=repr) == sorted((row[3] for row in rows), key=repr)
 
-    def test_a_stream(self, spark: SparkProcess, clicks: Topic, source: dict[str, str], tmp_path: Path) -> None:
+    def test_stream(self, spark: SparkProcess, clicks: Topic, source: dict[str, str], tmp_path: Path) -> None:
         target = Topic(clicks.bootstrap_servers, named("copies"))
         sink = {"kafka.bootstrap.servers": clicks.bootstrap_servers, "topic": target.name}
         spark.run({**source, "startingOffsets": "earliest"}, tmp_path / "checkpoint", sink)
@@ -378,7 +378,7 @@ class Writer(threading.Thread):
 
 
 def test_streams_continue_while_brokers_are_killed(spark: SparkProcess, tmp_path: Path) -> None:
-    """Into files exactly once; into a topic at least once, as Spark's sink promises no more."""
+    """Exactly once into files; at least once into a topic, because Spark's Kafka sink guarantees no more."""
     cluster = ThreeBrokers(tmp_path, offsets_topic_num_partitions="3", min_insync_replicas="2")
     try:
         servers = {"kafka.bootstrap.servers": cluster.bootstrap_servers}

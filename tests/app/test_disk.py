@@ -260,7 +260,7 @@ def test_lock_excludes_within_the_process_and_ends_with_release(folder):
     disk.lock(f"{folder}/.lock").release()
 
 
-def test_lock_excludes_other_processes_and_the_lock_of_a_java_broker(tmp_path):
+def test_lock_excludes_other_processes_and_java_brokers(tmp_path):
     """Java's FileChannel.lock is a POSIX lock; both directions must conflict."""
     path = str(tmp_path / ".lock")
     lock = RealDisk().lock(path)

@@ -101,7 +101,7 @@ class Outcome:
     """Of each round: from then until every ISR was full."""
     compared_bytes: int = 0
     epoch_batches: int = 0
-    """Batches whose leader epoch was found in the checkpoint file after the final clean stop."""
+    """Batches with a leader epoch in the checkpoint file after the final clean stop."""
     packets: tuple[int, int, int] = (0, 0, 0)
     """Passed, lost, delayed."""
     nemesis: Nemesis | None = None

@@ -128,7 +128,7 @@ class Nemesis:
         self._locks = {host: threading.Lock() for host in self._processes}
         self._filled: Counter[int] = Counter()
         self._had_full_disk: set[int] = set()
-        """Nodes whose disk was full since their last start."""
+        """Nodes that had a full disk since their last start."""
         self._threads: list[threading.Thread] = []
         self.done: list[Done] = []
         self.counts: Counter[str] = Counter()

@@ -163,7 +163,7 @@ class History:
         return longest / 1e9
 
     def _ghosts(self) -> list[tuple[int, set[str]]]:
-        """Per description, members of the group whose client was already closed."""
+        """Per description, members of the group with a client that was already closed."""
         return [
             (each.at, {member for member in each.members if self._ended.get(member, NEVER) < each.at})
             for each in self._descriptions

@@ -476,7 +476,7 @@ CONSUMER_CALLS: dict[str, tuple[Callable[[ConsumerProtocol], object], object]] =
     "commit: stale epoch": (lambda g: g.commit(generation_id_or_member_epoch=0), ErrorCode.STALE_MEMBER_EPOCH),
     "commit: epoch ahead": (lambda g: g.commit(generation_id_or_member_epoch=99), ErrorCode.STALE_MEMBER_EPOCH),
     "commit: unknown member": (lambda g: g.commit(member_id="nobody"), ErrorCode.UNKNOWN_MEMBER_ID),
-    "commit: nobody": (
+    "commit: no member id": (
         lambda g: g.commit(member_id="", generation_id_or_member_epoch=-1),
         ErrorCode.UNKNOWN_MEMBER_ID,
     ),
@@ -485,7 +485,7 @@ CONSUMER_CALLS: dict[str, tuple[Callable[[ConsumerProtocol], object], object]] =
         ErrorCode.STALE_MEMBER_EPOCH,
     ),
     "fetch: unknown member": (lambda g: g.fetch(member_id="nobody", member_epoch=1), ErrorCode.UNKNOWN_MEMBER_ID),
-    "fetch: nobody": (lambda g: g.fetch(), ErrorCode.NONE),
+    "fetch: no member id": (lambda g: g.fetch(), ErrorCode.NONE),
     "fetch: the member": (lambda g: g.fetch(member_id=g.member_id, member_epoch=g.member_epoch), ErrorCode.NONE),
     "classic heartbeat": (
         lambda g: (

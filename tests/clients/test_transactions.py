@@ -100,7 +100,7 @@ def commit_late(zombie: TransactionalProducer, _: str) -> None:
     zombie.commit()
 
 
-# Not here: kafka-python 3.0, whose send is refused, requests the next epoch as if it were not a zombie. Apache Kafka
+# Not here: kafka-python 3.0 requests the next epoch after a refused send, as if it were not a zombie. Apache Kafka
 # treats that as a repeated InitProducerId of the successor, and answers both alike.
 LATE = [
     (library, late)
@@ -145,7 +145,7 @@ def test_offsets_count_once_they_are_committed(servers, topic, make_producer, li
 
 
 def test_families_follow_each_other_under_one_id(servers, topic, make_producer):
-    """Each takes over the transactional id of the previous one, whose open transaction is aborted."""
+    """Each takes over the transactional id of the previous one, which aborts the open transaction."""
     for library in [*PRODUCERS, *PRODUCERS]:
         producer = make_producer(library, f"id-{topic}")
         producer.begin()

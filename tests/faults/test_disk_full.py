@@ -154,7 +154,7 @@ def test_topic_creation_fails_only_while_the_disk_is_full(disk, broker):
     until_served(lambda: create_topic(broker, f"afterwards-{time.monotonic_ns()}"))
     until_served(writer.send)
     writer.check()
-    # A topic whose files could not be created is not left behind.
+    # A topic is removed again when its files could not be created.
     with Cluster(broker.bootstrap_servers) as cluster:
         names = [name for name in cluster.topics() if name != TOPIC]
     assert names

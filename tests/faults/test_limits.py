@@ -87,7 +87,7 @@ def answered(connection: socket.socket) -> bool:
 @pytest.mark.promise("S8")
 @needs_prlimit
 def test_running_out_of_descriptors_harms_no_open_connection(tmp_path, many_sockets):
-    """150 descriptors, 300 clients, 120 partitions whose files alone exceed that."""
+    """150 descriptors, 300 clients, 120 partitions; the files of the partitions alone exceed the limit."""
     partitions = 120
     with Broker(python=python_with_descriptors(tmp_path, 150)) as broker, ExitStack() as stack:
         early = [stack.enter_context(_closing(connect(broker))) for _ in range(10)]

@@ -101,7 +101,7 @@ KINDS: dict[str, tuple[dict[str, str], RecordData]] = {
 TIMES = {"message.timestamp.type": "CreateTime"}
 
 
-def test_new_topics_accept_what_the_source_accepted(servers, topic) -> None:
+def test_new_topics_accept_all_records_of_the_source(servers, topic) -> None:
     """By its broker's settings, not its own; records are older in the target than they were in the source."""
     source, target = servers
     kept = [record for setting, (_, record) in KINDS.items() if setting != "socket.request.max.bytes"]
@@ -185,7 +185,7 @@ KILLS = ("before send 4", "before commit 2", "after commit 1")
 
 
 @pytest.mark.promise("M3")
-def test_killed_while_it_skips_it_continues_without_loss_or_double(servers, topic) -> None:
+def test_kill_during_skips_neither_loses_nor_duplicates_records(servers, topic) -> None:
     source, target = servers
     bad = good()._replace(key=None)
     fill(source, topic, [batch(good(b"%d" % n), bad, good(b"%d-" % n)) for n in range(20)])
@@ -255,7 +255,7 @@ def test_errors_that_concern_a_whole_topic_skip_nothing(servers, topic) -> None:
     assert "allow WRITE on that topic" in done.stderr
 
 
-def test_topic_that_cannot_be_created_is_reported_with_its_settings(servers, topic) -> None:
+def test_uncreatable_topic_is_reported_with_its_configs(servers, topic) -> None:
     source, target = servers
     fill(source, topic, [batch(good())], {"retention.ms": "5000"})
     with Cluster(target) as there:

@@ -242,7 +242,7 @@ def test_truncated_region_closes_the_connection(network, make_frame, memory_regi
 
 
 class GatedRegion:
-    """A large cold region whose read completes on the test's command."""
+    """A large cold region; its read completes on the test's command."""
 
     by_reference = False
 

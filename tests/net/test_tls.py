@@ -72,7 +72,7 @@ def keys(tmp_path_factory) -> Keys:
 
 
 class TlsClient:
-    """A client whose ciphertext the test may hold back."""
+    """A client that lets the test hold back its ciphertext."""
 
     def __init__(self, net, raw: socket.socket, context: ssl.SSLContext) -> None:
         self.net = net
@@ -349,7 +349,7 @@ def revocations(authority: Authority, *revoked: bytes, days: int = 1) -> bytes:
 
 
 @pytest.mark.promise("S5")
-@pytest.mark.parametrize("listed", ["another", "alice", "nobody by another authority", "nobody, long ago"])
+@pytest.mark.parametrize("listed", ["another", "alice", "none, by another authority", "none, long ago"])
 def test_revoked_certificate_is_rejected(network, make_frame, keys, listed):
     client, another = Path(keys.client).read_bytes(), keys.authority.issue("another", [], NOW)
     path = keys.file(
@@ -357,8 +357,8 @@ def test_revoked_certificate_is_rejected(network, make_frame, keys, listed):
         {
             "another": revocations(keys.authority, another),
             "alice": revocations(keys.authority, another, client),
-            "nobody by another authority": revocations(Authority.make("other", NOW)),
-            "nobody, long ago": revocations(keys.authority, days=-1),
+            "none, by another authority": revocations(Authority.make("other", NOW)),
+            "none, long ago": revocations(keys.authority, days=-1),
         }[listed],
     )
 

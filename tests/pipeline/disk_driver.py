@@ -48,7 +48,7 @@ def cluster(rounds: int) -> MemoryCluster:
 
 
 def land(directory: Path) -> None:
-    """The task of a load, whose error is returned in its row, and the commit."""
+    """The task of a load, which returns its error in its row, and the commit."""
     source, table = cluster(2), open_table(directory)
     plan = plan_load(source, table)
     settings = LandSettings(source.open, table.layout(), table.dead_letters().layout(), "load")

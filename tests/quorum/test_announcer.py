@@ -36,7 +36,7 @@ def transitions(said: pytest.LogCaptureFixture) -> list[tuple[int, str, str | No
 
 
 def ask_for_vote(node: Any, candidate: int, epoch: int, *, pre_vote: bool = False) -> bool:
-    """A Vote request of a voter whose log is ahead; returns whether it is granted."""
+    """Sends a Vote request of a voter with a longer log; returns whether the vote is granted."""
     voter = voter_of(candidate)
     partition = VotePartition(
         replica_epoch=epoch,
@@ -148,7 +148,7 @@ def test_rejected_vote_is_logged_with_its_reason(said: pytest.LogCaptureFixture,
 
 
 class Refusing(ServiceDispatcher):
-    """A controller that rejects all other nodes, such as one whose ACLs are not loaded yet."""
+    """A controller that rejects all other nodes, such as one without loaded ACLs."""
 
     def __init__(self, driver: QuorumDriver, code: ErrorCode) -> None:
         def refuse(_: object) -> None:

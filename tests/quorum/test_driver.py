@@ -300,7 +300,7 @@ def test_log_of_another_voter_is_refused(setup: Any, node_id: int, directory_id:
 
 @pytest.mark.parametrize(("voters", "refused"), [((1, 2, 3), True), ((1,), False)])
 def test_missing_configured_voters_are_refused(setup: Any, voters: tuple[int, ...], refused: bool) -> None:
-    """The directory of an Apache Kafka node whose controller.quorum.voters named several."""
+    """The directory of an Apache Kafka node with several controller.quorum.voters."""
     setup.directory.mkdir()
     named = [Voter(each, ZERO_UUID, ()) for each in voters]
     (setup.directory / "quorum-state").write_bytes(encode_election_state(ElectionState(3, leader_id=2), named))

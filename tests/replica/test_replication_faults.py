@@ -2,7 +2,7 @@
 
 Any broker may die as long as each partition retains a live member of its ISR, from which the next leader is elected.
 Under that rule no record acknowledged with acks=all is lost, no record that a consumer read changes, and all copies
-become equal, whatever the dead brokers lost.
+become equal, regardless of losses on dead brokers.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def test_super_users_need_no_acl_and_no_metadata() -> None:
     asked = asks(known, allow_without_acls=True)
     assert reads(asked, ROOT)
     assert asked.allows_any(ROOT, HOST, AclOperation.WRITE, ResourceType.TOPIC, request="InitProducerId")
-    # An authorizer without metadata can't know that there are no ACLs.
+    # An authorizer without metadata cannot know whether ACLs exist.
     assert not reads(asked)
     assert not asked.allows_any(ALICE, HOST, AclOperation.WRITE, ResourceType.TOPIC, request="InitProducerId")
     known.set()

@@ -69,7 +69,7 @@ def everything(**fields: Any) -> DeleteAclsFilter:
 
 
 class World:
-    """A broker with an authorizer and its administrator, who grants permissions."""
+    """A broker with an authorizer, and an administrator that grants permissions."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -201,15 +201,15 @@ def test_acls_by_host_hold_without_authentication(make_server: Callable[..., Ser
     server = make_server(authorizer_class_name=STANDARD, super_users=ROOT, allow_everyone_if_no_acl_found="true")
     world = World(server)
     world.root.create_topic("t")
-    nobody = server.connect()
-    assert nobody.produce("t", b"x").error_code == 0
+    anonymous = server.connect()
+    assert anonymous.produce("t", b"x").error_code == 0
     world.allow(
         creation(TOPIC, "t", ALL, "User:*"),
         creation(TOPIC, "t", WRITE, "User:*", host="127.0.0.1", permission_type=Permission.DENY),
     )
-    assert nobody.produce("t", b"x").error_code == NO_TOPIC
-    nobody.channel.client_host = "10.0.0.1"
-    assert nobody.produce("t", b"x").error_code == 0
+    assert anonymous.produce("t", b"x").error_code == NO_TOPIC
+    anonymous.channel.client_host = "10.0.0.1"
+    assert anonymous.produce("t", b"x").error_code == 0
 
 
 def test_acl_changes_are_audited_with_the_principal(world: World, caplog: pytest.LogCaptureFixture) -> None:

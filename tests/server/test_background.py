@@ -15,7 +15,7 @@ from ottla.server.requests.failures import Failures
 
 
 class Timers:
-    """A scheduler whose timers run on the test's command."""
+    """A scheduler that runs its timers on the test's command."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[float, Callable[[], Any]]] = []

@@ -116,7 +116,7 @@ def test_uncompressible_body_is_an_error_of_its_partition(client: Connection) ->
 
 
 class HeldPool:
-    """A pool whose work waits for the test's command."""
+    """A pool that runs its work on the test's command."""
 
     def __init__(self) -> None:
         self.held: list[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = []

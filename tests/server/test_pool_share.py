@@ -9,7 +9,7 @@ from ottla.server.requests.pool_share import COMPUTE_THREADS, PoolShare
 
 
 class ManualPool:
-    """A pool whose work ends on the test's command, oldest first."""
+    """A pool that completes its work on the test's command, oldest first."""
 
     def __init__(self) -> None:
         self.running: list[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = []

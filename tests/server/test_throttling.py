@@ -29,7 +29,7 @@ VALUE = bytes(1000)
 
 
 class MovedClock(SystemClock):
-    """A clock whose monotonic part advances on the test's command."""
+    """A clock that advances its monotonic time on the test's command."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -39,7 +39,7 @@ class MovedClock(SystemClock):
 
 
 class LimitedServer:
-    """A server whose clients may have quotas."""
+    """A server with quotas for its clients."""
 
     def __init__(self, server: Server, clock: MovedClock) -> None:
         self.server = server

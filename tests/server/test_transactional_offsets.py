@@ -191,7 +191,7 @@ def test_foreign_producer_cannot_commit_offsets(coordinated: Connection) -> None
     assert asked(coordinated, sender) == ErrorCode.INVALID_PRODUCER_EPOCH
     sender.producer_id += 1
     assert asked(coordinated, sender) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    sender.transactional_id = "nobody's"  # of another partition, whose coordinator may be loading yet
+    sender.transactional_id = "nobody's"  # of another partition, which may still be loading
     until(coordinated, lambda: asked(coordinated, sender) != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     assert asked(coordinated, sender) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert offset(coordinated) == (ErrorCode.NONE, 5)

@@ -65,8 +65,8 @@ def test_markers_for_one_partition_are_answered_separately(client: Connection) -
         )
     ]
     client.server.broker.parts.marker_writer.write("a", 0, ends)
-    old, nobody = ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert sorted(heard) == [(0, 0), (1, old), (2, 0), (3, nobody), (4, old)]
+    old, unknown = ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert sorted(heard) == [(0, 0), (1, old), (2, 0), (3, unknown), (4, old)]
     assert latest(client, "a") == 3
     heard.clear()
     client.server.broker.parts.marker_writer.write("nope", 0, ends)

@@ -46,7 +46,7 @@ def refused(server: SimZooKeeper, session: int, operations: list[Operation]) -> 
 
 
 def test_the_first_controller_has_epoch_1(server: SimZooKeeper) -> None:
-    """As in Apache Kafka, whose znode has version 1 then."""
+    """As in Apache Kafka, where the znode then has version 1."""
     session = server.connect(TIMEOUT_MS)
     operations, reign = claims(server, 1)
     server.multi(session, operations)

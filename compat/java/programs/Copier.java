@@ -18,8 +18,8 @@ import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.errors.TimeoutException;
 
 /**
- * Copier SERVERS SOURCE TARGET GROUP TRANSACTIONAL-ID PROTOCOL: a member of a group of PROTOCOL copies records to the same
- * partitions of another topic, a transaction a poll, one in eight aborted, until standard input ends. A line a step.
+ * Copier SERVERS SOURCE TARGET GROUP TRANSACTIONAL-ID PROTOCOL: a group member copies records to the same partitions of
+ * another topic, one transaction per poll with one in eight aborted, until standard input ends. Prints a line per step.
  */
 public class Copier {
     private static final int ABORTS = 8;

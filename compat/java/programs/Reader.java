@@ -9,8 +9,8 @@ import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.errors.TimeoutException;
 
 /**
- * Reader SERVERS TOPIC GROUP: a member of a group that reads what is committed and commits what it has read, until
- * standard input ends. A line for each record: partition, offset, value.
+ * Reader SERVERS TOPIC GROUP: a group member that reads committed records and commits its offsets, until standard input
+ * ends. Prints a line for each record: partition, offset, value.
  */
 public class Reader {
     public static void main(String[] arguments) {

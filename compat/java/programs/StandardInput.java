@@ -1,17 +1,17 @@
 import java.io.IOException;
 
-/** Whoever started a program ends it by ending its standard input. */
+/** A parent process stops a program by closing its standard input. */
 class StandardInput {
     private static volatile boolean ended;
 
-    /** Watches for the end, beside whatever else runs. */
+    /** Watches for the end of input on a separate thread. */
     static void watch() {
         Thread waiting = new Thread(StandardInput::waitForEnd);
         waiting.setDaemon(true);
         waiting.start();
     }
 
-    /** Whether it has come. */
+    /** Returns whether the input has ended. */
     static boolean ended() {
         return ended;
     }
@@ -20,7 +20,7 @@ class StandardInput {
         try {
             while (System.in.read() >= 0) {}
         } catch (IOException closed) {
-            // as good as its end
+            // equivalent to its end
         }
         ended = true;
     }

@@ -19,15 +19,15 @@ import java.util.List;
 import java.util.function.Consumer;
 
 /**
- * Runs the tools of Apache Kafka one after the other in one JVM, by their main methods, as ToolServer of tools.py asks:
- * a frame is the number of its parts and each part with its length before it, in a request the class, the arguments and
- * what there is on standard input, in an answer the exit code, standard output and standard error.
+ * Runs Apache Kafka's tools in sequence in one JVM, by their main methods, on request of ToolServer in tools.py. A frame
+ * is the number of its parts, then each part with its length before it. A request consists of the class, the arguments
+ * and the standard input; a response consists of the exit code, standard output and standard error.
  *
- * Each has the classes of tools to itself, since they keep what they counted in static fields. One that asks for the
- * process to end ends its main method by an error, and has its shutdown hooks run then, as at the end of a process.
+ * Each run loads the classes of the tools again, because their static fields contain counters. A call to exit becomes an
+ * error that ends the main method; the tool's shutdown hooks then run, as at the end of a process.
  */
 public final class Tools {
-    /** Where tools ask for the end of the process: older ones, whose class path has both, and newer ones. */
+    /** The classes by which older and newer tools exit; the class path of older tools contains both. */
     private static final List<String> EXIT_CLASSES =
         List.of("org.apache.kafka.common.utils.Exit", "org.apache.kafka.common.utils.internals.Exit");
 
@@ -37,7 +37,7 @@ public final class Tools {
         }
     }
 
-    /** Streams that are set once, since Scala's Console keeps those of its first use. */
+    /** Streams that are installed once, because Scala's Console retains those of its first use. */
     private static final class Kept extends OutputStream {
         private ByteArrayOutputStream bytes = new ByteArrayOutputStream();
 
@@ -77,7 +77,7 @@ public final class Tools {
         }
     }
 
-    /** The classes of tools anew; those of clients and of the broker are common to all. */
+    /** Loads the classes of tools again for each run; all runs share the classes of clients and broker. */
     private static final class Fresh extends ClassLoader {
         Fresh(ClassLoader parent) {
             super(parent);
@@ -224,7 +224,7 @@ public final class Tools {
         try {
             new Tools().serve(requests, answers);
         } catch (EOFException error) {
-            Runtime.getRuntime().halt(0); // also where a tool has left threads
+            Runtime.getRuntime().halt(0); // also if a tool left threads running
         } catch (Exception error) {
             error.printStackTrace(log);
             Runtime.getRuntime().halt(1);

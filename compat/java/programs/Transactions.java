@@ -15,8 +15,8 @@ import org.apache.kafka.common.errors.InvalidProducerEpochException;
 import org.apache.kafka.common.errors.ProducerFencedException;
 
 /**
- * Transactions SERVERS TOPIC: commits, aborts, empty transactions, offsets, and a zombie of an older epoch. One line for
- * each thing that came out, first of all who was fenced, last what a reader of committed records gets.
+ * Transactions SERVERS TOPIC: commits, aborts, empty transactions, offsets, and a zombie with an older epoch. Prints one
+ * line per result: first the fenced calls, last the values that a read_committed consumer reads.
  */
 public class Transactions {
     private final String servers;
@@ -66,7 +66,7 @@ public class Transactions {
         }
     }
 
-    /** Its successor fences a producer with an open transaction, at a send and at a commit; both times nothing is left. */
+    /** A successor fences a producer with an open transaction, at a send and at a commit; both times it is aborted. */
     private void zombies(KafkaProducer<String, String> first) throws Exception {
         first.beginTransaction();
         first.send(new ProducerRecord<>(topic, 0, null, "zombie")).get();
@@ -91,7 +91,7 @@ public class Transactions {
         void run() throws Exception;
     }
 
-    /** Whether a call tells a zombie so: a refused send by the epoch, all else by being fenced. */
+    /** Returns whether a call fails as fenced: a send by its epoch, all other calls by ProducerFencedException. */
     private static String fenced(Call call) throws Exception {
         try {
             call.run();
@@ -137,7 +137,7 @@ public class Transactions {
         }
     }
 
-    /** Up to the last stable offset, which is where everything ended. */
+    /** Reads up to the last stable offset, which is the log end after all transactions. */
     private List<String> read() {
         TopicPartition place = new TopicPartition(topic, 0);
         List<String> found = new ArrayList<>();

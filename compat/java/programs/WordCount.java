@@ -10,8 +10,8 @@ import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Produced;
 
 /**
- * WordCount SERVERS SOURCE TARGET APPLICATION DIRECTORY: counts words under exactly_once_v2, every single count to the
- * target, until standard input ends. Its topics are SOURCE, a repartition topic and a changelog of its own, and TARGET.
+ * WordCount SERVERS SOURCE TARGET APPLICATION DIRECTORY: counts words under exactly_once_v2 and sends every count to the
+ * target, until standard input ends. Its topics are SOURCE, a repartition topic, a changelog, and TARGET.
  */
 public class WordCount {
     public static void main(String[] arguments) throws IOException {

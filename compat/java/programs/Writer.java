@@ -6,9 +6,9 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.errors.TimeoutException;
 
 /**
- * Writer SERVERS TOPIC PARTITIONS NAME [TRANSACTIONAL-ID]: an idempotent producer, with an id in transactions of three,
- * writes NAME-0, NAME-1 and so on until standard input ends, and a line for each that was acknowledged or committed.
- * Whatever its caller would have to handle ends it.
+ * Writer SERVERS TOPIC PARTITIONS NAME [TRANSACTIONAL-ID]: an idempotent producer, with an id in transactions of three
+ * records, sends NAME-0, NAME-1 and so on until standard input ends. Prints each acknowledged or committed value. An
+ * error that the application would have to handle ends it.
  */
 public class Writer {
     private static final int IN_A_TRANSACTION = 3;
@@ -63,26 +63,26 @@ public class Writer {
         System.exit(0);
     }
 
-    private void send(List<String> told) {
+    private void send(List<String> values) {
         String value = name + "-" + number;
         producer.send(new ProducerRecord<>(topic, number % partitions, null, value), (metadata, error) -> {
             if (error != null) {
                 failure = error;
-            } else if (told == null) {
+            } else if (values == null) {
                 System.out.println(value);
             }
         });
-        if (told != null) {
-            told.add(value);
+        if (values != null) {
+            values.add(value);
         }
         number++;
     }
 
     private void transaction() {
-        List<String> told = new ArrayList<>();
+        List<String> values = new ArrayList<>();
         producer.beginTransaction();
         for (int count = 0; count < IN_A_TRANSACTION; count++) {
-            send(told);
+            send(values);
         }
         while (true) {
             try {
@@ -92,6 +92,6 @@ public class Writer {
                 System.err.println(again);
             }
         }
-        told.forEach(System.out::println);
+        values.forEach(System.out::println);
     }
 }

@@ -1,8 +1,8 @@
 """Legacy consumers on a simulated ZooKeeper: request by request, with sessions that expire, cut and killed consumers.
 
-A consumer is driven as a real one would be: it reads only while its own clock says that the server still has its
-session, and makes a new one when it has not. The world looks after every step whether two read one partition, whether a
-reader's owner znode is there, and whether anybody begins behind a record that nobody has read.
+A consumer is driven as a real one would be: it reads only while its session is valid by its own clock, and otherwise
+creates a new session. After every step the world checks the invariants: a partition has at most one reader, a reader
+has its owner znode, and no reader starts after an unread record.
 """
 
 from __future__ import annotations

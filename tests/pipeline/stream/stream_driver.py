@@ -1,7 +1,7 @@
-"""A stream in a process of its own that is killed: `stream_driver.py SETTINGS`.
+"""A stream in a separate process that kills itself: `stream_driver.py SETTINGS`.
 
 SETTINGS is JSON: servers, definition (a path), checkpoint, death (the step at which the process kills itself, unless it
-did before: planned, files, decoded, told, letters, committed), grave (a file that marks the death).
+did before: planned, files, decoded, reported, letters, committed), grave (a file that marks the death).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(settings: dict[str, str]) -> None:
     for results in (TableResults, TopicResults):
         wrap(results, "prepare", reach, "planned", "files")
         wrap(results, "commit", reach, "letters", "committed")
-    wrap(DeadLetters, "commit", reach, "decoded", "told")
+    wrap(DeadLetters, "commit", reach, "decoded", "reported")
     definition = read_definition(Path(settings["definition"]))
     job = StreamJob(definition, settings["servers"], Path(settings["checkpoint"]), once=True)
     conf = with_small_jvm({"spark.sql.shuffle.partitions": "2"})

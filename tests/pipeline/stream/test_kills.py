@@ -77,7 +77,7 @@ class Course:
 
 
 def views(count: int) -> list[bytes]:
-    """Good views with scores whose sum depends on their order, and every tenth a bad one."""
+    """Valid views, with scores that have an order-dependent sum; every tenth is invalid."""
     good = [json.dumps({"page": "abc"[number % 3], "score": 0.1 * number}).encode() for number in range(count)]
     return [b"bad" if number % 10 == 9 else one for number, one in enumerate(good)]
 

@@ -104,7 +104,7 @@ ATTACKS: dict[str, Any] = {
     "no audience": lambda: token({key: value for key, value in CLAIMS.items() if key != "aud"}),
     "another issuer": lambda: token({**CLAIMS, "iss": "https://issuer/"}),
     "no issuer": lambda: token({key: value for key, value in CLAIMS.items() if key != "iss"}),
-    "nobody": lambda: token({**CLAIMS, "sub": " "}),
+    "blank subject": lambda: token({**CLAIMS, "sub": " "}),
     "a critical extension": lambda: token(crit=["exp"]),
     "no token": lambda: "abc",
     "two dots": lambda: "..",

@@ -114,7 +114,7 @@ def test_a_type_without_a_coordinator(counting: Counting, key_type: int, version
     assert (found.error_code, found.node_id) == (code, -1)
 
 
-def test_without_the_topic_there_is_no_coordinator(counting: Counting) -> None:
+def test_coordinator_is_unavailable_without_its_topic(counting: Counting) -> None:
     assert counting.add("a", 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert counting.coordinator_host.leader("a", counting.image) is None
     assert counting.coordinator_host.partition_in(counting.image, "a") == NO_PARTITION
