@@ -201,7 +201,7 @@ def test_znodes_of_a_user_are_restricted_to_it(
         assert "ZooKeeper rejected the user 'kafka'" in refused(server.address, tmp_path / "a")
         monkeypatch.delenv("KAFKA_OPTS")
         asked = refused(f"{server.address}/made/here/below", tmp_path / "b")
-        assert "ZooKeeper gives this broker no right" in asked
+        assert "ZooKeeper denies this broker access" in asked
 
 
 def test_cluster_is_secured_after_its_creation(server: SecuredZooKeeper, monkeypatch: pytest.MonkeyPatch) -> None:

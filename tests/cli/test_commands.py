@@ -320,7 +320,7 @@ def test_a_plan_is_read_from_a_file_only(tmp_path):
     with pytest.raises(OperatorError, match=f"--plan .* can't be read: it is larger than {MAX_PLAN_BYTES} bytes"):
         read_plan(str(path))
     os.mkfifo(tmp_path / "pipe")
-    for name, words in (("none", "No such file"), ("", "Is a directory"), ("pipe", "that nobody writes into")):
+    for name, words in (("none", "No such file"), ("", "Is a directory"), ("pipe", "a pipe without a writer")):
         with pytest.raises(OperatorError, match=f"--plan .* can't be read: .*{words}"):
             read_plan(str(tmp_path / name))
 

@@ -206,7 +206,7 @@ def test_a_replacement_that_makes_no_sense(cluster: Path, arguments: tuple[str, 
 
 
 def test_a_replacement_before_the_first_start(tmp_path: Path) -> None:
-    assert "leave it away" in refusal("--data-dir", str(tmp_path / "data"), "--brokers", "3", "--replace-node", "2")
+    assert "omit the option" in refusal("--data-dir", str(tmp_path / "data"), "--brokers", "3", "--replace-node", "2")
 
 
 def test_two_supervisors_at_a_time(cluster: Path) -> None:

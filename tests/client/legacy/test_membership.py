@@ -256,5 +256,5 @@ def test_zookeeper_rejection_is_reported_and_retried() -> None:
 
 @pytest.mark.parametrize(("group", "topic"), [("a/b", "t"), ("group", "a/b"), ("", "t")])
 def test_names_that_zookeeper_can_not_hold_are_refused(group: str, topic: str) -> None:
-    with pytest.raises(KafkaError, match="ZooKeeper can't hold"):
+    with pytest.raises(KafkaError, match="ZooKeeper can't store"):
         Membership(group, "a", ConsumerRegistration({topic: 1}, "static", 1), 1, BOTH, BACKOFF_MS)
