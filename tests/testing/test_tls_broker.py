@@ -272,7 +272,7 @@ def test_keys_and_settings_from_one_command(tmp_path):
 def test_names_that_are_taken_are_refused(tmp_path, name):
     refused = CliRunner().invoke(cli, ["security", "init", str(tmp_path / "keys"), "--client", name])
     assert refused.exit_code == 2
-    assert "taken" in refused.output
+    assert "reserved" in refused.output
 
 
 def test_a_cluster_that_asks_for_passwords(tmp_path):

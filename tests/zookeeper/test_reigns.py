@@ -228,7 +228,7 @@ class TestReassignmentRequests:
         world.write(Create(paths.REASSIGN_PARTITIONS, encode_reassignment(requested)))
         world.until(lambda: not world.there(paths.REASSIGN_PARTITIONS))
         assert world.partition("t").adding_replicas == (3,)
-        assert "refused for 2 of 3 partitions, the first is t-1: " in caplog.text
+        assert "rejected for 2 of 3 partitions, the first is t-1: " in caplog.text
 
     def test_a_reassignment_to_a_broker_that_has_just_come(self) -> None:
         world = cluster(1, 2)
