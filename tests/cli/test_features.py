@@ -65,7 +65,7 @@ def test_a_release_moves_all_features_and_a_dry_run_none(run: Run) -> None:
         (("upgrade",), "nothing to change: give --feature NAME=LEVEL", 2),
         (("upgrade", "--release-version", "4.0", "--metadata", "4.0"), "omit --metadata and --feature", 2),
         (("upgrade", "--metadata", "4.0", "--feature", "metadata.version=25"), "set the same level", 2),
-        (("upgrade", "--metadata", "2.8"), "name one from 3.3-IV3 to 4.4-IV2, or a release like 4.0", 2),
+        (("upgrade", "--metadata", "2.8"), "use one from 3.3-IV3 to 4.4-IV2, or a release like 4.0", 2),
         (("upgrade", "--feature", "group.version=one"), "names no level: those known here are 0 to 1", 2),
         (("upgrade", "--feature", "group.version=2"), "Local controller only supports versions 0-1", 1),
         (("downgrade", "--feature", "kraft.version=0"), "Can't downgrade the version of this feature", 1),

@@ -370,7 +370,7 @@ def test_outside_of_a_block_nothing_is_sent(topic, transactional):
 def test_what_was_committed_is_not_committed_again(topic, transactional):
     with transactional.transaction() as transaction:
         transactional.send(topic, "v")
-    with pytest.raises(KafkaError, match="no open transaction") as raised:
+    with pytest.raises(KafkaError, match="without an open transaction") as raised:
         transaction.__exit__(None, None, None)
     assert raised.value.code == ErrorCode.INVALID_TXN_STATE
     with transactional.transaction():

@@ -369,7 +369,7 @@ for deadly in (True, False):
 def test_open_session_is_neither_shared_nor_stopped(spark: Any) -> None:
     with (
         pytest.raises(OperatorError, match="this process already has a Spark session"),
-        session.open_session("local[1]local[1]"),
+        session.open_session("local[1]"),
     ):
         pass
     assert spark.range(3).count() == 3
