@@ -89,7 +89,7 @@ def test_one_of_two_racing_loads_commits(
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(outcomes) == ["Committed"] + ["StaleCommitError"] * (RACERS - 1)
+    assert sorted(outcomes) == ["CommitResult"] + ["StaleCommitError"] * (RACERS - 1)
     assert rows(catalog, name) == topic_rows(cluster)
 
 

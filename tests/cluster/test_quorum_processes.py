@@ -226,7 +226,7 @@ def test_voter_without_directory_returns_as_observer(nodes: dict[int, Node]) -> 
         assert words in result.stderr
     result = lost.voters("remove", node)
     assert result.stdout == f"Node {node} with directory {DIRECTORY_IDS[lost.node_id]} is no longer a voter.\n", result
-    assert f"node {node} is not a voter" in lost.voters("remove", node).stderr
+    assert f"node {node} is not a quorum voter" in lost.voters("remove", node).stderr
     # The leader lists the old directory as an observer for a while.
     result = lost.voters(*add, "--directory-id", directory_id)
     assert result.returncode == 0, result
