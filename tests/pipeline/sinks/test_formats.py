@@ -188,7 +188,8 @@ def test_of_racing_committers_one_wins(
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(type(outcome).__name__ for outcome in outcomes.values()) == ["CommitResult"] + ["StaleCommitError"] * 3
+    found = sorted(type(outcome).__name__ for outcome in outcomes.values())
+    assert found == ["CommitResult"] + ["StaleCommitError"] * 3
     assert rows(table) == topic_rows(cluster)
     assert load(cluster, again(table)) is None
 
