@@ -163,7 +163,7 @@ class MemoryFile:
         return self.read_into(view, position)
 
     def send(self, socket: int, position: int, length: int) -> int:
-        """See `File`; there is no descriptor to send from."""
+        """See `File`; a file in memory has no descriptor for `sendfile`."""
         raise BlockingIOError(errno.EOPNOTSUPP, "no descriptor", self.path)
 
     def is_cached(self, position: int, length: int) -> bool:

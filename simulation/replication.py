@@ -41,7 +41,7 @@ class ClusterOptions:
     members: int = 2
     """Members of the group; none if losses exceed the guarantees, since committed offsets would be lost as well."""
     compacted: bool = False
-    """Whether the topic is compacted; then there is no group, since its members expect each offset."""
+    """Whether the topic is compacted. A compacted topic has no group, because members expect every offset."""
     protocol: str | None = None
     """Group protocol, one of PROTOCOLS; by the seed if None."""
     faults_s: float = 600.0

@@ -97,7 +97,8 @@ _CONSUMER_IDLE = (
     "socket.connection.setup.timeout.max.ms",
     "socket.connection.setup.timeout.ms",
 )
-"""Settings of Kafka's consumer that do not affect records: there is no consumer, and no group to join."""
+"""Settings of Kafka's consumer that do not affect records, because this source neither has a consumer nor joins a
+group."""
 _CONSUMER_REFUSED = {
     "auto.offset.reset": "startingOffsets sets the start",
     "enable.auto.commit": "the query's checkpoint stores the offsets",

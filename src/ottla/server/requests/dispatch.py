@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -336,16 +337,10 @@ class RequestDispatcher:
                     return answer
             return api.handle(entry.context, asked, asked.message)
 
-        def refuse(part: PartRequest, error: KafkaError) -> object:
-            response = api.error_response(part.message, error.code, error.message)
-            if response is None:
-                raise error
-            return response
-
         for division in api.divisions:
             parts = division.parts(request.message)
             if parts is not None:
-                return divide(request, division, parts, serve, refuse)
+                return divide(request, division, parts, serve, partial(_refuse_part, api))
         return serve(request)
 
     def _read_and_serve(self, entry: _Entry, api: SchemaApi[Any], request: Request, body: bytes, frame: bytes) -> Steps:
@@ -505,6 +500,13 @@ def _guarded(entry: _Entry, api: SchemaApi[Any], request: Request) -> object | N
         if not request.allowed(needs.operation, needs.resource_type, name):
             raise KafkaError(DENIED[needs.resource_type], DENIED_TEXT)
     return None if api.guard is None else api.guard(entry.context, request, request.message)
+
+
+def _refuse_part(api: SchemaApi[Any], part: PartRequest, error: KafkaError) -> object:
+    response = api.error_response(part.message, error.code, error.message)
+    if response is None:
+        raise error
+    return response
 
 
 def _handle_after(guarding: Steps, entry: _Entry, api: SchemaApi[Any], request: Request) -> Steps:

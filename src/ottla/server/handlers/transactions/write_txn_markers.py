@@ -14,7 +14,6 @@ from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.shares import finish
 from ottla.protocol.messages.write_txn_markers import (
-    WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
@@ -133,22 +132,18 @@ def _topics(codes: dict[TopicPartition, ErrorCode]) -> list[WritableTxnMarkerTop
 
 
 def _refuse(message: WriteTxnMarkersRequest, code: ErrorCode) -> Steps:
-    """`error_response` in steps."""
+    """The same error for every partition, in steps."""
     response = WriteTxnMarkersResponse()
     for marker in message.markers:
-        response.markers.append(_failed(marker, code))
+        codes = {(topic.name, index): code for topic in marker.topics for index in topic.partition_indexes}
+        response.markers.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=_topics(codes)))
         yield None
     return response
 
 
-def _failed(marker: WritableTxnMarker, code: ErrorCode) -> WritableTxnMarkerResult:
-    codes = {(topic.name, index): code for topic in marker.topics for index in topic.partition_indexes}
-    return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=_topics(codes))
-
-
-def error_response(message: WriteTxnMarkersRequest, code: ErrorCode, text: str) -> WriteTxnMarkersResponse:
+def error_response(message: WriteTxnMarkersRequest, code: ErrorCode, text: str) -> object:
     """The same error for every partition."""
-    return WriteTxnMarkersResponse(markers=[_failed(marker, code) for marker in message.markers])
+    return finish(_refuse(message, code))
 
 
 WRITE_TXN_MARKERS = SchemaApi(ApiKey.WRITE_TXN_MARKERS, handle, error_response, item_needs=_NEEDS, throttled=False)
