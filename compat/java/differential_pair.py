@@ -142,7 +142,8 @@ class _Side:
         if name == "cluster_id" and value == self.cluster_id:
             return "cluster id"
         if isinstance(value, str):
-            text = value.replace(str(self.data_dir), "<data>").replace(str(self.port), "<port>")
+            text = value.replace(str(self.data_dir), "<data>")
+            text = re.sub(rf"(?<!\d){self.port}(?!\d)", "<port>", text)  # not within a longer number
             return VERSION_SUFFIX.sub("", text)
         if isinstance(value, int):
             if value in (self.port, self.asking_port):

@@ -414,7 +414,7 @@ def test_operator_mistakes_are_reported_at_once(servers, topic) -> None:
         (("--from", source, "--to", target, "--topics", "nothing"), "matches --topics 'nothing'"),
         (("--from", "127.0.0.1:1", "--to", target, "--topics", ".*"), "cannot connect to 127.0.0.1:1"),
         (("--from", source, "--to", target, "--topics", "("), "is not a regular expression"),
-        (("--from", source, "--to", target, "--topics", ".*", "--rename", "x"), "lacks {topic}"),
+        (("--from", source, "--to", target, "--topics", ".*", "--rename", "x"), "lacks the topic name placeholder"),
         (("--from", source, "--to", target, "--topics", topic, "--rename", "a b{topic}"), "choose another --rename"),
         (("--from", source, "--to", target, "--topics", topic, "--rename", "a" * 240 + "{topic}"), "another --rename"),
         (("--from", source, "--to", target, "--topics", "progress", "--rename", "ottla-mirror-{topic}"), "--rename"),

@@ -71,7 +71,7 @@ def test_make_demo_prints_each_install_step() -> None:
         cwd=Path(__file__).parents[2],
     ).stdout
     assert "--quiet" not in plan
-    steps = re.findall(r"^(echo \"(?:Making|Installing) .*|.* -m (?:venv|pip) .*)$", plan, re.MULTILINE)
+    steps = re.findall(r"^(echo \"(?:Creating|Installing) .*|.* -m (?:venv|pip) .*)$", plan, re.MULTILINE)
     assert len(steps) == 6
     assert all(said.startswith("echo ") and " -m " in done for said, done in zip(steps[::2], steps[1::2], strict=True))
 
