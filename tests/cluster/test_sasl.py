@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterator
 import jwt
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
@@ -18,7 +24,7 @@ from ottla.client.admin.cluster import Cluster
 from ottla.client.admin.delegation_tokens import LEFT_TO_BROKER, Token, create_token, expire_token
 from ottla.client.wire.login import SystemRng
 from ottla.client.wire.security import ClientSecurity
-from ottla.common.errors import OperatorError
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.security.sasl.credentials import BY_NAME
 from ottla.security.sasl.scram import ScramClient
 
@@ -32,6 +38,7 @@ OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginMod
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 MECHANISM = "SCRAM-SHA-512"
 REAUTH_MS = 2_000
+MOST_TOKENS = 100
 TOKEN_LIFE_S = 5
 SETTINGS = {
     "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
@@ -46,6 +53,7 @@ SETTINGS = {
     f'user_node="{PASSWORD}";',
     "connections.max.reauth.ms": str(REAUTH_MS),
     "delegation.token.secret.key": TOKEN_SECRET,
+    "metadata.max.delegation.tokens.per.owner": str(MOST_TOKENS),
 }
 
 
@@ -197,6 +205,51 @@ def test_token_is_valid_on_all_brokers_until_expiry(nodes: Nodes) -> None:
         for token in tokens:
             eventually(lambda: lets_in(node, token), f"node {node.node_id} knows a token again")  # noqa: B023
         assert not lets_in(node, over)
+
+
+def flooded(node: Node, name: str) -> tuple[int, list[ErrorCode]]:
+    """Create tokens as `name` with the longest lists of renewers until one is refused; their number and the errors."""
+    created, refusals = 0, []
+    with Cluster(node.address, security=entering(name, PASSWORD)) as cluster:
+        for length in (32_000, 70):  # beyond the limit of renewers, and within it
+            renewers = [f"User:{'r' * length}{number:02}" for number in range(100)]
+            for _ in range(MOST_TOKENS + 1):
+                try:
+                    cluster.read(lambda connection: create_token(connection, None, renewers, LEFT_TO_BROKER))  # noqa: B023
+                    created += 1
+                except KafkaError as error:
+                    refusals.append(error.code)
+                    break
+    return created, refusals
+
+
+def test_flood_of_tokens_ends_and_leaves_others_served(nodes: Nodes) -> None:
+    with Cluster(nodes[1].address, security=entering("node", PASSWORD)) as cluster:
+        eventually(lambda: served(cluster), "the nodes serve clients")
+    admin = AdminClient(
+        {
+            "bootstrap.servers": nodes.bootstrap_servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": MECHANISM,
+            "sasl.username": "node",
+            "sasl.password": PASSWORD,
+        }
+    )
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    change = UserScramCredentialUpsertion("eve", info, PASSWORD.encode())
+    for changed in admin.alter_user_scram_credentials([change]).values():
+        changed.result(30)
+    with Cluster(nodes[2].address, security=entering("eve", PASSWORD)) as cluster:
+        eventually(lambda: served(cluster), "eve is a user")
+    created, refusals = flooded(nodes[2], "eve")
+    assert created == MOST_TOKENS
+    assert refusals == [ErrorCode.POLICY_VIOLATION] * 2
+    token = made_on(nodes[3])
+    for node in nodes.nodes:
+        node.kill()
+    nodes.start()
+    for node in nodes.nodes:
+        eventually(lambda: lets_in(node, token), f"node {node.node_id} accepts a token again")  # noqa: B023
 
 
 def offered_salt(node: Node, user: str) -> str:
