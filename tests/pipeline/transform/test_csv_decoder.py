@@ -48,6 +48,7 @@ def test_types_quotes_and_nulls() -> None:
         (b"1,,x,", "double"),
         (b",,,2023-02-29", "date32"),
         (b"9223372036854775808,,,", "int64"),
+        (b"0x1A,,,", "the field 'n' is '0x1A', which its column of type int64 can't hold"),
         (b",,,\n,,,", "several rows"),
         (b',"open,,', "not closed"),
         (b",\xff,,", "UTF8"),

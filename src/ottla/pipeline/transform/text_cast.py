@@ -18,6 +18,7 @@ _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 """Digits of a second, by the unit of a time."""
 _ZONED = r"\A[0-9-]{10}[T ].*(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)\z"
 _DAY_CHARS = 10
+_DECIMAL = r"\A-?[0-9]+\z"
 _INFINITE = r"(?i)\A[+-]?inf(?:inity)?\z"
 
 
@@ -56,6 +57,8 @@ def _cast(text: pa.Array, type_: pa.DataType) -> pa.Array:
     if pa.types.is_time(type_):
         today = pc.binary_join_element_wise("1970-01-01", text, "T")
         return _cut(today, type_.unit).cast(pa.timestamp(type_.unit)).cast(type_)
+    if pa.types.is_integer(type_) and not all_match(text, _DECIMAL):
+        raise ValueError("an integer is not written in decimal digits")  # pyarrow takes 0x1A
     found = text.cast(type_)
     if pa.types.is_floating(type_):
         infinite = text.filter(pc.is_inf(found))
