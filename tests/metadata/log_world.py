@@ -26,7 +26,8 @@ from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.protocol.messages.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
 
 NODES = (1, 2, 3)
-BROKERS = (1, 2, 3, 4)
+BROKERS = (1, 2, 3, 4, 5, 6, 7)
+"""The first are those of the nodes' processes: on ZooKeeper nodes find each other by them, so they never leave."""
 SESSION_MS = 2_000
 """Session timeout of brokers on a quorum, and of nodes on ZooKeeper."""
 PROPERTIES: Mapping[str, str] = {
@@ -259,11 +260,14 @@ class LogWorld(ABC):
     # -- promises of all nodes -------------------------------------------------------------------------------------
 
     def check_image(self, member: Member, image: MetadataImage) -> None:
-        """Offsets only rise, also across lives, and all nodes publish the same image at the same offset."""
-        node_id = member.node_id
-        assert image.offset >= self._offsets.get(node_id, -1), f"an old image was published by node {node_id}"
-        self._offsets[node_id] = image.offset
+        """Offsets rise, and all nodes publish the same image at the same offset.
+
+        A node that starts may be behind, but only by batches without metadata.
+        """
         known = content(image)
+        offset = self._offsets.get(member.node_id, -1)
+        assert image.offset >= offset or known == self._content[offset], f"node {member.node_id} published an old image"
+        self._offsets[member.node_id] = max(image.offset, offset)
         assert self._content.setdefault(image.offset, known) == known, f"two images at offset {image.offset}"
 
     def check_active(self, member: Member, leader: LeaderAndEpoch) -> None:
