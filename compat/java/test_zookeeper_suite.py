@@ -17,7 +17,7 @@ from tests.cluster.ensemble import Ensemble
 
 ROOT = Path(__file__).parents[2]
 FILES = ("test_three_nodes", "test_replicas", "test_transactions")
-"""What no simulation has: real sessions, with kill -9, SIGSTOP and rolling restarts of the processes that keep them,
+"""Simulations lack real sessions, with kill -9, SIGSTOP and rolling restarts of the processes that keep them,
 librdkafka's groups and transactions on leaders that ZooKeeper's controllers elect.
 """
 OF_ALL_TESTS = (

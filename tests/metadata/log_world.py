@@ -87,7 +87,7 @@ class Member:
 
     @property
     def active(self) -> bool:
-        """Whether it runs and was last told that it leads."""
+        """Whether it runs, and its log last reported that it leads."""
         running = self.process.alive and self.process.paused is None
         return running and bool(self.leaders) and self.leaders[-1][1]
 
@@ -162,7 +162,7 @@ class LogWorld(ABC):
 
     @abstractmethod
     def kill(self, node_id: int) -> None:
-        """The process dies; its disk has what was synced."""
+        """The process dies; its disk keeps synced writes."""
 
     @abstractmethod
     def isolate(self, node_id: int, seconds: float) -> None:

@@ -178,7 +178,7 @@ def failover(world: LogWorld) -> None:
 
 
 def restart(world: LogWorld) -> None:
-    """All nodes die: what is in no log and no tree is lost."""
+    """All nodes die: only logs and the tree remain."""
     for node_id in NODES:
         world.kill(node_id)
     world.start(*NODES)
