@@ -11,7 +11,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.log import LeaderAndEpoch
-from ottla.metadata.records import ApiMessageAndVersion, versioned
+from ottla.metadata.records import ApiMessageAndVersion, encode_record, versioned
 from ottla.protocol.messages.metadata_records import ConfigRecord
 from ottla.quorum.opening import image_of
 from ottla.quorum.raft_types import FetchVerdict, OffsetAndEpoch, ReplicaKey
@@ -46,7 +46,7 @@ class Reign:
 
     def write(self, *records: ApiMessageAndVersion) -> None:
         self.image = image_with(self.image, records, self.image.offset + len(records))
-        self.log.append(records, self.image)
+        self.log.append([encode_record(record) for record in records], self.image)
         self.service.grown()
 
     def fetch(self, offset: int, epoch: int = EPOCH, last: int = EPOCH, wait_ms: int = 500, **more: Any) -> Any:

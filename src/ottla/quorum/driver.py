@@ -413,8 +413,7 @@ class QuorumDriver:
             done(state.failure)
             return
         if state.tenure is not LEADING:
-            error = KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
-            done(error if records else None)
+            done(KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller"))
             return
         leader_log = self._started.leader_log
         if records:

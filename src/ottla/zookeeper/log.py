@@ -31,12 +31,13 @@ from ottla.common.platform.endpoint import Endpoint
 from ottla.common.platform.generation import Generation
 from ottla.common.platform.peer import PeerNetwork
 from ottla.common.platform.runtime import NodeRuntime
+from ottla.metadata.bounds import check_batch_bytes
 from ottla.metadata.delta import MetadataChanges, MetadataDelta
 from ottla.metadata.difference import changes_since
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, metadata_level
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch, LeadershipListener, SubmitDone
 from ottla.metadata.publisher import MetadataPublisher
-from ottla.metadata.records import ApiMessageAndVersion, at_level, versioned
+from ottla.metadata.records import ApiMessageAndVersion, at_level, encode_record, versioned
 from ottla.protocol.messages.metadata_records import FeatureLevelRecord, RegisterBrokerRecord
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.brokers import decode_broker, decode_controller, decode_controller_epoch
@@ -83,7 +84,8 @@ class _Entry(NamedTuple):
     """A queue entry: calls, then an image (the previous one with the new records), then a callback."""
 
     calls: deque[list[Operation]]
-    records: Sequence[ApiMessageAndVersion]
+    values: Sequence[bytes]
+    """The new records, encoded."""
     published: tuple[MetadataImage, MetadataChanges] | None
     done: SubmitDone
 
@@ -455,7 +457,8 @@ class ZooKeeperLog:
 
     def submit(self, records: Sequence[ApiMessageAndVersion], done: SubmitDone) -> None:
         """See `MetadataLog`. Additional errors: INVALID_REQUEST and POLICY_VIOLATION for records that ZooKeeper can't
-        store, and INVALID_UPDATE_VERSION for eligible leader replicas.
+        store or followers can't fetch, RECORD_LIST_TOO_LARGE for more of them than a batch may have, and
+        INVALID_UPDATE_VERSION for eligible leader replicas.
         """
         if not self._active:
             done(KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the active controller."))
@@ -469,6 +472,8 @@ class ZooKeeperLog:
             delta.replay(record.message)
         image, changes = delta.apply(self._latest.offset + len(records), self._term.controller_epoch)
         try:
+            values = [encode_record(record) for record in records]
+            check_batch_bytes(values)
             if image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
                 text = "Eligible leader replicas can't be stored in ZooKeeper."
                 raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, text)
@@ -477,7 +482,7 @@ class ZooKeeperLog:
             done(error)
             return
         self._latest = image
-        self._enqueue(groups, (image, changes), done, records)
+        self._enqueue(groups, (image, changes), done, values)
 
     def submit_start(self, batches: Sequence[Sequence[ApiMessageAndVersion]], done: SubmitDone) -> None:
         """Raises InvariantError: only a single node of its own cluster starts this way."""
@@ -501,9 +506,9 @@ class ZooKeeperLog:
         groups: Iterable[Group],
         published: tuple[MetadataImage, MetadataChanges] | None,
         done: SubmitDone,
-        records: Sequence[ApiMessageAndVersion] = (),
+        values: Sequence[bytes] = (),
     ) -> None:
-        self._entries.append(_Entry(deque(batches(groups, self._term.epoch_version)), records, published, done))
+        self._entries.append(_Entry(deque(batches(groups, self._term.epoch_version)), values, published, done))
         self._pump()
 
     def _pump(self) -> None:
@@ -518,12 +523,15 @@ class ZooKeeperLog:
                     self._sending = True
                     self._session.multi(entry.calls[0], self._round.during(self._sent))
                     return
-                self._entries.popleft()
                 if entry.published is not None:
+                    # A listener that raises leaves the entry in place: its callback gets the error of the term's end.
                     self._publish(*entry.published)
-                    if self._term_log is not None:  # the term begins with the first image
-                        self._term_log.append(entry.records, entry.published[0])
-                        self.service.grown()
+                    if not self._entries or self._entries[0] is not entry:
+                        continue  # a listener ended the term, which has answered the entry
+                self._entries.popleft()
+                if entry.published is not None and self._term_log is not None:  # the term begins with the first image
+                    self._term_log.append(entry.values, entry.published[0])
+                    self.service.grown()
                 entry.done(None)
         finally:
             self._pumping = False

@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence
 from ottla.common.errors import ErrorCode
 from ottla.common.platform.clock import Clock, Scheduler
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.records import ApiMessageAndVersion, encode_record
 from ottla.metadata.snapshot import image_records
 from ottla.quorum.raft_types import FetchVerdict, OffsetAndEpoch
 from ottla.quorum.snapshot_file import SnapshotBuilder
@@ -100,14 +99,14 @@ class ControllerTermLog:
         """The end of the oldest snapshot, which is older than all batches."""
         return self._snapshots[0].place.end_offset
 
-    def append(self, records: Sequence[ApiMessageAndVersion], image: MetadataImage) -> None:
-        """Add the records written to the tree; `image` includes them."""
+    def append(self, values: Sequence[bytes], image: MetadataImage) -> None:
+        """Add the records written to the tree, encoded; `image` includes them."""
         if not self._is_followed:
             self._snapshots = [_Snapshot(image)]
             self.end_offset = image.offset + 1
             return
         now_ms = self._clock.time_ms()
-        data = [RecordData(now_ms, None, encode_record(record)) for record in records]
+        data = [RecordData(now_ms, None, value) for value in values]
         batch = bytes(build_batch(data, base_offset=self.end_offset, leader_epoch=self.epoch))
         self._offsets.append(self.end_offset)
         self._batches.append(batch)
