@@ -2,7 +2,10 @@
 #
 #   make demo [INPUT=access.log]   the whole path: broker, real clients' bytes, Spark, lake table
 #   make unit [ARGS=-x]            tests of one process without Spark or Java
-#   make test [JOBS=2]             all tests: properties, integration, faults, pipeline; ARGS=tests/storage for some
+#   make test [JOBS=2]             unit tests, and one or more of each family of integration tests; ARGS=tests/storage
+#                                  for all tests of a directory
+#   make test-all [JOBS=2]         all tests, in their long form
+#   make test-changed [BASE=<rev>] tests that depend on files changed since BASE, nearest first, LIMIT=600 seconds
 #   make check                     format, lint, types, import contracts, generated documents: under two minutes
 #   make licenses                  compare the licences of all installed packages with NOTICE
 #   make format                    format the code and apply the fixes of the linter
@@ -27,7 +30,8 @@
 #   make exactly-once-topic        `ottla pipeline stream` from topic to topic while driver, workers, JVM and broker are
 #                                  killed; KILLS=50, SEED=1, at most MINUTES=40
 #   make page-views                a day of page views through examples/streams, compared with plain Python; VIEWS=5000000
-#   make compat [JOBS=2]           clients and tools of other projects (Debian, npm, Maven); FAMILIES=compat/go for some
+#   make compat [JOBS=2]           clients and tools of other projects (Debian, npm, Maven), one or more of each family;
+#                                  FAMILIES=compat for all, FAMILIES=compat/go for one
 #   make bench [ARGS=...]          measure beside Apache Kafka and NATS; an interrupted run resumes
 #   make bench-subset              the declared subset of it, under 40 minutes; make bench-quick: under 4
 #   make bench-pipeline [ARGS=...] a topic into files by Spark: load, the source, Spark's own Kafka connector
@@ -67,7 +71,9 @@ HANDSHAKES ?= 10000
 FORMAT ?= delta,iceberg,parquet
 JOB    ?= load
 VIEWS  ?= 5000000
-FAMILIES ?= compat
+FAMILIES ?= short
+BASE   ?=
+LIMIT  ?= 600
 
 # The duration of a trial is an argument, so the limit for hanging tests must not end it.
 TRIAL := $(BIN)/pytest -s -o faulthandler_timeout=0
@@ -79,6 +85,9 @@ UNIT := $(filter-out $(addprefix tests/,__pycache__ app bench chaos cli clients 
 # With named tests, requirements of other directories (Spark, the plots of bench/) are not installed.
 NAMED := $(if $(filter --ignore --deselect,$(ARGS)),,$(filter tests%,$(ARGS)))
 tested = $(if $(NAMED),$(filter tests tests/ tests/$(1)%,$(NAMED)),all)
+
+RUN    := $(BIN)/pytest --numprocesses $(JOBS) --dist worksteal
+SELECT := $(BIN)/python -m tests.suite.selection
 
 # Apache Kafka's jars, shared with compat/, which looks at the same stamps.
 KAFKA := $(patsubst %,.cache/compat/java-%/pom.xml,kafka tools)
@@ -92,7 +101,7 @@ CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.t
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/api/_messages.pyx src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test check licenses format docs sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege exactly-once-stream exactly-once-load exactly-once-topic page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare cluster clean
+.PHONY: help demo unit test test-all test-changed check licenses format docs sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege exactly-once-stream exactly-once-load exactly-once-topic page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -138,11 +147,18 @@ demo: $(VENV)/.pipeline
 	$(BIN)/ottla pipeline demo $(if $(INPUT),--input "$(INPUT)") $(ARGS)
 
 unit: $(VENV)/.test
-	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(UNIT) $(ARGS)
+	$(RUN) $(UNIT) $(ARGS)
 
 test: $(VENV)/.test $(if $(call tested,pipeline),$(VENV)/.pipeline) $(if $(call tested,bench),$(VENV)/.bench) $(if $(call tested,cluster),$(VENV)/.kerberos)
-	@$(if $(NAMED),:,echo "All tests take about 45 minutes on two idle cores, longer on a busy machine.")
-	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(ARGS)
+	@$(if $(NAMED),:,$(SELECT) short tests > $(VENV)/tests.txt)
+	$(RUN) $(if $(NAMED),,@$(VENV)/tests.txt) $(ARGS)
+
+test-all: $(VENV)/.test $(VENV)/.pipeline $(VENV)/.bench $(VENV)/.kerberos
+	OTTLA_TESTS=all $(RUN) tests $(ARGS)
+
+test-changed: $(VENV)/.test $(VENV)/.pipeline $(VENV)/.bench $(VENV)/.kerberos
+	$(SELECT) rest tests --base "$(BASE)" --limit $(LIMIT) > $(VENV)/tests.txt
+	@if grep -q . $(VENV)/tests.txt; then $(RUN) @$(VENV)/tests.txt $(ARGS); else echo "No further test depends on the change."; fi
 
 check: $(VENV)/.check licenses
 	$(BIN)/ruff format --check --no-cache
@@ -207,8 +223,9 @@ exactly-once-topic: $(VENV)/.test $(VENV)/.pipeline
 page-views: $(VENV)/.test $(VENV)/.pipeline
 	$(BIN)/python -m tests.pipeline.page_views --views $(VIEWS) $(ARGS)
 
-compat: $(VENV)/.test $(if $(filter --ignore=compat/java,$(ARGS)),,$(if $(filter compat compat/java%,$(FAMILIES)),$(VENV)/.kerberos))
-	$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(FAMILIES) -rs $(ARGS)
+compat: $(VENV)/.test $(if $(filter --ignore=compat/java,$(ARGS)),,$(if $(filter short @% compat compat/java%,$(FAMILIES)),$(VENV)/.kerberos))
+	@$(if $(filter short,$(FAMILIES)),$(SELECT) short compat > $(VENV)/compat.txt,:)
+	$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(FAMILIES:short=@$(VENV)/compat.txt) -rs $(ARGS)
 
 $(KAFKA) $(ZOOKEEPER) .cache/compat/java-spark/pom.xml: .cache/compat/java-%/pom.xml: compat/java/%.xml
 	@command -v mvn > /dev/null || echo "Without Maven what $< names is not there."

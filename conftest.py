@@ -7,42 +7,22 @@ tests, so one that may take longer would end the run before its own limit.
 from __future__ import annotations
 
 import faulthandler
+import json
 import sys
+from pathlib import Path
 
 import pytest
 
-LONGEST_FIRST = (
-    "tests/pipeline/test_standalone.py",
-    "tests/pipeline/test_readme.py",
-    "tests/pipeline/stream/test_kills.py",
-    "tests/pipeline/test_sink_kills.py",
-    "tests/pipeline/page_views/test_page_views.py",
-    "tests/pipeline/page_views/test_readme.py",
-    "tests/pipeline/test_connect.py",
-    "tests/pipeline/stream/test_command.py",
-    "tests/modes/test_modes.py",
-    "tests/cluster/test_three_hosts.py",
-    "tests/chaos/test_run.py",
-    "tests/sim/test_replication.py",
-    "tests/sim/test_transactions.py",
-    "compat/java/test_zookeeper_suite.py",
-    "compat/java/test_zookeeper_clients.py",
-    "compat/java/test_zookeeper_chaos.py",
-    "compat/java/test_zookeeper_ensemble.py",
-    "compat/java/test_differential.py",
-    "compat/java/test_transactions.py",
-    "compat/java/test_zookeeper_migration.py",
-    "compat/java/test_connect.py",
-    "compat/java/test_mirror.py",
-    "compat/java/test_legacy_churn.py",
-)
-"""Files that take from half a minute on each: one that came last would leave the other workers idle."""
+DURATIONS = Path(__file__).parent / "tests" / "suite" / "durations.json"
+LONG_S = 15
+"""A file of this duration that came last would leave the other workers idle."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes long; within a file, and for all others, the order stays."""
-    places = {name: place for place, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
+    """Begin with what took long in the recorded run; within a file, and for all others, the order stays."""
+    seconds = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+    long = {path: -duration for path, duration in seconds.items() if duration >= LONG_S}
+    items.sort(key=lambda item: long.get(item.nodeid.partition("::")[0], 0))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -70,6 +70,9 @@ def main(results: Path) -> int:
     for folder, counts in sorted(reasons.items()):
         for reason, count in counts.items():
             print(f"SKIPPED {count} in {folder}: {reason}")
+    selection = results / "selection"
+    if selection.exists():  # what ran beside the short forms, and what did not
+        print(selection.read_text(), end="")
     for text in failures:
         print(f"FAILED {text}")
     print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")

@@ -46,7 +46,6 @@ BLOCK = re.compile(r"^```(sh|python|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 ELSEWHERE = {
     "make demo": "tests/pipeline/test_demo.py",
     "make test": "this run",
-    "make unit": "this run",
     "python3 -m venv": "the Makefile installs by the same declarations",
     "export PATH": "the environment of this run",
     "pip install": "the Makefile installs by the same declarations",
