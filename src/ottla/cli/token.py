@@ -13,15 +13,7 @@ import click
 from ottla.cli.command import Group, connection_options, json_option, open_cluster, print_json, print_table
 from ottla.cli.times import parse_duration
 from ottla.client.admin.cluster import Cluster
-from ottla.client.admin.delegation_tokens import (
-    LEFT_TO_BROKER,
-    NOW,
-    Token,
-    create_token,
-    describe_tokens,
-    expire_token,
-    renew_token,
-)
+from ottla.client.admin.delegation_tokens import LEFT_TO_BROKER, NOW, Token
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.acl import USER, principal_of
 
@@ -39,9 +31,7 @@ def _moment(time_ms: int) -> str:
 
 
 def _find(cluster: Cluster, token_id: str) -> Token:
-    found = next(
-        (token for token in cluster.read(lambda each: describe_tokens(each, None)) if token.token_id == token_id), None
-    )
+    found = next((token for token in cluster.tokens.find() if token.token_id == token_id), None)
     if found is None:
         raise KafkaError(
             ErrorCode.DELEGATION_TOKEN_NOT_FOUND, f"token {token_id!r} does not exist or is not visible to this user"
@@ -82,7 +72,7 @@ def create(
     lifetime_ms = LEFT_TO_BROKER if max_lifetime is None else parse_duration(max_lifetime, "--max-lifetime")
     with open_cluster(bootstrap_server) as cluster:
         owner_principal = None if owner is None else _principal(owner)
-        created = cluster.change(lambda connection: create_token(connection, owner_principal, renewers, lifetime_ms))
+        created = cluster.tokens.create(owner_principal, renewers, lifetime_ms)
     if as_json:
         print_json(created._asdict())
         return
@@ -106,7 +96,7 @@ def renew(token_id: str, period: str | None, as_json: bool, bootstrap_server: st
     period_ms = LEFT_TO_BROKER if period is None else parse_duration(period, "--period")
     with open_cluster(bootstrap_server) as cluster:
         found = _find(cluster, token_id)
-        expiry_ms = cluster.change(lambda connection: renew_token(connection, found, period_ms))
+        expiry_ms = cluster.tokens.renew(found, period_ms)
     _print_expiry(token_id, expiry_ms, as_json=as_json)
 
 
@@ -123,7 +113,7 @@ def expire(token_id: str, after: str | None, as_json: bool, bootstrap_server: st
     period_ms = NOW if after is None else parse_duration(after, "--after")
     with open_cluster(bootstrap_server) as cluster:
         found = _find(cluster, token_id)
-        expiry_ms = cluster.change(lambda connection: expire_token(connection, found, period_ms))
+        expiry_ms = cluster.tokens.expire(found, period_ms)
     _print_expiry(token_id, expiry_ms, as_json=as_json)
 
 
@@ -151,7 +141,7 @@ def list_(owners: list[str], as_json: bool, bootstrap_server: str) -> None:
     Shows the tokens that are visible to this user, without their HMACs.
     """
     with open_cluster(bootstrap_server) as cluster:
-        found = cluster.read(lambda connection: describe_tokens(connection, owners or None))
+        found = cluster.tokens.find(owners or None)
     if as_json:
         print_json([{name: value for name, value in each._asdict().items() if name != "hmac"} for each in found])
         return
