@@ -6,6 +6,7 @@ user of the machine can read command lines.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 import click
@@ -74,7 +75,7 @@ def create(
         owner_principal = None if owner is None else _principal(owner)
         created = cluster.tokens.create(owner_principal, renewers, lifetime_ms)
     if as_json:
-        print_json(created._asdict())
+        print_json(asdict(created))
         return
     click.echo(
         f"Token {created.token_id} of {created.owner} expires at {_moment(created.expiry_ms)}. Its HMAC is shown only "
@@ -143,7 +144,7 @@ def list_(owners: list[str], as_json: bool, bootstrap_server: str) -> None:
     with open_cluster(bootstrap_server) as cluster:
         found = cluster.tokens.find(owners or None)
     if as_json:
-        print_json([{name: value for name, value in each._asdict().items() if name != "hmac"} for each in found])
+        print_json([{name: value for name, value in asdict(each).items() if name != "hmac"} for each in found])
         return
     print_table(
         ("token", "owner", "requester", "renewers", "expires", "last time"),

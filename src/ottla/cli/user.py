@@ -6,6 +6,7 @@ Passwords are read from a prompt or a file, never from the command line, which e
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict, astuple
 
 import click
 
@@ -83,9 +84,9 @@ def list_(as_json: bool, bootstrap_server: str) -> None:
     with open_cluster(bootstrap_server) as cluster:
         found = cluster.users.all()
     if as_json:
-        print_json([each._asdict() for each in found])
+        print_json([asdict(each) for each in found])
     else:
-        print_table(("user", "mechanism", "iterations"), found, right=("iterations",))
+        print_table(("user", "mechanism", "iterations"), map(astuple, found), right=("iterations",))
 
 
 @user.command(examples=("ottla user remove alice", "ottla user remove alice --mechanism SCRAM-SHA-256"))

@@ -3,8 +3,8 @@
     with Cluster("127.0.0.1:9092", client_id="me", timeout_s=30) as cluster:
         cluster.records.list_offsets({("topic", 0): EARLIEST_TIMESTAMP})
 
-Services share connections, metadata and retries (`client.admin.router`). Results are immutable values, mostly of
-`client.wire.model`. A service is imported and created at its first use.
+Services share connections, metadata and retries (`client.admin.router`). Results are immutable values, most of them
+dataclasses of `client.wire.model`. A service is imported and created at its first use.
 
 Left out: record decoding (`ottla.record`), group membership and producing (`client.librdkafka`). Not thread-safe.
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from ottla.client.admin.router import ClusterRouter
 from ottla.client.wire.connection import Connection
@@ -32,7 +32,8 @@ LEFT_TO_BROKER = -1
 NOW = -1
 
 
-class Token(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Token:
     """A delegation token. Principals as "User:name", times in milliseconds since the Unix epoch, HMAC in base64."""
 
     token_id: str

@@ -6,7 +6,7 @@ See `client.admin.topics`. Passwords are salted here: the cluster never receives
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from ottla.client.admin.router import ClusterRouter
 from ottla.client.wire.connection import Connection
@@ -35,7 +35,8 @@ MECHANISMS = tuple(BY_NAME)
 ITERATIONS = (MIN_ITERATIONS, MAX_ITERATIONS)
 
 
-class ScramUser(NamedTuple):
+@dataclass(frozen=True, order=True, slots=True)
+class ScramUser:
     """One SCRAM credential; a user has at most one for each mechanism."""
 
     name: str
