@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +86,9 @@ def snapshot(spark: Any, table: Path, servers: str, topic: str, folder: Path, ti
             return result
 
     class Slow(Cluster):
-        @cached_property
-        def records(self) -> RecordService:
-            return SlowRecords(self._router)
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            self.records = SlowRecords(self._router)
 
     shape = Shape(2)
     target = open_table(table, partition_by=shape.partition_columns)
@@ -125,9 +125,9 @@ def test_tasks_started_while_broker_is_down(
             return super().fetch(topic, partition, offset, **named)
 
     class Away(Cluster):
-        @cached_property
-        def records(self) -> RecordService:
-            return AwayRecords(self._router)
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            self.records = AwayRecords(self._router)
 
     monkeypatch.setattr("ottla.pipeline.load.driver.Cluster", partial(Away, timeout_s=60.0 if comes_back else 1.0))
 

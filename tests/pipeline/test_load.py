@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -246,9 +245,9 @@ def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(
             return super().fetch(topic, partition, offset, **named)
 
     class Deadly(Cluster):
-        @cached_property
-        def records(self) -> RecordService:
-            return DeadlyRecords(self._router)
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            self.records = DeadlyRecords(self._router)
 
     settings = LandSettings(lambda: Deadly(bootstrap), layout, target.dead_letters().layout(), "load1")
     if deaths < LOCAL_ATTEMPTS:
