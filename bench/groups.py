@@ -130,13 +130,13 @@ def offsets(name: str, groups: int, partitions: int) -> dict[str, Any]:
     """Measure a restart with groups x partitions committed offsets."""
     with PEERS[name](name) as server:
         with Cluster(server.bootstrap_servers, timeout_s=120) as cluster:
-            cluster.create_topic("committed", partitions)
-            cluster.commit_group_offsets("warm", {("committed", 0): 1})
+            cluster.topics.create("committed", partitions)
+            cluster.groups.commit_offsets("warm", {("committed", 0): 1})
             empty_mb = server.memory_mb()
             started, cpu = time.perf_counter(), server.cpu_seconds()
             for number in range(groups):
                 values = {("committed", each): number + each for each in range(partitions)}
-                cluster.commit_group_offsets(f"group-{number}", values)
+                cluster.groups.commit_offsets(f"group-{number}", values)
             commit_s, commit_cpu_s = time.perf_counter() - started, server.cpu_seconds() - cpu
         full_mb = server.memory_mb()
         bytes_on_disk = sum(path.stat().st_size for path in server.home.glob("data/__consumer_offsets-*/*.log"))
@@ -145,7 +145,7 @@ def offsets(name: str, groups: int, partitions: int) -> dict[str, Any]:
             cluster.describe()
             answered_s = time.perf_counter() - process_started
             for number in range(min(groups, 4 * OFFSETS_TOPIC_PARTITIONS)):
-                found = cluster.group_offsets(f"group-{number}")
+                found = cluster.groups.offsets(f"group-{number}")
                 if len(found) != partitions or found["committed", partitions - 1].offset != number + partitions - 1:
                     raise RuntimeError(f"group-{number} came back with {len(found)} offsets")
                 if number + 1 == OFFSETS_TOPIC_PARTITIONS:
@@ -231,8 +231,8 @@ def members(name: str, protocol: str, arguments: argparse.Namespace) -> dict[str
     settings: dict[str, object] = {"group.initial.rebalance.delay.ms": 3000}
     with PEERS[name](name, settings=settings) as server:
         with Cluster(server.bootstrap_servers) as cluster:
-            cluster.create_topic("load", arguments.members // arguments.groups)
-            cluster.commit_group_offsets("warm", {("load", 0): 1})  # looks for a coordinator, which creates the topic
+            cluster.topics.create("load", arguments.members // arguments.groups)
+            cluster.groups.commit_offsets("warm", {("load", 0): 1})  # looks for a coordinator, which creates the topic
         measured = asyncio.run(drive(server, protocol, arguments))
     shape = {"members": arguments.members, "groups": arguments.groups}
     return {"bench": "members", "server": name, "protocol": protocol, **shape, **measured}

@@ -111,8 +111,8 @@ def measured(way: str, trigger_ms: int, number: int, server: Server, arguments: 
     """Run once; raises RuntimeError when it fails, when records are lost, or duplicated under exactly once."""
     source, target, servers = f"source-{number}", f"target-{number}", server.bootstrap_servers
     with Cluster(servers) as cluster:
-        cluster.create_topic(source, arguments.partitions, configs={"message.timestamp.type": "LogAppendTime"})
-        cluster.create_topic(target, arguments.partitions)
+        cluster.topics.create(source, arguments.partitions, configs={"message.timestamp.type": "LogAppendTime"})
+        cluster.topics.create(target, arguments.partitions)
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as name:
         job = {
             "way": way,

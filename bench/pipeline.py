@@ -40,7 +40,7 @@ POOL_BYTES = 1 << 20
 def produce(server: Server, records: int, size_bytes: int, partitions: int, codec: str) -> None:
     """Produce records of one size, half of each random, evenly over all partitions."""
     with Cluster(server.bootstrap_servers) as cluster:
-        cluster.create_topic(TOPIC, partitions)
+        cluster.topics.create(TOPIC, partitions)
     pool, half = random.Random(1).randbytes(POOL_BYTES), size_bytes // 2
     settings = {"bootstrap.servers": server.bootstrap_servers, "compression.type": codec, "linger.ms": 20}
     sent = (

@@ -20,7 +20,6 @@ from jwt.algorithms import RSAAlgorithm
 
 from ottla.app.main import cli
 from ottla.client.admin.cluster import Cluster
-from ottla.client.admin.delegation_tokens import LEFT_TO_BROKER, create_token
 from ottla.client.wire.login import SystemRng
 from ottla.client.wire.security import read_security
 from ottla.common.kafka.acl import WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
@@ -118,9 +117,9 @@ class SecuredBroker:
         security = read_security(str(self._keys / "admin.properties"))
         with self._admin() as admin:
             for mechanism in (SCRAM_256, SCRAM_512):
-                admin.put_user(USERS[mechanism], mechanism, PASSWORD)
-            admin.create_topic(CLOSED, partitions=1, replication_factor=1)
-            admin.create_acls(
+                admin.users.put(USERS[mechanism], mechanism, PASSWORD)
+            admin.topics.create(CLOSED, partitions=1, replication_factor=1)
+            admin.acls.create(
                 [
                     Acl(
                         resource_type,
@@ -140,7 +139,7 @@ class SecuredBroker:
             return ScramClient(BY_NAME[SCRAM_512], USERS[TOKEN], PASSWORD, SystemRng())
 
         with Cluster(self._listener("ASKING"), security=security._replace(login=as_owner)) as owner:
-            self._token = owner.change(lambda connection: create_token(connection, None, (), LEFT_TO_BROKER))
+            self._token = owner.tokens.create(None, ())
 
     def _admin(self) -> Cluster:
         return Cluster(self._listener("CERTIFIED"), security=read_security(str(self._keys / "admin.properties")))
@@ -149,7 +148,7 @@ class SecuredBroker:
         """Create the topics as the administrator."""
         with self._admin() as admin:
             for name in names:
-                admin.create_topic(name, partitions=1, replication_factor=1)
+                admin.topics.create(name, partitions=1, replication_factor=1)
 
     def _listener(self, name: str) -> str:
         return str(self._broker.ready["listeners"][name])

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from harness.peers import Member, Server
 from harness.processes import Usage
 from ottla.app.ports import free_ports
-from ottla.client.admin.cluster_admin import describe_brokers
+from ottla.client.admin.brokers import describe_brokers
 from ottla.client.wire.connection import BrokerUnreachable, Connection
 from ottla.common.errors import KafkaError
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from harness.peers import Server
 
-from ottla.client.admin.admin_calls import create_partitions, create_topic
 from ottla.client.admin.cluster import Cluster
+from ottla.client.admin.topics import create_partitions, create_topic
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.model import LATEST_TIMESTAMP
 from ottla.common.errors import ErrorCode
@@ -112,7 +112,7 @@ class Wire:
         """Returns the high watermarks in partition order, with retries while a partition is unavailable."""
         with Cluster(self._server.bootstrap_servers, client_id=CLIENT_ID, timeout_s=TIMEOUT_S) as cluster:
             asked = {(name, index): LATEST_TIMESTAMP for index in range(partitions)}
-            found = cluster.list_offsets(asked)
+            found = cluster.records.list_offsets(asked)
         return [found[name, index].offset for index in range(partitions)]
 
     def encode(self, key: ApiKey, message: Any) -> bytes:

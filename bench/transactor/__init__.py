@@ -99,7 +99,7 @@ def _wake_coordinator(server: Server) -> None:
     """Look up a coordinator, because the first lookup creates its topic."""
     with Cluster(server.bootstrap_servers, timeout_s=START_TIMEOUT_S) as cluster:
         try:
-            cluster.describe_transaction("nobody")
+            cluster.transactions.describe("nobody")
         except KafkaError as error:
             if error.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 raise

@@ -31,8 +31,8 @@ from harness.cluster import Cluster, connect
 from harness.load import create_topic, load, program
 from harness.peers import Server
 
-from ottla.client.admin import admin_calls
 from ottla.client.admin.cluster import Cluster as Client
+from ottla.client.admin.configs import alter_configs
 from ottla.client.wire import metadata_requests
 from ottla.client.wire.connection import BrokerUnreachable, Connection
 from ottla.client.wire.model import ConfigOperation, PartitionInfo, ResourceType
@@ -139,8 +139,8 @@ def partition_seen_by(connection: Connection, index: int) -> PartitionInfo:
 
 def leader_killed(cluster: Cluster, client: Client) -> tuple[float, float, float]:
     """Returns seconds: without an acknowledgement, from the kill to its end, and until another broker knew a leader."""
-    controller = client.quorum().leader_id
-    found = next(each for each in client.topic(TOPIC).partitions if each.leader not in (controller, -1))
+    controller = client.quorum.describe().leader_id
+    found = next(each for each in client.topics.get(TOPIC).partitions if each.leader not in (controller, -1))
     survivor = connect(cluster.survivor(found.leader).port)
     with producing(cluster, found.index) as gap_around:
         time.sleep(STEADY_S)
@@ -158,12 +158,13 @@ def whole_again(cluster: Cluster, client: Client, node_id: int) -> None:
     """Restart a killed node; returns when it is in sync everywhere and has its leaderships back."""
     cluster.node(node_id).start()
     wait_for(
-        lambda: all(len(each.isr) == BROKERS for each in client.topic(TOPIC).partitions), "all replicas are in sync"
+        lambda: all(len(each.isr) == BROKERS for each in client.topics.get(TOPIC).partitions),
+        "all replicas are in sync",
     )
 
     def balanced() -> bool:
-        client.elect_leaders(None)
-        return all(each.leader == each.replicas[0] for each in client.topic(TOPIC).partitions)
+        client.reassignments.elect_leaders(None)
+        return all(each.leader == each.replicas[0] for each in client.topics.get(TOPIC).partitions)
 
     wait_for(balanced, "every partition has its preferred leader", 0.2)
 
@@ -198,7 +199,7 @@ def make_partitions(client: Client, partitions: int) -> list[str]:
     """Create topics with that many partitions in total, and wait until all have leaders."""
     names = [f"many-{number}" for number in range(partitions // TOPIC_PARTITIONS)]
     for name in names:
-        client.create_topic(name, TOPIC_PARTITIONS)
+        client.topics.create(name, TOPIC_PARTITIONS)
     return names
 
 
@@ -209,7 +210,7 @@ def change_by(port: int, topic: str, value: int) -> None:
     def changed() -> bool:
         connection = connect(port, timeout_s=LIMIT_S)
         try:
-            admin_calls.alter_configs(connection, ResourceType.TOPIC, topic, changes, validate_only=False)
+            alter_configs(connection, ResourceType.TOPIC, topic, changes, validate_only=False)
         finally:
             connection.close()
         return True
@@ -218,7 +219,7 @@ def change_by(port: int, topic: str, value: int) -> None:
 
 
 def in_sync(client: Client, names: Sequence[str]) -> bool:
-    topics = client.topics()
+    topics = client.topics.all()
     return all(len(each.isr) == BROKERS for name in names for each in topics[name].partitions)
 
 
@@ -229,7 +230,7 @@ def controller_failover(partitions: int, server: Server, profile: Profile) -> Se
         names = make_partitions(client, partitions)
         for number in range(max(1, round(CONTROLLERS_A_SECOND * profile.seconds))):
             wait_for(lambda: in_sync(client, names), "all replicas are in sync", 1.0)
-            controller = client.quorum().leader_id
+            controller = client.quorum.describe().leader_id
             survivor = cluster.survivor(controller)
             change_by(survivor.port, names[0], 1_000_000 + number)
             killed = time.perf_counter()

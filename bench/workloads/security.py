@@ -95,8 +95,8 @@ def guarded(measure: Measure, server: Server, profile: Profile) -> Sequence[Figu
     """Run `measure` with ACLs and quotas, on a server with an authorizer."""
     with Cluster(server.bootstrap_servers, client_id="bench", timeout_s=30.0) as cluster:
         names = [TOPIC, *(f"other-{number}" for number in range(OTHER_TOPICS))]
-        cluster.create_acls([_allowed(name) for name in names])
-        cluster.alter_client_quotas([("user", None), ("client-id", None)], FAR_AWAY)
+        cluster.acls.create([_allowed(name) for name in names])
+        cluster.quotas.alter([("user", None), ("client-id", None)], FAR_AWAY)
     return measure(server, profile)
 
 

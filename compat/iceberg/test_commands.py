@@ -56,7 +56,7 @@ class Lake:
         self._catalog = catalog
         self.sent = 0
         with Cluster(self._bootstrap) as cluster:
-            cluster.create_topic(self.topic, 2)
+            cluster.topics.create(self.topic, 2)
 
     def produce(self, count: int) -> None:
         numbers = range(self.sent, self.sent + count)

@@ -67,8 +67,8 @@ class Measured:
 
     def __init__(self, bootstrap_servers: str) -> None:
         with Cluster(bootstrap_servers, client_id="admin", timeout_s=30) as cluster:
-            cluster.create_topic("held", 1)
-            cluster.alter_client_quotas([("client-id", "held")], {"producer_byte_rate": QUOTA})
+            cluster.topics.create("held", 1)
+            cluster.quotas.alter([("client-id", "held")], {"producer_byte_rate": QUOTA})
         self.taken = 0
         settings = {
             "bootstrap.servers": bootstrap_servers,

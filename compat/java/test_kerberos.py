@@ -78,7 +78,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def end_of(world: World, topic: str) -> int:
     """Returns the end offset of the topic."""
     with Cluster(world.broker.bootstrap_servers, client_id="test", timeout_s=30) as cluster:
-        return cluster.list_offsets({(topic, 0): LATEST_TIMESTAMP})[(topic, 0)].offset
+        return cluster.records.list_offsets({(topic, 0): LATEST_TIMESTAMP})[(topic, 0)].offset
 
 
 def test_java_authenticates_with_its_ticket(

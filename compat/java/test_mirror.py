@@ -62,8 +62,10 @@ def servers(java_classpath: str) -> Iterator[dict[str, str]]:
 
 def create(servers: str, topic: str) -> None:
     with Cluster(servers) as cluster:
-        cluster.create_topic(topic, 2, configs={"retention.ms": "-1"})
-        cluster.list_offsets({(topic, 0): LATEST_TIMESTAMP, (topic, 1): LATEST_TIMESTAMP})  # waits until both serve
+        cluster.topics.create(topic, 2, configs={"retention.ms": "-1"})
+        cluster.records.list_offsets(
+            {(topic, 0): LATEST_TIMESTAMP, (topic, 1): LATEST_TIMESTAMP}
+        )  # waits until both serve
 
 
 def fill(servers: str, topic: str, first: int = 0) -> None:
@@ -88,8 +90,8 @@ def fill(servers: str, topic: str, first: int = 0) -> None:
 def content(servers: str, topic: str) -> dict[int, list[Row]]:
     """Returns offsets and records of each partition, under read_committed."""
     with Cluster(servers) as cluster:
-        keys = [(topic, index) for index in range(len(cluster.topic(topic).partitions))]
-        ends = cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP))
+        keys = [(topic, index) for index in range(len(cluster.topics.get(topic).partitions))]
+        ends = cluster.records.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP))
     found: dict[int, list[Row]] = {index: [] for _, index in keys}
     with RecordConsumer(
         servers, dict.fromkeys(keys, 0), ends={key: info.offset for key, info in ends.items()}
@@ -121,7 +123,7 @@ def test_content_and_groups_are_equal(servers: dict[str, str], source: str, targ
     with Cluster(servers[source]) as cluster:
         offsets = {f"{topic}-{at}": at for at, _ in wanted[0][::7]}
         for group, offset in offsets.items():
-            cluster.commit_group_offsets(group, {(topic, 0): offset})
+            cluster.groups.commit_offsets(group, {(topic, 0): offset})
     assert mirrored(servers[source], servers[target], topic)["records"] == 7 * 18 * 2
     found = content(servers[target], topic)
     assert {index: [row for _, row in rows] for index, rows in found.items()} == {
@@ -129,7 +131,7 @@ def test_content_and_groups_are_equal(servers: dict[str, str], source: str, targ
     }
     with Cluster(servers[target]) as cluster:
         for group, offset in offsets.items():
-            carried = cluster.group_offsets(group)[topic, 0].offset
+            carried = cluster.groups.offsets(group)[topic, 0].offset
             left = [row for at, row in wanted[0] if at >= offset]
             assert [row for at, row in found[0] if at >= carried] == left
     assert mirrored(servers[source], servers[target], topic)["records"] == 0
@@ -148,8 +150,8 @@ def test_only_refused_records_are_skipped(servers: dict[str, str], source: str, 
     ]
     limits = {"message.timestamp.after.max.ms": str((1 << 63) - 1), "max.message.bytes": "2000000"}
     with Cluster(servers[source]) as here, Cluster(servers[target]) as there:
-        here.create_topic(topic, 1, configs=limits)
-        there.create_topic(topic, 1, configs={"max.message.bytes": "5000", "cleanup.policy": "compact"})
+        here.topics.create(topic, 1, configs=limits)
+        there.topics.create(topic, 1, configs={"max.message.bytes": "5000", "cleanup.policy": "compact"})
         producer = BatchProducer(here, topic)
         producer.initialize()
         producer.begin([(topic, 0)])
@@ -253,7 +255,7 @@ def test_mirror_maker_1_copies_each_record_despite_kills(servers: dict[str, str]
     mirror_makers.stop()  # it commits during shutdown
     for source, _ in WAYS:
         with Cluster(servers[source]) as cluster:
-            committed = {partition: found.offset for (_, partition), found in cluster.group_offsets("one").items()}
+            committed = {partition: found.offset for (_, partition), found in cluster.groups.offsets("one").items()}
         sent = content(servers[source], topics[source])
         assert committed == {partition: listed[-1][0] + 1 for partition, listed in sent.items()}
 
@@ -271,7 +273,7 @@ def strings(packed: bytes, count: int) -> list[str]:
 def keys_of(servers: str, topic: str, count: int) -> set[tuple[str, ...]]:
     """Returns the distinct keys of one of its internal topics; none while the topic does not exist."""
     with Cluster(servers) as cluster:
-        if topic not in cluster.topics():
+        if topic not in cluster.topics.all():
             return set()
     listed = [row for partition in content(servers, topic).values() for _, row in partition]
     return {tuple(strings(key or b"", count)) for key, *_ in listed}
@@ -294,7 +296,7 @@ def test_mirror_maker_2_copies_records_and_groups_both_ways(servers: dict[str, s
     def same(source: str, target: str, topic: str) -> bool:
         """Returns whether each record is in its source partition at least once, and no others."""
         with Cluster(servers[target]) as cluster:
-            if f"{source}.{topic}" not in cluster.topics():
+            if f"{source}.{topic}" not in cluster.topics.all():
                 return False
         sent, there = (content(servers[name], of) for name, of in ((source, topic), (target, f"{source}.{topic}")))
         sets = [(Counter(row for _, row in sent[each]), Counter(row for _, row in there[each])) for each in sent]
@@ -304,7 +306,7 @@ def test_mirror_maker_2_copies_records_and_groups_both_ways(servers: dict[str, s
         if not same(source, target, "two-plain") or not same(source, target, "two-transactions"):
             return False
         with Cluster(servers[target]) as cluster:
-            carried = cluster.group_offsets(f"two-{source}")
+            carried = cluster.groups.offsets(f"two-{source}")
         syncs = keys_of(servers[source], f"mm2-offset-syncs.{target}.internal", 1)
         checkpoints = keys_of(servers[target], f"{source}.checkpoints.internal", 2)
         return (

@@ -19,7 +19,7 @@ def partitions(servers: str) -> int:
     """Returns the number of the topic's partitions with a leader."""
     try:
         with Cluster(servers) as cluster:
-            return sum(each.leader >= 0 for each in cluster.topic(TOPIC).partitions)
+            return sum(each.leader >= 0 for each in cluster.topics.get(TOPIC).partitions)
     except OttlaError:
         return 0
 

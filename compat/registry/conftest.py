@@ -49,7 +49,7 @@ def topic(broker: Broker) -> str:
     """A new topic of one partition."""
     name = f"orders-{next(_numbers)}"
     with Cluster(broker.bootstrap_servers) as cluster:
-        cluster.create_topic(name, 1)
+        cluster.topics.create(name, 1)
     return name
 
 

@@ -136,7 +136,7 @@ def test_a_start_serves_the_same_bytes(ottla: Any, tmp_path: Path, voters_in_log
     directory.partition("t", 0, BATCHES, clean=False)
     started = ottla.start("--data-dir", str(directory.path), "--port", "0")
     with Cluster(started.ready["bootstrap_servers"]) as cluster:
-        assert bytes(cluster.fetch("t", 0, 0).records) == BATCHES
+        assert bytes(cluster.records.fetch("t", 0, 0).records) == BATCHES
     started.process.terminate()
     assert started.process.wait() == 0
     found = document(directory)

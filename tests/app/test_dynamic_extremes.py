@@ -26,7 +26,7 @@ def set_all(broker: Broker, values: list[tuple[str, str]]) -> dict[str, ErrorCod
     for name, text in values:
         with Cluster(broker.bootstrap_servers) as cluster:
             try:
-                cluster.alter_configs(ResourceType.BROKER, "", [(name, ConfigOperation.SET, text)])
+                cluster.configs.alter(ResourceType.BROKER, "", [(name, ConfigOperation.SET, text)])
             except KafkaError as error:
                 refused[name] = error.code
     return refused
@@ -42,7 +42,7 @@ def test_accepted_extremes_leave_the_broker_manageable(text: str) -> None:
         assert locking == (NO_ONE_COULD_CONNECT if text == "0" else set())
         broker.restart()
         with Cluster(broker.bootstrap_servers) as cluster:
-            cluster.create_topic("t")
+            cluster.topics.create("t")
         logs = broker.logs()
     assert "Traceback" not in logs
     assert " ERROR " not in logs

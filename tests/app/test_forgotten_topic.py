@@ -20,14 +20,14 @@ def offsets(broker: Broker) -> tuple[int, int]:
     key = ("t", 0)
     with Cluster(broker.bootstrap_servers) as cluster:
         first, end = (
-            cluster.list_offsets({key: which})[key].offset for which in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
+            cluster.records.list_offsets({key: which})[key].offset for which in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
         )
     return first, end
 
 
 def create(broker: Broker) -> None:
     with Cluster(broker.bootstrap_servers) as cluster:
-        cluster.create_topic("t", 1)
+        cluster.topics.create("t", 1)
 
 
 def restore(data: Path) -> None:
@@ -47,7 +47,7 @@ def test_records_of_a_forgotten_topic_come_back(tmp_path: Path) -> None:
             broker.stop()
             (data / "t-0").rename(tmp_path / "kept")
             broker.start()
-            cluster.delete_topics(["t"])
+            cluster.topics.delete(["t"])
             broker.stop()
         (tmp_path / "kept").rename(data / "t-0")
         broker.start()

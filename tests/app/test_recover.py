@@ -32,7 +32,7 @@ def recover(data_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 def alter(address: str, operation: ConfigOperation, value: str | None) -> None:
     with Cluster(address) as cluster:
-        cluster.alter_configs(ResourceType.BROKER, "", [(OVERRIDES, operation, value)])
+        cluster.configs.alter(ResourceType.BROKER, "", [(OVERRIDES, operation, value)])
 
 
 def test_locked_out_cluster_is_recovered_on_the_host(ottla):

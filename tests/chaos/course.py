@@ -230,7 +230,7 @@ class Course:
         the_round = Round(self._nodes.bootstrap_servers, client.library, topic, PARTITIONS, book, self._options.lossy)
         with Cluster(self._nodes.bootstrap_servers, timeout_s=REQUEST_TIMEOUT_S, security=client) as cluster:
             if self.outcome.rounds > 1:  # those of the last round stay, for the check of files at the end
-                cluster.delete_topics(self._topics(f"round-{self.outcome.rounds - 1}"))
+                cluster.topics.delete(self._topics(f"round-{self.outcome.rounds - 1}"))
             self._create(cluster, self._topics(topic))
             clients = Clients(the_round, rng)
             try:
@@ -282,7 +282,7 @@ class Course:
         evidence.mkdir(exist_ok=True)
         for group in clients.groups:
             with suppress(OttlaError):
-                found = [cluster.describe_group(group), cluster.group_offsets(group)]
+                found = [cluster.groups.describe(group), cluster.groups.offsets(group)]
                 unseen = sorted(clients.round.book.unseen(group))
                 (evidence / f"{group}.txt").write_text("\n".join(map(str, [*found, unseen, ""])))
 
@@ -308,7 +308,7 @@ class Course:
         configs = {"min.insync.replicas": minimum, "unclean.leader.election.enable": unclean}
         wait_for(lambda: len(cluster.describe().brokers) == len(self._nodes.nodes), "every broker is there", SETUP_S)
         for topic in topics:
-            cluster.create_topic(topic, PARTITIONS, REPLICAS, configs)
+            cluster.topics.create(topic, PARTITIONS, REPLICAS, configs)
         wait_for(lambda: self._in_sync(cluster, topics), "the new topics are in sync", SETUP_S)
 
     def _recover(self, cluster: Cluster, clients: Clients) -> None:
@@ -340,7 +340,7 @@ class Course:
     def _recover_readers(self, cluster: Cluster, clients: Clients) -> None:
         """With losses, every reader gets to the end of the remaining records."""
         keys = [(clients.round.topic, index) for index in range(PARTITIONS)]
-        ends = cluster.list_offsets(dict.fromkeys(keys, -1))
+        ends = cluster.records.list_offsets(dict.fromkeys(keys, -1))
         for reader in clients.readers:
             wait_for(
                 partial(at_the_end, reader.positions, [ends[key].offset for key in keys]),
@@ -355,10 +355,10 @@ class Course:
 
     @staticmethod
     def _stable_offsets(cluster: Cluster, topics: Sequence[str]) -> dict[str, Progress]:
-        found = cluster.topics()
+        found = cluster.topics.all()
         latest = {(topic, partition.index): -1 for topic in topics for partition in found[topic].partitions}
-        stable = cluster.list_offsets(latest, isolation="read_committed")
-        ends = cluster.list_offsets(latest)
+        stable = cluster.records.list_offsets(latest, isolation="read_committed")
+        ends = cluster.records.list_offsets(latest)
         return {
             f"{topic}-{index}": Progress(stable[topic, index].offset, ends[topic, index].offset)
             for topic, index in latest
@@ -366,7 +366,7 @@ class Course:
 
     @staticmethod
     def _in_sync(cluster: Cluster, topics: Sequence[str]) -> bool:
-        found = cluster.topics()
+        found = cluster.topics.all()
         return found.keys() >= set(topics) and all(
             partition.leader >= 0 and set(partition.isr) == set(partition.replicas) and len(partition.isr) == REPLICAS
             for topic in topics
@@ -401,11 +401,11 @@ class Course:
     @staticmethod
     def _read(cluster: Cluster, topic: str, index: int, book: Book) -> list[BatchView]:
         """All batches of a partition, as a client fetches them."""
-        end = cluster.list_offsets({(topic, index): -1})[topic, index].offset
+        end = cluster.records.list_offsets({(topic, index): -1})[topic, index].offset
         found: list[BatchView] = []
         position = 0
         while position < end:
-            for batch in iter_batches(cluster.fetch(topic, index, position).records):
+            for batch in iter_batches(cluster.records.fetch(topic, index, position).records):
                 if batch.base_offset != position or not batch.crc_matches():
                     book.violated(f"altered: the batch at {index}@{position}, which says {batch.base_offset}")
                 found.append(batch)
@@ -416,7 +416,7 @@ class Course:
         """Differences between the replicas of a partition."""
         differences = []
         compared = 0
-        found = cluster.topics()
+        found = cluster.topics.all()
         for name in (*self._topics(topic), *self._internal_topics()):
             for partition in found[name].partitions:
                 folders = {

@@ -27,11 +27,11 @@ def test_login_requires_the_password(tmp_path):
         nodes.start()
         for each in (security.client, as_client(PASSWORD)):
             with Cluster(nodes.bootstrap_servers, security=each) as cluster:
-                cluster.topics()
+                cluster.topics.all()
         with (
             Cluster(nodes.bootstrap_servers, security=as_client("wrong")) as stranger,
             pytest.raises(OperatorError, match="rejected the login"),
         ):
-            stranger.topics()
+            stranger.topics.all()
     finally:
         nodes.close()

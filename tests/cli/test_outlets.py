@@ -22,7 +22,7 @@ def test_nothing_can_be_printed(
     monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVER", ottla_broker.bootstrap_servers)
     topic, ended = "outlets", Ends(monkeypatch, capfd)
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
-        cluster.create_topic(topic, 1)
+        cluster.topics.create(topic, 1)
     subprocess.run([*OTTLA, "produce", topic], input=b"one\n", check=True, capture_output=True)
     log = tmp_path / "00000000000000000000.log"
     log.write_bytes(b"")

@@ -127,7 +127,7 @@ def test_names_of_groups_and_clients(environment: dict[str, str], ottla_broker: 
         assert b"owned" in output, command()
     assert EVIL.encode() in piped(environment, "group", "list")
     with Cluster(ottla_broker.bootstrap_servers, client_id=CLIENT_ID) as cluster:
-        assert [each.client_id for each in cluster.describe_group(member).members] == [EVIL]
+        assert [each.client_id for each in cluster.groups.describe(member).members] == [EVIL]
 
 
 @pytest.mark.parametrize(

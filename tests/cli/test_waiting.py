@@ -86,7 +86,7 @@ def start() -> Iterator[Callable[..., Running]]:
 def broker(ottla_broker_factory: Callable[..., Broker]) -> Broker:
     made = ottla_broker_factory(configs={"group.initial.rebalance.delay.ms": 0})
     with Cluster(made.bootstrap_servers) as cluster:
-        cluster.create_topic("t", 2)
+        cluster.topics.create("t", 2)
     return made
 
 
@@ -102,10 +102,10 @@ def test_terminated_member_leaves_its_group(
     producer.type("two\n")
     assert consumer.output() == "two\n"  # so it is through with the first; of the second only it knows
     with Cluster(broker.bootstrap_servers) as cluster:
-        assert len(cluster.describe_group("g").members) == 1
+        assert len(cluster.groups.describe("g").members) == 1
         assert consumer.end(number) == 128 + number
-        assert not cluster.describe_group("g").members
-        assert sum(each.offset for each in cluster.group_offsets("g").values()) >= 1
+        assert not cluster.groups.describe("g").members
+        assert sum(each.offset for each in cluster.groups.offsets("g").values()) >= 1
 
 
 def test_outage_start_and_end_are_reported(broker: Broker, start: Callable[..., Running]) -> None:
@@ -167,4 +167,4 @@ def test_consume_without_group_creates_no_offsets_topic(broker: Broker, start: C
     assert consumer.output() == "one\n"
     assert consumer.end(signal.SIGTERM) == 128 + signal.SIGTERM
     with Cluster(broker.bootstrap_servers) as cluster:
-        assert set(cluster.topics()) == {"t"}
+        assert set(cluster.topics.all()) == {"t"}

@@ -301,7 +301,7 @@ def test_lines_go_in_and_come_out(run, name, ottla_broker, codec):
     assert result.stdout == ""
     assert run(consume, name, "--from-beginning", "--stop-at-end").stdout_bytes == lines
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
-        batches = list(iter_batches(cluster.fetch(name, 0, 0).records))
+        batches = list(iter_batches(cluster.records.fetch(name, 0, 0).records))
     assert {batch.compression for batch in batches} == {codec}
     assert batches[0].producer_id >= 0
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ottla.client.admin import cluster as cluster_module
+from ottla.client.admin import router as router_module
 from ottla.client.admin.cluster import Cluster
 from ottla.client.wire import connection as connection_module
 from ottla.client.wire.broker_connections import BrokerConnections
@@ -122,45 +122,47 @@ def fetch_answer(**data):
 def test_closed_connection_is_reported_unless_next_server_works(shape, scripted, hangs_up):
     """It may need TLS, or have reached its connection limit."""
     with Cluster(f"{hangs_up.address},{scripted.address}", client_id="t", timeout_s=60) as cluster:
-        assert "t" in cluster.topics()
+        assert "t" in cluster.topics.all()
     with (
         Cluster(hangs_up.address, client_id="t", timeout_s=60) as cluster,
         pytest.raises(BrokerUnreachable, match="before its first response"),
     ):
-        cluster.topics()
+        cluster.topics.all()
     assert len(hangs_up.requests) == 2
 
 
 def test_metadata_as_values(shape, cluster):
     info = cluster.describe()
     assert (info.cluster_id, info.controller_id, [b.node_id for b in info.brokers]) == ("cluster", 1, [1])
-    topic = cluster.topics()["t"]
+    topic = cluster.topics.all()["t"]
     assert topic.topic_id == TOPIC_ID
     assert [(p.index, p.leader, p.leader_epoch, p.replicas, p.isr) for p in topic.partitions] == [
         (0, 1, 5, (1,), (1,)),
         (1, 1, 5, (1,), (1,)),
     ]
-    assert cluster.topic("t") == topic
+    assert cluster.topics.get("t") == topic
 
 
 def test_asking_never_creates_a_topic(shape, cluster, scripted):
     shape.topic_error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     with pytest.raises(TopicNotFound, match="topic 't' does not exist"):
-        cluster.topic("t")
+        cluster.topics.get("t")
     with pytest.raises(TopicNotFound):
-        cluster.list_offsets({("t", 0): LATEST_TIMESTAMP})
+        cluster.records.list_offsets({("t", 0): LATEST_TIMESTAMP})
     requests = [request for key, _, request in scripted.requests if key == ApiKey.METADATA]
     assert all(not request.allow_auto_topic_creation for request in requests)
 
 
 def test_a_partition_beyond_the_last(shape, cluster):
     with pytest.raises(TopicNotFound, match="has no partition 2"):
-        cluster.fetch("t", 2, 0)
+        cluster.records.fetch("t", 2, 0)
 
 
 def test_offsets_come_in_the_order_asked(shape, cluster, scripted):
     scripted.answers[ApiKey.LIST_OFFSETS] = lambda version, request: offsets_answer({0: 10, 1: 11})
-    found = cluster.list_offsets({("t", 1): LATEST_TIMESTAMP, ("t", 0): LATEST_TIMESTAMP}, isolation="read_committed")
+    found = cluster.records.list_offsets(
+        {("t", 1): LATEST_TIMESTAMP, ("t", 0): LATEST_TIMESTAMP}, isolation="read_committed"
+    )
     assert list(found.items()) == [(("t", 1), OffsetInfo(11, 7, 5)), (("t", 0), OffsetInfo(10, 7, 5))]
     assert scripted.requests[-1][2].isolation_level == 1
 
@@ -172,7 +174,7 @@ def several_offsets(*offsets):
 
 def test_several_offsets_are_asked_of_the_version_that_has_them(shape, cluster, scripted):
     scripted.answers[ApiKey.LIST_OFFSETS] = lambda version, request: several_offsets(3, 9, 5)
-    assert cluster.offsets_before({("t", 0): 7}, 2) == {("t", 0): [9, 5]}
+    assert cluster.records.offsets_before({("t", 0): 7}, 2) == {("t", 0): [9, 5]}
     _, version, request = scripted.requests[-1]
     (asked,) = request.topics[0].partitions
     assert (version, asked.timestamp, asked.max_num_offsets) == (0, 7, 2)
@@ -181,7 +183,7 @@ def test_several_offsets_are_asked_of_the_version_that_has_them(shape, cluster, 
 def test_offsets_before_needs_an_old_list_offsets_version(shape, cluster, scripted):
     scripted.versions[ApiKey.LIST_OFFSETS] = (1, 11)
     with pytest.raises(KafkaError, match="in versions 1 to 11, this client in 0 to 0") as raised:
-        cluster.offsets_before({("t", 0): 7}, 2)
+        cluster.records.offsets_before({("t", 0): 7}, 2)
     assert raised.value.code == ErrorCode.UNSUPPORTED_VERSION
 
 
@@ -198,7 +200,7 @@ def test_a_moved_leader_is_found_again(shape, cluster, scripted):
             return offsets_answer({0: -1}, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
         scripted.answers[ApiKey.LIST_OFFSETS] = refuse
-        assert cluster.list_offsets({("t", 0): LATEST_TIMESTAMP})["t", 0].offset == 3
+        assert cluster.records.list_offsets({("t", 0): LATEST_TIMESTAMP})["t", 0].offset == 3
     finally:
         other.close()
     assert not other.errors
@@ -207,7 +209,7 @@ def test_a_moved_leader_is_found_again(shape, cluster, scripted):
 def test_a_broken_connection_is_made_again(shape, cluster, scripted):
     answers = [None, fetch_answer(records=b"batch", high_watermark=9, last_stable_offset=8, log_start_offset=1)]
     scripted.answers[ApiKey.FETCH] = lambda version, request: answers.pop(0)
-    result = cluster.fetch("t", 0, 5, max_bytes=1000, max_wait_ms=0)
+    result = cluster.records.fetch("t", 0, 5, max_bytes=1000, max_wait_ms=0)
     assert (result.records, result.high_watermark, result.last_stable_offset, result.log_start_offset) == (
         b"batch",
         9,
@@ -227,7 +229,7 @@ def test_fetch_returns_aborted_transactions(shape, cluster, scripted):
     scripted.answers[ApiKey.FETCH] = lambda version, request: fetch_answer(
         records=None, aborted_transactions=[AbortedTransaction(producer_id=4, first_offset=2)]
     )
-    result = cluster.fetch("t", 0, 0, isolation="read_committed", max_wait_ms=0)
+    result = cluster.records.fetch("t", 0, 0, isolation="read_committed", max_wait_ms=0)
     assert result.records == b""
     assert [(entry.producer_id, entry.first_offset) for entry in result.aborted] == [(4, 2)]
 
@@ -235,34 +237,34 @@ def test_fetch_returns_aborted_transactions(shape, cluster, scripted):
 def test_an_offset_out_of_range_is_not_tried_again(shape, cluster, scripted):
     scripted.answers[ApiKey.FETCH] = lambda version, request: fetch_answer(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
     with pytest.raises(KafkaError, match="fetch of t-0 at offset 99: offset out of range") as caught:
-        cluster.fetch("t", 0, 99)
+        cluster.records.fetch("t", 0, 99)
     assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert sum(key == ApiKey.FETCH for key, _, _ in scripted.requests) == 1
 
 
 def test_a_fetch_by_id_takes_nothing_from_another_topic(shape, cluster, scripted):
     scripted.answers[ApiKey.FETCH] = lambda version, request: fetch_answer(records=b"theirs")
-    assert cluster.fetch("t", 0, 0, topic_id=TOPIC_ID).records == b"theirs"
+    assert cluster.records.fetch("t", 0, 0, topic_id=TOPIC_ID).records == b"theirs"
     with pytest.raises(
         TopicReplaced, match=r"'t' was deleted and created again: its id has changed from _{21}w to AAECAw"
     ):
-        cluster.fetch("t", 0, 0, topic_id=b"\xff" * 16)
+        cluster.records.fetch("t", 0, 0, topic_id=b"\xff" * 16)
 
 
 def test_recreated_topic_is_detected_by_unknown_topic_id(shape, cluster, scripted):
     """The client has an outdated topic id: UNKNOWN_TOPIC_ID triggers a metadata refresh."""
-    cluster.topic("t")
+    cluster.topics.get("t")
     shape.topic_id = b"\x07" * 16
     scripted.answers[ApiKey.FETCH] = lambda version, request: fetch_answer(error_code=ErrorCode.UNKNOWN_TOPIC_ID)
     with pytest.raises(TopicReplaced):
-        cluster.fetch("t", 0, 0, topic_id=TOPIC_ID)
+        cluster.records.fetch("t", 0, 0, topic_id=TOPIC_ID)
     assert [key for key, _, _ in scripted.requests].count(ApiKey.FETCH) == 1
 
 
 def test_a_broker_that_knows_topics_by_name_only_is_refused(shape, cluster, scripted):
     scripted.versions[ApiKey.FETCH] = (4, 12)
     with pytest.raises(KafkaError, match="Fetch up to version 12, which has no topic ids"):
-        cluster.fetch("t", 0, 0, topic_id=TOPIC_ID)
+        cluster.records.fetch("t", 0, 0, topic_id=TOPIC_ID)
 
 
 def test_where_an_epoch_ended(shape, cluster, scripted):
@@ -277,23 +279,23 @@ def test_where_an_epoch_ended(shape, cluster, scripted):
         return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=ends)])
 
     scripted.answers[ApiKey.OFFSET_FOR_LEADER_EPOCH] = answer
-    assert cluster.epoch_ends({("t", 0): 7, ("t", 1): 3}) == {("t", 0): 80, ("t", 1): NO_OFFSET}
+    assert cluster.records.epoch_ends({("t", 0): 7, ("t", 1): 3}) == {("t", 0): 80, ("t", 1): NO_OFFSET}
 
 
 def test_an_answer_without_the_partition_is_an_error(shape, cluster, scripted):
     scripted.answers[ApiKey.FETCH] = lambda version, request: FetchResponse()
     with pytest.raises(ProtocolError, match="omitted the partition"):
-        cluster.fetch("t", 0, 0)
+        cluster.records.fetch("t", 0, 0)
 
 
 def test_a_partition_without_a_leader_times_out_with_its_name(shape, scripted, monkeypatch):
-    monkeypatch.setattr(cluster_module, "time", VirtualTime())
+    monkeypatch.setattr(router_module, "time", VirtualTime())
     shape.leaders = [-1]
     with (
         Cluster(scripted.address, timeout_s=30) as cluster,
         pytest.raises(KafkaError, match="t-0: leader not available"),
     ):
-        cluster.list_offsets({("t", 0): LATEST_TIMESTAMP})
+        cluster.records.list_offsets({("t", 0): LATEST_TIMESTAMP})
 
 
 def bound(taken):
@@ -308,7 +310,7 @@ def test_unreachable_cluster_fails_immediately():
         Cluster(f"127.0.0.1:{bound(taken)}", timeout_s=30) as cluster,
         pytest.raises(BrokerUnreachable, match="connection refused; is a broker running there"),
     ):
-        cluster.topics()
+        cluster.topics.all()
 
 
 def test_one_that_was_there_is_waited_for_from_the_first_call_on(shape, scripted, monkeypatch):
@@ -323,13 +325,13 @@ def test_one_that_was_there_is_waited_for_from_the_first_call_on(shape, scripted
 
     monkeypatch.setattr(BrokerConnections, "to_any", at_the_second_time)
     with Cluster(scripted.address, timeout_s=30, recently_reachable=True) as cluster:
-        assert "t" in cluster.topics()
+        assert "t" in cluster.topics.all()
     assert refused
 
 
 def test_the_second_bootstrap_server_is_tried(shape, scripted):
     with Cluster(f"127.0.0.1:1,{scripted.address}", timeout_s=5) as cluster:
-        assert "t" in cluster.topics()
+        assert "t" in cluster.topics.all()
 
 
 def test_silent_host_costs_one_connect_timeout(shape, scripted, monkeypatch):
@@ -363,7 +365,7 @@ def test_a_topic_is_created_once_and_awaited(shape, cluster, scripted):
         return CreateTopicsResponse(topics=[CreatableTopicResult(name="t")])
 
     scripted.answers[ApiKey.CREATE_TOPICS] = create
-    cluster.create_topic("t", 2, configs={"retention.ms": "1"})
+    cluster.topics.create("t", 2, configs={"retention.ms": "1"})
     assert sum(key == ApiKey.CREATE_TOPICS for key, _, _ in scripted.requests) == 1
 
 
@@ -376,14 +378,14 @@ def test_a_refused_creation_has_the_brokers_words(shape, cluster, scripted):
         ]
     )
     with pytest.raises(KafkaError, match="topic 't': Topic 't' is there") as caught:
-        cluster.create_topic("t")
+        cluster.topics.create("t")
     assert caught.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 def test_a_change_is_not_sent_again_when_its_outcome_is_unknown(shape, cluster, scripted):
     scripted.answers[ApiKey.DELETE_TOPICS] = lambda version, request: None
     with pytest.raises(KafkaError, match="closed the connection"):
-        cluster.delete_topics(["t"])
+        cluster.topics.delete(["t"])
     assert sum(key == ApiKey.DELETE_TOPICS for key, _, _ in scripted.requests) == 1
 
 
@@ -398,13 +400,13 @@ def test_every_failed_deletion_is_named(shape, cluster, scripted, version):
         ]
     )
     with pytest.raises(KafkaError, match="topic 'a': unknown topic or partition; topic 'b': unknown"):
-        cluster.delete_topics(["a", "b"])
+        cluster.topics.delete(["a", "b"])
 
 
 def test_an_unknown_error_code_is_still_a_sentence(shape, cluster, scripted):
     scripted.answers[ApiKey.FETCH] = lambda version, request: fetch_answer(error_code=12345)
     with pytest.raises(KafkaError, match="error 12345"):
-        cluster.fetch("t", 0, 0)
+        cluster.records.fetch("t", 0, 0)
 
 
 def test_configs(shape, cluster, scripted):
@@ -420,7 +422,7 @@ def test_configs(shape, cluster, scripted):
             )
         ]
     )
-    entries = cluster.describe_configs(ResourceType.TOPIC, "t", ["a", "b"])
+    entries = cluster.configs.describe(ResourceType.TOPIC, "t", ["a", "b"])
     assert [(e.name, e.value, e.source, e.is_default, e.is_sensitive) for e in entries] == [
         ("a", None, "topic", False, True),
         ("b", "2", "default", True, False),
@@ -435,7 +437,7 @@ def test_configs(shape, cluster, scripted):
         ]
     )
     with pytest.raises(KafkaError, match="configs of topic 't': no such config"):
-        cluster.alter_configs(
+        cluster.configs.alter(
             ResourceType.TOPIC, "t", [("x", ConfigOperation.SET, "1"), ("y", ConfigOperation.DELETE, None)]
         )
     sent = scripted.requests[-1][2].resources[0].configs
@@ -444,12 +446,12 @@ def test_configs(shape, cluster, scripted):
 
 def test_a_broker_that_is_not_there_is_named(shape, cluster):
     with pytest.raises(KafkaError, match="broker '9' does not exist; live brokers: 1"):
-        cluster.describe_configs(ResourceType.BROKER, "9")
+        cluster.configs.describe(ResourceType.BROKER, "9")
 
 
 def test_a_wrong_isolation_is_named(shape, cluster):
     with pytest.raises(KafkaError, match="not 'dirty'"):
-        cluster.fetch("t", 0, 0, isolation="dirty")
+        cluster.records.fetch("t", 0, 0, isolation="dirty")
 
 
 class VirtualTime:
@@ -467,7 +469,7 @@ class VirtualTime:
 
 def test_all_steps_of_a_call_share_its_time(shape, scripted, monkeypatch):
     clock = VirtualTime()
-    monkeypatch.setattr(cluster_module, "time", clock)
+    monkeypatch.setattr(router_module, "time", clock)
     shape.leaders = [-1]
 
     def create(version, request):
@@ -476,5 +478,5 @@ def test_all_steps_of_a_call_share_its_time(shape, scripted, monkeypatch):
 
     scripted.answers[ApiKey.CREATE_TOPICS] = create
     with Cluster(scripted.address, timeout_s=30) as cluster, pytest.raises(KafkaError, match="leader not available"):
-        cluster.create_topic("t")
+        cluster.topics.create("t")
     assert 20 < clock.now <= 30

@@ -67,7 +67,7 @@ def test_groups_are_listed_in_order(cluster, scripted):
             ListedGroup(group_id="a", protocol_type="consumer", group_state="Empty", group_type="consumer"),
         ]
     )
-    assert cluster.groups(["Stable"]) == [
+    assert cluster.groups.find(["Stable"]) == [
         GroupListing("a", "consumer", "Empty", "consumer"),
         GroupListing("b", "connect", "Stable", "classic"),
     ]
@@ -77,13 +77,13 @@ def test_groups_are_listed_in_order(cluster, scripted):
 def test_unsupported_group_filter_raises(cluster, scripted):
     scripted.versions[ApiKey.LIST_GROUPS] = (0, 3)
     with pytest.raises(KafkaError) as refused:
-        cluster.groups(["Stable"])
+        cluster.groups.find(["Stable"])
     assert refused.value.code == ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_a_classic_group_is_described_by_the_older_request(cluster, scripted):
     scripted.answers[ApiKey.DESCRIBE_GROUPS] = classic(members=[member(ASSIGNMENT)])
-    found = cluster.describe_group("g")
+    found = cluster.groups.describe("g")
     assert (found.group_type, found.state, found.assignor, found.group_epoch) == ("classic", "Stable", "range", None)
     [only] = found.members
     assert (only.host, only.protocol, only.assignment) == ("10.0.0.1", "classic", {"t": (1, 3)})
@@ -92,14 +92,14 @@ def test_a_classic_group_is_described_by_the_older_request(cluster, scripted):
 def test_an_older_broker_has_no_consumer_groups(cluster, scripted):
     del scripted.versions[ApiKey.CONSUMER_GROUP_DESCRIBE]
     scripted.answers[ApiKey.DESCRIBE_GROUPS] = classic()
-    assert cluster.describe_group("g").group_type == "classic"
+    assert cluster.groups.describe("g").group_type == "classic"
 
 
 @pytest.mark.parametrize("changes", [{"group_state": "Dead"}, {"error_code": ErrorCode.GROUP_ID_NOT_FOUND}])
 def test_a_dead_group_does_not_exist(cluster, scripted, changes):
     scripted.answers[ApiKey.DESCRIBE_GROUPS] = classic(**changes)
     with pytest.raises(KafkaError, match="group 'g' does not exist"):
-        cluster.describe_group("g")
+        cluster.groups.describe("g")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_offsets_in_the_layout_of_one_group(cluster, scripted):
     scripted.answers[ApiKey.OFFSET_FETCH] = lambda version, request: OffsetFetchResponse(
         topics=[OffsetFetchResponseTopic(name="t", partitions=partitions)]
     )
-    assert cluster.group_offsets("g") == {("t", 1): CommittedOffset(7, -1, "")}
+    assert cluster.groups.offsets("g") == {("t", 1): CommittedOffset(7, -1, "")}
     assert scripted.requests[-1][2].group_id == "g"
 
 
@@ -132,14 +132,14 @@ def test_a_coordinator_that_still_loads_is_asked_again(cluster, scripted):
     scripted.answers[ApiKey.DELETE_GROUPS] = lambda version, request: DeleteGroupsResponse(
         results=[DeletableGroupResult(group_id="g", error_code=codes.pop(0))]
     )
-    cluster.delete_group("g")
+    cluster.groups.delete("g")
     assert not codes
 
 
 def test_deletion_with_unknown_outcome_is_not_repeated(cluster, scripted):
     scripted.answers[ApiKey.DELETE_GROUPS] = lambda version, request: None
     with pytest.raises(KafkaError) as lost:
-        cluster.delete_group("g")
+        cluster.groups.delete("g")
     assert lost.value.code == ErrorCode.NETWORK_EXCEPTION
     assert [key for key, _, _ in scripted.requests].count(ApiKey.DELETE_GROUPS) == 1
 
@@ -150,6 +150,6 @@ def test_a_commit_into_a_group_with_members_says_so(cluster, scripted):
         topics=[OffsetCommitResponseTopic(name="t", partitions=[partition])]
     )
     with pytest.raises(KafkaError, match="the group has members; stop them first"):
-        cluster.commit_group_offsets("g", {("t", 0): 5})
+        cluster.groups.commit_offsets("g", {("t", 0): 5})
     _, version, request = scripted.requests[-1]
     assert (version, request.member_id, request.generation_id_or_member_epoch) == (9, "", -1)

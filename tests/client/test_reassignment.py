@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.admin.reassignment import evacuation, throttled_replicas, with_replication_factor
+from ottla.client.admin.reassignment_plan import evacuation, throttled_replicas, with_replication_factor
 from ottla.client.wire.failure import TopicNotFound
 from ottla.client.wire.model import BrokerInfo, PartitionInfo, TopicInfo
 from ottla.common.errors import ErrorCode, KafkaError

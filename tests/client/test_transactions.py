@@ -83,7 +83,7 @@ def test_filters_travel_and_transactions_come_in_order(cluster, scripted):
         ]
     )
     filters = TransactionFilters(("Ongoing", "Empty"), (1, 2), 60_000, "[ab]")
-    assert cluster.transactions(filters) == [
+    assert cluster.transactions.find(filters) == [
         TransactionListing("a", 1, "Empty", 1),
         TransactionListing("b", 2, "Ongoing", 1),
     ]
@@ -95,7 +95,7 @@ def test_filters_travel_and_transactions_come_in_order(cluster, scripted):
 def test_a_filter_that_an_older_broker_does_not_know_is_an_error(cluster, scripted):
     scripted.versions[ApiKey.LIST_TRANSACTIONS] = (0, 0)
     with pytest.raises(KafkaError) as failure:
-        cluster.transactions(TransactionFilters(min_duration_ms=1))
+        cluster.transactions.find(TransactionFilters(min_duration_ms=1))
     assert failure.value.code == ErrorCode.UNSUPPORTED_VERSION
 
 
@@ -106,7 +106,7 @@ def test_a_coordinator_that_loads_is_asked_again(cluster, scripted):
         DescribeTransactionsResponse(transaction_states=[loading]),
         DescribeTransactionsResponse(transaction_states=[known]),
     )
-    found = cluster.describe_transaction("x")
+    found = cluster.transactions.describe("x")
     assert (found.state, found.start_ms, found.partitions) == ("Empty", None, ())
     assert {request.key_type for request in sent(scripted, ApiKey.FIND_COORDINATOR)} == {1}
 
@@ -115,7 +115,7 @@ def test_unknown_transactional_id_is_named(cluster, scripted):
     unknown = TransactionState(transactional_id="x", error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     scripted.answers[ApiKey.DESCRIBE_TRANSACTIONS] = in_turn(DescribeTransactionsResponse(transaction_states=[unknown]))
     with pytest.raises(KafkaError, match="transactional id 'x' does not exist"):
-        cluster.describe_transaction("x")
+        cluster.transactions.describe("x")
 
 
 def test_producers_of_one_replica_are_asked_once(cluster, scripted):
@@ -135,21 +135,21 @@ def test_producers_of_one_replica_are_asked_once(cluster, scripted):
             )
         ]
     )
-    found = cluster.producers([("t", 1)])["t", 1]
+    found = cluster.transactions.producers([("t", 1)])["t", 1]
     assert [(each.producer_id, each.transaction_start_offset) for each in found] == [(7, None), (9, None)]
     assert found[0].coordinator_epoch is None
     before = len(sent(scripted, ApiKey.DESCRIBE_PRODUCERS))
     with pytest.raises(KafkaError, match="t-0: the broker has no online replica of it"):
-        cluster.producers([("t", 0), ("t", 1)], 1)
+        cluster.transactions.producers([("t", 0), ("t", 1)], 1)
     assert len(sent(scripted, ApiKey.DESCRIBE_PRODUCERS)) == before + 1
     with pytest.raises(KafkaError, match="broker '5' does not exist"):
-        cluster.producers([("t", 0)], 5)
+        cluster.transactions.producers([("t", 0)], 5)
 
 
 def test_abort_is_repeated_only_at_a_new_leader(cluster, scripted):
     ids = {"producer_id": 7, "producer_epoch": 3, "coordinator_epoch": 12}
     scripted.answers[ApiKey.WRITE_TXN_MARKERS] = in_turn(markers(ErrorCode.NOT_LEADER_OR_FOLLOWER), markers(0))
-    cluster.abort_transaction(("t", 0), **ids)
+    cluster.transactions.abort(("t", 0), **ids)
     first, second = sent(scripted, ApiKey.WRITE_TXN_MARKERS)
     assert first == second
     [marker] = second.markers
@@ -164,10 +164,10 @@ def test_abort_is_repeated_only_at_a_new_leader(cluster, scripted):
         scripted.answers[ApiKey.WRITE_TXN_MARKERS] = in_turn(markers(code))
         before = len(sent(scripted, ApiKey.WRITE_TXN_MARKERS))
         with pytest.raises(KafkaError, match=words):
-            cluster.abort_transaction(("t", 0), **ids)
+            cluster.transactions.abort(("t", 0), **ids)
         assert len(sent(scripted, ApiKey.WRITE_TXN_MARKERS)) == before + 1
     with pytest.raises(TopicNotFound):
-        cluster.abort_transaction(("t", 2), **ids)
+        cluster.transactions.abort(("t", 2), **ids)
 
 
 def test_a_termination_waits_for_the_end_of_the_transaction(cluster, scripted):
@@ -176,11 +176,11 @@ def test_a_termination_waits_for_the_end_of_the_transaction(cluster, scripted):
         InitProducerIdResponse(error_code=ErrorCode.NOT_COORDINATOR),
         InitProducerIdResponse(producer_id=7, producer_epoch=5),
     )
-    cluster.terminate_transaction("x", 45_000)
+    cluster.transactions.terminate("x", 45_000)
     asked = sent(scripted, ApiKey.INIT_PRODUCER_ID)
     assert [(each.transactional_id, each.transaction_timeout_ms) for each in asked] == [("x", 45_000)] * 3
     scripted.answers[ApiKey.INIT_PRODUCER_ID] = in_turn(
         InitProducerIdResponse(error_code=ErrorCode.INVALID_TRANSACTION_TIMEOUT)
     )
     with pytest.raises(KafkaError, match="transactional id 'x': invalid transaction timeout"):
-        cluster.terminate_transaction("x", 1 << 30)
+        cluster.transactions.terminate("x", 1 << 30)

@@ -14,7 +14,7 @@ TIMEOUT_S = 90
 
 def configs_of(servers: str, topic: str) -> dict[str, str | None]:
     with Cluster(servers) as cluster:
-        return {entry.name: entry.value for entry in cluster.describe_configs(ResourceType.TOPIC, topic)}
+        return {entry.name: entry.value for entry in cluster.configs.describe(ResourceType.TOPIC, topic)}
 
 
 def test_confluent_kafka(ottla_broker, families, make_records, topic):
@@ -109,15 +109,15 @@ def test_kafka_python(ottla_broker, families, make_records, topic):
         assert topic in admin.list_topics()
         admin.create_partitions({topic: NewPartitions(3)})
         with Cluster(servers) as cluster:
-            assert len(cluster.topic(topic).partitions) == 3
+            assert len(cluster.topics.get(topic).partitions) == 3
         admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"segment.bytes": "2097152"})])
         assert configs_of(servers, topic)["segment.bytes"] == "2097152"
         assert admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
         families["kafka-python"].produce(servers, topic, 1, make_records(families["kafka-python"])[:20], "none")
         admin.delete_records({TopicPartition(topic, 1): 7})
         with Cluster(servers) as cluster:
-            assert cluster.list_offsets({(topic, 1): EARLIEST_TIMESTAMP})[topic, 1].offset == 7
-            assert cluster.list_offsets({(topic, 1): LATEST_TIMESTAMP})[topic, 1].offset == 20
+            assert cluster.records.list_offsets({(topic, 1): EARLIEST_TIMESTAMP})[topic, 1].offset == 7
+            assert cluster.records.list_offsets({(topic, 1): LATEST_TIMESTAMP})[topic, 1].offset == 20
         assert admin.describe_cluster()
         admin.delete_topics([topic])
         assert topic not in admin.list_topics()
@@ -152,4 +152,4 @@ def test_aiokafka(ottla_broker, topic):
 
     asyncio.run(run())
     with Cluster(servers) as cluster:
-        assert topic not in cluster.topics()
+        assert topic not in cluster.topics.all()

@@ -112,7 +112,7 @@ def test_record_with_failed_handling_is_read_again(servers, admin, topic, config
 @pytest.fixture
 def slow(monkeypatch, config):
     """All that handle a record take so long that the library is called before the next one."""
-    monkeypatch.setattr("ottla.api.consumer.STAY_S", 0.0)
+    monkeypatch.setattr("ottla.api.consuming.buffer.STAY_S", 0.0)
     config |= {"auto.commit.interval.ms": 50, "heartbeat.interval.ms": 100}
 
 

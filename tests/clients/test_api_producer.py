@@ -35,7 +35,7 @@ def topic(servers):
     """A topic of its own, with three partitions."""
     name = f"api-produced-{next(NUMBERS)}"
     with Cluster(servers) as cluster:
-        cluster.create_topic(name, 3, 1)
+        cluster.topics.create(name, 3, 1)
     return name
 
 
@@ -104,7 +104,7 @@ def test_records_of_a_moment_share_batches(servers, topic):
     (partition,) = {each.result().partition for each in deliveries}
     assert [each.result().offset for each in deliveries] == list(range(500))
     with Cluster(servers) as cluster:
-        batches = list(iter_batches(cluster.fetch(topic, partition, 0, max_wait_ms=0).records))
+        batches = list(iter_batches(cluster.records.fetch(topic, partition, 0, max_wait_ms=0).records))
     assert sum(batch.records_count for batch in batches) == 500
     assert len(batches) < 10
 

@@ -31,7 +31,7 @@ def test_every_client_reads_what_one_produced(ottla_broker, families, producer, 
     offsets = producer.produce(servers, topic, 1, records, codec)
     assert offsets == list(range(len(records)))
     with Cluster(servers) as cluster:
-        batches = list(iter_batches(cluster.fetch(topic, 1, 0).records))
+        batches = list(iter_batches(cluster.records.fetch(topic, 1, 0).records))
     assert {batch.compression for batch in batches} == {codec}
     assert all(batch.crc_matches() for batch in batches)
     for name, consumer in families.items():
@@ -132,7 +132,7 @@ def test_batches_are_stored_as_they_were_sent(ottla_broker_factory, tap, produce
     records = make_records(producer)
     producer.produce(servers, topic, 0, records, codec)
     with Cluster(servers) as cluster:
-        fetched = cluster.fetch(topic, 0, 0).records
+        fetched = cluster.records.fetch(topic, 0, 0).records
     batches = list(iter_batches(fetched))
     assert batches[-1].next_offset == len(records)
     for batch in batches:

@@ -66,9 +66,9 @@ def servers() -> Iterator[str]:
 def topic(servers) -> str:
     name = f"errors-{next(NUMBERS)}"
     with Cluster(servers) as cluster:
-        cluster.create_topic(name, 2)
-        cluster.commit_group_offsets(f"{name}-warm", {(name, 0): 0})
-        cluster.groups()  # asked again until the coordinator has loaded the partitions of all groups
+        cluster.topics.create(name, 2)
+        cluster.groups.commit_offsets(f"{name}-warm", {(name, 0): 0})
+        cluster.groups.find()  # asked again until the coordinator has loaded the partitions of all groups
     return name
 
 

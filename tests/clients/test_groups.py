@@ -281,7 +281,7 @@ def test_a_static_member_returns_to_its_partitions(servers, name, history, proto
     create_topic(servers, name)
     with Cluster(servers) as cluster:
         change = ("consumer.session.timeout.ms", ConfigOperation.SET, str(LONG_SESSION_MS))
-        cluster.alter_configs(ResourceType.GROUP, name, [change])
+        cluster.configs.alter(ResourceType.GROUP, name, [change])
     settings = {**PROTOCOLS[protocol]}
     if protocol == "eager":
         settings["session.timeout.ms"] = LONG_SESSION_MS

@@ -30,7 +30,7 @@ class Watched:
 def test_partitions_are_given_up_before_the_closing(ottla_broker: Broker) -> None:
     servers = ottla_broker.bootstrap_servers
     with Cluster(servers, client_id="admin", timeout_s=30) as cluster:
-        cluster.create_topic("left-in-order", 3)
+        cluster.topics.create("left-in-order", 3)
     revoked: list[tuple[int, bool]] = []
     consumer = Watched(Consumer({"bootstrap.servers": servers, "group.id": "left-in-order", "log_level": 0}))
     consumer.subscribe(

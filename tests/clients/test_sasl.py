@@ -81,7 +81,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         made = Served(broker, directory, key)
         with Cluster(broker.bootstrap_servers, client_id="test", timeout_s=30) as cluster:
             for mechanism in SCRAM:
-                cluster.put_user("bob", mechanism, PASSWORD)
+                cluster.users.put("bob", mechanism, PASSWORD)
         yield made
 
 
@@ -231,13 +231,13 @@ def test_missing_token_is_reported(tmp_path: Path, url: str, words: str) -> None
 def test_tools_continue_beyond_their_session_lifetime(served: Served) -> None:
     security = ClientSecurity(login=lambda _: PlainClient("ann", PASSWORD))
     with Cluster(served.asking, client_id="test", timeout_s=30, security=security) as cluster:
-        cluster.topics()
-        (connection,) = {cluster._any_connection()}
+        cluster.topics.all()
+        (connection,) = {cluster._router.any_connection()}
         until = time.monotonic() + 1.2 * REAUTH_MS / 1000
         while time.monotonic() < until:
-            cluster.topics()
+            cluster.topics.all()
             time.sleep(PAUSE_S)
-        assert cluster._any_connection() is connection
+        assert cluster._router.any_connection() is connection
 
 
 class Wire:
@@ -374,7 +374,7 @@ def test_a_crowd_that_guesses_is_late_and_others_are_served(served: Served) -> N
 def test_nothing_secret_is_found_anywhere(served: Served) -> None:
     """No secret in any broker output of all tests above; the module's last test."""
     with Cluster(served.broker.bootstrap_servers, client_id="test", timeout_s=30) as cluster:
-        entries = cluster.describe_configs(ResourceType.BROKER, str(served.broker.ready["node_id"]), None)
+        entries = cluster.configs.describe(ResourceType.BROKER, str(served.broker.ready["node_id"]), None)
     assert PASSWORD not in repr(entries)
     assert PASSWORD not in served.broker.logs()
     found = [

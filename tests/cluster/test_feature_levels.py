@@ -66,7 +66,7 @@ def level_at(address: str) -> int:
     """Return the finalized level as that node knows it; 0 while it does not answer."""
     try:
         with Cluster(address) as client:
-            return client.features()[METADATA_VERSION].level
+            return client.features.all()[METADATA_VERSION].level
     except OttlaError:
         return 0
 
@@ -98,7 +98,7 @@ def test_upgrade_through_all_levels_loses_nothing(tmp_path: Path) -> None:
         writer = Writer(nodes, "t")
         with Cluster(nodes.bootstrap_servers) as cluster:
             for level in range(LOWEST_LEVEL + 1, HIGHEST_LEVEL + 1):
-                cluster.update_features([FeatureUpdate(METADATA_VERSION, level, UpgradeType.UPGRADE)])
+                cluster.features.update([FeatureUpdate(METADATA_VERSION, level, UpgradeType.UPGRADE)])
                 for node in nodes.nodes:
                     eventually(partial(is_at, node.address, level), f"level {level}")
                 if level == CONTROLLER_REGISTRATION:
@@ -106,7 +106,7 @@ def test_upgrade_through_all_levels_loses_nothing(tmp_path: Path) -> None:
             others = {
                 name: level for name, level in release_features(HIGHEST_LEVEL).items() if name != METADATA_VERSION
             }
-            cluster.update_features([FeatureUpdate(name, level, UpgradeType.UPGRADE) for name, level in others.items()])
+            cluster.features.update([FeatureUpdate(name, level, UpgradeType.UPGRADE) for name, level in others.items()])
         for node in nodes.nodes:
             assert node.stop() == 0
             node.start()

@@ -94,7 +94,7 @@ class World(NamedTuple):
         security = read_security(str(self.by_keytab()))
         try:
             with Cluster(self.nodes.bootstrap_servers, timeout_s=10, security=security) as cluster:
-                return all(node.node_id in partition.isr for partition in cluster.topic("t").partitions)
+                return all(node.node_id in partition.isr for partition in cluster.topics.get("t").partitions)
         except (KafkaError, OperatorError):
             return False
 

@@ -11,7 +11,7 @@ from simulation.epoch_files import check_epoch_files
 
 from ottla.app.disk import RealDisk
 from ottla.app.ports import HOST
-from ottla.client.admin.cluster_admin import PREFERRED, alter_reassignments, elect_leaders, list_reassignments
+from ottla.client.admin.reassignments import PREFERRED, alter_reassignments, elect_leaders, list_reassignments
 from ottla.client.wire.connection import Connection
 from ottla.storage.files.checkpoints import format_epochs, read_epochs
 from ottla.storage.files.names import LEADER_EPOCH_CHECKPOINT

@@ -160,19 +160,19 @@ def entering(name: str, secret: str, *, by_token: bool = False) -> ClientSecurit
 def made_on(node: Node) -> Token:
     """Create a token through this broker, whichever node is the controller."""
     with Cluster(node.address, security=entering("node", PASSWORD)) as cluster:
-        return cluster.read(lambda connection: create_token(connection, None, (), LEFT_TO_BROKER))
+        return cluster._router.retry(lambda: create_token(cluster._router.any_connection(), None, (), LEFT_TO_BROKER))
 
 
 def end_on(node: Node, token: Token) -> None:
     """Expire it through this broker in a millisecond, so that it remains known but is invalid."""
     with Cluster(node.address, security=entering("node", PASSWORD)) as cluster:
-        cluster.read(lambda connection: expire_token(connection, token, 1))
+        cluster._router.retry(lambda: expire_token(cluster._router.any_connection(), token, 1))
 
 
 def served(cluster: Cluster) -> bool:
     """Return whether the client is authenticated."""
     try:
-        cluster.topics()
+        cluster.topics.all()
     except OperatorError as error:
         if "rejected the login" not in str(error):
             raise

@@ -121,7 +121,7 @@ def produce(servers: str, topic: str, *values: str) -> None:
 
 def stored(servers: str, topic: str) -> list[str]:
     with Cluster(servers) as cluster:
-        end = cluster.list_offsets({(topic, 0): LATEST_TIMESTAMP})[topic, 0].offset
+        end = cluster.records.list_offsets({(topic, 0): LATEST_TIMESTAMP})[topic, 0].offset
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "none", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
@@ -133,7 +133,7 @@ def stored(servers: str, topic: str) -> list[str]:
 
 def in_sync(servers: str, topic: str) -> int:
     with Cluster(servers) as cluster:
-        return min(len(partition.isr) for partition in cluster.topic(topic).partitions)
+        return min(len(partition.isr) for partition in cluster.topics.get(topic).partitions)
 
 
 def test_served_broker_restarts_after_a_short_pause(supervised: Supervised) -> None:
@@ -182,7 +182,7 @@ def test_replaced_disk_rejoins_under_a_new_id(supervise: Callable[..., Supervise
     ottla("topic", "create", "t", "-b", first.bootstrap_servers, "--replication-factor", "3", *survives_a_loss)
     produce(first.bootstrap_servers, "t", "a", "b")
     with Cluster(first.bootstrap_servers) as cluster:
-        lost = next(number for number in (1, 2, 3) if number != cluster.topic("t").partitions[0].leader)
+        lost = next(number for number in (1, 2, 3) if number != cluster.topics.get("t").partitions[0].leader)
     first.stop()
     (data / f"broker-{lost}").rename(data.parent / "lost")
     assert f"--replace-node {lost}" in ottla("start", "--brokers", "3", "--data-dir", str(data), code=2)
@@ -193,7 +193,7 @@ def test_replaced_disk_rejoins_under_a_new_id(supervise: Callable[..., Supervise
     eventually(lambda: in_sync(servers, "t") == 3, "the lost one is in sync", TIMEOUT_S)
     assert stored(servers, "t") == ["a", "b"]
     with Cluster(servers) as cluster:
-        quorum = cluster.quorum()
+        quorum = cluster.quorum.describe()
     assert lost in {observer.node_id for observer in quorum.observers}
     second.stop()
     # The replacement is permanent, and the rediscovered disk is not accepted as its own.
@@ -224,7 +224,7 @@ def test_stop_within_the_session_of_a_lost_node_keeps_leaders(supervise: Callabl
     second = supervise("--replace-node", str(lost), brokers=3)
     eventually(lambda: in_sync(second.bootstrap_servers, "t") == 3, "all are in sync", TIMEOUT_S)
     with Cluster(second.bootstrap_servers) as cluster:
-        ends = cluster.list_offsets({("t", index): LATEST_TIMESTAMP for index in range(6)})
+        ends = cluster.records.list_offsets({("t", index): LATEST_TIMESTAMP for index in range(6)})
     assert [end.offset for end in ends.values()] == [10] * 6
 
 

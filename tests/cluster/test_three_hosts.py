@@ -102,7 +102,9 @@ def test_the_settings_file_of_apache_kafka(make_nodes: Callable[..., Nodes]) -> 
         node.config.write_text("\n".join([*lines, *(f"{name}={value}" for name, value in own.items())]))
     nodes.start()
     with Cluster(nodes.bootstrap_servers) as cluster:
-        cluster.create_topic("orders", partitions=3, replication_factor=3)
-        eventually(lambda: all(len(each.isr) == 3 for each in cluster.topic("orders").partitions), "all are in sync")
+        cluster.topics.create("orders", partitions=3, replication_factor=3)
+        eventually(
+            lambda: all(len(each.isr) == 3 for each in cluster.topics.get("orders").partitions), "all are in sync"
+        )
     for node in nodes.nodes:
         assert "not a known setting" not in node.log_text()

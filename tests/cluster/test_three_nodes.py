@@ -9,14 +9,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.app.ports import HOST
-from ottla.client.admin.cluster_admin import (
-    PREFERRED,
-    alter_reassignments,
-    describe_brokers,
-    elect_leaders,
-    list_reassignments,
-    unregister_broker,
-)
+from ottla.client.admin.brokers import describe_brokers, unregister_broker
+from ottla.client.admin.reassignments import PREFERRED, alter_reassignments, elect_leaders, list_reassignments
 from ottla.client.wire.connection import Connection
 
 from .nodes import ZOOKEEPER, Node, Nodes, eventually

@@ -26,7 +26,7 @@ def test_node_loss_loses_no_records(make_nodes, tmp_path):
     nodes = make_nodes(3, **protocols, **stores)
     nodes.start()
     with Cluster(nodes.bootstrap_servers, security=security) as cluster:
-        cluster.create_topic("t", partitions=3, replication_factor=3)
+        cluster.topics.create("t", partitions=3, replication_factor=3)
         producer = RecordProducer(nodes.bootstrap_servers, properties=security.library)
         for number in range(100):
             producer.send("t", str(number).encode())
@@ -34,5 +34,5 @@ def test_node_loss_loses_no_records(make_nodes, tmp_path):
                 nodes[1].kill()
         assert producer.flush() == 0
         assert producer.failed_count == 0
-        ends = cluster.list_offsets({("t", partition): -1 for partition in range(3)})
+        ends = cluster.records.list_offsets({("t", partition): -1 for partition in range(3)})
         assert sum(end.offset for end in ends.values()) >= 100

@@ -121,9 +121,9 @@ class Ledger:
     def _read(self, cluster: Cluster, partition: int, found: dict[tuple[int, int], int]) -> None:
         offset = last = -1
         position = 0
-        end = cluster.list_offsets({(self._topic, partition): -1})[self._topic, partition].offset
+        end = cluster.records.list_offsets({(self._topic, partition): -1})[self._topic, partition].offset
         while position < end:
-            records = cluster.fetch(self._topic, partition, position).records
+            records = cluster.records.fetch(self._topic, partition, position).records
             for batch in iter_batches(records):
                 if not batch.crc_matches():
                     raise AssertionError(f"the batch at {batch.base_offset} of partition {partition} is damaged")

@@ -50,17 +50,17 @@ def produce_batches(broker: Broker, count: int, padding: bytes = b"") -> list[in
 
 def _topic_id(broker: Broker) -> bytes:
     with Cluster(broker.bootstrap_servers) as cluster:
-        return cluster.topic(TOPIC).topic_id
+        return cluster.topics.get(TOPIC).topic_id
 
 
 def read_all(broker: Broker) -> list[bytes]:
     """The values from the beginning to the end."""
     values = []
     with Cluster(broker.bootstrap_servers) as cluster:
-        end = cluster.list_offsets({(TOPIC, 0): -1})[TOPIC, 0].offset
+        end = cluster.records.list_offsets({(TOPIC, 0): -1})[TOPIC, 0].offset
         position = 0
         while position < end:
-            result = cluster.fetch(TOPIC, 0, position)
+            result = cluster.records.fetch(TOPIC, 0, position)
             assert result.high_watermark == end
             for batch in iter_batches(result.records):
                 values += [record.value or b"" for record in batch.records()]
@@ -182,7 +182,7 @@ def produced(count: int, first: int = 0) -> list[bytes]:
 def test_damage_in_the_active_segment_is_cut_off_and_named(damage):
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
-            cluster.create_topic(TOPIC, 1)
+            cluster.topics.create(TOPIC, 1)
         produce_batches(broker, BATCHES)
         broker.kill()
         segment = Segment(broker)
@@ -212,7 +212,7 @@ def test_offsets_and_epochs_that_no_crc_covers_are_put_right():
     """A single broker can't fetch them from another, and deletes no batch with a correct CRC."""
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
-            cluster.create_topic(TOPIC, 1)
+            cluster.topics.create(TOPIC, 1)
         produce_batches(broker, BATCHES)
         broker.kill()
         segment = Segment(broker)
@@ -258,8 +258,8 @@ def spoil(folder: Path, patterns: tuple[str, ...], content: bytes | None) -> Non
 def check_that_nothing_is_lost(broker: Broker) -> None:
     assert read_all(broker) == produced(BATCHES)
     with Cluster(broker.bootstrap_servers) as cluster:
-        assert cluster.list_offsets({(TOPIC, 0): 1_700_000_000_000})[TOPIC, 0].offset == 0
-        middle = cluster.fetch(TOPIC, 0, 101).records
+        assert cluster.records.list_offsets({(TOPIC, 0): 1_700_000_000_000})[TOPIC, 0].offset == 0
+        middle = cluster.records.fetch(TOPIC, 0, 101).records
         assert next(iter_batches(middle)).base_offset == 100
     assert produce_batches(broker, 1) == [BATCHES * RECORDS_EACH]
     assert "Traceback" not in broker.logs()
@@ -271,7 +271,7 @@ def check_that_nothing_is_lost(broker: Broker) -> None:
 def test_companion_files_of_a_segment_are_rebuilt(crash, content):
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
-            cluster.create_topic(TOPIC, 1, configs={"index.interval.bytes": "100"})
+            cluster.topics.create(TOPIC, 1, configs={"index.interval.bytes": "100"})
         produce_batches(broker, BATCHES)
         if crash:
             broker.kill()
@@ -286,7 +286,7 @@ def test_companion_files_of_a_segment_are_rebuilt(crash, content):
 def test_one_nonsensical_companion_of_a_segment(name):
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
-            cluster.create_topic(TOPIC, 1, configs={"index.interval.bytes": "100"})
+            cluster.topics.create(TOPIC, 1, configs={"index.interval.bytes": "100"})
         produce_batches(broker, BATCHES)
         broker.stop()
         spoil(broker.data_dir / f"{TOPIC}-0", (name,), NONSENSE)
@@ -299,16 +299,16 @@ def test_companions_of_a_segment_under_a_running_broker(content):
     """Reads, appends and new partitions continue, and the next start finds no damage."""
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
-            cluster.create_topic(TOPIC, 1, configs={"index.interval.bytes": "100"})
+            cluster.topics.create(TOPIC, 1, configs={"index.interval.bytes": "100"})
             produce_batches(broker, BATCHES)
             broker.restart()
             spoil(broker.data_dir / f"{TOPIC}-0", COMPANIONS, content)
             assert read_all(broker) == produced(BATCHES)
-            assert cluster.list_offsets({(TOPIC, 0): 1_700_000_000_000})[TOPIC, 0].offset == 0
+            assert cluster.records.list_offsets({(TOPIC, 0): 1_700_000_000_000})[TOPIC, 0].offset == 0
             for position in range(0, BATCHES * RECORDS_EACH, 7):
-                first = next(iter_batches(cluster.fetch(TOPIC, 0, position).records))
+                first = next(iter_batches(cluster.records.fetch(TOPIC, 0, position).records))
                 assert first.base_offset == position // RECORDS_EACH * RECORDS_EACH
-            cluster.create_topic("another", 3)
+            cluster.topics.create("another", 3)
         assert produce_batches(broker, 2)[0] == BATCHES * RECORDS_EACH
         for crash in (False, True):
             broker.restart(crash=crash)
@@ -321,7 +321,7 @@ def test_damaged_complete_segment_is_reported_rest_is_served():
     """By the scrubber, without a request: no start would read it."""
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
-            cluster.create_topic(TOPIC, 1, configs={"segment.bytes": str(1 << 20)})
+            cluster.topics.create(TOPIC, 1, configs={"segment.bytes": str(1 << 20)})
         produce_batches(broker, BATCHES, bytes(20_000))
         broker.stop()
         segments = sorted((broker.data_dir / f"{TOPIC}-0").glob("*.log"))
@@ -338,7 +338,7 @@ def test_damaged_complete_segment_is_reported_rest_is_served():
             time.sleep(0.05)
         assert broker.logs().count("can't be trusted") == 1
         with Cluster(broker.bootstrap_servers) as cluster:
-            behind = cluster.fetch(TOPIC, 0, first + RECORDS_EACH).records
+            behind = cluster.records.fetch(TOPIC, 0, first + RECORDS_EACH).records
             assert next(iter_batches(behind)).base_offset == first + RECORDS_EACH
         assert produce_batches(broker, 1) == [BATCHES * RECORDS_EACH]
 
@@ -351,7 +351,7 @@ def test_damaged_complete_segment_is_reported_rest_is_served():
 def test_damaged_files_of_the_data_directory_lose_nothing(names, content):
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
-            cluster.create_topic(TOPIC, 1)
+            cluster.topics.create(TOPIC, 1)
         produce_batches(broker, BATCHES)
         broker.restart()
         broker.stop()
@@ -365,7 +365,7 @@ def test_a_torn_tail_of_the_metadata_log_is_cut():
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
             for number in range(10):
-                cluster.create_topic(f"topic-{number}", 2)
+                cluster.topics.create(f"topic-{number}", 2)
         broker.kill()
         (path,) = (broker.data_dir / "__cluster_metadata-0").glob("*.log")
         size = path.stat().st_size
@@ -373,7 +373,7 @@ def test_a_torn_tail_of_the_metadata_log_is_cut():
             file.write(random.Random(2).randbytes(3000))
         broker.start()
         with Cluster(broker.bootstrap_servers) as cluster:
-            assert sorted(cluster.topics()) == sorted(f"topic-{number}" for number in range(10))
-            cluster.create_topic("one-more", 1)
+            assert sorted(cluster.topics.all()) == sorted(f"topic-{number}" for number in range(10))
+            cluster.topics.create("one-more", 1)
         cuts = CUT.findall(broker.logs())
         assert [(Path(cut[0]), int(cut[1])) for cut in cuts] == [(path, size)]

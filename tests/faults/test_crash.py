@@ -42,7 +42,7 @@ def segments(data_dir: Path) -> list[Path]:
 
 def create_topic(broker: Broker) -> None:
     with Cluster(broker.bootstrap_servers) as cluster:
-        cluster.create_topic(TOPIC, PARTITIONS, configs={"segment.bytes": "1048576"})
+        cluster.topics.create(TOPIC, PARTITIONS, configs={"segment.bytes": "1048576"})
 
 
 def test_the_ledger_notices():

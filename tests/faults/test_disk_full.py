@@ -39,7 +39,7 @@ def broker(disk: SmallDisk) -> Iterator[Broker]:
     running = Broker(data_dir=disk.path / "data", python=disk.python)
     running.start()
     with Cluster(running.bootstrap_servers) as cluster:
-        cluster.create_topic(TOPIC, 2)
+        cluster.topics.create(TOPIC, 2)
     yield running
     running.close(check=False)
 
@@ -52,7 +52,7 @@ class Writer:
         self._number = 0
         self.acknowledged: list[dict[int, int]] = [{}, {}]
         with Cluster(broker.bootstrap_servers) as cluster:
-            self._topic_id = cluster.topic(topic).topic_id
+            self._topic_id = cluster.topics.get(topic).topic_id
 
     def send(self, partition: int = 0) -> ErrorCode:
         self._number += 1
@@ -75,10 +75,10 @@ class Writer:
         """All acknowledged records exist, and no others."""
         with Cluster(self._broker.bootstrap_servers) as cluster:
             for partition, promised in enumerate(self.acknowledged):
-                end = cluster.list_offsets({(TOPIC, partition): -1})[TOPIC, partition].offset
+                end = cluster.records.list_offsets({(TOPIC, partition): -1})[TOPIC, partition].offset
                 found: dict[int, int] = {}
                 while len(found) < end:
-                    for batch in iter_batches(cluster.fetch(TOPIC, partition, len(found)).records):
+                    for batch in iter_batches(cluster.records.fetch(TOPIC, partition, len(found)).records):
                         assert batch.crc_matches()
                         for record in batch.records():
                             assert record.value == VALUE
@@ -125,7 +125,7 @@ def test_full_disk_fails_appends_and_serves_reads(disk, broker):
     writer.check()
     assert writer.send() == ErrorCode.KAFKA_STORAGE_ERROR
     with Cluster(broker.bootstrap_servers) as cluster:
-        assert TOPIC in cluster.topics()
+        assert TOPIC in cluster.topics.all()
     disk.free()
     for partition in (0, 1):
         until_served(lambda partition=partition: writer.send(partition))
@@ -148,7 +148,7 @@ def test_topic_creation_fails_only_while_the_disk_is_full(disk, broker):
     assert codes[-1] != ErrorCode.NONE
     assert broker.running
     with Cluster(broker.bootstrap_servers) as cluster:
-        for name, info in cluster.topics().items():
+        for name, info in cluster.topics.all().items():
             assert info.partitions, name
     disk.free()
     until_served(lambda: create_topic(broker, f"afterwards-{time.monotonic_ns()}"))
@@ -156,7 +156,7 @@ def test_topic_creation_fails_only_while_the_disk_is_full(disk, broker):
     writer.check()
     # A topic is removed again when its files could not be created.
     with Cluster(broker.bootstrap_servers) as cluster:
-        names = [name for name in cluster.topics() if name != TOPIC]
+        names = [name for name in cluster.topics.all() if name != TOPIC]
     assert names
     for name in names:
         until_served(Writer(broker, name).send)
@@ -210,7 +210,7 @@ def test_a_first_start_on_a_full_disk_says_why_not(disk):
     disk.free()
     broker.start()
     with Cluster(broker.bootstrap_servers) as cluster:
-        cluster.create_topic(TOPIC, 1)
+        cluster.topics.create(TOPIC, 1)
     broker.close()
 
 
@@ -232,7 +232,7 @@ def test_full_directory_refuses_and_the_other_continues(disk, tmp_path):
     first, second = tmp_path / "first", disk.path / "second"
     with Broker(data_dir=f"{first},{second}", python=disk.python) as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
-            cluster.create_topic(TOPIC, 2)
+            cluster.topics.create(TOPIC, 2)
         (full,) = (number for number in (0, 1) if (disk.outside / "second" / f"{TOPIC}-{number}").exists())
         writer = Writer(broker)
         assert writer.send(full) == ErrorCode.NONE

@@ -217,8 +217,8 @@ class Course:
 
         def settled() -> bool:
             with suppress(OttlaError), Cluster(self._servers) as cluster:
-                stable = cluster.list_offsets(places, isolation="read_committed")
-                ends = cluster.list_offsets(places)
+                stable = cluster.records.list_offsets(places, isolation="read_committed")
+                ends = cluster.records.list_offsets(places)
                 return all(stable[place].offset == ends[place].offset for place in places)
             return False
 

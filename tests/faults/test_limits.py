@@ -92,8 +92,8 @@ def test_running_out_of_descriptors_harms_no_open_connection(tmp_path, many_sock
     with Broker(python=python_with_descriptors(tmp_path, 150)) as broker, ExitStack() as stack:
         early = [stack.enter_context(_closing(connect(broker))) for _ in range(10)]
         with Cluster(broker.bootstrap_servers) as cluster:
-            cluster.create_topic(TOPIC, partitions)
-            topic_id = cluster.topic(TOPIC).topic_id
+            cluster.topics.create(TOPIC, partitions)
+            topic_id = cluster.topics.get(TOPIC).topic_id
         for partition in range(partitions):
             assert produce(early[partition % 10], topic_id, partition) == ErrorCode.NONE
         crowd = [stack.enter_context(socket.create_connection(("127.0.0.1", broker.port), 10)) for _ in range(300)]
@@ -112,7 +112,7 @@ def test_running_out_of_descriptors_harms_no_open_connection(tmp_path, many_sock
         # All acknowledged records exist.
         with Cluster(broker.bootstrap_servers) as cluster:
             for partition in range(partitions):
-                records = cluster.fetch(TOPIC, partition, 0).records
+                records = cluster.records.fetch(TOPIC, partition, 0).records
                 assert sum(batch.records_count for batch in iter_batches(records)) == 2
         for partition in range(partitions):
             assert produce(early[partition % 10], topic_id, partition) == ErrorCode.NONE
@@ -212,8 +212,8 @@ def test_more_partitions_than_descriptors_from_start_to_restart(tmp_path):
     partitions = 1000
     with Broker(python=python_with_descriptors(tmp_path, 100)) as broker:
         with Cluster(broker.bootstrap_servers, timeout_s=60) as cluster:
-            cluster.create_topic(TOPIC, partitions)
-            topic_id = cluster.topic(TOPIC).topic_id
+            cluster.topics.create(TOPIC, partitions)
+            topic_id = cluster.topics.get(TOPIC).topic_id
         for crash in (False, True):
             connection = connect(broker)
             for partition in range(0, partitions, 7):
@@ -221,7 +221,7 @@ def test_more_partitions_than_descriptors_from_start_to_restart(tmp_path):
             connection.close()
             broker.restart(crash=crash)
         with Cluster(broker.bootstrap_servers) as cluster:
-            ends = cluster.list_offsets({(TOPIC, partition): -1 for partition in range(partitions)})
+            ends = cluster.records.list_offsets({(TOPIC, partition): -1 for partition in range(partitions)})
             for partition in range(partitions):
                 assert ends[TOPIC, partition].offset == (2 if partition % 7 == 0 else 0)
         assert "Traceback" not in broker.logs()
@@ -258,8 +258,8 @@ def test_a_thousand_idle_connections_and_partitions(many_sockets):
     with Broker() as broker, ExitStack() as stack:
         empty = _resident_bytes(broker)
         with Cluster(broker.bootstrap_servers, timeout_s=60) as cluster:
-            cluster.create_topic(TOPIC, 1000)
-            topic_id = cluster.topic(TOPIC).topic_id
+            cluster.topics.create(TOPIC, 1000)
+            topic_id = cluster.topics.get(TOPIC).topic_id
         with_partitions = _resident_bytes(broker)
         idle = [stack.enter_context(socket.create_connection(("127.0.0.1", broker.port), 20)) for _ in range(1000)]
         assert all(answered(connection) for connection in idle)
@@ -281,7 +281,7 @@ def test_a_thousand_idle_connections_and_partitions(many_sockets):
         assert produce(one, topic_id, 999) == ErrorCode.NONE
         broker.restart(crash=True)
         with Cluster(broker.bootstrap_servers) as cluster:
-            assert cluster.list_offsets({(TOPIC, 999): -1})[TOPIC, 999].offset == 1
+            assert cluster.records.list_offsets({(TOPIC, 999): -1})[TOPIC, 999].offset == 1
 
 
 def _resident_bytes(broker: Broker) -> int:

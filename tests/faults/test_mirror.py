@@ -103,11 +103,13 @@ def fill(servers: str, topic: str, numbers: range) -> None:
 def content(servers: str, topic: str, *, with_offsets: bool = False) -> dict[int, list[Any]]:
     """The records of each partition for a read_committed consumer, up to an open transaction."""
     with Cluster(servers) as cluster:
-        keys = [(topic, index) for index in range(len(cluster.topic(topic).partitions))]
+        keys = [(topic, index) for index in range(len(cluster.topics.get(topic).partitions))]
         starts, ends = (
             {
                 key: info.offset
-                for key, info in cluster.list_offsets(dict.fromkeys(keys, limit), isolation="read_committed").items()
+                for key, info in cluster.records.list_offsets(
+                    dict.fromkeys(keys, limit), isolation="read_committed"
+                ).items()
             }
             for limit in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
         )
@@ -122,9 +124,9 @@ def content(servers: str, topic: str, *, with_offsets: bool = False) -> dict[int
 
 def bodies_of(cluster: Cluster, topic: str) -> Iterator[bytes]:
     """The records of partition 0 as they are stored, batch by batch."""
-    offset, end = 0, cluster.list_offsets({(topic, 0): LATEST_TIMESTAMP})[topic, 0].offset
+    offset, end = 0, cluster.records.list_offsets({(topic, 0): LATEST_TIMESTAMP})[topic, 0].offset
     while offset < end:
-        for batch in iter_batches(cluster.fetch(topic, 0, offset).records):
+        for batch in iter_batches(cluster.records.fetch(topic, 0, offset).records):
             offset = batch.next_offset
             if not batch.is_control:
                 yield bytes(batch.to_bytes()[HEADER_SIZE:])
@@ -137,7 +139,7 @@ def in_order_of_values(found: dict[int, list[Row]]) -> list[Row]:
 def test_batches_are_copied_unchanged_and_only_once(servers, topic) -> None:
     source, target = servers
     with Cluster(source) as cluster:
-        cluster.create_topic(topic, PARTITIONS, configs={"retention.ms": "-1", "min.insync.replicas": "1"})
+        cluster.topics.create(topic, PARTITIONS, configs={"retention.ms": "-1", "min.insync.replicas": "1"})
     fill(source, topic, range(3))
     command = ["mirror", "--from", source, "--to", target, "--topics", topic, "--once"]
     done = CliRunner().invoke(cli, [*command, "--json"], catch_exceptions=False)
@@ -147,7 +149,7 @@ def test_batches_are_copied_unchanged_and_only_once(servers, topic) -> None:
     assert content(source, topic) == content(target, topic)
     assert any(content(source, topic)[0])
     with Cluster(target) as there, Cluster(source) as here:
-        settings = {entry.name: entry for entry in there.describe_configs(ResourceType.TOPIC, topic)}
+        settings = {entry.name: entry for entry in there.configs.describe(ResourceType.TOPIC, topic)}
         assert settings["retention.ms"].source == "topic"
         assert settings["min.insync.replicas"].source != "topic"
         bodies = [set(bodies_of(cluster, topic)) for cluster in (here, there)]
@@ -162,17 +164,17 @@ def test_batches_are_copied_unchanged_and_only_once(servers, topic) -> None:
     assert content(source, topic) == content(target, topic)
 
     with Cluster(source) as cluster:
-        cluster.create_partitions(topic, PARTITIONS + 1)
+        cluster.topics.create_partitions(topic, PARTITIONS + 1)
     copy(source, target, topic)
     with Cluster(target) as cluster:
-        assert len(cluster.topic(topic).partitions) == PARTITIONS + 1
+        assert len(cluster.topics.get(topic).partitions) == PARTITIONS + 1
 
 
 def test_fewer_partitions_get_records_by_their_keys(servers, topic) -> None:
     source, target = servers
     with Cluster(source) as cluster, Cluster(target) as there:
-        cluster.create_topic(topic, PARTITIONS)
-        there.create_topic(f"eu.{topic}", 3)
+        cluster.topics.create(topic, PARTITIONS)
+        there.topics.create(f"eu.{topic}", 3)
     fill(source, topic, range(4))
     copy(source, target, topic, "eu.{topic}")
     found = content(target, f"eu.{topic}")
@@ -193,8 +195,8 @@ KILLS = {
 def test_kill_at_any_point_loses_and_duplicates_nothing(servers, topic, count) -> None:
     source, target = servers
     with Cluster(source) as cluster, Cluster(target) as there:
-        cluster.create_topic(topic, PARTITIONS)
-        there.create_topic(topic, count)
+        cluster.topics.create(topic, PARTITIONS)
+        there.topics.create(topic, count)
     fill(source, topic, range(9))
     copied = []
     for point in KILLS[count]:
@@ -215,13 +217,13 @@ def test_kill_at_any_point_loses_and_duplicates_nothing(servers, topic, count) -
 def test_groups_continue_at_their_offsets(servers, topic, count) -> None:
     source, target = servers
     with Cluster(source) as cluster, Cluster(target) as there:
-        cluster.create_topic(topic, PARTITIONS)
-        there.create_topic(topic, count)
+        cluster.topics.create(topic, PARTITIONS)
+        there.topics.create(topic, count)
         fill(source, topic, range(4))
-        end = cluster.list_offsets({(topic, 0): LATEST_TIMESTAMP})[topic, 0].offset
+        end = cluster.records.list_offsets({(topic, 0): LATEST_TIMESTAMP})[topic, 0].offset
         groups = {f"{topic}-{offset}": offset for offset in range(0, end + 1, 11)} | {f"{topic}-{end}": end}
         for group, offset in groups.items():
-            cluster.commit_group_offsets(group, {(topic, index): offset for index in range(PARTITIONS)})
+            cluster.groups.commit_offsets(group, {(topic, index): offset for index in range(PARTITIONS)})
         if count == PARTITIONS:
             command = [sys.executable, str(PROGRAM), source, target, topic, "--at", "after commit", "--number", "9"]
             subprocess.run(command, check=False)
@@ -230,7 +232,7 @@ def test_groups_continue_at_their_offsets(servers, topic, count) -> None:
         copy(source, target, topic, groups=f"{topic}-.*")
         wanted, found = content(source, topic, with_offsets=True), content(target, topic, with_offsets=True)
         for group, offset in groups.items():
-            carried = {index: each.offset for (_, index), each in there.group_offsets(group).items()}
+            carried = {index: each.offset for (_, index), each in there.groups.offsets(group).items()}
             left = {index: [row for at, row in rows if at >= offset] for index, rows in wanted.items()}
             read = {index: [row for at, row in rows if at >= carried[index]] for index, rows in found.items()}
             if count == PARTITIONS:
@@ -238,15 +240,15 @@ def test_groups_continue_at_their_offsets(servers, topic, count) -> None:
             assert not set(in_order_of_values(left)) - set(in_order_of_values(read)), (group, carried)
 
         first = f"{topic}-0"
-        there.commit_group_offsets(first, {(topic, 0): found[0][-1][0]})
+        there.groups.commit_offsets(first, {(topic, 0): found[0][-1][0]})
         copy(source, target, topic, groups=f"{topic}-.*")
-        assert there.group_offsets(first)[topic, 0].offset == found[0][-1][0], "a group never goes back"
+        assert there.groups.offsets(first)[topic, 0].offset == found[0][-1][0], "a group never goes back"
 
 
 def test_brokers_may_go_while_it_runs(brokers, servers, topic) -> None:
     source, target = servers
     with Cluster(source) as cluster:
-        cluster.create_topic(topic, PARTITIONS)
+        cluster.topics.create(topic, PARTITIONS)
     command = [sys.executable, "-m", "ottla", "mirror", "--from", source, "--to", target, "--topics", topic]
     process = subprocess.Popen(
         [*command, "--interval", "0.1", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -301,7 +303,7 @@ class Members:
             while True:
                 assert all(process.poll() in (None, -signal.SIGKILL) for process in self.processes), "a mirror ended"
                 with contextlib.suppress(KafkaError):
-                    found = cluster.describe_group(self._group)
+                    found = cluster.groups.describe(self._group)
                     shares = [sum(map(len, member.assignment.values())) for member in found.members]
                     if found.state == "Stable" and shares == [PARTITIONS // count] * count:
                         return
@@ -320,7 +322,7 @@ def test_mirrors_share_work_and_take_over_from_a_dead_one(servers, topic, number
     """Within a transaction; one that stands still for a while comes back as a zombie, and has to do no harm."""
     source, target = servers
     with Cluster(source) as cluster:
-        cluster.create_topic(topic, PARTITIONS)
+        cluster.topics.create(topic, PARTITIONS)
     with Members(source, target, topic) as members:
         members.start()
         members.wait_for(1)
@@ -364,8 +366,8 @@ def test_no_group_goes_beyond_what_another_mirror_has_open(servers, topic) -> No
     ends = Endpoint(source, PLAINTEXT), Endpoint(target, PLAINTEXT)
     settings = driver.Settings(re.compile(topic), "{topic}", True, 3600.0, re.compile(topic))
     with Cluster(source) as cluster, Cluster(target) as there:
-        cluster.create_topic(topic, PARTITIONS)
-        there.create_topic(topic, 1)
+        cluster.topics.create(topic, PARTITIONS)
+        there.topics.create(topic, 1)
         copy(source, target, topic, groups=topic)
         fill(source, topic, range(1, 2))
         route = Route(cluster.describe().cluster_id or "", topic, 1, topic)
@@ -374,13 +376,13 @@ def test_no_group_goes_beyond_what_another_mirror_has_open(servers, topic) -> No
         other.begin([(topic, 0)])
         (first,) = other.send((topic, 0), [batch(topic, 0)])
         positions = {(topic, index): LATEST_TIMESTAMP for index in range(PARTITIONS)}
-        here = {key: info.offset for key, info in cluster.list_offsets(positions).items()}
-        cluster.commit_group_offsets(topic, {**here, (topic, 1): 0})
+        here = {key: info.offset for key, info in cluster.records.list_offsets(positions).items()}
+        cluster.groups.commit_offsets(topic, {**here, (topic, 1): 0})
         members = cast(Membership, Given((topic, 0)))
         session = driver.Session(cluster, there, ends, settings, members, ProgressTopic(), print)
         session.open({})
         session.copy(driver.Totals(), lambda totals: None)
-        assert there.group_offsets(topic)[topic, 0].offset == first
+        assert there.groups.offsets(topic)[topic, 0].offset == first
         other.initialize()
         copy(source, target, topic, groups=topic)
         skipped = [row for at, row in content(target, topic, with_offsets=True)[0] if at < first]
@@ -393,13 +395,13 @@ def test_acls_of_the_topics_go_along(servers, topic) -> None:
     fields = (ResourceType.TOPIC, topic, PatternType.LITERAL, "User:a", "*")
     given = [Acl(*fields, operation, Permission.ALLOW) for operation in (AclOperation.WRITE, AclOperation.ALL)]
     with Cluster(source) as cluster, Cluster(target) as there:
-        cluster.create_topic(topic, 1)
-        cluster.create_acls(given)
+        cluster.topics.create(topic, 1)
+        cluster.acls.create(given)
         command = ["mirror", "--from", source, "--to", target, "--topics", topic, "--rename", "eu.{topic}", "--once"]
         for arguments, operations in (([], []), (["--acls"], [AclOperation.READ])):
             done = CliRunner().invoke(cli, [*command, *arguments], catch_exceptions=False)
             assert done.exit_code == 0, done.stderr
-            found = there.acls(AclFilter(principal="User:a"))
+            found = there.acls.find(AclFilter(principal="User:a"))
             assert found == [
                 Acl(*fields, each, Permission.ALLOW)._replace(resource_name=f"eu.{topic}") for each in operations
             ]
@@ -408,8 +410,8 @@ def test_acls_of_the_topics_go_along(servers, topic) -> None:
 def test_operator_mistakes_are_reported_at_once(servers, topic) -> None:
     source, target = servers
     with Cluster(source) as cluster:
-        cluster.create_topic(topic, 1)
-        cluster.create_topic("progress", 1)
+        cluster.topics.create(topic, 1)
+        cluster.topics.create("progress", 1)
     for arguments, words in (
         (("--from", source, "--to", target, "--topics", "nothing"), "matches --topics 'nothing'"),
         (("--from", "127.0.0.1:1", "--to", target, "--topics", ".*"), "cannot connect to 127.0.0.1:1"),
@@ -433,14 +435,14 @@ def test_operator_mistakes_are_reported_at_once(servers, topic) -> None:
 def test_what_comes_back_is_refused(servers, topic) -> None:
     source, target = servers
     with Cluster(source) as cluster:
-        cluster.create_topic(topic, 1)
+        cluster.topics.create(topic, 1)
     copy(source, target, topic, "eu.{topic}")
     command = ["mirror", "--once", "--topics", f"eu.{topic}", "--from", target, "--to", source]
     done = CliRunner().invoke(cli, command)
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert "records would be copied forever" in done.stderr
     with Cluster(source) as cluster:
-        assert f"eu.{topic}" not in cluster.topics()
+        assert f"eu.{topic}" not in cluster.topics.all()
     done = CliRunner().invoke(cli, ["mirror", "--once", "--topics", topic, "--from", source, "--to", source])
     assert "are the same cluster" in done.stderr
 
@@ -449,7 +451,7 @@ def test_progress_behind_an_open_transaction_is_waited_for(servers, topic, monke
     """Of another mirror: until it ends, readers of committed records don't see what this one committed behind it."""
     source, target = servers
     with Cluster(source) as cluster:
-        cluster.create_topic(topic, PARTITIONS)
+        cluster.topics.create(topic, PARTITIONS)
     copy(source, target, topic)
     fill(source, topic, range(1, 2))
     with Cluster(target) as there:
@@ -484,14 +486,14 @@ def test_new_topics_are_copied_and_a_fenced_mirror_ends(servers, topic, monkeypa
     source, target = servers
     monkeypatch.setattr(driver, "REFRESH_S", 0.0)
     with Cluster(source) as cluster:
-        cluster.create_topic(topic, PARTITIONS)
+        cluster.topics.create(topic, PARTITIONS)
     later, others = f"{topic}-later", []
 
     def report(totals: driver.Totals) -> None:
         if (later, 0) not in totals.lags and not others:
             with Cluster(source) as cluster:
-                if later not in cluster.topics():
-                    cluster.create_topic(later, PARTITIONS)
+                if later not in cluster.topics.all():
+                    cluster.topics.create(later, PARTITIONS)
                     fill(source, later, range(1, 2))
         elif sum(totals.lags.values()) == 0 and totals.records and not others:
             other = BatchProducer(Cluster(target), Route(cluster_id, later, 0, later).transactional_id)
@@ -522,7 +524,7 @@ def test_a_topic_that_goes_is_waited_for(servers, topic, monkeypatch) -> None:
 
     def make(number: int) -> None:
         with Cluster(source) as cluster:
-            cluster.create_topic(topic, PARTITIONS)
+            cluster.topics.create(topic, PARTITIONS)
         fill(source, topic, range(number, number + 1))
 
     def waits() -> bool:
@@ -539,8 +541,8 @@ def test_a_topic_that_goes_is_waited_for(servers, topic, monkeypatch) -> None:
         ):
             raise Copied
         with Cluster(source) as cluster:
-            if totals.records and not waits() and topic in cluster.topics():
-                cluster.delete_topics([topic])
+            if totals.records and not waits() and topic in cluster.topics.all():
+                cluster.topics.delete([topic])
 
     make(1)
     settings = driver.Settings(re.compile(topic), "{topic}", False, 0.0)
@@ -554,12 +556,12 @@ def test_progress_that_went_between_two_runs_is_missed(servers, topic) -> None:
     """Also where one partition of two has something, and where the target's topic has another name."""
     source, target = servers
     with Cluster(source) as cluster, Cluster(target) as there:
-        cluster.create_topic(topic, PARTITIONS)
+        cluster.topics.create(topic, PARTITIONS)
         copy(source, target, topic, "eu.{topic}")
         fill(source, topic, range(2))
         copy(source, target, topic, "eu.{topic}")
         copied = content(target, f"eu.{topic}")
-        there.delete_topics([PROGRESS_TOPIC])
+        there.topics.delete([PROGRESS_TOPIC])
     command = ["mirror", "--from", source, "--to", target, "--topics", topic, "--rename", "eu.{topic}", "--once"]
     for _ in range(2):
         done = CliRunner().invoke(cli, command)
@@ -584,7 +586,7 @@ def test_progress_that_was_put_back_is_refused(servers, topic) -> None:
     """Records that the target already has would be duplicated; a recreated topic is filled from the beginning."""
     source, target = servers
     with Cluster(source) as cluster:
-        cluster.create_topic(topic, PARTITIONS)
+        cluster.topics.create(topic, PARTITIONS)
     fill(source, topic, range(2))
     copy(source, target, topic)
     older = progress_of(target, topic)
@@ -599,7 +601,7 @@ def test_progress_that_was_put_back_is_refused(servers, topic) -> None:
     assert f"topic '{PROGRESS_TOPIC}' only includes those below" in refused(source, target, topic)
     assert content(target, topic) == content(source, topic)
     with Cluster(target) as cluster:
-        cluster.delete_topics([topic])
+        cluster.topics.delete([topic])
     copy(source, target, topic)
     assert content(target, topic) == content(source, topic)
 
@@ -607,7 +609,7 @@ def test_progress_that_was_put_back_is_refused(servers, topic) -> None:
 def progress_of(servers: str, topic: str) -> list[RecordData]:
     """The newest record of each of its routes."""
     with Cluster(servers) as cluster:
-        end = cluster.list_offsets({PROGRESS: LATEST_TIMESTAMP})[PROGRESS].offset
+        end = cluster.records.list_offsets({PROGRESS: LATEST_TIMESTAMP})[PROGRESS].offset
     found = {}
     with RecordConsumer(servers, {PROGRESS: 0}, ends={PROGRESS: end}) as consumer:
         for records in consumer.batches():
@@ -621,7 +623,7 @@ def progress_of(servers: str, topic: str) -> list[RecordData]:
 def test_target_that_lost_its_end_is_refused(servers, topic) -> None:
     source, _ = servers
     with Cluster(source) as cluster:
-        cluster.create_topic(topic, PARTITIONS)
+        cluster.topics.create(topic, PARTITIONS)
     fill(source, topic, range(2))
     with Broker() as broker:
         copy(source, broker.bootstrap_servers, topic)
@@ -638,12 +640,12 @@ def test_target_that_lost_its_end_is_refused(servers, topic) -> None:
 def test_partitions_that_come_are_not_taken_for_lost_progress(servers, topic) -> None:
     source, target = servers
     with Cluster(source) as cluster:
-        cluster.create_topic(topic, 1)
+        cluster.topics.create(topic, 1)
         producer = BatchProducer(cluster, topic)
         producer.initialize()
         for count in (1, 2):
             if count > 1:
-                cluster.create_partitions(topic, count)
+                cluster.topics.create_partitions(topic, count)
             producer.begin([(topic, count - 1)])
             producer.send((topic, count - 1), [batch(topic, 0)])
             producer.commit()
@@ -657,7 +659,7 @@ def test_a_second_source_goes_into_the_same_topic(servers, topic) -> None:
     names = f"{topic}-one", f"{topic}-two"
     with Cluster(source) as cluster:
         for name in names:
-            cluster.create_topic(name, PARTITIONS)
+            cluster.topics.create(name, PARTITIONS)
             fill(source, name, range(1))
             copy(source, target, name, topic)
     both = [content(source, name) for name in names]
@@ -671,7 +673,7 @@ def test_progress_that_goes_while_it_runs_ends_the_mirror(servers, topic, monkey
     source, target = servers
     monkeypatch.setattr(driver, "REFRESH_S", 0.0 if idle else 3600.0)
     with Cluster(source) as cluster:
-        cluster.create_topic(topic, PARTITIONS)
+        cluster.topics.create(topic, PARTITIONS)
     fill(source, topic, range(1, 2))
     deleted = []
 
@@ -679,9 +681,9 @@ def test_progress_that_goes_while_it_runs_ends_the_mirror(servers, topic, monkey
         if deleted or not totals.records or sum(totals.lags.values()):
             return
         with Cluster(target) as there:
-            there.delete_topics([PROGRESS_TOPIC])
+            there.topics.delete([PROGRESS_TOPIC])
             if recreated:
-                there.create_topic(PROGRESS_TOPIC, 1, configs={POLICY: COMPACT})
+                there.topics.create(PROGRESS_TOPIC, 1, configs={POLICY: COMPACT})
         deleted.append(PROGRESS_TOPIC)
         if not idle:
             fill(source, topic, range(2, 3))
@@ -699,7 +701,7 @@ def test_progress_that_goes_while_it_runs_ends_the_mirror(servers, topic, monkey
 def test_an_interrupt_leaves_nothing_open(servers, topic, monkeypatch) -> None:
     source, target = servers
     with Cluster(source) as cluster:
-        cluster.create_topic(topic, 1)
+        cluster.topics.create(topic, 1)
     fill_one = [batch(topic, 0)]
     with Cluster(source) as cluster:
         producer = BatchProducer(cluster, topic)
@@ -715,12 +717,12 @@ def test_an_interrupt_leaves_nothing_open(servers, topic, monkeypatch) -> None:
         copy(source, target, f"{topic}-none|{topic}")
         patched.setattr(BatchProducer, "commit", interrupted)
         with Cluster(target) as there:
-            there.delete_topics([topic])
+            there.topics.delete([topic])
         with pytest.raises(KeyboardInterrupt):
             copy(source, target, topic)
     with Cluster(target) as there:
         ends = [
-            there.list_offsets({(name, 0): LATEST_TIMESTAMP}, isolation=level)[name, 0].offset
+            there.records.list_offsets({(name, 0): LATEST_TIMESTAMP}, isolation=level)[name, 0].offset
             for name in (topic, PROGRESS_TOPIC)
             for level in ("read_committed", "read_uncommitted")
         ]

@@ -120,8 +120,8 @@ class Rows:
 def read(servers: str, topic: str) -> list[Rows]:
     """The records of a read_committed consumer, once no transaction is open."""
     with Cluster(servers) as cluster:
-        keys = [(topic, index) for index in range(len(cluster.topic(topic).partitions))]
-        found = cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation="read_committed")
+        keys = [(topic, index) for index in range(len(cluster.topics.get(topic).partitions))]
+        found = cluster.records.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation="read_committed")
     rows = [Rows() for _ in keys]
     ends = {key: info.offset for key, info in found.items()}
     with RecordConsumer(servers, dict.fromkeys(keys, 0), ends=ends) as consumer:
@@ -181,19 +181,21 @@ def brokers(tmp_path: Path) -> Iterator[tuple[Broker, Broker]]:
 def ends(cluster: Cluster, count: int = PARTITIONS) -> dict[Position, int]:
     """Of both topics; `count` partitions has the one that flows together there."""
     keys = [(AS_THEY_ARE, index) for index in range(PARTITIONS)] + [(MERGED, index) for index in range(count)]
-    return {key: info.offset for key, info in cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP)).items()}
+    return {
+        key: info.offset for key, info in cluster.records.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP)).items()
+    }
 
 
 def commit_offsets(cluster: Cluster, group: str, rng: random.Random) -> dict[Position, int]:
     """Commit offsets of a group in the source; returns them."""
     offsets = {key: rng.randint(0, end) for key, end in ends(cluster).items()}
-    cluster.commit_group_offsets(group, offsets)
+    cluster.groups.commit_offsets(group, offsets)
     return offsets
 
 
 def carried(cluster: Cluster, groups: dict[str, dict[Position, int]]) -> dict[str, dict[Position, int]]:
     return {
-        group: {key: found.offset for key, found in cluster.group_offsets(group, stable=True).items()}
+        group: {key: found.offset for key, found in cluster.groups.offsets(group, stable=True).items()}
         for group in groups
     }
 
@@ -242,9 +244,9 @@ def test_kills_of_all_processes_keep_content_and_group_offsets(brokers: tuple[Br
     source, target = (broker.bootstrap_servers for broker in brokers)
     with Cluster(source, timeout_s=TRIES_S) as here, Cluster(target, timeout_s=TRIES_S) as there:
         for topic in TOPICS:
-            here.create_topic(topic, PARTITIONS)
-        there.create_topic(AS_THEY_ARE, PARTITIONS)
-        there.create_topic(MERGED, FEWER)
+            here.topics.create(topic, PARTITIONS)
+        there.topics.create(AS_THEY_ARE, PARTITIONS)
+        there.topics.create(MERGED, FEWER)
         feeder = Feeder(source)
         feeder.start()
         log = tmp_path / "mirrors.log"
@@ -269,7 +271,7 @@ def test_kills_of_all_processes_keep_content_and_group_offsets(brokers: tuple[Br
             feeder.join()
             assert feeder.failure is None, feeder.failure
             groups["carried-end"] = ends(here)
-            here.commit_group_offsets("carried-end", groups["carried-end"])
+            here.groups.commit_offsets("carried-end", groups["carried-end"])
             wanted = {topic: read(source, topic) for topic in TOPICS}
             copied = sum(len(rows.offsets) for of_topic in wanted.values() for rows in of_topic)
             found: dict[str, list[Rows]] = {}

@@ -70,7 +70,7 @@ def batch(*records: RecordData, codec: str = "lz4") -> BatchView:
 def fill(servers: str, topic: str, batches: list[BatchView], settings: Mapping[str, str] | None = None) -> None:
     """A topic of one partition with a transaction."""
     with Cluster(servers) as cluster:
-        cluster.create_topic(topic, 1, configs=settings)
+        cluster.topics.create(topic, 1, configs=settings)
         producer = BatchProducer(cluster, topic)
         producer.initialize()
         producer.begin([(topic, 0)])
@@ -112,7 +112,7 @@ def test_new_topics_accept_all_records_of_the_source(servers, topic) -> None:
     assert content(source, topic) == content(target, f"eu.{topic}")
     with Cluster(source) as here, Cluster(target) as there:
         assert set(bodies_of(there, f"eu.{topic}")) == set(bodies_of(here, topic)), "nothing was compressed again"
-        (size,) = there.describe_configs(ResourceType.TOPIC, PROGRESS_TOPIC, ["max.message.bytes"])
+        (size,) = there.configs.describe(ResourceType.TOPIC, PROGRESS_TOPIC, ["max.message.bytes"])
         assert size.value == "1048588", "progress of many runs is larger than the broker's default"
 
 
@@ -125,10 +125,10 @@ def test_refused_record_stops_or_is_skipped_alone(servers, topic, setting, count
     first, last = [good(b"%d" % n * 30) for n in range(5)], [good(b"%d" % n) for n in range(5, 8)]
     fill(source, topic, [batch(*last, codec="none"), batch(*first, bad, *last), batch(bad), batch(*last, codec="none")])
     with Cluster(source) as here, Cluster(target) as there:
-        there.create_topic(f"eu.{topic}", count, configs=TIMES | overrides)
-        end = here.list_offsets({(topic, 0): LATEST_TIMESTAMP})[topic, 0].offset
+        there.topics.create(f"eu.{topic}", count, configs=TIMES | overrides)
+        end = here.records.list_offsets({(topic, 0): LATEST_TIMESTAMP})[topic, 0].offset
         for offset in range(end + 1):
-            here.commit_group_offsets(f"{topic}-{offset}", {(topic, 0): offset})
+            here.groups.commit_offsets(f"{topic}-{offset}", {(topic, 0): offset})
 
     stopped = mirrored(servers, topic)
     assert (stopped.exit_code, stopped.stderr.count("\n")) == (1, 1), stopped.output
@@ -148,7 +148,7 @@ def test_refused_record_stops_or_is_skipped_alone(servers, topic, setting, count
     assert sorted(row for each in found.values() for _, row in each) == sorted(row for _, row in rows)
     with Cluster(target) as there:
         for offset in range(end + 1) if count == 1 else ():
-            carried = there.group_offsets(f"{topic}-{offset}")[f"eu.{topic}", 0].offset
+            carried = there.groups.offsets(f"{topic}-{offset}")[f"eu.{topic}", 0].offset
             left = [row for at, row in rows if at >= offset]
             assert [row for at, row in found[0] if at >= carried] == left, offset
 
@@ -158,7 +158,7 @@ def test_batch_too_large_is_divided(servers, topic) -> None:
     source, target = servers
     fill(source, topic, [batch(*[good(os.urandom(900)) for _ in range(20)])] * 2)
     with Cluster(target) as there:
-        there.create_topic(f"eu.{topic}", 1, configs=TIMES)
+        there.topics.create(f"eu.{topic}", 1, configs=TIMES)
     done = mirrored(servers, topic)
     assert done.exit_code == 0, done.stderr
     assert content(source, topic) == content(target, f"eu.{topic}")
@@ -172,7 +172,7 @@ def test_old_brokers_get_gzip_and_name_no_records(servers, topic, monkeypatch, c
     rows = [*[good()] * 5, bad, bad, good(), bad]
     fill(source, topic, [batch(*rows, codec="zstd"), batch(*rows, codec="lz4")])
     with Cluster(target) as there:
-        there.create_topic(f"eu.{topic}", count, configs=TIMES | {"compression.type": "producer"})
+        there.topics.create(f"eu.{topic}", count, configs=TIMES | {"compression.type": "producer"})
     monkeypatch.setattr(batch_producer, "LAST_BY_NAME", 6)
     done = mirrored(servers, topic, "--on-refused", SKIP)
     assert (done.exit_code, json.loads(done.stdout)["skipped"]) == (0, 6), done.stderr
@@ -190,7 +190,7 @@ def test_kill_during_skips_neither_loses_nor_duplicates_records(servers, topic) 
     bad = good()._replace(key=None)
     fill(source, topic, [batch(good(b"%d" % n), bad, good(b"%d-" % n)) for n in range(20)])
     with Cluster(target) as there:
-        there.create_topic(topic, 1, configs=TIMES)
+        there.topics.create(topic, 1, configs=TIMES)
     for point in KILLS:
         when, number = point.rsplit(" ", 1)
         command = [sys.executable, str(PROGRAM), source, target, topic, "--at", when, "--number", number]
@@ -224,7 +224,7 @@ def test_zombie_leaves_the_transactional_id_to_its_successor(servers, topic, mon
             raise
 
     with Cluster(target) as there:
-        there.create_topic(f"eu.{topic}", 1, configs=TIMES)
+        there.topics.create(f"eu.{topic}", 1, configs=TIMES)
     with monkeypatch.context() as patched:
         patched.setattr(BatchProducer, "send", send_while_replaced)
         done = mirrored(servers, topic)
@@ -242,8 +242,8 @@ def test_errors_that_concern_a_whole_topic_skip_nothing(servers, topic) -> None:
     source, target = servers
     fill(source, topic, [batch(good())])
     with Cluster(target) as there:
-        there.create_topic(f"eu.{topic}", 1, configs=TIMES)
-        there.create_acls(
+        there.topics.create(f"eu.{topic}", 1, configs=TIMES)
+        there.acls.create(
             [
                 allowed(AclResource.TOPIC, f"eu.{topic}", AclOperation.WRITE, "User:other"),
                 allowed(AclResource.TOPIC, f"eu.{topic}", AclOperation.READ, "User:ANONYMOUS"),
@@ -259,7 +259,7 @@ def test_uncreatable_topic_is_reported_with_its_configs(servers, topic) -> None:
     source, target = servers
     fill(source, topic, [batch(good())], {"retention.ms": "5000"})
     with Cluster(target) as there:
-        there.create_acls(
+        there.acls.create(
             [
                 allowed(AclResource.CLUSTER, "kafka-cluster", AclOperation.CREATE, "User:other"),
                 allowed(AclResource.TOPIC, f"eu.{topic}", AclOperation.CREATE, "User:other"),

@@ -209,7 +209,7 @@ def test_an_address_that_is_not_ours(tmp_path):
 def test_a_second_broker_on_the_same_data_directory():
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
-            cluster.create_topic("kept", 1)
+            cluster.topics.create("kept", 1)
         # The first is halted meanwhile: it writes checkpoints when they are due, and only the second is judged.
         os.kill(broker.pid, signal.SIGSTOP)
         try:
@@ -222,7 +222,7 @@ def test_a_second_broker_on_the_same_data_directory():
         assert str(broker.data_dir) in sentence
         assert "another" in sentence
         with Cluster(broker.bootstrap_servers) as cluster:
-            assert list(cluster.topics()) == ["kept"]
+            assert list(cluster.topics.all()) == ["kept"]
         data_dir = broker.data_dir
         # The lock goes with its process, however that ended.
         broker.kill()
@@ -311,7 +311,7 @@ class TestWithoutRights:
     def test_a_file_of_the_broker_that_may_not_be_read(self, name):
         with Broker() as broker:
             with Cluster(broker.bootstrap_servers) as cluster:
-                cluster.create_topic("mine", 1)
+                cluster.topics.create("mine", 1)
             broker.stop()
             path = broker.data_dir / name
             os.chown(path, NOBODY_UID, NOBODY_UID)
@@ -323,14 +323,14 @@ class TestWithoutRights:
             path.chmod(0o755)
             broker.start()
             with Cluster(broker.bootstrap_servers) as cluster:
-                assert list(cluster.topics()) == ["mine"]
+                assert list(cluster.topics.all()) == ["mine"]
 
     def test_unreadable_partition_is_reported_rest_is_served(self, tmp_path):
         """Either nothing starts and the sentence names the directory, or that partition alone is offline."""
         with Broker() as broker:
             with Cluster(broker.bootstrap_servers) as cluster:
-                cluster.create_topic("mine", 1)
-                cluster.create_topic("theirs", 1)
+                cluster.topics.create("mine", 1)
+                cluster.topics.create("theirs", 1)
             broker.stop()
             path = broker.data_dir / "theirs-0"
             os.chown(path, NOBODY_UID, NOBODY_UID)

@@ -37,9 +37,9 @@ def cluster(broker: Broker) -> Iterator[Cluster]:
 
 @pytest.fixture
 def topic_id(cluster: Cluster) -> bytes:
-    if "held" not in cluster.topics():
-        cluster.create_topic("held", 1)
-    return cluster.topic("held").topic_id
+    if "held" not in cluster.topics.all():
+        cluster.topics.create("held", 1)
+    return cluster.topics.get("held").topic_id
 
 
 def connect(broker: Broker, client_id: str) -> Connection:
@@ -57,7 +57,7 @@ def produce(connection: Connection, topic_id: bytes, value: bytes = VALUE) -> in
 
 @pytest.mark.promise("S7")
 def test_producer_ignoring_throttle_is_muted_others_continue(broker: Broker, cluster: Cluster, topic_id: bytes) -> None:
-    cluster.alter_client_quotas([("client-id", "greedy")], {"producer_byte_rate": QUOTA})
+    cluster.quotas.alter([("client-id", "greedy")], {"producer_byte_rate": QUOTA})
     done = threading.Event()
     throttled: list[int] = []
 
@@ -83,7 +83,7 @@ def test_producer_ignoring_throttle_is_muted_others_continue(broker: Broker, clu
 
 
 def test_a_change_ends_a_mute_of_hours(broker: Broker, cluster: Cluster, topic_id: bytes) -> None:
-    cluster.alter_client_quotas([("client-id", "stuck")], {"producer_byte_rate": 1})
+    cluster.quotas.alter([("client-id", "stuck")], {"producer_byte_rate": 1})
     with closing(connect(broker, "stuck")) as connection:
         assert produce(connection, topic_id) > 3_600_000
         answered = threading.Event()
@@ -95,6 +95,6 @@ def test_a_change_ends_a_mute_of_hours(broker: Broker, cluster: Cluster, topic_i
         thread = threading.Thread(target=another)
         thread.start()
         assert not answered.wait(0.2), "it is muted"
-        cluster.alter_client_quotas([("client-id", "stuck")], {"producer_byte_rate": None})
+        cluster.quotas.alter([("client-id", "stuck")], {"producer_byte_rate": None})
         assert answered.wait(60)
         thread.join()

@@ -54,8 +54,8 @@ def broker() -> Iterator[Broker]:
     }
     with Broker(security="sasl_ssl", configs=configs) as broker:
         with Cluster(broker.bootstrap_servers, client_id="admin", timeout_s=30) as cluster:
-            cluster.create_topic("t", 1)
-            cluster.put_user("bob", "SCRAM-SHA-256", "the right one")
+            cluster.topics.create("t", 1)
+            cluster.users.put("bob", "SCRAM-SHA-256", "the right one")
         yield broker
 
 

@@ -31,7 +31,7 @@ def ended(request) -> Iterator[Broker]:
     """A broker that has ended, with records in a partition, and of an idempotent producer in another."""
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
-            cluster.create_topic(TOPIC, 1, configs={"index.interval.bytes": "100"})
+            cluster.topics.create(TOPIC, 1, configs={"index.interval.bytes": "100"})
         produce_batches(broker, BATCHES)
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True})
         producer.produce(BY_ID, b"v")
@@ -52,7 +52,7 @@ def check(broker: Broker) -> None:
     """Also checks that the idempotent producer's record exists."""
     check_that_nothing_is_lost(broker)
     with Cluster(broker.bootstrap_servers) as cluster:
-        assert cluster.list_offsets({(BY_ID, 0): -1})[BY_ID, 0].offset == 1
+        assert cluster.records.list_offsets({(BY_ID, 0): -1})[BY_ID, 0].offset == 1
 
 
 def start_or_refusal(broker: Broker) -> str | None:

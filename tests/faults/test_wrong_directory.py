@@ -54,7 +54,7 @@ def used(tmp_path: Path) -> Path:
     """The directory of a broker alone that stopped, with a topic."""
     with Broker(data_dir=tmp_path / "data") as broker:
         with Cluster(broker.bootstrap_servers) as client:
-            client.create_topic("kept", 2)
+            client.topics.create("kept", 2)
         broker.stop()
     return tmp_path / "data"
 
@@ -251,7 +251,7 @@ def test_the_directories_of_a_broker_in_another_order(used: Path) -> None:
         sentence = refusal("--set", f"log.dirs={second},{used}", "--port", "0")
         assert f"name {used} first in log.dirs" in sentence
     with Broker(data_dir=f"{used},{second}") as broker, Cluster(broker.bootstrap_servers) as client:
-        assert all(partition.leader == 1 for partition in client.topic("kept").partitions)
+        assert all(partition.leader == 1 for partition in client.topics.get("kept").partitions)
 
 
 def shown(broker: Broker, *arguments: str) -> Any:
@@ -264,7 +264,7 @@ def test_commands_show_offline_partitions_of_missing_directory(tmp_path: Path) -
     first, second = tmp_path / "first", tmp_path / "second"
     with Broker(data_dir=f"{first},{second}") as broker:
         with Cluster(broker.bootstrap_servers) as client:
-            client.create_topic("kept", 4)
+            client.topics.create("kept", 4)
         broker.stop()
     lost = {int(path.name.removeprefix("kept-")) for path in second.glob("kept-*")}
     assert len(lost) == 2
@@ -275,7 +275,7 @@ def test_commands_show_offline_partitions_of_missing_directory(tmp_path: Path) -
             assert (row["leader"], row["end"]) == ((None, None) if number in lost else (1, 0))
         assert shown(broker, "cluster", "describe")["without_leader"] == len(lost)
         with Cluster(broker.bootstrap_servers) as client:
-            assert {each.index for each in client.topic("kept").partitions if each.offline_replicas} == lost
+            assert {each.index for each in client.topics.get("kept").partitions if each.offline_replicas} == lost
 
 
 def test_foreign_directories_next_to_a_first_start(tmp_path: Path) -> None:

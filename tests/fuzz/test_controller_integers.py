@@ -270,7 +270,7 @@ def leader_of(nodes: Nodes) -> tuple[int, int] | None:
     """(epoch, node id) of the quorum leader by its own response; None without a leader."""
     try:
         with Cluster(nodes.bootstrap_servers) as cluster:
-            quorum = cluster.quorum()
+            quorum = cluster.quorum.describe()
     except OttlaError:
         return None
     return quorum.leader_epoch, quorum.leader_id

@@ -107,13 +107,13 @@ def create_topics(broker: Broker) -> bytes:
     """The topics that the requests name, where they are missing; returns the id of `TOPIC`."""
     with Cluster(broker.bootstrap_servers, timeout_s=30) as cluster:
         while True:
-            known = cluster.topics()
+            known = cluster.topics.all()
             try:
                 if COMPACTED_TOPIC not in known:
-                    cluster.create_topic(COMPACTED_TOPIC, TOPIC_PARTITIONS, configs={"cleanup.policy": "compact"})
+                    cluster.topics.create(COMPACTED_TOPIC, TOPIC_PARTITIONS, configs={"cleanup.policy": "compact"})
                 if TOPIC not in known:
-                    cluster.create_topic(TOPIC, TOPIC_PARTITIONS)
-                return cluster.topic(TOPIC).topic_id
+                    cluster.topics.create(TOPIC, TOPIC_PARTITIONS)
+                return cluster.topics.get(TOPIC).topic_id
             except KafkaError as error:
                 # Hostile requests that are still in work create and delete the same topics.
                 if error.code not in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
@@ -124,11 +124,11 @@ def round_trip(broker: Broker, name: str) -> None:
     """A new topic takes a record and gives it back."""
     batch = bytes(build_batch([RecordData(1_700_000_000_000, b"key", b"value")]))
     with Cluster(broker.bootstrap_servers, timeout_s=30) as cluster, Wire(broker.port) as wire:
-        cluster.create_topic(name, 1)
+        cluster.topics.create(name, 1)
         data = TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=batch)])
         produced = wire.ask(ApiKey.PRODUCE, 9, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data]))
         assert produced.responses[0].partition_responses[0].error_code == 0
-        assert cluster.fetch(name, 0, 0).records[61:] == batch[61:]
+        assert cluster.records.fetch(name, 0, 0).records[61:] == batch[61:]
 
 
 def seconds_to_answer(port: int) -> float:

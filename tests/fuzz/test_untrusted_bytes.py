@@ -58,10 +58,10 @@ FUTURE = 1_750_000_000_000
 def broker() -> Iterator[Broker]:
     with Broker() as running:
         with Cluster(running.bootstrap_servers) as cluster:
-            cluster.create_topic("plain", 1)
-            cluster.create_topic("bombs", 1)
-            cluster.create_topic("compacted", 1, configs={"cleanup.policy": "compact"})
-            cluster.create_topic("recompressed", 1, configs={"compression.type": "gzip"})
+            cluster.topics.create("plain", 1)
+            cluster.topics.create("bombs", 1)
+            cluster.topics.create("compacted", 1, configs={"cleanup.policy": "compact"})
+            cluster.topics.create("recompressed", 1, configs={"compression.type": "gzip"})
         yield running
 
 
@@ -466,9 +466,9 @@ def test_headers_that_lie_about_timestamps_open_few_batches(broker):
 def partition_state(broker: Broker) -> tuple:
     """State that a replica could change: end offset, high watermark, ISR and leader epoch of plain-0, and its bytes."""
     with Cluster(broker.bootstrap_servers) as cluster:
-        fetched = cluster.fetch("plain", 0, 0, max_wait_ms=0)
-        offsets = cluster.list_offsets({("plain", 0): -1})
-        partition = cluster.topic("plain").partitions[0]
+        fetched = cluster.records.fetch("plain", 0, 0, max_wait_ms=0)
+        offsets = cluster.records.list_offsets({("plain", 0): -1})
+        partition = cluster.topics.get("plain").partitions[0]
         return (
             offsets,
             fetched.high_watermark,
@@ -485,7 +485,7 @@ def test_forged_replica_fetch_changes_nothing(broker, version):
     with Wire(broker.port) as wire, Cluster(broker.bootstrap_servers) as cluster:
         for _ in range(3):
             assert produce(wire, "plain", bytes(build_batch([RecordData(1_700_000_000_000, b"k", b"v")]))) == 0
-        topic_id = cluster.topic("plain").topic_id
+        topic_id = cluster.topics.get("plain").topic_id
         before = partition_state(broker)
         for replica_id in (0, 1, 2, INT32_MAX):
             for offset in (0, 2, 1 << 40):
@@ -670,7 +670,7 @@ def test_resets_while_requests_are_parked(broker):
 
 def _end(broker: Broker) -> int:
     with Cluster(broker.bootstrap_servers) as cluster:
-        return cluster.list_offsets({("plain", 0): -1})["plain", 0].offset
+        return cluster.records.list_offsets({("plain", 0): -1})["plain", 0].offset
 
 
 def test_random_bytes_at_full_speed(broker):

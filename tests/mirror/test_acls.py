@@ -44,12 +44,17 @@ class Answers:
         self.created: list[Acl] = []
         self._refusal = refusal
 
-    def acls(self, wanted: AclFilter) -> list[Acl]:
+    @property
+    def acls(self) -> Answers:
+        """The cluster is its own service."""
+        return self
+
+    def find(self, wanted: AclFilter) -> list[Acl]:
         if self._refusal is not None:
             raise KafkaError(self._refusal, "no")
         return self.there + self.created
 
-    def create_acls(self, added: list[Acl]) -> None:
+    def create(self, added: list[Acl]) -> None:
         self.created += added
 
 

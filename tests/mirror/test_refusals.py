@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from ottla.client.admin.cluster import Cluster
+from ottla.client.admin.configs import ConfigService
 from ottla.client.librdkafka.batch_producer import BatchProducer, BatchRefused
+from ottla.client.wire.model import ConfigEntry
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.mirror.copying import PartitionCopy, Step, Write, size_of
 from ottla.mirror.progress import Run
@@ -159,14 +161,21 @@ def test_records_that_the_broker_names_are_left_out_at_once() -> None:
     assert "target rejects: because; " in lines[0]
 
 
-class SilentCluster(Cluster):
+class SilentConfigs(ConfigService):
     """Shows no settings."""
 
     def __init__(self) -> None:
         pass
 
-    def describe_configs(self, *_: object) -> list[object]:  # type: ignore[override]
+    def describe(self, *_: object) -> list[ConfigEntry]:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no")
+
+
+class SilentCluster(Cluster):
+    """Shows no settings."""
+
+    def __init__(self) -> None:
+        self.configs = SilentConfigs()
 
 
 def test_log_of_skipped_records_is_bounded() -> None:

@@ -67,14 +67,14 @@ def test_a_broker_in_each_mode_takes_gives_and_refuses(mode: str, monkeypatch: p
         sent = [RecordData(1_700_000_000_000 + i, b"k%d" % i, b"v" * i, (("h", b"x"),)) for i in range(50)]
         batches = [bytes(build_batch(sent, compression=codec)) for codec in ("none", "gzip", "snappy", "lz4", "zstd")]
         with Cluster(broker.bootstrap_servers) as cluster:
-            cluster.create_topic("t", partitions=1)
-            cluster.create_topic("compacted", partitions=1, configs={"cleanup.policy": "compact"})
+            cluster.topics.create("t", partitions=1)
+            cluster.topics.create("compacted", partitions=1, configs={"cleanup.policy": "compact"})
             for topic in ("t", "compacted"):
                 produce(broker, topic, batches)
         broker.restart(crash=True)
         with Cluster(broker.bootstrap_servers) as cluster:
             for topic in ("t", "compacted"):
-                stored = list(iter_batches(cluster.fetch(topic, 0, 0).records))
+                stored = list(iter_batches(cluster.records.fetch(topic, 0, 0).records))
                 assert [record.value for batch in stored for record in batch.records()] == [r.value for r in sent] * 5
 
 

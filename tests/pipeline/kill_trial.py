@@ -171,7 +171,7 @@ class Trial:
         self._job = JOBS[job](broker.bootstrap_servers, folder, kind, self._random)
         self._table = self._job.table
         with Cluster(broker.bootstrap_servers) as cluster:
-            cluster.create_topic(TOPIC, 3)
+            cluster.topics.create(TOPIC, 3)
         self._feeder = Feeder(broker.bootstrap_servers, TOPIC, seed, most=ROUND_RECORDS)
         self._seen = 0
         self._runs: list[Run] = []

@@ -1,4 +1,4 @@
-"""A cluster in memory with the interface of `ottla.client.Cluster`, to test planning and landing without a broker."""
+"""A cluster in memory with the interface of `Cluster`, to test planning and landing without a broker."""
 
 from __future__ import annotations
 
@@ -73,7 +73,10 @@ class MemoryPartition:
 
 
 class MemoryCluster:
-    """Topics by name, each with an id that distinguishes it from an earlier one of the same name."""
+    """Topics by name, each with an id that distinguishes it from an earlier one of the same name.
+
+    It is its own `topics` and `records`.
+    """
 
     def __init__(self) -> None:
         self.partitions: dict[tuple[str, int], MemoryPartition] = {}
@@ -95,15 +98,23 @@ class MemoryCluster:
     def describe(self) -> ClusterInfo:
         return ClusterInfo(self.cluster_id, 1, ())
 
-    def topic(self, name: str) -> TopicInfo:
+    @property
+    def topics(self) -> MemoryCluster:
+        return self
+
+    @property
+    def records(self) -> MemoryCluster:
+        return self
+
+    def get(self, name: str) -> TopicInfo:
         if name not in self.topic_ids:
             raise TopicNotFound(name)
         indexes = sorted(index for topic, index in self.partitions if topic == name)
         infos = tuple(PartitionInfo(index, 1, 0, (1,), (1,), ()) for index in indexes)
         return TopicInfo(name, self.topic_ids[name], False, infos)
 
-    def topics(self) -> dict[str, TopicInfo]:
-        return {name: self.topic(name) for name in sorted(self.topic_ids)}
+    def all(self) -> dict[str, TopicInfo]:
+        return {name: self.get(name) for name in sorted(self.topic_ids)}
 
     def list_offsets(
         self, timestamps: Mapping[tuple[str, int], int], *, isolation: str = "read_uncommitted"

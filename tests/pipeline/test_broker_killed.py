@@ -20,6 +20,7 @@ pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
 from ottla.app import main
 from ottla.client.admin.cluster import Cluster
+from ottla.client.admin.records import RecordService
 from ottla.client.wire.model import FetchResult
 from ottla.common.errors import OperatorError
 from ottla.pipeline.load.driver import LoadSummary, Observer, load
@@ -75,7 +76,7 @@ def snapshot(spark: Any, table: Path, servers: str, topic: str, folder: Path, ti
     """A snapshot with tasks that fetch a batch at a time, and meet the kill after the first."""
     driver = os.getpid()
 
-    class Slow(Cluster):
+    class SlowRecords(RecordService):
         def fetch(self, topic: str, partition: int, offset: int, **named: Any) -> FetchResult:
             if os.getpid() != driver:
                 named["max_bytes"] = 1
@@ -83,6 +84,11 @@ def snapshot(spark: Any, table: Path, servers: str, topic: str, folder: Path, ti
             if os.getpid() != driver and not (folder / "killed").exists():
                 wait_for_the_kill(folder)
             return result
+
+    class Slow(Cluster):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            self.records = SlowRecords(self._router)
 
     shape = Shape(2)
     target = open_table(table, partition_by=shape.partition_columns)
@@ -112,11 +118,16 @@ def test_tasks_started_while_broker_is_down(
     driver = os.getpid()
     begun.mkdir()
 
-    class Away(Cluster):
+    class AwayRecords(RecordService):
         def fetch(self, topic: str, partition: int, offset: int, **named: Any) -> FetchResult:
             if os.getpid() != driver:
                 (begun / f"{partition}-{os.getpid()}").touch()
             return super().fetch(topic, partition, offset, **named)
+
+    class Away(Cluster):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            self.records = AwayRecords(self._router)
 
     monkeypatch.setattr("ottla.pipeline.load.driver.Cluster", partial(Away, timeout_s=60.0 if comes_back else 1.0))
 

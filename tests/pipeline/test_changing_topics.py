@@ -92,13 +92,13 @@ def test_added_partitions_are_loaded(bootstrap: str, table: Path, load_topic: Lo
     produce(bootstrap, topic, numbered(range(10), 1))
     assert load_topic(bootstrap, topic).rows == 10
     with Cluster(bootstrap) as cluster:
-        cluster.create_partitions(topic, 3)
+        cluster.topics.create_partitions(topic, 3)
     produce(bootstrap, topic, numbered(range(10, 40), 3))
 
     class Growing(Observer):
         def planned(self, plan: LoadPlan) -> None:
             with Cluster(bootstrap) as cluster:
-                cluster.create_partitions(topic, 4)
+                cluster.topics.create_partitions(topic, 4)
             produce(bootstrap, topic, numbered(range(40, 44), 4))
 
     assert load_topic(bootstrap, topic, Growing()).rows == 30  # as it was planned
@@ -144,7 +144,7 @@ def test_a_topic_that_is_deleted_while_it_is_loaded(bootstrap: str, table: Path,
     class Deleting(Observer):
         def planned(self, plan: LoadPlan) -> None:
             with Cluster(bootstrap) as cluster:
-                cluster.delete_topics([topic])
+                cluster.topics.delete([topic])
 
     with pytest.raises(OttlaError, match=rf"topic '{topic}' does not exist") as raised:
         load_topic(bootstrap, topic, Deleting())
@@ -164,7 +164,7 @@ def test_records_deleted_while_they_are_loaded(bootstrap: str, table: Path, load
     class Deleting(Observer):
         def planned(self, plan: LoadPlan) -> None:
             with Cluster(bootstrap) as cluster:
-                cluster.delete_records({(topic, 1): 6})
+                cluster.records.delete({(topic, 1): 6})
 
     with pytest.raises(DataLossError, match=rf"topic '{topic}' partition 1: offset 0 .* with --on-data-loss skip$"):
         load_topic(bootstrap, topic, Deleting())

@@ -51,7 +51,7 @@ def load(broker: Broker, target: DeltaTarget, settings: PlanSettings) -> list[st
 def test_log_truncated_by_power_failure(ottla_broker_factory: Callable[..., Broker], tmp_path: Path) -> None:
     broker, target = ottla_broker_factory(), DeltaTarget(tmp_path / "table")
     with Cluster(broker.bootstrap_servers) as cluster:
-        cluster.create_topic("clicks", 1)
+        cluster.topics.create("clicks", 1)
     produce(broker, 0, 10)
     load(broker, target, PlanSettings())
     broker.restart()

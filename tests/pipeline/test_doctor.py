@@ -61,7 +61,7 @@ def test_all_checks_pass(ottla_broker: Broker, tmp_path: Path) -> None:
     for name in EXTRA_MODULES:
         pytest.importorskip(name, reason="needs the extra `pipeline`")
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
-        cluster.create_topic("well", 1)
+        cluster.topics.create("well", 1)
     options = ["--master", "local[1]", "--table", str(tmp_path / "lake" / "t"), "-b", ottla_broker.bootstrap_servers]
     options += ["--topics", "well"]
     code, found, errors = examined(sys.executable, *options)
@@ -130,7 +130,7 @@ def test_topics_that_are_read_missing_or_forbidden(ottla_broker: Broker) -> None
     from .memory_cluster import MemoryCluster
 
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
-        cluster.create_topic("doctored", 3)
+        cluster.topics.create("doctored", 3)
     read, missing = doctor.topics(ottla_broker.bootstrap_servers, ["doctored", "none", "doctored"])
     assert read == doctor.Finding("topic doctored", True, "3 partitions, 0 offsets, and they can be read")
     assert (missing.check, missing.ok) == ("topic none", False)
@@ -173,9 +173,9 @@ def test_missing_acls_are_reported(tmp_path: Path) -> None:
         found = []
         for kind, operation in asked:
             acl = Acl(kind, names[kind], PatternType.LITERAL, ANONYMOUS, "*", operation, Permission.ALLOW)
-            cluster.create_acls([acl])
+            cluster.acls.create([acl])
             found.append([finding.ok for finding in doctor.rights(subject)])
-        assert (cluster.groups(), cluster.transactions()) == ([], [])
+        assert (cluster.groups.find(), cluster.transactions.find()) == ([], [])
     assert [finding.ok for finding in first] == [False, False]
     assert found == [[False, False], [True, False], [True, False], [True, True]]
     way = "`ottla acl add --allow-principal User:NAME --operation"

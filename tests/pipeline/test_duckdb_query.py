@@ -61,7 +61,7 @@ def bootstrap() -> Iterator[str]:
     """A broker with one topic: ten records a partition, the second partition an hour later."""
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
-            cluster.create_topic(TOPIC, 2)
+            cluster.topics.create(TOPIC, 2)
         for number in range(20):
             record: dict[str, Any] = {"value": value_of(number), "partition": number // 10}
             record |= {"key": None if number % 4 == 0 else b"k%d" % (number % 4)}

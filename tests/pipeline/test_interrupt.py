@@ -64,7 +64,7 @@ def test_interrupted_load_is_silent_and_leaves_no_process(
     """
     topic = f"interrupted-{request.node.callspec.id.lower()}"
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
-        cluster.create_topic(topic)
+        cluster.topics.create(topic)
     environment = {**os.environ, "OTTLA_BOOTSTRAP_SERVER": ottla_broker.bootstrap_servers}
     ottla = [sys.executable, "-m", "ottla"]
     subprocess.run([*ottla, "produce", topic, "-q"], input=b"one\n", env=environment, check=True)
@@ -98,7 +98,7 @@ def test_ctrl_c_while_master_rejects_application(ottla_broker: Broker, tmp_path:
     """The master answers the command's probe as Spark does, and disconnects Spark itself, which would retry three
     times."""
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
-        cluster.create_topic("untaken")
+        cluster.topics.create("untaken")
     environment = {**os.environ, "OTTLA_BOOTSTRAP_SERVER": ottla_broker.bootstrap_servers}
     ottla = [sys.executable, "-m", "ottla"]
     subprocess.run([*ottla, "produce", "untaken", "-q"], input=b"one\n", env=environment, check=True)

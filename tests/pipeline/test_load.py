@@ -21,6 +21,7 @@ deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`"
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.client.admin.cluster import Cluster  # noqa: E402
+from ottla.client.admin.records import RecordService  # noqa: E402
 from ottla.client.wire.connection import BrokerUnreachable  # noqa: E402
 from ottla.client.wire.model import ConfigOperation, FetchResult, ResourceType  # noqa: E402
 from ottla.common.errors import OttlaError  # noqa: E402
@@ -235,13 +236,18 @@ def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(
     with Cluster(bootstrap) as cluster:
         plan = make_plan(cluster, target, [topic], PlanSettings())
 
-    class Deadly(Cluster):
+    class DeadlyRecords(RecordService):
         def fetch(self, topic: str, partition: int, offset: int, **named: Any) -> FetchResult:
             died = len(list(graves.iterdir()))
             if partition == 1 and died < deaths:
                 (graves / str(died)).touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().fetch(topic, partition, offset, **named)
+
+    class Deadly(Cluster):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            self.records = DeadlyRecords(self._router)
 
     settings = LandSettings(lambda: Deadly(bootstrap), layout, target.dead_letters().layout(), "load1")
     if deaths < LOCAL_ATTEMPTS:
@@ -260,8 +266,8 @@ def test_recreated_topic_is_loaded_from_its_start(
     produce(bootstrap, topic, keyed(0, 300))
     load_topic()
     with Cluster(bootstrap) as cluster:
-        cluster.delete_topics([topic])
-        cluster.create_topic(topic, 1)
+        cluster.topics.delete([topic])
+        cluster.topics.create(topic, 1)
     produce(bootstrap, topic, keyed(300, 400))
     summary = load_topic()
     assert summary.rows == 100
@@ -279,8 +285,8 @@ def test_topic_recreated_during_load(
     class Remade(Observer):
         def planned(self, plan: LoadPlan) -> None:
             with Cluster(bootstrap) as cluster:
-                cluster.delete_topics([topic])
-                cluster.create_topic(topic, 3)
+                cluster.topics.delete([topic])
+                cluster.topics.create(topic, 3)
             produce(bootstrap, topic, keyed(300, 900))
 
     with pytest.raises(OttlaError, match=f"'{topic}' was deleted and created again"):
@@ -295,7 +301,7 @@ def test_a_record_of_the_year_10000_goes_to_the_dead_letters(
 ) -> None:
     with Cluster(bootstrap) as cluster:
         changes = [("message.timestamp.after.max.ms", ConfigOperation.SET, str(2**63 - 1))]
-        cluster.alter_configs(ResourceType.TOPIC, topic, changes)
+        cluster.configs.alter(ResourceType.TOPIC, topic, changes)
     bad = {"value": b"bad", "partition": 1, "timestamp": 253_402_300_800_000}
     produce(bootstrap, topic, [{"value": b"good", "partition": 1}, bad])
     summary = load_topic()

@@ -253,7 +253,7 @@ def test_positions_that_another_program_set_are_refused(
     path.write_bytes(b"1\n2\n")
     assert run(path, "--push-id", f"reset-{topic}").exit_code == 0
     with Cluster(bootstrap) as cluster:
-        cluster.commit_group_offsets(f"ottla-push-reset-{topic}", {(topic, 0): 1})
+        cluster.groups.commit_offsets(f"ottla-push-reset-{topic}", {(topic, 0): 1})
     refused = run(path, "--push-id", f"reset-{topic}")
     assert isinstance(refused.exception, OperatorError), refused.output
     assert f"group 'ottla-push-reset-{topic}' were set by another program" in str(refused.exception)
@@ -307,9 +307,9 @@ def test_topic_deleted_during_push(
     def go(positions: object, rows: int) -> None:
         if next(first, False):
             with Cluster(bootstrap) as cluster:
-                cluster.delete_topics([topic])
+                cluster.topics.delete([topic])
                 if again:
-                    cluster.create_topic(topic, 1)
+                    cluster.topics.create(topic, 1)
 
     @contextmanager
     def observed(*_: object, **__: object) -> Iterator[Observe]:
@@ -324,7 +324,7 @@ def test_topic_deleted_during_push(
         assert records(bootstrap, topic) == []
     else:
         with Cluster(bootstrap) as cluster:
-            cluster.create_topic(topic, 1)
+            cluster.topics.create(topic, 1)
     assert run(path).exit_code == 0
     assert sorted(int(value) for _, value in records(bootstrap, topic, 3_000)) == list(range(3_000))
 
@@ -335,7 +335,7 @@ def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, monkeypatch: pyt
     path.write_text("".join(f"{row}\n" for row in range(4_000)))
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
-            cluster.create_topic("t", 1)
+            cluster.topics.create("t", 1)
         once = iter([True])
 
         def crash(positions: object, rows: int) -> None:

@@ -120,7 +120,7 @@ def test_scheduled_load_runs_until_stopped_and_commits_group(ottla_broker: Broke
     topic = "scheduled"
     table = tmp_path / "table"
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
-        cluster.create_topic(topic)
+        cluster.topics.create(topic)
     environment = {**os.environ, "OTTLA_BOOTSTRAP_SERVER": ottla_broker.bootstrap_servers}
     ottla = [sys.executable, "-m", "ottla"]
 
@@ -145,8 +145,8 @@ def test_scheduled_load_runs_until_stopped_and_commits_group(ottla_broker: Broke
         last = json.loads(load.stdout.readline())  # nothing new, and the group has all earlier offsets
         with Cluster(ottla_broker.bootstrap_servers) as cluster:
             assert last["group"] == "ottla-load.table.default"
-            offsets = cluster.group_offsets(last["group"])
-            ends = cluster.list_offsets({(topic, 0): -1})
+            offsets = cluster.groups.offsets(last["group"])
+            ends = cluster.records.list_offsets({(topic, 0): -1})
         assert offsets[topic, 0].offset == ends[topic, 0].offset == 5
     finally:
         load.send_signal(signal.SIGTERM)

@@ -88,7 +88,7 @@ def test_commands_and_their_workers_get_in(
 
     with Cluster(servers, security=read_security(str(properties))) as cluster:
         for topic in ("numbers", "streamed"):
-            cluster.create_topic(topic, 2)
+            cluster.topics.create(topic, 2)
     assert run("push", "numbers.jsonl", "-t", "numbers", "--key-column", "n")["rows"] == ROWS
     loaded = run("load", "-t", "numbers", "--table", "lake/numbers", "--decode", "json")
     assert (loaded["rows"], loaded["notes"]) == (ROWS, [])
@@ -107,7 +107,7 @@ def test_programs_of_pyspark_get_in(broker: Broker, properties: Path, spark: Any
     options = {f"kafka.{name}": text for name, text in load_properties(str(properties), "").items()}
     options["kafka.bootstrap.servers"] = broker.bootstrap_servers
     with Cluster(broker.bootstrap_servers, security=read_security(str(properties))) as cluster:
-        cluster.create_topic("frames", 1)
+        cluster.topics.create("frames", 1)
     frame = spark.sql(f"select cast(id as string) as value from range({ROWS})")
     frame.write.format("ottla").mode("append").options(**options, topic="frames").save()
     assert spark.read.format("ottla").options(**options, subscribe="frames").load().count() == ROWS

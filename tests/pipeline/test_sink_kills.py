@@ -99,7 +99,7 @@ class Topic:
         self.settings = {"topic": "source"}
         self._servers = servers
         with Cluster(servers) as cluster:
-            cluster.create_topic("source", 3)
+            cluster.topics.create("source", 3)
         self._feeder = Feeder(servers, "source", SEED, PAUSE_S)
         self._feeder.start()
         self.grows = True
@@ -146,7 +146,7 @@ class Course:
             "deaths": deaths,
         }
         with Cluster(broker.bootstrap_servers) as cluster:
-            cluster.create_topic("target", 3)
+            cluster.topics.create("target", 3)
         self.starts = 0
         self._failures = 0
         self.kills: Counter[str] = Counter()

@@ -204,7 +204,7 @@ def wait_for(log: Path, pattern: str) -> str:
 def produced(bootstrap: str, topic: str) -> None:
     """ROWS records of a hundred keys in four partitions."""
     with Cluster(bootstrap) as cluster:
-        cluster.create_topic(topic, 4)
+        cluster.topics.create(topic, 4)
     numbers = range(ROWS)
     produce(bootstrap, topic, ({"value": b"%d" % n, "key": b"%d" % (n % 100), "partition": n % 4} for n in numbers))
 
@@ -259,7 +259,7 @@ def test_jobs_while_workers_are_killed(ottla_broker: Broker, standalone: Standal
     bootstrap = ottla_broker.bootstrap_servers
     produced(bootstrap, "jobs")
     with Cluster(bootstrap) as cluster:
-        cluster.create_topic("jobs-again", 1)
+        cluster.topics.create("jobs-again", 1)
     names = ("rows", "latest", "of-topic", "of-table", "counts", "graves")
     rows, latest, of_topic, of_table, counts, graves = (tmp_path / name for name in names)
     graves.mkdir()

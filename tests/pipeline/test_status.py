@@ -181,7 +181,7 @@ def test_the_command_against_a_broker(ottla_broker: Broker, tmp_path: Path) -> N
     load(make_cluster(), open_table(tmp_path / "lake" / "clicks"))
     arguments = ["pipeline", "status", str(tmp_path / "lake"), "-b", ottla_broker.bootstrap_servers]
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
-        assert TOPIC not in cluster.topics()
+        assert TOPIC not in cluster.topics.all()
     printed = CliRunner().invoke(main.cli, [*arguments, "--json"])
     assert printed.exit_code == 0, printed.output
     (found,) = json.loads(printed.output)

@@ -61,7 +61,7 @@ def test_the_time_zero_is_refused_and_no_time_is_now(target: TopicTarget) -> Non
 
 def test_rows_that_fail_in_the_last_flush_are_counted(bootstrap: str) -> None:
     with Cluster(bootstrap) as cluster:
-        cluster.create_topic("small-rows", partitions=1, replication_factor=1, configs={"max.message.bytes": "1000"})
+        cluster.topics.create("small-rows", partitions=1, replication_factor=1, configs={"max.message.bytes": "1000"})
     target = TopicTarget(bootstrap, "small-rows", {"queue.buffering.max.messages": "1500", "linger.ms": "1"})
     with pytest.raises(KafkaError) as refused:
         write(target, pa.record_batch({"value": [b"x" * 2000] * 20_000}))
@@ -274,7 +274,7 @@ def test_many_rows_are_not_buffered(target: TopicTarget, made: list[str], monkey
 def test_pooled_producer_after_broker_outage(ottla_broker_factory: Callable[..., Broker]) -> None:
     broker = ottla_broker_factory()
     with Cluster(broker.bootstrap_servers) as cluster:
-        cluster.create_topic("rows", 1)
+        cluster.topics.create("rows", 1)
     target = TopicTarget(broker.bootstrap_servers, "rows", {"linger.ms": "1"})
     for epoch in range(3):
         assert write_epoch(target, EpochTask("query", epoch, 0), [values(epoch * 10, epoch * 10 + 10)]) == 10
@@ -316,7 +316,7 @@ def test_abort_unknown_to_coordinator(ottla_broker_factory: Callable[..., Broker
     (INVALID_TXN_STATE, as with Apache Kafka); the failed task ignores it, and its next attempt continues."""
     broker = ottla_broker_factory()
     with Cluster(broker.bootstrap_servers) as cluster:
-        cluster.create_topic("rows", 1)
+        cluster.topics.create("rows", 1)
     target = TopicTarget(broker.bootstrap_servers, "rows", {"linger.ms": "1"})
     producer = target.transactional_producer("task")
     producer.send("rows", b"0")

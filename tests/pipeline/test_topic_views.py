@@ -45,7 +45,7 @@ def bootstrap() -> Iterator[str]:
     """A broker with one topic: ten records a partition, the second partition an hour later."""
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
-            cluster.create_topic(TOPIC, 2)
+            cluster.topics.create(TOPIC, 2)
         records = (
             {"value": b"v%d" % number, "partition": partition, "timestamp": FIRST_MS + partition * 3_600_000 + number}
             for partition in range(2)

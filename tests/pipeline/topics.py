@@ -20,15 +20,15 @@ def new_topic(bootstrap: str, partitions: int, configs: Mapping[str, str] | None
     """Create a topic with a unique name; returns the name."""
     name = f"topic-{next(_numbers)}"
     with Cluster(bootstrap) as cluster:
-        cluster.create_topic(name, partitions, configs=configs)
+        cluster.topics.create(name, partitions, configs=configs)
     return name
 
 
 def make_again(bootstrap: str, topic: str, partitions: int) -> None:
     """Delete a topic and create another one of its name."""
     with Cluster(bootstrap) as cluster:
-        cluster.delete_topics([topic])
-        cluster.create_topic(topic, partitions)
+        cluster.topics.delete([topic])
+        cluster.topics.create(topic, partitions)
 
 
 def produce(bootstrap: str, topic: str, records: Iterable[Mapping[str, Any]], **properties: Any) -> None:

@@ -130,7 +130,7 @@ class Stream(Job):
         else:
             self.worker_steps = ("sending", "sent")
             with Cluster(servers) as cluster:
-                cluster.create_topic(TARGET, 3)
+                cluster.topics.create(TARGET, 3)
         (folder / "stream.toml").write_text(STREAM.format(source=TOPIC, result=result))
 
     def arguments(self) -> list[str]:

@@ -34,7 +34,7 @@ def test_first_group_join_has_no_rebalance_delay(ottla_broker, ottla_broker_fact
     values = []
     for broker in (ottla_broker, ottla_broker_factory(configs={name: 70})):
         with Cluster(broker.bootstrap_servers) as cluster:
-            (entry,) = cluster.describe_configs(ResourceType.BROKER, "1", [name])
+            (entry,) = cluster.configs.describe(ResourceType.BROKER, "1", [name])
         values.append(entry.value)
     assert values == ["0", "70"]
 
@@ -46,34 +46,34 @@ def test_records_of_long_ago_stay(ottla_broker_factory, configs, old_starts_at):
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     with Cluster(broker.bootstrap_servers) as cluster:
         for name in ("old", "brief"):
-            cluster.create_topic(name, 1, configs={"retention.ms": "1000"} if name == "brief" else {})
+            cluster.topics.create(name, 1, configs={"retention.ms": "1000"} if name == "brief" else {})
             producer.produce(name, b"v", timestamp=1_000_000_000_000)
         assert producer.flush(20) == 0
         broker.restart()  # so that retention begins with both in place
         positions = dict.fromkeys([("old", 0), ("brief", 0)], EARLIEST_TIMESTAMP)
         until = time.monotonic() + 60
-        while cluster.list_offsets(positions)["brief", 0].offset == 0:
+        while cluster.records.list_offsets(positions)["brief", 0].offset == 0:
             assert time.monotonic() < until, "retention has run"
-        assert cluster.list_offsets(positions)["old", 0].offset == old_starts_at
+        assert cluster.records.list_offsets(positions)["old", 0].offset == old_starts_at
 
 
 def test_factory_brokers_are_apart(ottla_broker_factory):
     first, second = ottla_broker_factory(), ottla_broker_factory(configs={"auto.create.topics.enable": False})
     assert first.port != second.port
     with Cluster(first.bootstrap_servers) as cluster:
-        cluster.create_topic("only-here")
+        cluster.topics.create("only-here")
     with Cluster(second.bootstrap_servers) as cluster:
-        assert "only-here" not in cluster.topics()
+        assert "only-here" not in cluster.topics.all()
 
 
 @pytest.mark.parametrize("crash", [False, True])
 def test_topics_outlive_a_restart(ottla_broker_factory, crash):
     broker = ottla_broker_factory()
     with Cluster(broker.bootstrap_servers, timeout_s=10) as cluster:
-        cluster.create_topic("kept", 2)
-        before = cluster.topic("kept")
+        cluster.topics.create("kept", 2)
+        before = cluster.topics.get("kept")
         broker.restart(crash=crash)
-        after = cluster.topic("kept")
+        after = cluster.topics.get("kept")
     assert after.topic_id == before.topic_id
     assert [p.leader_epoch for p in after.partitions] > [p.leader_epoch for p in before.partitions]
 

@@ -203,11 +203,11 @@ def test_certificate_rotation_under_load_fails_no_connection(broker, keys):
         with Crowd(broker.bootstrap_servers, context) as crowd:
             for content in (authority.issue("server", ("localhost", "127.0.0.1"), now), first) * 3:
                 (keys / "server.pem").write_bytes(content)
-                admin.alter_configs(ResourceType.BROKER, "1", [(name, ConfigOperation.SET, str(keys / "server.pem"))])
+                admin.configs.alter(ResourceType.BROKER, "1", [(name, ConfigOperation.SET, str(keys / "server.pem"))])
                 certificate = load_pem_x509_certificate(content[content.index(b"-----BEGIN CERTIFICATE") :])
                 new = certificate.public_bytes(Encoding.DER)
                 wait_until(partial(crowd.has_met, new))
-        admin.alter_configs(ResourceType.BROKER, "1", [(name, ConfigOperation.DELETE, None)])
+        admin.configs.alter(ResourceType.BROKER, "1", [(name, ConfigOperation.DELETE, None)])
     assert not crowd.failures
 
 
@@ -227,7 +227,7 @@ def test_new_certificate_is_used_without_restart_or_disconnect(broker, keys):
         (keys / "server.pem").write_bytes(renewed)
         name = "listener.name.ssl.ssl.keystore.location"
         for _ in range(2):  # the second time nothing but the file could have changed
-            old.alter_configs(ResourceType.BROKER, "1", [(name, ConfigOperation.SET, str(keys / "server.pem"))])
+            old.configs.alter(ResourceType.BROKER, "1", [(name, ConfigOperation.SET, str(keys / "server.pem"))])
         old.describe()
         next_ca = keys / "next-ca.pem"
         next_ca.write_bytes(authority.pem)
@@ -236,7 +236,7 @@ def test_new_certificate_is_used_without_restart_or_disconnect(broker, keys):
         with Cluster(broker.bootstrap_servers, timeout_s=30, security=PLAINTEXT._replace(tls=context)) as new:
             new.describe()
         old.describe()
-        (entry,) = (each for each in old.describe_configs(ResourceType.BROKER, "1", None) if each.name == name)
+        (entry,) = (each for each in old.configs.describe(ResourceType.BROKER, "1", None) if each.name == name)
         assert entry.value == str(keys / "server.pem")
     assert "PRIVATE KEY" not in broker.logs()
 
@@ -252,9 +252,9 @@ def test_keys_and_settings_from_one_command(tmp_path):
         Cluster(broker.bootstrap_servers, security=read_security(str(folder / "admin.properties"))) as admin,
         Cluster(broker.bootstrap_servers, security=read_security(str(folder / "alice.properties"))) as alice,
     ):
-        admin.create_topic("t", partitions=1, replication_factor=1)
-        assert "t" in admin.topics()
-        assert "t" not in alice.topics(), "nothing is allowed that no ACL allows"
+        admin.topics.create("t", partitions=1, replication_factor=1)
+        assert "t" in admin.topics.all()
+        assert "t" not in alice.topics.all(), "nothing is allowed that no ACL allows"
         mine = load_properties(str(folder / "admin.properties")) | {"bootstrap.servers": broker.bootstrap_servers}
         profile = tmp_path / "ottla" / "default.properties"
         profile.parent.mkdir()
@@ -291,7 +291,7 @@ def test_a_cluster_that_asks_for_passwords(tmp_path):
             producer.produce("t", str(number).encode(), partition=number % 2)
         assert producer.flush(30) == 0
         with Cluster(cluster.bootstrap_servers, security=read_security(str(cluster.client_properties))) as tool:
-            assert all(len(partition.isr) == 2 for partition in tool.topic("t").partitions)
+            assert all(len(partition.isr) == 2 for partition in tool.topics.get("t").partitions)
         stranger = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, **login, "sasl.password": "wrong"})
         with pytest.raises(KafkaException):
             stranger.list_topics(timeout=2)

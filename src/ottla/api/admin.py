@@ -51,7 +51,7 @@ class Admin(ToolClient):
         Errors include TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION and INVALID_CONFIG.
         """
         with self._asking() as cluster:
-            cluster.create_topic(
+            cluster.topics.create(
                 name,
                 -1 if partitions is None else partitions,
                 -1 if replication_factor is None else replication_factor,
@@ -62,27 +62,27 @@ class Admin(ToolClient):
     def delete_topics(self, names: str | Iterable[str]) -> None:
         """Delete one topic or several; every one is tried, and the error lists each failure."""
         with self._asking() as cluster:
-            cluster.delete_topics([names] if isinstance(names, str) else list(names))
+            cluster.topics.delete([names] if isinstance(names, str) else list(names))
 
     def topics(self) -> dict[str, TopicInfo]:
         """All topics by name."""
         with self._asking() as cluster:
-            return cluster.topics()
+            return cluster.topics.all()
 
     def topic(self, name: str) -> TopicInfo:
         """One topic: its id, partitions, leaders, replicas. UNKNOWN_TOPIC_OR_PARTITION."""
         with self._asking() as cluster:
-            return cluster.topic(name)
+            return cluster.topics.get(name)
 
     def create_partitions(self, name: str, total_count: int) -> None:
         """Increase the number of partitions of a topic. INVALID_PARTITIONS for a number that is not larger."""
         with self._asking() as cluster:
-            cluster.create_partitions(name, total_count)
+            cluster.topics.create_partitions(name, total_count)
 
     def delete_records(self, offsets: Mapping[Position, int]) -> dict[Position, int]:
         """Delete records below these offsets (-1: all committed ones); returns the new log start offsets."""
         with self._asking() as cluster:
-            return cluster.delete_records(offsets)
+            return cluster.records.delete(offsets)
 
     # Configs
 
@@ -104,11 +104,11 @@ class Admin(ToolClient):
 
     def _configs(self, kind: ResourceType, name: str) -> dict[str, ConfigEntry]:
         with self._asking() as cluster:
-            return {entry.name: entry for entry in cluster.describe_configs(kind, name)}
+            return {entry.name: entry for entry in cluster.configs.describe(kind, name)}
 
     def _alter(self, kind: ResourceType, name: str, changes: Mapping[str, object | None]) -> None:
         with self._asking() as cluster:
-            cluster.alter_configs(
+            cluster.configs.alter(
                 kind,
                 name,
                 [
@@ -122,32 +122,32 @@ class Admin(ToolClient):
     def groups(self) -> list[GroupListing]:
         """All groups, sorted by id."""
         with self._asking() as cluster:
-            return cluster.groups()
+            return cluster.groups.find()
 
     def group(self, group_id: str) -> GroupDescription:
         """State, members and their assignments. GROUP_ID_NOT_FOUND."""
         with self._asking() as cluster:
-            return cluster.describe_group(group_id)
+            return cluster.groups.describe(group_id)
 
     def group_offsets(self, group_id: str) -> dict[Position, CommittedOffset]:
         """All committed offsets of a group; empty for one that does not exist."""
         with self._asking() as cluster:
-            return cluster.group_offsets(group_id)
+            return cluster.groups.offsets(group_id)
 
     def alter_group_offsets(self, group_id: str, offsets: Mapping[Position, int]) -> None:
         """Set the committed offsets of a group without members. UNKNOWN_MEMBER_ID while it has members."""
         with self._asking() as cluster:
-            cluster.commit_group_offsets(group_id, offsets)
+            cluster.groups.commit_offsets(group_id, offsets)
 
     def delete_group_offsets(self, group_id: str, partitions: Iterable[Position]) -> None:
         """Delete committed offsets. GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND."""
         with self._asking() as cluster:
-            cluster.delete_group_offsets(group_id, partitions)
+            cluster.groups.delete_offsets(group_id, partitions)
 
     def delete_group(self, group_id: str) -> None:
         """Delete a group and its offsets. NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
         with self._asking() as cluster:
-            cluster.delete_group(group_id)
+            cluster.groups.delete(group_id)
 
     # The cluster
 

@@ -17,12 +17,14 @@ from types import TracebackType
 from typing import Any, Generic
 
 from ottla.api.asynchronous import InThread, T
-from ottla.api.consumer import POLL_S, CommitHook, Consumer, RebalanceHook, Topics
+from ottla.api.consumer import POLL_S, Consumer, RebalanceHook
+from ottla.api.consuming.hooks import CommitHook
 from ottla.api.errors import ClientClosed
 from ottla.api.interceptors import ConsumerInterceptor
 from ottla.api.messages import Record
 from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config
+from ottla.api.topic_filter import Topics
 from ottla.client.wire.model import Position
 from ottla.client.wire.time_limit import require_seconds
 

@@ -17,7 +17,7 @@ from ottla.api.admin import Admin
 from ottla.api.errors import ClientClosed
 from ottla.api.settings import Config
 from ottla.api.simple_consumer import READ_UNCOMMITTED, Fetched, SimpleConsumer
-from ottla.client.admin.cluster import DEFAULT_FETCH_BYTES
+from ottla.client.admin.records import DEFAULT_FETCH_BYTES
 from ottla.client.wire.model import (
     ClusterInfo,
     CommittedOffset,

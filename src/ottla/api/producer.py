@@ -83,6 +83,29 @@ class _ByTopic(dict[str, Deliveries]):
         return found
 
 
+class _CallbackThreads:
+    """Threads in which library callbacks may be running."""
+
+    def __init__(self) -> None:
+        self._threads: set[int] = set()
+
+    def run(self, call: Callable[[float], Any], limit_s: float) -> Any:
+        """Make a library call that runs callbacks, which may make another such call."""
+        thread = threading.get_ident()
+        if thread in self._threads:
+            return call(limit_s)
+        self._threads.add(thread)
+        try:
+            return call(limit_s)
+        finally:
+            self._threads.discard(thread)
+
+    def require_none(self, what: str) -> None:
+        """Reject a call from a callback, since it waits for all callbacks. Raises KafkaError."""
+        if threading.get_ident() in self._threads:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} waits for all callbacks, so a callback can't call it")
+
+
 class Producer(Generic[K, V]):
     """See the module. A context manager that waits for all deliveries.
 
@@ -134,8 +157,7 @@ class Producer(Generic[K, V]):
         self._closed = False
         self._sent_count = 0
         self._burst = self._flushing = False
-        self._calls_back: set[int] = set()
-        """Threads in which library callbacks may be running."""
+        self._callbacks = _CallbackThreads()
         require_text(settings.library.values())
         self._watch = None if watched is None else _begin_watch(watched, settings)
         try:
@@ -387,7 +409,7 @@ class Producer(Generic[K, V]):
         require_seconds(timeout_s)
         if self._closed:
             raise ClientClosed("producer")
-        self._require_no_callback("flush")
+        self._callbacks.require_none("flush")
         if left := self._flush(math.inf if timeout_s is None else timeout_s):
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{left} records are not delivered after {timeout_s:g} s")
         self._raise_unheard()
@@ -396,7 +418,7 @@ class Producer(Generic[K, V]):
         """`flush`, and close; idempotent. `delivery.timeout.ms` limits its duration."""
         if self._closed:
             return
-        self._require_no_callback("close")
+        self._callbacks.require_none("close")
         self._closed = True
         try:
             self._flush(math.inf)
@@ -432,7 +454,7 @@ class Producer(Generic[K, V]):
         deadline = time.monotonic() + limit_s
         self._flushing = True
         try:
-            while (left := int(self._calling_back(self._producer.flush, POLL_S))) and time.monotonic() < deadline:
+            while (left := int(self._callbacks.run(self._producer.flush, POLL_S))) and time.monotonic() < deadline:
                 pass
         except self._library.KafkaException as error:
             raise library_error(error.args[0]) from error
@@ -474,23 +496,7 @@ class Producer(Generic[K, V]):
     def _hear(self, limit_s: float) -> None:
         """Process delivery reports. Fatal errors are reported here, too, and raised by the next call."""
         with contextlib.suppress(self._library.KafkaException):
-            self._calling_back(self._producer.poll, limit_s)
-
-    def _calling_back(self, call: Callable[[float], Any], limit_s: float) -> Any:
-        """Make a library call that runs callbacks, which may make another such call."""
-        thread = threading.get_ident()
-        if thread in self._calls_back:
-            return call(limit_s)
-        self._calls_back.add(thread)
-        try:
-            return call(limit_s)
-        finally:
-            self._calls_back.discard(thread)
-
-    def _require_no_callback(self, what: str) -> None:
-        """Reject a call from a callback, since it waits for all callbacks. Raises KafkaError."""
-        if threading.get_ident() in self._calls_back:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} waits for all callbacks, so a callback can't call it")
+            self._callbacks.run(self._producer.poll, limit_s)
 
     def count_failure(self, delivery: Delivery) -> None:
         """Count a failure without `on_delivery`, which the next `flush` raises."""

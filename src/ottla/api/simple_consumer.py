@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ottla.api.settings import Config
 from ottla.api.tool_client import ToolClient
-from ottla.client.admin.cluster import DEFAULT_FETCH_BYTES
+from ottla.client.admin.records import DEFAULT_FETCH_BYTES
 from ottla.client.librdkafka.consumer import ConsumedRecord, read_batches
 from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, FetchResult, Position
 from ottla.common.errors import ErrorCode, KafkaError
@@ -60,7 +60,7 @@ class SimpleConsumer(ToolClient):
         Raises KafkaError, such as OFFSET_OUT_OF_RANGE and UNKNOWN_TOPIC_OR_PARTITION.
         """
         with self._asking() as cluster:
-            result = cluster.fetch(
+            result = cluster.records.fetch(
                 topic,
                 partition,
                 offset,
@@ -83,8 +83,8 @@ class SimpleConsumer(ToolClient):
         """
         topics = {topic for topic, _ in offsets}
         with self._asking() as cluster:
-            ids = {topic: cluster.topic(topic).topic_id for topic in sorted(topics)}
-            results = cluster.fetch_several(
+            ids = {topic: cluster.topics.get(topic).topic_id for topic in sorted(topics)}
+            results = cluster.records.fetch_several(
                 offsets, max_bytes=max_bytes, max_wait_ms=max_wait_ms, isolation=self._isolation, topic_ids=ids
             )
         return {
@@ -116,7 +116,7 @@ class SimpleConsumer(ToolClient):
             if timestamp < 0:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"invalid time in milliseconds: {timestamp} ({key})")
         with self._asking() as cluster:
-            found = cluster.list_offsets(timestamps_ms, isolation=self._isolation)
+            found = cluster.records.list_offsets(timestamps_ms, isolation=self._isolation)
         return {key: None if info.offset < 0 else info.offset for key, info in found.items()}
 
     def get_offsets_before(self, topic: str, partition: int, time_ms: int, max_count: int) -> list[int]:
@@ -133,24 +133,24 @@ class SimpleConsumer(ToolClient):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"max_count must be from 1 to {MAX_OFFSETS}, not {max_count}")
         key = (topic, partition)
         with self._asking() as cluster:
-            return cluster.offsets_before({key: time_ms}, max_count)[key]
+            return cluster.records.offsets_before({key: time_ms}, max_count)[key]
 
     def bounds(self, partitions: Iterable[Position]) -> dict[Position, tuple[int, int]]:
         """First offset and end offset of each partition."""
         keys = list(partitions)
         with self._asking() as cluster:
-            first = cluster.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP), isolation=self._isolation)
-            last = cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation=self._isolation)
+            first = cluster.records.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP), isolation=self._isolation)
+            last = cluster.records.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation=self._isolation)
         return {key: (first[key].offset, last[key].offset) for key in keys}
 
     def partitions(self, topic: str) -> list[Position]:
         """All partitions of a topic. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
         with self._asking() as cluster:
-            return [(topic, each.index) for each in cluster.topic(topic).partitions]
+            return [(topic, each.index) for each in cluster.topics.get(topic).partitions]
 
     def _offset(self, key: Position, timestamp: int) -> int:
         with self._asking() as cluster:
-            return cluster.list_offsets({key: timestamp}, isolation=self._isolation)[key].offset
+            return cluster.records.list_offsets({key: timestamp}, isolation=self._isolation)[key].offset
 
 
 def _fetched(key: Position, offset: int, result: FetchResult) -> Fetched:

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Generic
 
-from ottla.api.consumer import Consumer, Topics
+from ottla.api.consumer import Consumer
 from ottla.api.messages import Record
 from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config
+from ottla.api.topic_filter import Topics
 from ottla.common.errors import ErrorCode, KafkaError
 
 WAIT_S = 0.5

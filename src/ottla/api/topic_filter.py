@@ -35,3 +35,7 @@ class TopicFilter:
     def chosen(self, topics: Iterable[str]) -> list[str]:
         """The matching topics, sorted by name."""
         return sorted(topic for topic in topics if self.matches(topic))
+
+
+Topics = str | TopicFilter | re.Pattern[str] | Iterable[str]
+"""A subscription: one topic, a filter, or several topics."""

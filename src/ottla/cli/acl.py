@@ -145,7 +145,7 @@ def add(as_json: bool, bootstrap_server: str, **options: Any) -> None:
     """
     acls = list(_acls(**options))
     with open_cluster(bootstrap_server) as cluster:
-        cluster.create_acls(acls)
+        cluster.acls.create(acls)
     if as_json:
         _print(acls, as_json=True)
     else:
@@ -174,7 +174,7 @@ def list_(principals: tuple[str, ...], pattern: str, as_json: bool, bootstrap_se
     found: set[Acl] = set()
     with open_cluster(bootstrap_server) as cluster:
         for (kind, name), principal in itertools.product(named, principals or (None,)):
-            found.update(cluster.acls(AclFilter(kind, name, _PATTERNS[pattern.lower()], principal)))
+            found.update(cluster.acls.find(AclFilter(kind, name, _PATTERNS[pattern.lower()], principal)))
     _print(sorted(found), as_json=as_json)
 
 
@@ -207,9 +207,9 @@ def remove(yes: bool, as_json: bool, bootstrap_server: str, **options: Any) -> N
         raise click.UsageError("no resource: give --topic, --group, --transactional-id or --cluster")
     with open_cluster(bootstrap_server) as cluster:
         if not yes and sys.stdin.isatty():
-            meant = {each for wanted in filters for each in cluster.acls(wanted)}
+            meant = {each for wanted in filters for each in cluster.acls.find(wanted)}
             click.confirm(f"Remove {counted(len(meant), 'ACL')}?", abort=True)
-        removed = cluster.delete_acls(filters)
+        removed = cluster.acls.delete(filters)
     if as_json:
         _print(removed, as_json=True)
     else:

@@ -31,7 +31,7 @@ from ottla.cli.features import features
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.voters import voters
 from ottla.client.admin.cluster import Cluster
-from ottla.client.admin.reassignment import Plan, evacuation, throttled_replicas, with_replication_factor
+from ottla.client.admin.reassignment_plan import Plan, evacuation, throttled_replicas, with_replication_factor
 from ottla.client.wire.model import (
     ConfigOperation,
     PartitionInfo,
@@ -70,9 +70,9 @@ def describe(as_json: bool, bootstrap_server: str) -> None:
     """Show the state of the cluster."""
     with open_cluster(bootstrap_server) as client:
         info = client.describe()
-        brokers = client.brokers()
-        topics = client.topics().values()
-        quorum = client.quorum()
+        brokers = client.brokers.all()
+        topics = client.topics.all().values()
+        quorum = client.quorum.describe()
     partitions = [partition for topic in topics for partition in topic.partitions]
     summary: dict[str, Any] = {
         "cluster_id": info.cluster_id,
@@ -136,8 +136,8 @@ def brokers(as_json: bool, bootstrap_server: str) -> None:
     For each broker: state, rack, and the number of partitions that it leads and replicates.
     """
     with open_cluster(bootstrap_server) as client:
-        registered = client.brokers()
-        partitions = [partition for topic in client.topics().values() for partition in topic.partitions]
+        registered = client.brokers.all()
+        partitions = [partition for topic in client.topics.all().values() for partition in topic.partitions]
     rows = [
         {
             "id": broker.node_id,
@@ -166,7 +166,7 @@ def quorum(as_json: bool, bootstrap_server: str) -> None:
     Leader, voters and observers of the metadata log, with the lag of each.
     """
     with open_cluster(bootstrap_server) as client:
-        info = client.quorum()
+        info = client.quorum.describe()
     rows = [_quorum_row(info, replica, "voter") for replica in info.voters]
     rows += [_quorum_row(info, replica, "observer") for replica in info.observers]
     if as_json:
@@ -215,7 +215,7 @@ def elect(targets: Selection, unclean: bool, as_json: bool, bootstrap_server: st
         raise OperatorError("an unclean election may lose records: name the topics or partitions to elect")
     with open_cluster(bootstrap_server) as client:
         positions = find_positions(client, targets) if targets else None
-        elected = sorted(client.elect_leaders(positions, unclean=unclean))
+        elected = sorted(client.reassignments.elect_leaders(positions, unclean=unclean))
     if as_json:
         print_json([{"topic": name, "partition": index} for name, index in elected])
     elif not elected:
@@ -283,7 +283,7 @@ def reassign(
             targets = read_plan(plan)
         elif names and replication_factor is not None:
             targets = with_replication_factor(
-                client.describe().brokers, client.topics(), list(dict.fromkeys(names)), replication_factor
+                client.describe().brokers, client.topics.all(), list(dict.fromkeys(names)), replication_factor
             )
         else:
             raise OperatorError("--replication-factor needs a --topic")
@@ -316,12 +316,12 @@ def decommission(
     The broker can then be stopped and removed from the cluster with --unregister.
     """
     with open_cluster(bootstrap_server) as client:
-        known = {broker.node_id: broker for broker in client.brokers()}
+        known = {broker.node_id: broker for broker in client.brokers.all()}
         if broker_id not in known:
             raise OperatorError(
                 f"broker {broker_id} is not registered; registered brokers: {', '.join(map(str, known))}"
             )
-        targets = evacuation(client.describe().brokers, client.topics(), broker_id)
+        targets = evacuation(client.describe().brokers, client.topics.all(), broker_id)
         if unregister:
             _unregister(client, broker_id, targets, live=not known[broker_id].fenced, as_json=as_json)
             return
@@ -335,13 +335,13 @@ def _unregister(client: Cluster, broker_id: int, left: Plan, *, live: bool, as_j
         raise OperatorError(f"broker {broker_id} still has {len(left)} replicas: run this command with --execute first")
     if live:
         raise OperatorError(f"broker {broker_id} is still running and would register again: stop it first")
-    client.unregister_broker(broker_id)
+    client.brokers.unregister(broker_id)
     if as_json:
         print_json({"unregistered": broker_id})
         return
     click.echo(f"Broker {broker_id} is unregistered.")
     with suppress(KafkaError):  # a cluster with ZooKeeper metadata has no quorum
-        if any(each.node_id == broker_id for each in client.quorum().voters):
+        if any(each.node_id == broker_id for each in client.quorum.describe().voters):
             click.echo(f"It is still a voter: remove it with `ottla cluster voters remove {broker_id}`.")
 
 
@@ -373,9 +373,9 @@ def parse_plan(text: str | bytes) -> Plan:
 
 
 def _show_or_cancel(client: Cluster, cancel: bool, as_json: bool) -> None:
-    ongoing = client.reassignments()
+    ongoing = client.reassignments.all()
     if cancel and ongoing:
-        client.alter_reassignments(dict.fromkeys(ongoing))
+        client.reassignments.alter(dict.fromkeys(ongoing))
     rows = [
         (name, index, moving.replicas, moving.adding, moving.removing)
         for (name, index), moving in sorted(ongoing.items())
@@ -393,7 +393,7 @@ def _show_or_cancel(client: Cluster, cancel: bool, as_json: bool) -> None:
 
 def _move(client: Cluster, targets: Plan, throttle: int | None, *, execute: bool, wait: bool, as_json: bool) -> None:
     """Show the plan; with `execute`, apply it."""
-    topics = client.topics()
+    topics = client.topics.all()
     rows = []
     for name, index in targets:
         if name not in topics or index >= len(topics[name].partitions):
@@ -412,7 +412,7 @@ def _move(client: Cluster, targets: Plan, throttle: int | None, *, execute: bool
     if not targets:
         return
     with _throttled(client, throttled_replicas(targets, topics), throttle, keep=not wait):
-        client.alter_reassignments(targets)
+        client.reassignments.alter(targets)
         if wait:
             _wait(client, set(targets))
 
@@ -429,12 +429,12 @@ def _throttled(
     if rate is None or not replicas:
         yield
         return
-    broker_ids = [str(broker.node_id) for broker in client.brokers()]
+    broker_ids = [str(broker.node_id) for broker in client.brokers.all()]
     for name, values in replicas.items():
         changes = [(key, ConfigOperation.SET, value) for key, value in zip(REPLICA_CONFIGS, values, strict=True)]
-        client.alter_configs(ResourceType.TOPIC, name, changes)
+        client.configs.alter(ResourceType.TOPIC, name, changes)
     for broker_id in broker_ids:
-        client.alter_configs(
+        client.configs.alter(
             ResourceType.BROKER, broker_id, [(key, ConfigOperation.SET, str(rate)) for key in RATE_CONFIGS]
         )
     try:
@@ -444,11 +444,11 @@ def _throttled(
             click.echo("The throttle stays set: remove it with ottla config.", err=True)
         else:
             for name in replicas:
-                client.alter_configs(
+                client.configs.alter(
                     ResourceType.TOPIC, name, [(key, ConfigOperation.DELETE, None) for key in REPLICA_CONFIGS]
                 )
             for broker_id in broker_ids:
-                client.alter_configs(
+                client.configs.alter(
                     ResourceType.BROKER, broker_id, [(key, ConfigOperation.DELETE, None) for key in RATE_CONFIGS]
                 )
 
@@ -458,7 +458,7 @@ def _wait(client: Cluster, moving: set[Position]) -> None:
     total = len(moving)
     with _progress(total) as show:
         while True:
-            left = moving & client.reassignments().keys()
+            left = moving & client.reassignments.all().keys()
             show(total - len(left))
             if not left:
                 break

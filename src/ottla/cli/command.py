@@ -295,12 +295,12 @@ def open_cluster(bootstrap_server: str) -> Cluster:
 
 def complete_topic(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Topic names for shell completion; empty when no broker answers in time."""
-    return complete_from(ctx, incomplete, Cluster.topics)
+    return complete_from(ctx, incomplete, lambda cluster: cluster.topics.all())
 
 
 def complete_group(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Group ids for shell completion; empty when no broker answers in time."""
-    return complete_from(ctx, incomplete, lambda cluster: [listing.group_id for listing in cluster.groups()])
+    return complete_from(ctx, incomplete, lambda cluster: [listing.group_id for listing in cluster.groups.find()])
 
 
 def complete_from(

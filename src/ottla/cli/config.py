@@ -57,8 +57,8 @@ def describe(
     resource_type, resource_name = _resource(resource, name)
     with open_cluster(bootstrap_server) as cluster:
         if resource_type is ResourceType.TOPIC:
-            cluster.topic(name)
-        entries = cluster.describe_configs(resource_type, resource_name, keys or None)
+            cluster.topics.get(name)
+        entries = cluster.configs.describe(resource_type, resource_name, keys or None)
     for key in keys:
         if key not in {entry.name for entry in entries}:
             hint = did_you_mean(key, known_settings(resource_type))
@@ -132,9 +132,9 @@ def alter(
     resource_type, resource_name = _resource(resource, name)
     with open_cluster(bootstrap_server) as cluster:
         if resource_type is ResourceType.TOPIC:
-            cluster.topic(name)
+            cluster.topics.get(name)
         with names_explained(resource_type, [key for key, _, _ in changes]):
-            cluster.alter_configs(resource_type, resource_name, changes, validate_only=dry_run)
+            cluster.configs.alter(resource_type, resource_name, changes, validate_only=dry_run)
     if as_json:
         done = [
             {"config": key, "operation": operation.name.lower(), "value": value} for key, operation, value in changes

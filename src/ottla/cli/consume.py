@@ -195,7 +195,7 @@ def _matching(cluster: Cluster, pattern: str) -> list[str]:
         compiled = re.compile(pattern)
     except re.error as error:
         raise click.BadParameter(f"{pattern!r} is not a regular expression: {error}", param_hint="--include") from None
-    names = [name for name, info in cluster.topics().items() if not info.is_internal and compiled.fullmatch(name)]
+    names = [name for name, info in cluster.topics.all().items() if not info.is_internal and compiled.fullmatch(name)]
     if not names:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic name matches {pattern!r}")
     return names
@@ -231,7 +231,7 @@ def _from_time(
 
 
 def _positions(cluster: Cluster, topic: str, partitions: tuple[int, ...]) -> list[Position]:
-    count = len(cluster.topic(topic).partitions)
+    count = len(cluster.topics.get(topic).partitions)
     for partition in partitions:
         if partition >= count:
             raise KafkaError(
@@ -242,7 +242,7 @@ def _positions(cluster: Cluster, topic: str, partitions: tuple[int, ...]) -> lis
 
 
 def _offsets(cluster: Cluster, keys: list[Position], timestamp: int, isolation: str) -> dict[Position, int]:
-    found = cluster.list_offsets(dict.fromkeys(keys, timestamp), isolation=isolation)
+    found = cluster.records.list_offsets(dict.fromkeys(keys, timestamp), isolation=isolation)
     return {key: info.offset for key, info in found.items()}
 
 

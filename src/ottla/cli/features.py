@@ -54,7 +54,7 @@ def describe(as_json: bool, bootstrap_server: str) -> None:
     For each feature: the finalized level of the cluster and the range that the connected broker supports.
     """
     with open_cluster(bootstrap_server) as client:
-        found = client.features()
+        found = client.features.all()
     rows = [
         {
             "feature": name,
@@ -158,12 +158,12 @@ def _update(
 ) -> None:
     """Request the change and print it; `only` compares a requested level with the current one."""
     with open_cluster(bootstrap_server) as client:
-        now = {name: info.level for name, info in client.features().items()}
+        now = {name: info.level for name, info in client.features.all().items()}
         if only is not None:
             wanted = {name: level for name, level in wanted.items() if only(level, now.get(name, 0))}
         updates = [FeatureUpdate(name, level, how) for name, level in sorted(wanted.items())]
         if updates:
-            client.update_features(updates, validate_only=dry_run)
+            client.features.update(updates, validate_only=dry_run)
     rows = [
         (name, now.get(name, 0), level, _version(name, level))
         for name, level in sorted(wanted.items())

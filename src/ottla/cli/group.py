@@ -83,7 +83,7 @@ def list_groups(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, 
     Includes groups of every type. The lag is the sum over the partitions with a committed offset.
     """
     with open_cluster(bootstrap_server) as cluster:
-        listings = cluster.groups(states, types)
+        listings = cluster.groups.find(states, types)
         lags = _lags(cluster, [each.group_id for each in listings if each.group_type in (None, *TYPES)])
     if as_json:
         print_json(
@@ -111,7 +111,7 @@ def list_groups(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, 
 
 def _lags(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, int]:
     """Total lag of each group that has committed offsets of existing partitions."""
-    committed = {group_id: cluster.group_offsets(group_id) for group_id in group_ids}
+    committed = {group_id: cluster.groups.offsets(group_id) for group_id in group_ids}
     ends = _ends(cluster, {key for offsets in committed.values() for key in offsets})
     lags: dict[str, int] = {}
     for group_id, offsets in committed.items():
@@ -145,7 +145,7 @@ def describe(group_ids: tuple[str, ...], all_groups: bool, as_json: bool, bootst
     if bool(group_ids) == all_groups:
         raise click.UsageError("give group ids or --all")
     with open_cluster(bootstrap_server) as cluster:
-        wanted = [each.group_id for each in cluster.groups()] if all_groups else list(dict.fromkeys(group_ids))
+        wanted = [each.group_id for each in cluster.groups.find()] if all_groups else list(dict.fromkeys(group_ids))
         described = [_describe(cluster, group_id) for group_id in wanted]
     if as_json:
         print_json([{**_state_json(found), "partitions": rows} for found, rows in described])
@@ -165,8 +165,8 @@ def describe(group_ids: tuple[str, ...], all_groups: bool, as_json: bool, bootst
 
 
 def _describe(cluster: Cluster, group_id: str) -> tuple[GroupDescription, list[dict[str, Any]]]:
-    found = cluster.describe_group(group_id)
-    committed = cluster.group_offsets(group_id)
+    found = cluster.groups.describe(group_id)
+    committed = cluster.groups.offsets(group_id)
     owners: dict[Position, GroupMember] = {
         (topic, partition): member
         for member in found.members
@@ -197,7 +197,7 @@ def _partition_row(
 
 def _ends(cluster: Cluster, positions: Iterable[Position]) -> dict[Position, int]:
     """High watermarks; omits deleted topics and partitions."""
-    existing = cluster.topics()
+    existing = cluster.topics.all()
     known = [
         (topic, partition)
         for topic, partition in positions
@@ -205,7 +205,7 @@ def _ends(cluster: Cluster, positions: Iterable[Position]) -> dict[Position, int
         and partition < len(existing[topic].partitions)
         and existing[topic].partitions[partition].is_led
     ]
-    found = cluster.list_offsets(dict.fromkeys(known, LATEST_TIMESTAMP))
+    found = cluster.records.list_offsets(dict.fromkeys(known, LATEST_TIMESTAMP))
     return {key: info.offset for key, info in found.items()}
 
 
@@ -219,7 +219,7 @@ def members(group_id: str, as_json: bool, bootstrap_server: str) -> None:
     For each member: its assignment, and under the consumer protocol its target assignment where that differs.
     """
     with open_cluster(bootstrap_server) as cluster:
-        found = cluster.describe_group(group_id)
+        found = cluster.groups.describe(group_id)
     if as_json:
         print_json(
             [
@@ -276,7 +276,7 @@ def state(group_id: str, as_json: bool, bootstrap_server: str) -> None:
     State, protocol, assignor, epochs and coordinator.
     """
     with open_cluster(bootstrap_server) as cluster:
-        found = cluster.describe_group(group_id)
+        found = cluster.groups.describe(group_id)
     values = _state_json(found)
     if as_json:
         print_json(values)
@@ -343,13 +343,13 @@ def reset_offsets(
         raise click.UsageError("give --topic or --all-topics")
     with open_cluster(bootstrap_server) as cluster:
         _require_no_members(cluster, group_id)
-        committed = {key: each.offset for key, each in cluster.group_offsets(group_id).items()}
+        committed = {key: each.offset for key, each in cluster.groups.offsets(group_id).items()}
         positions = sorted(committed) if all_topics else find_positions(cluster, topics)
         if not positions:
             raise group_not_found(group_id)
         planned = OffsetReset(cluster, committed).plan(positions, target)
         if execute:
-            cluster.commit_group_offsets(group_id, planned)
+            cluster.groups.commit_offsets(group_id, planned)
     rows = [
         (topic, partition, committed.get((topic, partition)), planned[topic, partition])
         for topic, partition in positions
@@ -378,7 +378,7 @@ def _parse_target(targets: Mapping[str, Any]) -> Target:
 
 def _require_no_members(cluster: Cluster, group_id: str) -> None:
     try:
-        found = cluster.describe_group(group_id)
+        found = cluster.groups.describe(group_id)
     except KafkaError as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
@@ -410,15 +410,15 @@ def delete_offsets(group_id: str, topics: Selection, as_json: bool, bootstrap_se
     if not topics:
         raise click.UsageError("give --topic")
     with open_cluster(bootstrap_server) as cluster:
-        cluster.describe_group(group_id)
-        committed = cluster.group_offsets(group_id)
+        cluster.groups.describe(group_id)
+        committed = cluster.groups.offsets(group_id)
         doomed = [
             key
             for key in committed
             if key[0] in topics and (topics[key[0]] is None or key[1] in (topics[key[0]] or ()))
         ]
         if doomed:
-            cluster.delete_group_offsets(group_id, doomed)
+            cluster.groups.delete_offsets(group_id, doomed)
     if as_json:
         print_json({"group": group_id, "deleted": [{"topic": name, "partition": index} for name, index in doomed]})
         return
@@ -450,7 +450,7 @@ def delete(
     with open_cluster(bootstrap_server) as cluster:
         for group_id in wanted:
             try:
-                cluster.delete_group(group_id)
+                cluster.groups.delete(group_id)
             except KafkaError as error:
                 if error.code != ErrorCode.GROUP_ID_NOT_FOUND or not if_exists:
                     failures.append(error)

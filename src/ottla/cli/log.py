@@ -76,7 +76,7 @@ def dirs(replicas: bool, as_json: bool, bootstrap_server: str) -> None:
     For each directory of a live broker: replicas, size, usable and total bytes, and errors.
     """
     with open_cluster(bootstrap_server) as cluster:
-        found = cluster.log_directories()
+        found = cluster.log_directories.all()
     if as_json:
         print_json(
             [

@@ -72,7 +72,7 @@ def move(
         if not execute:
             click.echo("Dry run: use --execute to apply the change.", err=True)
         elif moves:
-            client.move_to_directory(node_id, path, moving)
+            client.log_directories.move(node_id, path, moving)
             if not no_wait:
                 _wait(client, node_id, path, moving)
 
@@ -87,7 +87,7 @@ def _places(client: Cluster, node_id: int, path: str) -> dict[Position, str]:
 
 
 def _directories(client: Cluster, node_id: int) -> list[LogDirectory]:
-    directories = [each for each in client.log_directories() if each.node_id == node_id]
+    directories = [each for each in client.log_directories.all() if each.node_id == node_id]
     if not directories:
         raise OperatorError(f"broker {node_id} is not registered: `ottla cluster brokers` lists the brokers")
     return directories

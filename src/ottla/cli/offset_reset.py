@@ -69,5 +69,5 @@ class OffsetReset:
         return self._committed[key]
 
     def _offsets(self, positions: Sequence[Position], timestamp: int) -> dict[Position, int]:
-        found = self._cluster.list_offsets(dict.fromkeys(positions, timestamp))
+        found = self._cluster.records.list_offsets(dict.fromkeys(positions, timestamp))
         return {key: info.offset for key, info in found.items()}

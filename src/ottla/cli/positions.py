@@ -42,7 +42,7 @@ def find_positions(cluster: Cluster, topics: Selection) -> list[Position]:
     """The selected partitions, sorted. Raises TopicNotFound."""
     positions: list[Position] = []
     for name, partitions in topics.items():
-        count = len(cluster.topic(name).partitions)
+        count = len(cluster.topics.get(name).partitions)
         for partition in range(count) if partitions is None else partitions:
             if partition >= count:
                 raise TopicNotFound(name, partition)

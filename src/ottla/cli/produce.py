@@ -183,14 +183,14 @@ def _require_partition(bootstrap_server: str, topic: str, partition: int | None)
         cluster.describe()
         if partition is None:
             try:
-                cluster.topic(topic)
+                cluster.topics.get(topic)
             except TopicNotFound as error:
                 if error.hint:
                     notify(error.message)
             except KafkaError:
                 pass  # the producer reports it
         else:
-            count = len(cluster.topic(topic).partitions)
+            count = len(cluster.topics.get(topic).partitions)
             if partition >= count:
                 raise KafkaError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -101,7 +101,7 @@ def set(
     if not changes:
         raise click.UsageError("nothing to set: give a limit, such as --producer-byte-rate")
     with open_cluster(bootstrap_server) as cluster:
-        cluster.alter_client_quotas(list(entity.items()), changes)
+        cluster.quotas.alter(list(entity.items()), changes)
     if as_json:
         print_json({"entity": entity, "set": changes})
     else:
@@ -122,7 +122,7 @@ def describe(
     Without an option, all of them; otherwise those of the given entity.
     """
     with open_cluster(bootstrap_server) as cluster:
-        found = [each for each in cluster.client_quotas() if entity.items() <= each.entity.items()]
+        found = [each for each in cluster.quotas.all() if entity.items() <= each.entity.items()]
     if as_json:
         print_json([{"entity": each.entity, "limits": each.limits} for each in found])
         return
@@ -155,11 +155,11 @@ def remove(
     """
     _check_named(entity)
     with open_cluster(bootstrap_server) as cluster:
-        set_now = next((each.limits for each in cluster.client_quotas() if each.entity == entity), {})
+        set_now = next((each.limits for each in cluster.quotas.all() if each.entity == entity), {})
         named = [key for key, given in limits.items() if given]
         removed = [key for key in named or set_now if key in set_now]
         if removed:
-            cluster.alter_client_quotas(list(entity.items()), dict.fromkeys(removed))
+            cluster.quotas.alter(list(entity.items()), dict.fromkeys(removed))
     if as_json:
         print_json({"entity": entity, "removed": removed})
     elif removed:

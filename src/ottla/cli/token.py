@@ -6,6 +6,7 @@ user of the machine can read command lines.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 import click
@@ -13,15 +14,7 @@ import click
 from ottla.cli.command import Group, connection_options, json_option, open_cluster, print_json, print_table
 from ottla.cli.times import parse_duration
 from ottla.client.admin.cluster import Cluster
-from ottla.client.admin.delegation_tokens import (
-    LEFT_TO_BROKER,
-    NOW,
-    Token,
-    create_token,
-    describe_tokens,
-    expire_token,
-    renew_token,
-)
+from ottla.client.admin.delegation_tokens import LEFT_TO_BROKER, NOW, Token
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.acl import USER, principal_of
 
@@ -39,9 +32,7 @@ def _moment(time_ms: int) -> str:
 
 
 def _find(cluster: Cluster, token_id: str) -> Token:
-    found = next(
-        (token for token in cluster.read(lambda each: describe_tokens(each, None)) if token.token_id == token_id), None
-    )
+    found = next((token for token in cluster.tokens.find() if token.token_id == token_id), None)
     if found is None:
         raise KafkaError(
             ErrorCode.DELEGATION_TOKEN_NOT_FOUND, f"token {token_id!r} does not exist or is not visible to this user"
@@ -82,9 +73,9 @@ def create(
     lifetime_ms = LEFT_TO_BROKER if max_lifetime is None else parse_duration(max_lifetime, "--max-lifetime")
     with open_cluster(bootstrap_server) as cluster:
         owner_principal = None if owner is None else _principal(owner)
-        created = cluster.change(lambda connection: create_token(connection, owner_principal, renewers, lifetime_ms))
+        created = cluster.tokens.create(owner_principal, renewers, lifetime_ms)
     if as_json:
-        print_json(created._asdict())
+        print_json(asdict(created))
         return
     click.echo(
         f"Token {created.token_id} of {created.owner} expires at {_moment(created.expiry_ms)}. Its HMAC is shown only "
@@ -106,7 +97,7 @@ def renew(token_id: str, period: str | None, as_json: bool, bootstrap_server: st
     period_ms = LEFT_TO_BROKER if period is None else parse_duration(period, "--period")
     with open_cluster(bootstrap_server) as cluster:
         found = _find(cluster, token_id)
-        expiry_ms = cluster.change(lambda connection: renew_token(connection, found, period_ms))
+        expiry_ms = cluster.tokens.renew(found, period_ms)
     _print_expiry(token_id, expiry_ms, as_json=as_json)
 
 
@@ -123,7 +114,7 @@ def expire(token_id: str, after: str | None, as_json: bool, bootstrap_server: st
     period_ms = NOW if after is None else parse_duration(after, "--after")
     with open_cluster(bootstrap_server) as cluster:
         found = _find(cluster, token_id)
-        expiry_ms = cluster.change(lambda connection: expire_token(connection, found, period_ms))
+        expiry_ms = cluster.tokens.expire(found, period_ms)
     _print_expiry(token_id, expiry_ms, as_json=as_json)
 
 
@@ -151,9 +142,9 @@ def list_(owners: list[str], as_json: bool, bootstrap_server: str) -> None:
     Shows the tokens that are visible to this user, without their HMACs.
     """
     with open_cluster(bootstrap_server) as cluster:
-        found = cluster.read(lambda connection: describe_tokens(connection, owners or None))
+        found = cluster.tokens.find(owners or None)
     if as_json:
-        print_json([{name: value for name, value in each._asdict().items() if name != "hmac"} for each in found])
+        print_json([{name: value for name, value in asdict(each).items() if name != "hmac"} for each in found])
         return
     print_table(
         ("token", "owner", "requester", "renewers", "expires", "last time"),

@@ -94,7 +94,7 @@ def create(
                 failures.append(error)
                 continue
             if as_json:
-                info = cluster.topic(name)
+                info = cluster.topics.get(name)
                 results.append({**_identity(info), "created": created})
             else:
                 click.echo(f"Created topic {name}." if created else f"Topic {name} already exists.")
@@ -114,7 +114,7 @@ def _create(
     """Create a topic. Returns False if it already exists and `if_not_exists` is set. Raises KafkaError."""
     try:
         with names_explained(ResourceType.TOPIC, config):
-            cluster.create_topic(name, partitions or -1, replication_factor or -1, config)
+            cluster.topics.create(name, partitions or -1, replication_factor or -1, config)
     except KafkaError as error:
         if if_not_exists and error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
             return False
@@ -138,7 +138,7 @@ def _identity(info: TopicInfo) -> dict[str, Any]:
 def list_topics(internal: bool, as_json: bool, bootstrap_server: str) -> None:
     """List topics."""
     with open_cluster(bootstrap_server) as cluster:
-        topics = [info for info in cluster.topics().values() if internal or not info.is_internal]
+        topics = [info for info in cluster.topics.all().values() if internal or not info.is_internal]
     if as_json:
         print_json([{**_identity(info), "internal": info.is_internal} for info in topics])
         return
@@ -163,8 +163,8 @@ def describe(name: str, as_json: bool, bootstrap_server: str) -> None:
     the high watermark: the next offset visible to consumers.
     """
     with open_cluster(bootstrap_server) as cluster:
-        info = cluster.topic(name)
-        configs = cluster.describe_configs(ResourceType.TOPIC, name)
+        info = cluster.topics.get(name)
+        configs = cluster.configs.describe(ResourceType.TOPIC, name)
         starts, ends = _offset_ranges(cluster, info)
         sizes = _sizes(cluster, name)
     overrides = {entry.name: _config_value(entry) for entry in configs if entry.source == "topic"}
@@ -231,13 +231,13 @@ def alter(
     ]
     changes += [(key, ConfigOperation.DELETE, None) for key in delete_config]
     with open_cluster(bootstrap_server) as cluster:
-        cluster.topic(name)
+        cluster.topics.get(name)
         if changes:
             with names_explained(ResourceType.TOPIC, [key for key, _, _ in changes]):
-                cluster.alter_configs(ResourceType.TOPIC, name, changes)
+                cluster.configs.alter(ResourceType.TOPIC, name, changes)
         if partitions is not None:
-            cluster.create_partitions(name, partitions)
-        info = cluster.topic(name)
+            cluster.topics.create_partitions(name, partitions)
+        info = cluster.topics.get(name)
     if as_json:
         print_json({**_identity(info), "set": config, "deleted": delete_config})
     else:
@@ -278,13 +278,13 @@ def offsets(topics: Selection, time: str | None, as_json: bool, bootstrap_server
     with open_cluster(bootstrap_server) as cluster:
         positions = find_positions(cluster, topics)
         if time is None:
-            starts = cluster.list_offsets(dict.fromkeys(positions, EARLIEST_TIMESTAMP))
-            ends = cluster.list_offsets(dict.fromkeys(positions, LATEST_TIMESTAMP))
+            starts = cluster.records.list_offsets(dict.fromkeys(positions, EARLIEST_TIMESTAMP))
+            ends = cluster.records.list_offsets(dict.fromkeys(positions, LATEST_TIMESTAMP))
             columns = ("topic", "partition", "start", "end")
             rows = [(*key, starts[key].offset, ends[key].offset) for key in positions]
         else:
             timestamp = SPECIAL_TIMES[time] if time in SPECIAL_TIMES else parse_timestamp(time, "--time")
-            found = cluster.list_offsets(dict.fromkeys(positions, timestamp))
+            found = cluster.records.list_offsets(dict.fromkeys(positions, timestamp))
             columns = ("topic", "partition", "offset", "timestamp")
             rows = [(*key, _known(found[key].offset), _known(found[key].timestamp)) for key in positions]
     if as_json:
@@ -337,18 +337,18 @@ def trim(
         raise click.UsageError("give exactly one of --before-offset, --before-time, --all")
     with open_cluster(bootstrap_server) as cluster:
         positions = find_positions(cluster, topics)
-        starts = cluster.list_offsets(dict.fromkeys(positions, EARLIEST_TIMESTAMP))
-        ends = cluster.list_offsets(dict.fromkeys(positions, LATEST_TIMESTAMP))
+        starts = cluster.records.list_offsets(dict.fromkeys(positions, EARLIEST_TIMESTAMP))
+        ends = cluster.records.list_offsets(dict.fromkeys(positions, LATEST_TIMESTAMP))
         wanted = {key: ends[key].offset if before_offset is None else before_offset for key in positions}
         if before_time is not None:
             timestamp = parse_timestamp(before_time, "--before-time")
-            found = cluster.list_offsets(dict.fromkeys(positions, timestamp))
+            found = cluster.records.list_offsets(dict.fromkeys(positions, timestamp))
             wanted.update((key, each.offset) for key, each in found.items() if each.offset != NO_OFFSET)
         wanted = {key: offset for key, offset in wanted.items() if offset > starts[key].offset}
         count = sum(offset - starts[key].offset for key, offset in wanted.items())
         if wanted and not yes and sys.stdin.isatty():
             click.confirm(f"Permanently delete {count:,} offsets of {len(wanted)} partitions?", abort=True)
-        begins = {key: each.offset for key, each in starts.items()} | (cluster.delete_records(wanted) if wanted else {})
+        begins = {key: each.offset for key, each in starts.items()} | (cluster.records.delete(wanted) if wanted else {})
     columns = ("topic", "partition", "was", "start", "end")
     rows = [(*key, starts[key].offset, begins[key], ends[key].offset) for key in positions]
     if as_json:
@@ -372,7 +372,7 @@ def delete(
     Deletes the topics with all their records. Asks for confirmation on a terminal.
     """
     with open_cluster(bootstrap_server) as cluster:
-        existing = cluster.topics()
+        existing = cluster.topics.all()
         doomed = [name for name in dict.fromkeys(names) if name in existing]
         for name in names:
             if name not in existing and not if_exists:
@@ -382,7 +382,7 @@ def delete(
         if doomed and not yes and sys.stdin.isatty():
             click.confirm(f"Delete {', '.join(doomed)} with all records?", abort=True)
         if doomed:
-            cluster.delete_topics(doomed)
+            cluster.topics.delete(doomed)
     if as_json:
         print_json({"deleted": doomed})
         return
@@ -399,15 +399,15 @@ def _offset_ranges(
 ) -> tuple[dict[tuple[str, int], OffsetInfo], dict[tuple[str, int], OffsetInfo]]:
     """Start and end of each partition that has an online leader."""
     keys = [(info.name, partition.index) for partition in info.partitions if partition.is_led]
-    starts = cluster.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
-    ends = cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP))
+    starts = cluster.records.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
+    ends = cluster.records.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP))
     return starts, ends
 
 
 def _sizes(cluster: Cluster, name: str) -> dict[int, int]:
     """Size of each partition in bytes; partitions are omitted if a broker cannot report sizes or denies it."""
     try:
-        return cluster.partition_sizes(name)
+        return cluster.log_directories.partition_sizes(name)
     except KafkaError:
         return {}
 

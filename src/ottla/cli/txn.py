@@ -57,7 +57,7 @@ def txn() -> None:
 def complete_transactional_id(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Transactional ids for shell completion; empty when no broker answers in time."""
     return complete_from(
-        ctx, incomplete, lambda cluster: [listing.transactional_id for listing in cluster.transactions()]
+        ctx, incomplete, lambda cluster: [listing.transactional_id for listing in cluster.transactions.find()]
     )
 
 
@@ -104,7 +104,7 @@ def list_transactions(as_json: bool, bootstrap_server: str, **filters: Any) -> N
     """
     with open_cluster(bootstrap_server) as cluster:
         try:
-            listings = cluster.transactions(TransactionFilters(**filters))
+            listings = cluster.transactions.find(TransactionFilters(**filters))
         except KafkaError as error:
             if error.code != ErrorCode.INVALID_REGULAR_EXPRESSION:
                 raise
@@ -132,7 +132,7 @@ def describe(transactional_ids: tuple[str, ...], as_json: bool, bootstrap_server
     For each transactional id: state, producer, timeout and age, and the partitions of its open transaction.
     """
     with open_cluster(bootstrap_server) as cluster:
-        found = [cluster.describe_transaction(each) for each in dict.fromkeys(transactional_ids)]
+        found = [cluster.transactions.describe(each) for each in dict.fromkeys(transactional_ids)]
     now_ms = _now_ms()
     described = [_description_json(each, now_ms) for each in found]
     if as_json:
@@ -188,7 +188,7 @@ def producers(topics: Selection, broker_id: int | None, as_json: bool, bootstrap
     Idempotent and transactional producers with recent writes. A producer with a start offset has an open transaction.
     """
     with open_cluster(bootstrap_server) as cluster:
-        found = cluster.producers(find_positions(cluster, topics), broker_id)
+        found = cluster.transactions.producers(find_positions(cluster, topics), broker_id)
     columns = (
         "topic",
         "partition",
@@ -269,7 +269,7 @@ def hanging(
     """
     with open_cluster(bootstrap_server) as cluster:
         positions = _searched(cluster, topics, broker_id)
-        candidates = _open_for_long(cluster.producers(positions, broker_id), max_timeout_ms, _now_ms())
+        candidates = _open_for_long(cluster.transactions.producers(positions, broker_id), max_timeout_ms, _now_ms())
         found = _unknown_to_coordinators(cluster, candidates)
     _print_rows(HangingTransaction._fields, found, as_json, right=HangingTransaction._fields[1:])
     if found and not as_json:
@@ -284,7 +284,7 @@ def _searched(cluster: Cluster, topics: Selection, broker_id: int | None) -> lis
     """
     if broker_id is not None and broker_id not in (each.node_id for each in cluster.describe().brokers):
         raise OperatorError(f"broker {broker_id} is not registered: `ottla cluster brokers` lists the brokers")
-    infos = cluster.topics()
+    infos = cluster.topics.all()
     wanted = set(find_positions(cluster, topics)) if topics else None
     return [
         (name, partition.index)
@@ -321,9 +321,9 @@ def _unknown_to_coordinators(cluster: Cluster, candidates: Sequence[HangingTrans
         return []
     producer_ids = tuple(sorted({each.producer_id for each in candidates}))
     known: dict[int, set[Position]] = {}
-    for listing in cluster.transactions(TransactionFilters(producer_ids=producer_ids)):
+    for listing in cluster.transactions.find(TransactionFilters(producer_ids=producer_ids)):
         try:
-            described = cluster.describe_transaction(listing.transactional_id)
+            described = cluster.transactions.describe(listing.transactional_id)
         except KafkaError as error:
             if error.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 raise
@@ -380,7 +380,7 @@ def abort(
             marker = _marker_of(cluster, position, start_offset)
         if not yes and sys.stdin.isatty():
             click.confirm(f"Abort the transaction of producer {marker['producer_id']} in {where}?", abort=True)
-        cluster.abort_transaction(position, **marker)
+        cluster.transactions.abort(position, **marker)
     if as_json:
         print_json({"topic": position[0], "partition": position[1], "start_offset": start_offset, **marker})
         return
@@ -389,7 +389,7 @@ def abort(
 
 def _marker_of(cluster: Cluster, position: Position, start_offset: int) -> dict[str, int]:
     """Ids and epochs of the abort marker for the transaction that starts at `start_offset`. Raises OperatorError."""
-    for each in cluster.producers([position])[position]:
+    for each in cluster.transactions.producers([position])[position]:
         if each.transaction_start_offset == start_offset:
             epoch = FIRST_COORDINATOR_EPOCH if each.coordinator_epoch is None else each.coordinator_epoch
             return {
@@ -426,10 +426,10 @@ def terminate(transactional_ids: tuple[str, ...], yes: bool, as_json: bool, boot
     rows = []
     with open_cluster(bootstrap_server) as cluster:
         described = [
-            cluster.describe_transaction(each) for each in wanted
+            cluster.transactions.describe(each) for each in wanted
         ]  # first: terminating an unknown id would create it
         for before in described:
-            cluster.terminate_transaction(before.transactional_id, before.timeout_ms)
+            cluster.transactions.terminate(before.transactional_id, before.timeout_ms)
             rows.append({"transactional_id": before.transactional_id, "state_before": before.state})
             if not as_json:
                 was_open = f" and aborted {counted(len(before.partitions), 'partition')}" if before.partitions else ""

@@ -6,6 +6,7 @@ Passwords are read from a prompt or a file, never from the command line, which e
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict, astuple
 
 import click
 
@@ -51,7 +52,7 @@ def add(
     password = _password(name, password_file)
     with open_cluster(bootstrap_server) as cluster:
         for mechanism in dict.fromkeys(mechanisms):
-            cluster.put_user(name, mechanism, password, iterations)
+            cluster.users.put(name, mechanism, password, iterations)
     click.echo(f"User {name} now has a password for {', '.join(dict.fromkeys(mechanisms))}.")
 
 
@@ -81,11 +82,11 @@ def list_(as_json: bool, bootstrap_server: str) -> None:
     Shows the mechanisms and iterations of each user; passwords cannot be shown.
     """
     with open_cluster(bootstrap_server) as cluster:
-        found = cluster.scram_users()
+        found = cluster.users.all()
     if as_json:
-        print_json([each._asdict() for each in found])
+        print_json([asdict(each) for each in found])
     else:
-        print_table(("user", "mechanism", "iterations"), found, right=("iterations",))
+        print_table(("user", "mechanism", "iterations"), map(astuple, found), right=("iterations",))
 
 
 @user.command(examples=("ottla user remove alice", "ottla user remove alice --mechanism SCRAM-SHA-256"))
@@ -99,13 +100,11 @@ def remove(name: str, mechanism: str | None, bootstrap_server: str) -> None:
     """
     with open_cluster(bootstrap_server) as cluster:
         had = [
-            each.mechanism
-            for each in cluster.scram_users()
-            if each.name == name and mechanism in (None, each.mechanism)
+            each.mechanism for each in cluster.users.all() if each.name == name and mechanism in (None, each.mechanism)
         ]
         if not had:
             suffix = "" if mechanism is None else f" for {mechanism}"
             raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"user {name!r} has no password{suffix}")
         for each in had:
-            cluster.remove_user(name, each)
+            cluster.users.remove(name, each)
     click.echo(f"Removed {counted(len(had), 'password')} of user {name}.")

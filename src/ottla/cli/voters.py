@@ -11,13 +11,11 @@ from collections.abc import Iterable
 import click
 
 from ottla.cli.command import BROKER_ID, Group, connection_options, json_option, open_cluster, print_json
-from ottla.client.admin.voters import add_voter, remove_voter
 from ottla.client.wire.model import QuorumReplicaInfo
 from ottla.common.config.listener_configs import parse_endpoints
 from ottla.common.errors import OperatorError
 from ottla.common.kafka.ids import uuid_to_string
 
-TIMEOUT_MS = 30_000
 _directory_option = click.option(
     "--directory-id", metavar="ID", help="Directory id, needed if the node has several in the quorum."
 )
@@ -51,8 +49,8 @@ def add(
     names = {text.strip().partition("://")[0].upper(): "" for text in listeners}
     endpoints = parse_endpoints("--listener", listeners, names)
     with open_cluster(bootstrap_server) as client:
-        found = _one(client.quorum().observers, node_id, directory_id, "observer")
-        client.change(lambda connection: add_voter(connection, node_id, found.directory_id, endpoints, TIMEOUT_MS))
+        found = _one(client.quorum.describe().observers, node_id, directory_id, "observer")
+        client.quorum.add_voter(node_id, found.directory_id, endpoints)
     _print_result("added", found, "is now a voter", as_json=as_json)
 
 
@@ -72,8 +70,8 @@ def remove(node_id: int, directory_id: str | None, as_json: bool, bootstrap_serv
     The node may be running or lost. The majority is then counted over the remaining voters.
     """
     with open_cluster(bootstrap_server) as client:
-        found = _one(client.quorum().voters, node_id, directory_id, "voter")
-        client.change(lambda connection: remove_voter(connection, node_id, found.directory_id))
+        found = _one(client.quorum.describe().voters, node_id, directory_id, "voter")
+        client.quorum.remove_voter(node_id, found.directory_id)
     _print_result("removed", found, "is no longer a voter", as_json=as_json)
 
 

@@ -44,9 +44,9 @@ class AclMirror:
         Raises KafkaError, BrokerUnreachable.
         """
         try:
-            missing = copied_acls(source.acls(OF_TOPICS), names) - set(target.acls(OF_TOPICS))
+            missing = copied_acls(source.acls.find(OF_TOPICS), names) - set(target.acls.find(OF_TOPICS))
             if missing:
-                target.create_acls(sorted(missing))
+                target.acls.create(sorted(missing))
         except KafkaError as error:
             if error.code not in NOT_ALLOWED:
                 raise

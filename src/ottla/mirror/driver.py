@@ -243,7 +243,7 @@ class Session:
         """See `opening`; adds missing partition ends to `goals`."""
         self._ids = require_two_clusters(self._source.describe().cluster_id, self._target.describe().cluster_id)
         self.reached = True
-        chosen = chosen_topics(self._source.topics(), self._settings.pattern)
+        chosen = chosen_topics(self._source.topics.all(), self._settings.pattern)
         if not chosen:
             raise _NothingToCopy(
                 f"no topic of the source matches --topics {self._settings.pattern.pattern!r}; see ottla topic list"
@@ -277,7 +277,9 @@ class Session:
             if not start.known:
                 self._write_progress(copy, start.stale)
         if self._settings.once and not goals:
-            found = self._source.list_offsets(dict.fromkeys(self._copies, LATEST_TIMESTAMP), isolation="read_committed")
+            found = self._source.records.list_offsets(
+                dict.fromkeys(self._copies, LATEST_TIMESTAMP), isolation="read_committed"
+            )
             goals |= {key: info.offset for key, info in found.items()}
         self._goals = goals
 
@@ -340,7 +342,7 @@ class Session:
 
     def _copy_on(self, wanted: Mapping[Position, int], totals: Totals) -> None:
         """One fetch, with a transaction for each partition that returned data."""
-        answers = self._source.fetch_several(
+        answers = self._source.records.fetch_several(
             wanted,
             max_bytes=FETCH_BYTES,
             max_wait_ms=FETCH_WAIT_MS,
@@ -493,7 +495,7 @@ class Session:
         keys = [(route.target, index) for route, count in firsts.items() for index in range(count)]
         if not keys:
             return maps, {}
-        ends = self._target.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation="read_committed")
+        ends = self._target.records.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation="read_committed")
         journal = self._journal.read("read_uncommitted", self._require_given)
         for route, target_count in firsts.items():
             maps |= maps_of_topic(journal, route, self._topics[route.topic][1], target_count)
@@ -501,9 +503,9 @@ class Session:
 
     def _refresh(self) -> None:
         """Raises _Changed, OperatorError for a new cycle or lost progress."""
-        there = self._target.topics().get(PROGRESS_TOPIC)
+        there = self._target.topics.all().get(PROGRESS_TOPIC)
         self._progress_topic.require_same(None if there is None else there.topic_id)
-        chosen = chosen_topics(self._source.topics(), self._settings.pattern)
+        chosen = chosen_topics(self._source.topics.all(), self._settings.pattern)
         if self._topics != {name: (info.topic_id, len(info.partitions)) for name, info in chosen.items()}:
             raise _AssignmentChanged
         self._copy_acls()
@@ -525,7 +527,7 @@ class Session:
             return
         with contextlib.suppress(OttlaError), _cluster(self._ends[1], LAST_WORDS_S) as target:
             for route in left:
-                target.terminate_transaction(route.transactional_id, TRANSACTION_TIMEOUT_MS)
+                target.transactions.terminate(route.transactional_id, TRANSACTION_TIMEOUT_MS)
 
 
 def _cluster(endpoint: Endpoint, timeout_s: float = 30.0) -> Cluster:

@@ -36,10 +36,10 @@ class GroupMirror:
         No group is moved beyond `ends` of the target. Raises KafkaError, BrokerUnreachable.
         """
         least: dict[Position, int] = {}
-        for listing in source.groups():
+        for listing in source.groups.find():
             if listing.protocol_type not in OF_CONSUMERS or not self._pattern.fullmatch(listing.group_id):
                 continue
-            offsets = source.group_offsets(listing.group_id, stable=True)
+            offsets = source.groups.offsets(listing.group_id, stable=True)
             committed = {key: found.offset for key, found in offsets.items()}
             for key, offset in committed.items():
                 least[key] = min(offset, least.get(key, offset))
@@ -56,13 +56,13 @@ class GroupMirror:
             )
         if not translation.offsets:
             return
-        there = target.group_offsets(group_id, stable=True)
+        there = target.groups.offsets(group_id, stable=True)
         wanted = {key: min(offset, ends.get(key, offset)) for key, offset in translation.offsets.items()}
         ahead = {key: offset for key, offset in wanted.items() if key not in there or there[key].offset < offset}
         if not ahead:
             return
         try:
-            target.commit_group_offsets(group_id, ahead)
+            target.groups.commit_offsets(group_id, ahead)
         except KafkaError as error:
             if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
                 raise

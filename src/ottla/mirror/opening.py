@@ -126,8 +126,8 @@ class JournalReader:
         `while_waiting` is called repeatedly; it may raise.
         """
         if self._next is None:
-            self._next = self._cluster.list_offsets({PROGRESS: EARLIEST_TIMESTAMP})[PROGRESS].offset
-        end = self._cluster.list_offsets({PROGRESS: LATEST_TIMESTAMP}, isolation=isolation)[PROGRESS].offset
+            self._next = self._cluster.records.list_offsets({PROGRESS: EARLIEST_TIMESTAMP})[PROGRESS].offset
+        end = self._cluster.records.list_offsets({PROGRESS: LATEST_TIMESTAMP}, isolation=isolation)[PROGRESS].offset
         consumer = RecordConsumer(
             self._endpoint.bootstrap_servers,
             {PROGRESS: self._next},
@@ -156,7 +156,7 @@ def origins(
     """The origins of the records of each topic. Raises OperatorError for a cycle."""
     source_id, target_id = ids
     journal = Journal()
-    if PROGRESS_TOPIC in source.topics():
+    if PROGRESS_TOPIC in source.topics.all():
         journal = JournalReader(endpoint, source, notify).read("read_committed")
     found = {name: journal.origins_of(source_id, name) for name in names}
     for name, came_from in found.items():
@@ -169,11 +169,11 @@ def make_topics(
 ) -> None:
     """Create missing topics of the target. Raises OperatorError for a progress topic that may lose or has lost
     progress."""
-    there = target.topics()
+    there = target.topics.all()
     if PROGRESS_TOPIC not in there:
         _create(target, PROGRESS_TOPIC, 1, {POLICY: COMPACT, "max.message.bytes": PROGRESS_BATCH_BYTES})
-    entries = target.describe_configs(ResourceType.TOPIC, PROGRESS_TOPIC)
-    info = target.topic(PROGRESS_TOPIC)
+    entries = target.configs.describe(ResourceType.TOPIC, PROGRESS_TOPIC)
+    info = target.topics.get(PROGRESS_TOPIC)
     kept.require_same(info.topic_id)
     if [entry.value for entry in entries if entry.name == POLICY] != [COMPACT] or len(info.partitions) != 1:
         raise OperatorError(
@@ -184,14 +184,16 @@ def make_topics(
     known = _target_settings(target, entries) if missing else None
     for name, info in missing.items():
         if known is not None:
-            settings = copied_settings(source.describe_configs(ResourceType.TOPIC, name), known)
+            settings = copied_settings(source.configs.describe(ResourceType.TOPIC, name), known)
             _create(target, names[name], len(info.partitions), settings)
 
 
 def _target_settings(target: Cluster, progress: Sequence[ConfigEntry]) -> TargetSettings:
     """The settings of the target, from those of the progress topic, and of its broker if the user may describe it."""
     defaults = {entry.name: entry.value for entry in progress if entry.value is not None and entry.source != "topic"}
-    for entry in _broker_settings(target, target.topic(PROGRESS_TOPIC).partitions[0].leader, list(BROKER_DEFAULTS)):
+    for entry in _broker_settings(
+        target, target.topics.get(PROGRESS_TOPIC).partitions[0].leader, list(BROKER_DEFAULTS)
+    ):
         if entry.value is not None:
             defaults[BROKER_DEFAULTS[entry.name]] = entry.value
     return TargetSettings(frozenset(entry.name for entry in progress), defaults)
@@ -200,14 +202,14 @@ def _target_settings(target: Cluster, progress: Sequence[ConfigEntry]) -> Target
 def _broker_settings(target: Cluster, node_id: int, names: Sequence[str]) -> list[ConfigEntry]:
     """Settings of a broker; empty if the user may not describe them or the broker cannot."""
     try:
-        return target.describe_configs(ResourceType.BROKER, str(node_id), names)
+        return target.configs.describe(ResourceType.BROKER, str(node_id), names)
     except KafkaError:
         return []
 
 
 def _create(cluster: Cluster, name: str, count: int, settings: Mapping[str, str]) -> None:
     try:
-        cluster.create_topic(name, count, configs=settings)
+        cluster.topics.create(name, count, configs=settings)
     except KafkaError as error:
         if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION:
             raise OperatorError(
@@ -239,7 +241,7 @@ def take_ids(target: Cluster, routes: Sequence[Route]) -> dict[Route, BatchProdu
 def _max_request_bytes(target: Cluster, routes: Iterable[Route]) -> int | None:
     """The smallest `socket.request.max.bytes` of the leaders of target partitions; None if it is not visible."""
     names = sorted({route.target for route in routes})
-    leaders = {each.leader for name in names for each in target.topic(name).partitions if each.is_led}
+    leaders = {each.leader for name in names for each in target.topics.get(name).partitions if each.is_led}
     entries = [entry for node_id in sorted(leaders) for entry in _broker_settings(target, node_id, [MAX_REQUEST])]
     return min((int(entry.value) for entry in entries if entry.value is not None), default=None)
 
@@ -249,9 +251,9 @@ def filled_topics(target: Cluster, routes: Iterable[Route]) -> frozenset[str]:
 
     Called before progress is read, because progress of other mirrors that is written later would be missed.
     """
-    counts = {name: len(target.topic(name).partitions) for name in sorted({route.target for route in routes})}
+    counts = {name: len(target.topics.get(name).partitions) for name in sorted({route.target for route in routes})}
     keys = [(name, index) for name, count in counts.items() for index in range(count)]
-    ends = target.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation="read_committed")
+    ends = target.records.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation="read_committed")
     return frozenset(name for (name, _), info in ends.items() if info.offset > 0)
 
 
@@ -291,8 +293,10 @@ def starts(
     Raises OperatorError for a source that lost copied records.
     """
     names = {(route.cluster_id, route.topic, route.target) for route in routes}
-    targets = {name: target.topic(name) for *_, name in sorted(names)}  # before the source, which is extended first
-    sources = {topic: source.topic(topic) for _, topic, _ in sorted(names)}
+    targets = {
+        name: target.topics.get(name) for *_, name in sorted(names)
+    }  # before the source, which is extended first
+    sources = {topic: source.topics.get(topic) for _, topic, _ in sorted(names)}
     latest = {
         route: _valid(progress, sources[route.topic], targets[route.target])
         for route, progress in journal.progress.items()
@@ -304,8 +308,8 @@ def starts(
         if len(targets[name].partitions) < count:
             targets[name] = _grown(target, name, count)
     keys = [(route.topic, route.partition) for route in routes]
-    firsts = source.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
-    ends = source.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP))
+    firsts = source.records.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
+    ends = source.records.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP))
     found: dict[Route, ResumePosition] = {}
     for route in routes:
         key, before = (route.topic, route.partition), journal.progress.get(route)
@@ -338,11 +342,11 @@ def starts(
 
 def _grown(target: Cluster, name: str, count: int) -> TopicInfo:
     try:
-        target.create_partitions(name, count)
+        target.topics.create_partitions(name, count)
     except KafkaError as error:
         if error.code != ErrorCode.INVALID_PARTITIONS:  # extended by another mirror
             raise
-    found = target.topic(name)
+    found = target.topics.get(name)
     if len(found.partitions) < count:
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r} of the target lacks its new partitions yet")
     return found

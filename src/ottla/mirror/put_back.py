@@ -25,7 +25,7 @@ LOOK_BYTES = 1 << 20
 def require_kept(target: Cluster, found: Mapping[Route, Progress], producers: Mapping[Route, BatchProducer]) -> None:
     """`found`: progress between the existing topics. Raises OperatorError, KafkaError."""
     known = {(route.target, index): end for route, one in found.items() for index, end in one.target_ends}
-    ends = target.list_offsets(dict.fromkeys(known, LATEST_TIMESTAMP)) if known else {}
+    ends = target.records.list_offsets(dict.fromkeys(known, LATEST_TIMESTAMP)) if known else {}
     for route, progress in found.items():
         for index, end in progress.target_ends:
             there = ends[route.target, index].offset
@@ -41,7 +41,9 @@ def require_kept(target: Cluster, found: Mapping[Route, Progress], producers: Ma
 def _require_no_later(target: Cluster, route: Route, index: int, end: int, producer_id: int) -> None:
     """Raise OperatorError for committed records of this route after the last one of its progress."""
     try:
-        result = target.fetch(route.target, index, end, max_bytes=LOOK_BYTES, max_wait_ms=0, isolation="read_committed")
+        result = target.records.fetch(
+            route.target, index, end, max_bytes=LOOK_BYTES, max_wait_ms=0, isolation="read_committed"
+        )
     except KafkaError as error:
         if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
             raise

@@ -158,7 +158,7 @@ class Refusals:
         if isinstance(refusal, RequestTooLarge):
             return "raise socket.request.max.bytes of the target's brokers"
         try:
-            entries = self._target.describe_configs(ResourceType.TOPIC, route.target)
+            entries = self._target.configs.describe(ResourceType.TOPIC, route.target)
         except KafkaError:
             entries = []
         settings = {entry.name: entry.value for entry in entries if entry.value is not None}

@@ -82,7 +82,7 @@ def test_subscriptions_select_partitions(read: Read, produce: Produce, topic: st
     produce([b"b0"], 1)
     other = f"{topic}-other"
     with Cluster(bootstrap) as cluster:
-        cluster.create_topic(other, 1)
+        cluster.topics.create(other, 1)
     produce([b"c0"], 0, to=other)
     assert values(read(assign=json.dumps({topic: [1]}))) == ["b0"]
     assert values(read(subscribe=f"{topic}, {other}")) == ["a0", "b0", "c0"]
@@ -125,7 +125,7 @@ def test_aborted_records_and_markers(read: Read, produce: Produce, bootstrap: st
 def test_dead_letter_records_keep_their_position(read: Read, produce: Produce, topic: str, bootstrap: str) -> None:
     late = f"{topic}-late"
     with Cluster(bootstrap) as cluster:
-        cluster.create_topic(late, 1, configs={"message.timestamp.after.max.ms": str((1 << 63) - 1)})
+        cluster.topics.create(late, 1, configs={"message.timestamp.after.max.ms": str((1 << 63) - 1)})
     produce([b"a0"], 0, to=late)
     produce([b"late"], 0, to=late, start_ms=260_000_000_000_000)
     produce([b"a2"], 0, to=late)
@@ -190,7 +190,7 @@ def test_deleted_records_are_reported_or_skipped(read: Read, produce: Produce, b
     produce([b"a%d" % number for number in range(10)], 0)
     produce([b"b0"], 1)
     with Cluster(bootstrap) as cluster:
-        cluster.delete_records({(topic, 0): 4})
+        cluster.records.delete({(topic, 0): 4})
     start = json.dumps({topic: {"0": 1, "1": 0}})
     with pytest.raises(PySparkException, match="offset 1 is gone, the log starts at 4; set failOnDataLoss to false"):
         read(startingOffsets=start).count()

@@ -72,7 +72,7 @@ def batch(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> l
 
 def held(cluster: Cluster, group: str) -> dict[Position, int]:
     """Committed offsets of a group."""
-    return {key: one.offset for key, one in cluster.group_offsets(group).items()}
+    return {key: one.offset for key, one in cluster.groups.offsets(group).items()}
 
 
 def numbered(prefix: str, start: int, end: int) -> list[str]:
@@ -166,7 +166,7 @@ class TestLimits:
         start = mine.initialOffset()
         mine.prepareForTriggerAvailableNow()
         produce(some("later", 4), 0)
-        cluster.create_partitions(topic, 3)
+        cluster.topics.create_partitions(topic, 3)
         end = mine.latestOffset(start, mine.getDefaultReadLimit())
         assert end[topic] == {"0": 4, "1": 0}
         assert mine.latestOffset(end, mine.getDefaultReadLimit()) == end
@@ -263,8 +263,8 @@ class TestWorkers:
         """Metadata of an earlier task would name the deleted topic."""
         produce(some("old", 3), 0)
         assert self.read(worker(topic), self.tasks(reader(), 0, 3, topic)) == some("old", 3)
-        cluster.delete_topics([topic])
-        cluster.create_topic(topic, 2)
+        cluster.topics.delete([topic])
+        cluster.topics.create(topic, 2)
         produce(some("new", 3), 0)
         assert self.read(worker(topic), self.tasks(reader(), 0, 3, topic)) == some("new", 3)
         assert len(opened) == 1
@@ -280,7 +280,7 @@ class TestWorkers:
     ) -> None:
         produce(some("a", 9), 0)
         tasks = self.tasks(reader(), 0, 9, topic)
-        cluster.delete_records({(topic, 0): 5})
+        cluster.records.delete({(topic, 0): 5})
         with pytest.raises(DataLossError):
             self.read(worker(topic), tasks)
         assert self.read(worker(topic), self.tasks(reader(), 5, 9, topic)) == some("a", 9)[5:]
@@ -293,7 +293,7 @@ class TestChanges:
     ) -> None:
         mine = reader(startingOffsets="latest")
         start = mine.initialOffset()
-        cluster.create_partitions(topic, 3)
+        cluster.topics.create_partitions(topic, 3)
         produce(some("new", 3), 2)
         end = mine.latestOffset(start, ALL)
         assert end[topic] == {"0": 0, "1": 0, "2": 3}
@@ -305,7 +305,7 @@ class TestChanges:
         mine = reader(subscribePattern=f"{topic}-x.*")
         start = mine.initialOffset()
         assert start == {IDS: {}}
-        cluster.create_topic(f"{topic}-x1", 1)
+        cluster.topics.create(f"{topic}-x1", 1)
         produce(some("x", 2), 0, to=f"{topic}-x1")
         assert batch(mine, start, mine.latestOffset(start, ALL)) == ["x0", "x1"]
 
@@ -315,8 +315,8 @@ class TestChanges:
         first = reader()
         start = first.initialOffset()
         end = first.latestOffset(start, ALL)
-        cluster.delete_topics([topic])
-        cluster.create_topic(topic, 2)
+        cluster.topics.delete([topic])
+        cluster.topics.create(topic, 2)
         produce(some("new", 3), 0)
         with pytest.raises(DataLossError, match=f"topic '{topic}' was deleted and created again"):
             reader().latestOffset(end, ALL)
@@ -333,7 +333,7 @@ class TestChanges:
         produce(some("a", 3), 0)
         first = reader()
         end = first.latestOffset(first.initialOffset(), ALL)
-        cluster.delete_topics([topic])
+        cluster.topics.delete([topic])
         with pytest.raises(DataLossError, match=f"topic '{topic}' partition . does not exist any more"):
             reader().latestOffset(end, ALL)
         with pytest.raises(DataLossError, match=f"topic '{topic}' was deleted before its batch"):
@@ -348,8 +348,8 @@ class TestChanges:
         mine = reader()
         start = mine.initialOffset()
         tasks = mine.partitions(start, mine.latestOffset(start, ALL))
-        cluster.delete_topics([topic])
-        cluster.create_topic(topic, 2)
+        cluster.topics.delete([topic])
+        cluster.topics.create(topic, 2)
         produce(some("new", 3), 0)
         with pytest.raises(TopicReplaced, match=f"topic '{topic}' was deleted and created again"):
             list(mine.read(tasks[0]))
@@ -361,7 +361,7 @@ class TestChanges:
         first = reader()
         start = first.initialOffset()
         end = first.latestOffset(start, ALL)
-        cluster.delete_records({(topic, 0): 6})
+        cluster.records.delete({(topic, 0): 6})
         with pytest.raises(DataLossError, match="set failOnDataLoss to false to read the remaining records"):
             batch(reader(), start, end)
         assert batch(reader(failOnDataLoss="false"), start, end) == numbered("a", 6, 10)
@@ -390,7 +390,9 @@ class TestGroup:
         producer.produce(topic, b"a", partition=0)
         producer.commit_transaction()
         stable = {(topic, 0): LATEST_TIMESTAMP}  # the marker may follow the response to a commit with a delay
-        eventually(lambda: cluster.list_offsets(stable, isolation="read_committed")[topic, 0].offset == 2, "the marker")
+        eventually(
+            lambda: cluster.records.list_offsets(stable, isolation="read_committed")[topic, 0].offset == 2, "the marker"
+        )
         group = f"{topic}-group"
         mine = reader(**{"kafka.group.id": group, "kafka.isolation.level": "read_committed"})
         start = mine.initialOffset()
@@ -442,7 +444,7 @@ class TestQueries:
         (source,) = progress[0]["sources"]
         ended, newest = json.loads(source["endOffset"]), json.loads(source["latestOffset"])
         assert (ended[topic], newest) == ({"0": 15, "1": 5}, {topic: {"0": 30, "1": 10}})
-        assert {key: one.offset for key, one in cluster.group_offsets(group).items()} == {
+        assert {key: one.offset for key, one in cluster.groups.offsets(group).items()} == {
             (topic, 0): 30,
             (topic, 1): 10,
         }

@@ -33,7 +33,7 @@ def topic(bootstrap: str) -> str:
     """A new topic of two partitions."""
     name = f"snapshot-{next(numbers)}"
     with Cluster(bootstrap) as cluster:
-        cluster.create_topic(name, 2)
+        cluster.topics.create(name, 2)
     return name
 
 

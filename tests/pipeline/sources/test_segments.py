@@ -54,9 +54,9 @@ def source(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> SegmentSource:
 def whole(cluster: Cluster, topic: str, start: int | None = None, end: int | None = None) -> OffsetRange:
     """A range up to the last stable offset."""
     key = (topic, 0)
-    first = cluster.list_offsets({key: EARLIEST_TIMESTAMP})[key].offset
-    last = cluster.list_offsets({key: LATEST_TIMESTAMP}, isolation="read_committed")[key]
-    topic_id = uuid_to_string(cluster.topic(topic).topic_id)
+    first = cluster.records.list_offsets({key: EARLIEST_TIMESTAMP})[key].offset
+    last = cluster.records.list_offsets({key: LATEST_TIMESTAMP}, isolation="read_committed")[key]
+    topic_id = uuid_to_string(cluster.topics.get(topic).topic_id)
     return OffsetRange(topic, topic_id, 0, first if start is None else start, end or last.offset, 0, last.leader_epoch)
 
 
@@ -171,7 +171,7 @@ def test_segment_deleted_while_read(
     parts = source(cluster, part, isolation="read_committed", on_data_loss="fail")
     first = next(parts)
     assert first.decoded.rows
-    cluster.delete_records({(topic, 0): 900})
+    cluster.records.delete({(topic, 0): 900})
     folder = ottla_broker.data_dir / f"{topic}-0"
     for path in sorted(folder.glob("*.log"))[1:-1]:
         path.unlink(missing_ok=True)
@@ -208,7 +208,7 @@ def test_deleted_records_in_existing_segment_are_not_read(
 ) -> None:
     fill(bootstrap, topic, 50)
     part = whole(cluster, topic)
-    cluster.delete_records({(topic, 0): 30})
+    cluster.records.delete({(topic, 0): 30})
     with pytest.raises(DataLossError, match="the log starts at 30 now"):
         rows(source, cluster, part)
 

@@ -114,8 +114,8 @@ def test_recreated_result_topic_is_refused(
     text = TEXT.format(topic=topic, result=f'topic = "{result}"')
     streams.run(text)
     with Cluster(bootstrap) as cluster:
-        cluster.delete_topics([result])
-        cluster.create_topic(result, 1)
+        cluster.topics.delete([result])
+        cluster.topics.create(result, 1)
     with pytest.raises(OperatorError, match=r"was deleted and created again, but .* records results in it"):
         streams.run(text)
 

@@ -1,1 +1,1 @@
-"""Admin requests of the tools by subject (ACLs, groups, quotas, users, ...), and their facade `Cluster`."""
+"""Administration by subject (topics, groups, ACLs, ...): requests and services, which `Cluster` combines."""

@@ -1,10 +1,11 @@
-"""ACL requests: one exchange each, on a given connection. See `client.admin.admin_calls`."""
+"""ACLs: requests, and the service `Cluster.acls`. See `client.admin.topics`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ottla.client.admin.router import ClusterRouter
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for
 from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission, ResourceType
@@ -100,3 +101,22 @@ def delete_acls(connection: Connection, filters: Sequence[AclFilter]) -> list[Ac
                 )
             )
     return sorted(removed)
+
+
+class AclService:
+    """ACLs."""
+
+    def __init__(self, router: ClusterRouter) -> None:
+        self._router = router
+
+    def find(self, wanted: AclFilter) -> list[Acl]:
+        """The ACLs that match the filter. Raises KafkaError SECURITY_DISABLED if brokers have no authorizer."""
+        return self._router.retry(lambda: describe_acls(self._router.any_connection(), wanted))
+
+    def create(self, added: Sequence[Acl]) -> None:
+        """Add ACLs; existing ones are left unchanged."""
+        self._router.change(lambda connection: create_acls(connection, added))
+
+    def delete(self, filters: Sequence[AclFilter]) -> list[Acl]:
+        """Remove the ACLs that match any of the filters; returns the removed ones."""
+        return self._router.change(lambda connection: delete_acls(connection, filters))

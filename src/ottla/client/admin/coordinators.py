@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
+from ottla.client.admin.router import ClusterRouter
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for
 from ottla.client.wire.model import BrokerInfo
@@ -35,3 +36,12 @@ def find_coordinator(connection: Connection, key_type: CoordinatorType, key: str
     found: Any = response.coordinators[0] if response.coordinators else response
     raise_for(found.error_code, f"coordinator of {NOUNS[key_type]} {key!r}", found.error_message)
     return BrokerInfo(found.node_id, found.host, found.port, None)
+
+
+def coordinator_of(router: ClusterRouter, key_type: CoordinatorType, key: str) -> BrokerInfo:
+    """The coordinator of the key, to which the router has an address from now on."""
+    coordinator = find_coordinator(router.any_connection(), key_type, key)
+    if coordinator.node_id not in router.brokers:
+        router.refresh([])
+    router.brokers.setdefault(coordinator.node_id, coordinator)
+    return coordinator

@@ -1,14 +1,15 @@
-"""Delegation token requests (KIP-48): one exchange each, on a given connection.
+"""Delegation tokens (KIP-48): requests, and the service `Cluster.tokens`.
 
-As in `client.admin.admin_calls`, nothing is retried. The HMAC of a token is sufficient to authenticate.
+See `client.admin.topics`. The HMAC of a token is sufficient to authenticate.
 """
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
+from ottla.client.admin.router import ClusterRouter
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for
 from ottla.common.kafka.acl import parted, principal_of
@@ -31,7 +32,8 @@ LEFT_TO_BROKER = -1
 NOW = -1
 
 
-class Token(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Token:
     """A delegation token. Principals as "User:name", times in milliseconds since the Unix epoch, HMAC in base64."""
 
     token_id: str
@@ -107,3 +109,26 @@ def describe_tokens(connection: Connection, owners: Sequence[str] | None) -> lis
         for each in found.tokens
     ]
     return sorted(tokens, key=lambda token: (token.issue_ms, token.token_id))
+
+
+class TokenService:
+    """Delegation tokens."""
+
+    def __init__(self, router: ClusterRouter) -> None:
+        self._router = router
+
+    def find(self, owners: Sequence[str] | None = None) -> list[Token]:
+        """The visible tokens of `owners`, or of all users; the oldest first."""
+        return self._router.retry(lambda: describe_tokens(self._router.any_connection(), owners))
+
+    def create(self, owner: str | None, renewers: Sequence[str], max_lifetime_ms: int = LEFT_TO_BROKER) -> Token:
+        """Create a token for `owner`, or for the authenticated user."""
+        return self._router.change(lambda connection: create_token(connection, owner, renewers, max_lifetime_ms))
+
+    def renew(self, token: Token, period_ms: int) -> int:
+        """Renew a token; returns the new expiry time, at most `period_ms` from now."""
+        return self._router.change(lambda connection: renew_token(connection, token, period_ms))
+
+    def expire(self, token: Token, period_ms: int = NOW) -> int:
+        """Expire a token in `period_ms` from now, or `NOW`; returns the new expiry time."""
+        return self._router.change(lambda connection: expire_token(connection, token, period_ms))

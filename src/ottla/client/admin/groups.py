@@ -1,7 +1,7 @@
-"""Group requests: one exchange each, on a given connection.
+"""Groups and their offsets: requests, and the service `Cluster.groups`.
 
-All except `list_groups` must be sent to the coordinator of the group. They do not retry, and raise KafkaError. Offsets
-are sent with topic names: versions with topic ids only (OffsetCommit and OffsetFetch from 10) are not needed here.
+See `client.admin.topics`. All requests except `list_groups` must be sent to the coordinator of the group. Offsets are
+sent with topic names: versions with topic ids only (OffsetCommit and OffsetFetch from 10) are not needed here.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ottla.client.admin.coordinators import CoordinatorType, coordinator_of
+from ottla.client.admin.router import NO_COORDINATOR_ERRORS, ClusterRouter
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for, response_error
 from ottla.client.wire.model import (
@@ -299,3 +301,66 @@ def _raise_for_position(code: int, group_id: str, topic: str, partition: int) ->
 def _host(client_host: str) -> str:
     """The host without the slash that Java brokers prepend."""
     return client_host.removeprefix("/")
+
+
+class GroupService:
+    """Groups and their committed offsets."""
+
+    def __init__(self, router: ClusterRouter) -> None:
+        self._router = router
+
+    def find(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
+        """All groups of the cluster, sorted by id; filters are Kafka's names of states and types."""
+
+        def attempt() -> list[GroupListing]:
+            self._router.refresh([])
+            found: dict[str, GroupListing] = {}
+            for node_id in self._router.brokers:
+                for listing in list_groups(self._router.connection(node_id), states, types):
+                    found[listing.group_id] = listing
+            return [found[group_id] for group_id in sorted(found)]
+
+        return self._router.retry(attempt)
+
+    def describe(self, group_id: str) -> GroupDescription:
+        """State and members of a group of either protocol. Raises KafkaError GROUP_ID_NOT_FOUND."""
+
+        def attempt() -> GroupDescription:
+            coordinator = coordinator_of(self._router, CoordinatorType.GROUP, group_id)
+            return describe_group(self._router.connection(coordinator.node_id), group_id, coordinator)
+
+        return self._router.retry(attempt)
+
+    def offsets(self, group_id: str, *, stable: bool = False) -> dict[Position, CommittedOffset]:
+        """All committed offsets of a group; empty for a group that does not exist.
+
+        `stable`: wait for pending transactions that change an offset.
+        """
+        return self._router.retry(lambda: fetch_offsets(self._connection(group_id), group_id, stable=stable))
+
+    def operations(self, group_id: str) -> frozenset[int]:
+        """Operations that this user may perform on a group, as ACL numbers. Raises KafkaError
+        GROUP_AUTHORIZATION_FAILED."""
+        return self._router.retry(lambda: authorized_operations(self._connection(group_id), group_id))
+
+    def commit_offsets(self, group_id: str, offsets: Mapping[Position, int]) -> None:
+        """Set offsets of a group without members; a missing group is created. Safe to repeat.
+
+        Raises KafkaError UNKNOWN_MEMBER_ID if the group has members.
+        """
+        self._router.retry(lambda: commit_offsets(self._connection(group_id), group_id, offsets))
+
+    def delete_offsets(self, group_id: str, positions: Iterable[Position]) -> None:
+        """Delete committed offsets. Raises KafkaError GROUP_ID_NOT_FOUND, GROUP_SUBSCRIBED_TO_TOPIC."""
+        doomed = list(positions)
+        self._router.retry(lambda: delete_offsets(self._connection(group_id), group_id, doomed))
+
+    def delete(self, group_id: str) -> None:
+        """Delete a group and its offsets. Raises KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        self._router.retry(
+            lambda: delete_group(self._router.retry(lambda: self._connection(group_id)), group_id),
+            NO_COORDINATOR_ERRORS,
+        )
+
+    def _connection(self, group_id: str) -> Connection:
+        return self._router.connection(coordinator_of(self._router, CoordinatorType.GROUP, group_id).node_id)

@@ -1,9 +1,10 @@
-"""Client quota requests: one exchange each, on a given connection (KIP-546). See `client.admin.admin_calls`."""
+"""Client quotas (KIP-546): requests, and the service `Cluster.quotas`. See `client.admin.topics`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ottla.client.admin.router import ClusterRouter
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for
 from ottla.client.wire.model import ClientQuota
@@ -45,3 +46,18 @@ def alter_client_quotas(connection: Connection, entity: Entity, changes: Mapping
     response: AlterClientQuotasResponse = connection.request(ApiKey.ALTER_CLIENT_QUOTAS, request)
     for entry in response.entries:
         raise_for(entry.error_code, "the quotas", entry.error_message)
+
+
+class QuotaService:
+    """Client quotas."""
+
+    def __init__(self, router: ClusterRouter) -> None:
+        self._router = router
+
+    def all(self) -> list[ClientQuota]:
+        """All client"""
+        return self._router.retry(lambda: describe_client_quotas(self._router.any_connection()))
+
+    def alter(self, entity: Entity, changes: Mapping[str, float | None]) -> None:
+        """Set quotas of one entity, and remove those with the value None."""
+        self._router.change(lambda connection: alter_client_quotas(connection, entity, changes))

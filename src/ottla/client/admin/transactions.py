@@ -1,13 +1,15 @@
-"""Transaction requests (KIP-664): one exchange each, on a given connection.
+"""Transactions (KIP-664): requests, and the service `Cluster.transactions`.
 
-ListTransactions is sent to every broker, DescribeProducers and WriteTxnMarkers to a replica of the partition, the
-others to the coordinator of the transactional id. They do not retry, and raise KafkaError.
+See `client.admin.topics`. ListTransactions is sent to every broker, DescribeProducers and WriteTxnMarkers to a replica
+of the partition, the others to the coordinator of the transactional id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ottla.client.admin.coordinators import CoordinatorType, coordinator_of
+from ottla.client.admin.router import NO_COORDINATOR_ERRORS, NOT_LEADER_ERRORS, ClusterRouter
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import TopicNotFound, raise_for, response_error
 from ottla.client.wire.model import (
@@ -18,7 +20,7 @@ from ottla.client.wire.model import (
     TransactionFilters,
     TransactionListing,
 )
-from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, ProtocolError
 from ottla.common.kafka.topic_partition import by_topic
 from ottla.protocol.messages.describe_producers import (
     ActiveProducer,
@@ -36,6 +38,12 @@ from ottla.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ottla.protocol.registry import ApiKey
+
+FENCE_ERRORS = NO_COORDINATOR_ERRORS | {ErrorCode.CONCURRENT_TRANSACTIONS}
+"""Errors after which the completion of a transaction may be retried: its coordinator may require a wait."""
+
+DESCRIBED_PARTITIONS = 500
+"""Partitions per DescribeProducers request."""
 
 NO_EPOCH = -1
 NO_TIME = -1
@@ -177,3 +185,98 @@ def fence(connection: Connection, transactional_id: str, timeout_ms: int) -> tup
 def in_batches(positions: Sequence[Position], size: int) -> Iterable[Sequence[Position]]:
     """Batches of at most `size`, so that the size of a request does not depend on the cluster."""
     return (positions[start : start + size] for start in range(0, len(positions), size))
+
+
+class TransactionService:
+    """Transactions, their producers and coordinators."""
+
+    def __init__(self, router: ClusterRouter) -> None:
+        self._router = router
+
+    def find(self, filters: TransactionFilters | None = None) -> list[TransactionListing]:
+        """All transactional ids of the cluster that match the filters, sorted."""
+
+        def attempt() -> list[TransactionListing]:
+            self._router.refresh([])
+            found: dict[str, TransactionListing] = {}
+            for node_id in self._router.brokers:
+                for listing in list_transactions(
+                    self._router.connection(node_id), node_id, filters or TransactionFilters()
+                ):
+                    found[listing.transactional_id] = listing
+            return [found[transactional_id] for transactional_id in sorted(found)]
+
+        return self._router.retry(attempt)
+
+    def describe(self, transactional_id: str) -> TransactionDescription:
+        """A transactional id and its latest transaction. Raises KafkaError TRANSACTIONAL_ID_NOT_FOUND."""
+
+        def attempt() -> TransactionDescription:
+            coordinator = coordinator_of(self._router, CoordinatorType.TRANSACTION, transactional_id)
+            connection = self._router.connection(coordinator.node_id)
+            return describe_transaction(connection, transactional_id, coordinator.node_id)
+
+        return self._router.retry(attempt)
+
+    def producers(
+        self, positions: Sequence[Position], broker_id: int | None = None
+    ) -> dict[Position, tuple[ProducerState, ...]]:
+        """The active producers of each partition, as known to its leader or to the replica on `broker_id`.
+
+        Raises TopicNotFound, KafkaError NOT_LEADER_OR_FOLLOWER for a broker without a replica.
+        """
+        found: dict[Position, tuple[ProducerState, ...]] = {}
+
+        def attempt() -> dict[Position, tuple[ProducerState, ...]]:
+            missing = [key for key in positions if key not in found]
+            asked = self._router.by_leader(missing) if broker_id is None else {broker_id: missing}
+            for node_id, keys in asked.items():
+                for part in in_batches(keys, DESCRIBED_PARTITIONS):
+                    states, error = describe_producers(self._router.broker_connection(node_id), part)
+                    found.update(states)
+                    if error is not None:
+                        raise error
+            return {key: found[key] for key in positions}
+
+        return self._router.retry(
+            attempt, RETRIABLE_ERRORS if broker_id is None else RETRIABLE_ERRORS - NOT_LEADER_ERRORS
+        )
+
+    def abort(self, position: Position, *, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+        """Write an abort marker for a producer's transaction into one partition, bypassing its coordinator.
+
+        Raises TopicNotFound, KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+
+        def attempt() -> None:
+            connection = self._router.retry(lambda: self._router.connection(self._router.leader(*position)))
+            write_abort_marker(
+                connection,
+                position,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+            )
+
+        self._router.retry(attempt, NOT_LEADER_ERRORS)
+
+    def terminate(self, transactional_id: str, timeout_ms: int) -> tuple[int, int]:
+        """Abort the open transaction of a transactional id and fence its producers; returns after its completion.
+
+        An unknown id is created. `timeout_ms` is the new transaction timeout of the id. Returns the producer id and
+        epoch, which now belong to the caller.
+        """
+
+        def attempt() -> tuple[int, int]:
+            connection = self.connection(transactional_id)
+            return fence(connection, transactional_id, timeout_ms)
+
+        return self._router.retry(attempt, FENCE_ERRORS)
+
+    def connection(self, transactional_id: str) -> Connection:
+        """A connection to the coordinator of a transactional id, valid until closed or NOT_COORDINATOR."""
+        return self._router.retry(
+            lambda: self._router.connection(
+                coordinator_of(self._router, CoordinatorType.TRANSACTION, transactional_id).node_id
+            )
+        )

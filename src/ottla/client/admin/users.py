@@ -1,13 +1,14 @@
-"""SCRAM user requests (KIP-554): one exchange each, on a given connection.
+"""SCRAM users (KIP-554): requests, and the service `Cluster.users`.
 
-As in `client.admin.admin_calls`, nothing is retried. Passwords are salted here: the cluster never receives them.
+See `client.admin.topics`. Passwords are salted here: the cluster never receives them.
 """
 
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from dataclasses import dataclass
 
+from ottla.client.admin.router import ClusterRouter
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for
 from ottla.protocol.messages.alter_user_scram_credentials import (
@@ -34,7 +35,8 @@ MECHANISMS = tuple(BY_NAME)
 ITERATIONS = (MIN_ITERATIONS, MAX_ITERATIONS)
 
 
-class ScramUser(NamedTuple):
+@dataclass(frozen=True, order=True, slots=True)
+class ScramUser:
     """One SCRAM credential; a user has at most one for each mechanism."""
 
     name: str
@@ -83,3 +85,22 @@ def _alter(connection: Connection, name: str, request: AlterUserScramCredentials
 def _mechanism_name(number: int) -> str:
     mechanism = BY_NUMBER.get(number)
     return f"mechanism {number}" if mechanism is None else mechanism.mechanism_name
+
+
+class UserService:
+    """SCRAM users."""
+
+    def __init__(self, router: ClusterRouter) -> None:
+        self._router = router
+
+    def all(self) -> list[ScramUser]:
+        """All SCRAM credentials of the cluster, sorted by user."""
+        return self._router.retry(lambda: describe_users(self._router.any_connection()))
+
+    def put(self, name: str, mechanism: str, password: str, iterations: int = ITERATIONS[0]) -> None:
+        """Add a user or change a password."""
+        self._router.change(lambda connection: put_user(connection, name, mechanism, password, iterations))
+
+    def remove(self, name: str, mechanism: str) -> None:
+        """Remove the credential of one mechanism. Raises KafkaError RESOURCE_NOT_FOUND."""
+        self._router.change(lambda connection: remove_user(connection, name, mechanism))

@@ -336,14 +336,14 @@ class LegacyReader(Generic[K, V]):
         """See `Reader`."""
 
         def fetch() -> dict[Position, int]:
-            found = self._offset_brokers.cluster().group_offsets(self._settings.group)
+            found = self._offset_brokers.cluster().groups.offsets(self._settings.group)
             return {key: found[key].offset for key in partitions if key in found}
 
         self._ask(fetch, done)
 
     def commit_offsets(self, offsets: Mapping[Position, int], done: Done) -> None:
         """See `Reader`."""
-        self._ask(lambda: self._offset_brokers.cluster().commit_group_offsets(self._settings.group, offsets), done)
+        self._ask(lambda: self._offset_brokers.cluster().groups.commit_offsets(self._settings.group, offsets), done)
 
     def _ask(self, work: Callable[[], object], done: Done) -> None:
         def ask() -> object:

@@ -104,7 +104,7 @@ class Fetcher:
                 asked[owned.key], offsets[owned.key] = owned, offset
         if not offsets:
             return failure
-        answers = cluster.fetch_several(
+        answers = cluster.records.fetch_several(
             offsets, max_bytes=self._max_bytes, max_wait_ms=self._max_wait_ms, topic_ids=self._topic_ids
         )
         for key, answer in answers.items():
@@ -118,9 +118,9 @@ class Fetcher:
         """The offset to fetch from."""
         topic = owned.key[0]
         if topic not in self._topic_ids:
-            self._topic_ids[topic] = cluster.topic(topic).topic_id
+            self._topic_ids[topic] = cluster.topics.get(topic).topic_id
         if owned.fetched is None:
-            found = cluster.list_offsets({owned.key: self._reset_to})[owned.key].offset
+            found = cluster.records.list_offsets({owned.key: self._reset_to})[owned.key].offset
             self._shelf.put(owned, (), found)
             return found
         return owned.fetched

@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from ottla.client.admin.cluster import NO_COORDINATOR_ERRORS, Cluster
+from ottla.client.admin.cluster import Cluster
+from ottla.client.admin.router import NO_COORDINATOR_ERRORS
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for, response_error
 from ottla.client.wire.model import Position
@@ -112,7 +113,7 @@ class BatchProducer:
 
         Raises KafkaError, BrokerUnreachable.
         """
-        self._producer_id, self._producer_epoch = self._cluster.terminate_transaction(
+        self._producer_id, self._producer_epoch = self._cluster.transactions.terminate(
             self._transactional_id, TRANSACTION_TIMEOUT_MS
         )
         self._sequences.clear()
@@ -148,7 +149,7 @@ class BatchProducer:
         since later batches may have been stored. Raises KafkaError, BrokerUnreachable.
         """
         topic, partition = position
-        connection = self._cluster.leader_connection(position)
+        connection = self._cluster.records.leader_connection(position)
         self._require_sendable(topic, batches, connection)
         sequence = self._sequences.get(position, 0)
         requests, next_sequences = [], []
@@ -232,7 +233,7 @@ class BatchProducer:
         pause_s = FIRST_PAUSE_S
         while True:
             if self._coordinator is None or self._coordinator.closed:
-                self._coordinator = self._cluster.transaction_connection(self._transactional_id)
+                self._coordinator = self._cluster.transactions.connection(self._transactional_id)
             try:
                 return ask(self._coordinator)
             except KafkaError as error:

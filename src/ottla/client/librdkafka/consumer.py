@@ -133,8 +133,8 @@ class RecordConsumer:
         wait_ms = FETCH_WAIT_MS if limit_s is None else max(0, min(FETCH_WAIT_MS, int(limit_s * 1000)))
         try:
             for topic in sorted({topic for topic, _ in self._positions} - self._topic_ids.keys()):
-                self._topic_ids[topic] = self._cluster.topic(topic).topic_id
-            answers = self._cluster.fetch_several(
+                self._topic_ids[topic] = self._cluster.topics.get(topic).topic_id
+            answers = self._cluster.records.fetch_several(
                 self._positions,
                 max_bytes=FETCH_BYTES,
                 max_wait_ms=wait_ms,

@@ -1,4 +1,4 @@
 """Connections of tools to brokers: sockets, authentication, TLS, timeouts, and models of results.
 
-Admin calls are in `client.admin.admin_calls`; `client.librdkafka` sends and reads records.
+Admin calls are in `client.admin`; `client.librdkafka` sends and reads records.
 """

@@ -1,6 +1,6 @@
 """Connections of a `Cluster`: at most one per broker, and one to any reachable bootstrap server.
 
-Left out: routing and retries (`cluster`).
+Left out: routing and retries (`client.admin.router`).
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def push(
     shape = Shape(key_column, value_column, keep_timestamps=keep_timestamps)
     rows = rows_of(sources, catalog_url, shape, (topic, 0))
     with open_cluster(bootstrap_server) as cluster:
-        cluster.topic(topic)
+        cluster.topics.get(topic)
     target = TopicTarget(bootstrap_server, topic, properties, security=security())
     with progress_bar(rows, silent=quiet or as_json) as observe:
         summary = pushing.push(target, rows, name, observe)

@@ -237,7 +237,7 @@ def _into_topic(asked: Replay, target: TopicTarget, *, keep_timestamps: bool, si
             ranges = topic_ranges(cluster, find_positions(cluster, asked.selection), *bounds)
             chosen = row_bounds(*bounds, offsets=False)
             rows = TopicRows(cluster, ranges, (asked.start, asked.end), chosen, keep_timestamps=keep_timestamps)
-            partitions = max(len(cluster.topic(each).partitions) for each in asked.selection)
+            partitions = max(len(cluster.topics.get(each).partitions) for each in asked.selection)
         require_own_topic(cluster, name, asked.replay_id, partitions)
         with progress_bar(rows, silent=silent) as observe:
             return push(target, rows, asked.replay_id, observe)

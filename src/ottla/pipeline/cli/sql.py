@@ -158,7 +158,7 @@ def _named_topics(statement: str, bootstrap_server: str, master: str, *, alone: 
             raise click.UsageError("Name a table with --table, or a topic as topic.NAME in the statement.")
         return []
     with open_cluster(bootstrap_server) as cluster:
-        topics = topics_in(statement, cluster.topics())
+        topics = topics_in(statement, cluster.topics.all())
     if not topics and alone:
         raise OperatorError(f"topic {names[0]!r} does not exist on {bootstrap_server}")
     if topics and master.startswith("sc://"):

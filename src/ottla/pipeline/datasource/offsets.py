@@ -16,18 +16,32 @@ from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFF
 from ottla.common.errors import KafkaError, OperatorError
 from ottla.common.kafka.patterns import compile_pattern
 from ottla.pipeline.datasource.options import Bound, Subscription
-from ottla.pipeline.model.plan import ClusterView, OffsetRange
+from ottla.pipeline.model.plan import ClusterView, OffsetRange, TopicView
 
 Offsets = Mapping[Position, int]
 
 
-class SourceCluster(ClusterView, Protocol):
-    """The part of `ottla.client.Cluster` that the data source uses."""
+class SourceTopics(TopicView, Protocol):
+    """The part of `Cluster.topics` that the data source uses."""
 
-    def topics(self) -> dict[str, TopicInfo]: ...
-    def forget_topics(self) -> None: ...
+    def all(self) -> dict[str, TopicInfo]: ...
+    def forget(self) -> None: ...
+
+
+class SourceGroups(Protocol):
+    """The part of `Cluster.groups` that the data source uses."""
+
+    def commit_offsets(self, group_id: str, offsets: Mapping[Position, int]) -> None: ...
+
+
+class SourceCluster(ClusterView, Protocol):
+    """The part of `Cluster` that the data source uses."""
+
+    @property
+    def topics(self) -> SourceTopics: ...
+    @property
+    def groups(self) -> SourceGroups: ...
     def close(self) -> None: ...
-    def commit_group_offsets(self, group_id: str, offsets: Mapping[Position, int]) -> None: ...
 
 
 def subscribed(cluster: SourceCluster, subscription: Subscription) -> dict[str, TopicInfo]:
@@ -42,14 +56,14 @@ def subscribed(cluster: SourceCluster, subscription: Subscription) -> dict[str, 
             raise OperatorError(error.message.rstrip(".")) from error
         return {
             name: topic
-            for name, topic in cluster.topics().items()
+            for name, topic in cluster.topics.all().items()
             if not topic.is_internal and matches(name.encode()) is not None
         }
     names = subscription.topics or sorted({topic for topic, _ in subscription.partitions})
     found = {}
     for name in names:
         with suppress(TopicNotFound):
-            found[name] = cluster.topic(name)
+            found[name] = cluster.topics.get(name)
     return found
 
 
@@ -128,7 +142,7 @@ def _by_position(bound: Bound, keys: Mapping[Position, object]) -> Mapping[Posit
 
 
 def _ask(cluster: SourceCluster, times: Mapping[Position, int], isolation: str) -> dict[Position, OffsetInfo]:
-    return cluster.list_offsets(times, isolation=isolation) if times else {}
+    return cluster.records.list_offsets(times, isolation=isolation) if times else {}
 
 
 def cut(ranges: Iterable[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[OffsetRange]:

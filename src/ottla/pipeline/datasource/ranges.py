@@ -83,7 +83,7 @@ def bounded_ranges(
     from_ms = -(-from_microsecond // 1000)
     if from_ms <= 0 or not kept:
         return kept
-    found = cluster.list_offsets({(one.topic, one.partition): from_ms for one in kept}, isolation=isolation)
+    found = cluster.records.list_offsets({(one.topic, one.partition): from_ms for one in kept}, isolation=isolation)
     bounded = []
     for one in kept:
         first = found[one.topic, one.partition].offset

@@ -71,7 +71,7 @@ class RowReader:
         if cluster is None:
             cluster = self.open_cluster(recently_reachable=True).__enter__()  # stays open until the worker ends
         else:
-            cluster.forget_topics()
+            cluster.topics.forget()
         try:
             yield cluster
         except BaseException:

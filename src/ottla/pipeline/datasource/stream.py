@@ -279,7 +279,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         self._in_group = done.offsets  # also when it fails: the next batch tries again
         try:
-            self._cluster().commit_group_offsets(self._options.group_id, done.offsets)
+            self._cluster().groups.commit_offsets(self._options.group_id, done.offsets)
         except OttlaError as error:
             logger.warning("offsets were not committed to the group %r: %s", self._options.group_id, error)
 

@@ -114,7 +114,7 @@ def show_offsets(summary: Summary, plan: LoadPlan, open_cluster: Callable[[], Cl
     """
     try:
         with open_cluster() as cluster:
-            cluster.commit_group_offsets(group, plan.reached)
+            cluster.groups.commit_offsets(group, plan.reached)
     except OttlaError as error:
         note = f"the table's offsets could not be committed to the group {group!r}, which lag tools read: {error}"
         return replace(summary, notes=[*summary.notes, note])

@@ -68,11 +68,15 @@ class DataLossError(OttlaError):
     the remedy."""
 
 
-class ClusterView(Protocol):
-    """The part of `ottla.client.Cluster` that planning and landing use."""
+class TopicView(Protocol):
+    """The part of `Cluster.topics` that planning and landing use."""
 
-    def describe(self) -> ClusterInfo: ...
-    def topic(self, name: str) -> TopicInfo: ...
+    def get(self, name: str) -> TopicInfo: ...
+
+
+class RecordView(Protocol):
+    """The part of `Cluster.records` that planning and landing use."""
+
     def list_offsets(
         self, timestamps: Mapping[tuple[str, int], int], *, isolation: str = ...
     ) -> dict[tuple[str, int], OffsetInfo]: ...
@@ -88,6 +92,16 @@ class ClusterView(Protocol):
         isolation: str,
         topic_id: Uuid | None,
     ) -> FetchResult: ...
+
+
+class ClusterView(Protocol):
+    """The part of `Cluster` that planning and landing use."""
+
+    def describe(self) -> ClusterInfo: ...
+    @property
+    def topics(self) -> TopicView: ...
+    @property
+    def records(self) -> RecordView: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +126,7 @@ class Boundary:
         """Offset per partition; for a time, of the first record with that timestamp or a later one, else the end."""
         if self.offset is not None:
             return dict.fromkeys(ends, self.offset)
-        found = cluster.list_offsets(dict.fromkeys(ends, self.timestamp), isolation=isolation)
+        found = cluster.records.list_offsets(dict.fromkeys(ends, self.timestamp), isolation=isolation)
         return {key: ends[key].offset if info.offset == NO_OFFSET else info.offset for key, info in found.items()}
 
 
@@ -163,7 +177,7 @@ def fetch_planned(
 
     Raises TopicNotFound, TopicReplaced, KafkaError.
     """
-    return cluster.fetch(
+    return cluster.records.fetch(
         whole.topic,
         whole.partition,
         offset,
@@ -293,7 +307,7 @@ def make_plan(
     plan = LoadPlan(settings.pipeline_id, settings.isolation, cluster_id=cluster.describe().cluster_id or "")
     known = table.known_topics()
     for name in dict.fromkeys(topics):
-        topic = cluster.topic(name)
+        topic = cluster.topics.get(name)
         topic_id = uuid_to_string(topic.topic_id)
         plan.topic_ids[name] = topic_id
         require_cluster(name, known.clusters.get(name, ""), plan.cluster_id)
@@ -339,8 +353,8 @@ def _plan_topic(
 ) -> dict[Position, OffsetInfo]:
     """Add the topic's ranges to the plan; returns the ends of its partitions."""
     keys = [(topic.name, info.index) for info in topic.partitions]
-    starts = cluster.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
-    ends = cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation=settings.isolation)
+    starts = cluster.records.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
+    ends = cluster.records.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation=settings.isolation)
     names = {key: app_id(settings.pipeline_id, topic_id, key[1]) for key in keys}
     committed = table.committed_offsets([*names.values(), *map(epoch_app_id, names.values())])
     held = {key: before for key, name in names.items() if (before := committed[name]) is not None}
@@ -445,7 +459,7 @@ def find_cuts(
             )
         if newest >= 0:
             asked[key] = newest if epoch is None else epoch  # the end of the newest epoch is the log end
-    known = cluster.epoch_ends(asked) if asked else {}
+    known = cluster.records.epoch_ends(asked) if asked else {}
     found = {}
     for key, before in held.items():
         log_end = known.get(key, NO_OFFSET)

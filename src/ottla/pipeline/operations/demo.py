@@ -143,7 +143,7 @@ def _home(directory: Path | None) -> Path:
 
 def _create_topic(bootstrap_servers: str) -> None:
     with Cluster(bootstrap_servers, client_id="ottla-demo") as cluster:
-        cluster.create_topic(TOPIC, PARTITIONS)
+        cluster.topics.create(TOPIC, PARTITIONS)
 
 
 def _produce(bootstrap_servers: str, lines: Iterable[bytes]) -> Step:

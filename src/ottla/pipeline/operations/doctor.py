@@ -270,14 +270,14 @@ def _asked(
 def topic(cluster: ClusterView, name: str) -> str:
     """Send all requests of a load about a topic, including a fetch. Raises OperatorError, KafkaError."""
     try:
-        found = cluster.topic(name)
+        found = cluster.topics.get(name)
         keys = [(name, each.index) for each in found.partitions]
-        starts = cluster.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
-        ends = cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP))
+        starts = cluster.records.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
+        ends = cluster.records.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP))
         held = {key: ends[key].offset - starts[key].offset for key in keys}
         fullest = max(keys, key=held.__getitem__)
         begin = starts[fullest].offset
-        cluster.fetch(
+        cluster.records.fetch(
             name, fullest[1], begin, max_bytes=1, max_wait_ms=0, isolation="read_committed", topic_id=found.topic_id
         )
     except TopicNotFound as error:
@@ -304,7 +304,7 @@ def group(cluster: Cluster, name: str) -> str:
     """Check that offsets can be committed to a group, which need not exist. Raises OperatorError, KafkaError."""
     needed = f"offsets in group {name!r} need READ on it: {_allow('Read', '--group', name)}"
     try:
-        allowed = cluster.group_operations(name)
+        allowed = cluster.groups.operations(name)
     except KafkaError as error:
         if error.code != ErrorCode.GROUP_AUTHORIZATION_FAILED:
             raise
@@ -317,7 +317,7 @@ def group(cluster: Cluster, name: str) -> str:
 def transactional_id(cluster: Cluster, name: str) -> str:
     """Check that a producer may use the id, without changing it. Raises OperatorError, KafkaError."""
     try:
-        cluster.terminate_transaction(name, 0)  # the invalid timeout is only reported with permission to write
+        cluster.transactions.terminate(name, 0)  # the invalid timeout is only reported with permission to write
     except KafkaError as error:
         if error.code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             return "transactions can be written under it"

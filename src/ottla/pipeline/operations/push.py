@@ -126,7 +126,7 @@ def _behind(observe: Observe | None, rows: int) -> Observe | None:
 
 
 def _topic_id(cluster: Cluster, target: TopicTarget) -> str:
-    return uuid_to_string(cluster.topic(target.topic or "").topic_id)
+    return uuid_to_string(cluster.topics.get(target.topic or "").topic_id)
 
 
 def progress_in(topic_id: str, committed: Mapping[Position, CommittedOffset]) -> dict[Position, CommittedOffset]:

@@ -112,7 +112,7 @@ def table_status(table: Table, cluster: Cluster, isolation: str) -> TableStatus:
     loads, error = table.loads(), _rollback_text(table)
     if not loads:
         return TableStatus(table.location, table.version(), None, error=error)
-    topics, cluster_id = cluster.topics(), cluster.describe().cluster_id or ""
+    topics, cluster_id = cluster.topics.all(), cluster.describe().cluster_id or ""
     known = table.known_topics()
     elsewhere = {name for name, one in known.clusters.items() if cluster_id and one != cluster_id}
     rows, letters = row_counts(table), row_counts(table.dead_letters()) or {}
@@ -170,7 +170,7 @@ class _Places:
         keys = [(self.topic, index) for index in self.held]
         ends: Mapping[Position, int] = {}
         if keys and not absence:
-            found = cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation=isolation)
+            found = cluster.records.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation=isolation)
             ends = {key: info.offset for key, info in found.items()}
         starts = self._starts(cluster) if ends else {}
         return [
@@ -183,7 +183,7 @@ class _Places:
     def _starts(self, cluster: Cluster) -> dict[Position, int]:
         """Start of the next load in partitions that were never loaded, such as added ones."""
         new = [(self.topic, index) for index, committed in self.held.items() if committed is None]
-        found = cluster.list_offsets(dict.fromkeys(new, EARLIEST_TIMESTAMP)) if new else {}
+        found = cluster.records.list_offsets(dict.fromkeys(new, EARLIEST_TIMESTAMP)) if new else {}
         return {key: info.offset for key, info in found.items()}
 
     def _compare_one(self, cluster: Cluster, index: int, start: int, end: int | None, absence: str) -> PartitionStatus:
@@ -214,7 +214,9 @@ class _Places:
 
 def _age_s(cluster: Cluster, key: Position, offset: int) -> float | None:
     """Age of the batch at `offset` in seconds; None if it has no timestamp."""
-    result = cluster.fetch(*key, offset, max_bytes=1, max_wait_ms=0, isolation="read_uncommitted", topic_id=None)
+    result = cluster.records.fetch(
+        *key, offset, max_bytes=1, max_wait_ms=0, isolation="read_uncommitted", topic_id=None
+    )
     batch = next(iter_any_batches(result.records), None)
     if batch is None or batch.base_timestamp < 0:
         return None

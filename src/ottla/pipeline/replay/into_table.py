@@ -75,11 +75,11 @@ class TopicReplay:
         bounds = row_bounds(self.start, self.end, offsets=False)
         cluster_id = cluster.describe().cluster_id or ""
         plan = LoadPlan(settings.pipeline_id, settings.isolation, cluster_id=cluster_id, bounds=bounds)
-        plan.topic_ids = {name: uuid_to_string(cluster.topic(name).topic_id) for name in topics}
+        plan.topic_ids = {name: uuid_to_string(cluster.topics.get(name).topic_id) for name in topics}
         names = {key: app_id(settings.pipeline_id, plan.topic_ids[key[0]], key[1]) for key in self.positions}
         committed = _require_own(table, settings.pipeline_id, [*names.values(), *map(epoch_app_id, names.values())])
         held = {key: offset for key, name in names.items() if (offset := committed[name]) is not None}
-        ends = cluster.list_offsets(dict.fromkeys(names, LATEST_TIMESTAMP), isolation=settings.isolation)
+        ends = cluster.records.list_offsets(dict.fromkeys(names, LATEST_TIMESTAMP), isolation=settings.isolation)
         for key in find_cuts(cluster, held, {key: committed[epoch_app_id(names[key])] for key in held}, ends):
             raise DataLossError(
                 f"topic {key[0]!r} partition {key[1]}: the log was truncated below offset {held[key]}, up to which it "

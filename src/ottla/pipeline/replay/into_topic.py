@@ -18,11 +18,11 @@ def require_own_topic(cluster: Cluster, name: str, replay_id: str, partitions: i
     Raises OperatorError when it has records that are not of this replay.
     """
     try:
-        topic = cluster.topic(name)
+        topic = cluster.topics.get(name)
     except TopicNotFound:
-        cluster.create_topic(name, partitions)
+        cluster.topics.create(name, partitions)
         return
-    begun = progress_in(uuid_to_string(topic.topic_id), cluster.group_offsets(group_name(replay_id)))
+    begun = progress_in(uuid_to_string(topic.topic_id), cluster.groups.offsets(group_name(replay_id)))
     if not begun and _has_records(cluster, topic):
         raise OperatorError(
             f"topic {name!r} has records that are not of the replay {replay_id!r}: a replay needs a target of its own; "

@@ -42,10 +42,10 @@ def topic_ranges(cluster: Cluster, positions: Sequence[Position], start: Bound, 
     """
     # Before the offsets: a topic that is recreated in between is then read by an outdated id, which fails.
     names = dict.fromkeys(topic for topic, _ in positions)
-    ids = {name: uuid_to_string(cluster.topic(name).topic_id) for name in names}
-    firsts = cluster.list_offsets(dict.fromkeys(positions, EARLIEST_TIMESTAMP))
-    lasts = cluster.list_offsets(dict.fromkeys(positions, LATEST_TIMESTAMP), isolation=ISOLATION)
-    young = cluster.list_offsets(dict.fromkeys(positions, start.value)) if start.kind == "time" else {}
+    ids = {name: uuid_to_string(cluster.topics.get(name).topic_id) for name in names}
+    firsts = cluster.records.list_offsets(dict.fromkeys(positions, EARLIEST_TIMESTAMP))
+    lasts = cluster.records.list_offsets(dict.fromkeys(positions, LATEST_TIMESTAMP), isolation=ISOLATION)
+    young = cluster.records.list_offsets(dict.fromkeys(positions, start.value)) if start.kind == "time" else {}
     found = []
     for key in positions:
         first, last = firsts[key].offset, lasts[key].offset

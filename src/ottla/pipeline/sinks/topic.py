@@ -129,7 +129,7 @@ class TopicTarget:
     def committed_offsets(self, group_id: str) -> dict[Position, CommittedOffset]:
         """Progress of this target's transactions, as offsets of a group. Raises KafkaError."""
         with self.open_cluster() as cluster:
-            found = cluster.group_offsets(group_id, stable=True)
+            found = cluster.groups.offsets(group_id, stable=True)
         return {key: replace(each, metadata=each.metadata.rstrip(LIBRARYS_END)) for key, each in found.items()}
 
     def open_cluster(self) -> Cluster:

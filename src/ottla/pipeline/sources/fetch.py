@@ -74,7 +74,7 @@ def _next_part(cluster: ClusterView, whole: OffsetRange, offset: int, isolation:
 def _after_loss(cluster: ClusterView, whole: OffsetRange, offset: int, on_data_loss: OnDataLoss) -> int:
     """The offset to resume at when `offset` is gone: retention passed it after the plan was made."""
     key = (whole.topic, whole.partition)
-    log_start = cluster.list_offsets({key: EARLIEST_TIMESTAMP})[key].offset
+    log_start = cluster.records.list_offsets({key: EARLIEST_TIMESTAMP})[key].offset
     what = f"topic {whole.topic!r} partition {whole.partition}: offset {offset} is out of range"
     if log_start <= offset:
         raise DataLossError(f"{what}: the log was truncated after the read was planned")
@@ -93,9 +93,9 @@ def require_whole(cluster: ClusterView, whole: OffsetRange) -> None:
     if whole.leader_epoch < 0:
         return
     key = (whole.topic, whole.partition)
-    end = cluster.epoch_ends({key: whole.leader_epoch})[key]
+    end = cluster.records.epoch_ends({key: whole.leader_epoch})[key]
     if NO_OFFSET < end < whole.end_offset:
-        planned, found = uuid_from_string(whole.topic_id), cluster.topic(whole.topic).topic_id
+        planned, found = uuid_from_string(whole.topic_id), cluster.topics.get(whole.topic).topic_id
         if found != planned:
             raise TopicReplaced(whole.topic, planned, found)
         raise DataLossError(

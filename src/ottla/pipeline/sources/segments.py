@@ -38,11 +38,18 @@ MAX_BATCH_BYTES = 1 << 30
 MAX_INDEX_BYTES = 64 << 20
 
 
+class DirectoryView(Protocol):
+    """The part of `Cluster.log_directories` that locates segment files."""
+
+    def all(self) -> list[LogDirectory]: ...
+
+
 class BrokerHost(Protocol):
-    """The part of `ottla.client.Cluster` that locates log directories."""
+    """The part of `Cluster` that locates segment files."""
 
     def describe(self) -> ClusterInfo: ...
-    def log_directories(self) -> list[LogDirectory]: ...
+    @property
+    def log_directories(self) -> DirectoryView: ...
 
 
 def open_source(kind: SourceKind, cluster: BrokerHost) -> ReadRange:
@@ -56,7 +63,7 @@ def open_source(kind: SourceKind, cluster: BrokerHost) -> ReadRange:
     cluster_id = ""
     try:
         cluster_id = cluster.describe().cluster_id or ""
-        for each in cluster.log_directories():
+        for each in cluster.log_directories.all():
             if each.error is None and _belongs(Path(each.path), cluster_id, each.node_id):
                 directories[each.node_id] = (*directories.get(each.node_id, ()), each.path)
     except KafkaError:  # DescribeLogDirs needs permissions that a reader may lack
@@ -110,7 +117,7 @@ class SegmentSource:
 
     def _folder(self, cluster: ClusterView, whole: OffsetRange) -> Path:
         """The leader's directory of the partition. Raises _Missing."""
-        partitions = cluster.topic(whole.topic).partitions
+        partitions = cluster.topics.get(whole.topic).partitions
         leader = partitions[whole.partition].leader if whole.partition < len(partitions) else -1
         for path in map(Path, self.directories.get(leader, ())):
             folder = path / f"{whole.topic}-{whole.partition}"
@@ -119,7 +126,7 @@ class SegmentSource:
                 and _fields(folder / "partition.metadata").get("topic_id") == whole.topic_id
             ):
                 key = (whole.topic, whole.partition)
-                if cluster.list_offsets({key: EARLIEST_TIMESTAMP})[key].offset > whole.start_offset:
+                if cluster.records.list_offsets({key: EARLIEST_TIMESTAMP})[key].offset > whole.start_offset:
                     raise _OffsetMissing("the range begins below the log start offset")
                 return folder
         raise _OffsetMissing(f"the files of the leader, broker {leader}, are not on this machine")

@@ -64,11 +64,11 @@ class TopicResults:
     def require_fit(self, planned: int, ended: int) -> None:
         target = self._target
         with Cluster(target.bootstrap_servers, client_id=target.client_id, security=target.security) as cluster:
-            topic_id = uuid_to_string(cluster.topic(str(self._target.topic)).topic_id)
+            topic_id = uuid_to_string(cluster.topics.get(str(self._target.topic)).topic_id)
             of_task = re.compile(re.escape(_TASK_GROUP.format(self._stream)) + r"\d+")
-            groups = [one.group_id for one in cluster.groups() if of_task.fullmatch(one.group_id)]
-            sent = [one.offset for group in groups for one in cluster.group_offsets(group).values()]
-            owner = self._owner(cluster.group_offsets(self._owner_group))
+            groups = [one.group_id for one in cluster.groups.find() if of_task.fullmatch(one.group_id)]
+            sent = [one.offset for group in groups for one in cluster.groups.offsets(group).values()]
+            owner = self._owner(cluster.groups.offsets(self._owner_group))
         newest = max(sent, default=0) - 1
         if newest > planned:
             raise OperatorError(

@@ -4,7 +4,7 @@ A plan contains all replicas of each partition that changes, with the preferred 
 are if possible, since every new one is copied in full. New replicas go to the broker with the fewest, on a rack
 without a replica of the partition if there is one.
 
-Left out: the execution of a plan (`client.admin.cluster_admin`), and leadership moves without replica moves
+Left out: the execution of a plan (`client.admin.reassignments`), and leadership moves without replica moves
 (elections).
 """
 

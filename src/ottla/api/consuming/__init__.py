@@ -1,0 +1,1 @@
+"""Parts of `Consumer`: the library's consumer, fetched records, positions, commits, membership, the reader."""

@@ -1,0 +1,119 @@
+"""Data directories of brokers: requests, and the service `Cluster.log_directories`. See `client.admin.topics`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ottla.client.admin.router import ClusterRouter
+from ottla.client.wire.connection import Connection
+from ottla.client.wire.failure import error_words, raise_all, raise_for, response_error
+from ottla.client.wire.model import LogDirectory, Position
+from ottla.common.kafka.topic_partition import by_topic
+from ottla.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
+from ottla.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from ottla.protocol.registry import ApiKey
+
+
+def log_directories(
+    connection: Connection, node_id: int, topics: Mapping[str, Sequence[int]] | None = None
+) -> list[LogDirectory]:
+    """DescribeLogDirs: the directories of the connected broker `node_id`, with all replicas or some."""
+    described = None
+    if topics is not None:
+        described = [DescribableLogDirTopic(topic=name, partitions=list(found)) for name, found in topics.items()]
+    response: DescribeLogDirsResponse = connection.request(
+        ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=described)
+    )
+    raise_for(response.error_code, f"log directories of {connection.address}")
+    return [
+        LogDirectory(
+            node_id,
+            result.log_dir,
+            error_words(result.error_code) if result.error_code else None,
+            None if result.total_bytes < 0 else result.total_bytes,
+            None if result.usable_bytes < 0 else result.usable_bytes,
+            {
+                (topic.name, partition.partition_index): partition.partition_size
+                for topic in result.topics
+                for partition in topic.partitions
+                if not partition.is_future_key
+            },
+        )
+        for result in response.results
+    ]
+
+
+def move_to_directory(connection: Connection, path: str, positions: Sequence[Position]) -> None:
+    """AlterReplicaLogDirs: start moving replicas of the connected broker to another of its directories.
+
+    Raises KafkaError that lists each rejected partition.
+    """
+    topics = [AlterReplicaLogDirTopic(name=name, partitions=found) for name, found in by_topic(positions).items()]
+    response: AlterReplicaLogDirsResponse = connection.request(
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=topics)]),
+    )
+    failures = [
+        response_error(item.error_code, f"{topic.topic_name}-{item.partition_index}")
+        for topic in response.results
+        for item in topic.partitions
+        if item.error_code
+    ]
+    raise_all(failures)
+
+
+class LogDirectoryService:
+    """Data directories of the brokers and the replicas in them."""
+
+    def __init__(self, router: ClusterRouter) -> None:
+        self._router = router
+
+    def all(self) -> list[LogDirectory]:
+        """All data directories of the live brokers with the size of each replica, by broker and path."""
+
+        def attempt() -> list[LogDirectory]:
+            self._router.refresh([])
+            found = [
+                directory
+                for node_id in sorted(self._router.brokers)
+                for directory in log_directories(self._router.connection(node_id), node_id)
+            ]
+            return sorted(found, key=lambda directory: (directory.node_id, directory.path))
+
+        return self._router.retry(attempt)
+
+    def move(self, node_id: int, path: str, positions: Sequence[Position]) -> None:
+        """Start moving replicas of a broker to another of its data directories; safe to repeat.
+
+        Raises KafkaError that lists each rejected partition.
+        """
+        self._router.change(
+            lambda connection: move_to_directory(connection, path, positions),
+            to=lambda: self._router.connection(node_id),
+        )
+
+    def partition_sizes(self, topic: str) -> dict[int, int]:
+        """Bytes on disk of each partition's leader; a partition without a leader is omitted."""
+
+        def attempt() -> dict[int, int]:
+            self._router.refresh([topic])
+            leaders: dict[int, list[int]] = {}
+            for partition in self._router.topics[topic].partitions:
+                if partition.is_led:
+                    leaders.setdefault(partition.leader, []).append(partition.index)
+            sizes: dict[int, int] = {}
+            for leader, partitions in leaders.items():
+                for directory in log_directories(self._router.connection(leader), leader, {topic: partitions}):
+                    sizes.update((index, size) for (_, index), size in directory.sizes.items())
+            return sizes
+
+        return self._router.retry(attempt)

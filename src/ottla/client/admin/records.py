@@ -1,0 +1,198 @@
+"""Records and offsets of partitions: the request DeleteRecords, and the service `Cluster.records`.
+
+See `client.admin.topics`; the requests that read are in `client.wire.metadata_requests`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ottla.client.admin.router import ClusterRouter, request_timeout_s
+from ottla.client.wire import metadata_requests
+from ottla.client.wire.connection import BrokerUnreachable, Connection
+from ottla.client.wire.failure import TopicReplaced, raise_all, response_error
+from ottla.client.wire.model import FetchResult, OffsetInfo, Position
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.ids import Uuid
+from ottla.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from ottla.protocol.registry import ApiKey
+
+DEFAULT_FETCH_BYTES = 8 * 1024 * 1024
+
+_UNDELETED: Mapping[int, str] = {
+    ErrorCode.POLICY_VIOLATION: "records are deleted only where cleanup.policy has delete in it: add it for as long as "
+    "that takes",
+}
+"""Reasons for records that were not deleted: the response has no messages."""
+
+
+def delete_records(connection: Connection, offsets: Mapping[Position, int], timeout_ms: int) -> dict[Position, int]:
+    """DeleteRecords below these offsets (-1: the high watermark), for partitions that this broker leads.
+
+    Returns the new log start offsets. Raises KafkaError that lists each failed partition.
+    """
+    wanted: dict[str, list[DeleteRecordsPartition]] = {}
+    for (name, index), offset in offsets.items():
+        wanted.setdefault(name, []).append(DeleteRecordsPartition(partition_index=index, offset=offset))
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=name, partitions=found) for name, found in wanted.items()],
+        timeout_ms=timeout_ms,
+    )
+    response: DeleteRecordsResponse = connection.request(
+        ApiKey.DELETE_RECORDS, request, timeout_s=request_timeout_s(timeout_ms)
+    )
+    starts: dict[Position, int] = {}
+    failures: list[KafkaError] = []
+    for topic in response.topics:
+        for result in topic.partitions:
+            if result.error_code:
+                why, place = _UNDELETED.get(result.error_code), f"{topic.name}-{result.partition_index}"
+                failures.append(response_error(result.error_code, place, why))
+            starts[topic.name, result.partition_index] = result.low_watermark
+    raise_all(failures)
+    return starts
+
+
+class RecordService:
+    """Records and offsets of partitions, from their leaders."""
+
+    def __init__(self, router: ClusterRouter) -> None:
+        self._router = router
+
+    def list_offsets(
+        self, timestamps: Mapping[tuple[str, int], int], *, isolation: str = "read_uncommitted"
+    ) -> dict[tuple[str, int], OffsetInfo]:
+        """The first offset with a timestamp at or after the given one, or a special offset, for each partition.
+
+        `timestamps` maps (topic, partition) to milliseconds or EARLIEST_, LATEST_, MAX_TIMESTAMP. Raises TopicNotFound,
+        KafkaError.
+        """
+        isolation_level = metadata_requests.isolation_level(isolation)
+        return self._router.ask_leaders(
+            timestamps, lambda connection, asked: metadata_requests.list_offsets(connection, asked, isolation_level)
+        )
+
+    def offsets_before(self, timestamps: Mapping[Position, int], max_count: int) -> dict[Position, list[int]]:
+        """At most `max_count` offsets per partition, by segment time; see `metadata_requests.offsets_before`."""
+        return self._router.ask_leaders(
+            timestamps, lambda connection, asked: metadata_requests.offsets_before(connection, asked, max_count)
+        )
+
+    def epoch_ends(self, epochs: Mapping[Position, int]) -> dict[Position, int]:
+        """The end offset of a leader epoch for each partition; NO_OFFSET if it is unknown.
+
+        A larger offset that was read in this epoch or an earlier one has been truncated since (KIP-320). Raises
+        TopicNotFound, KafkaError.
+        """
+        return self._router.ask_leaders(epochs, metadata_requests.epoch_ends)
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = DEFAULT_FETCH_BYTES,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        isolation: str = "read_uncommitted",
+        topic_id: Uuid | None = None,
+    ) -> FetchResult:
+        """Stored batches from `offset`, raw; empty if there are none within `max_wait_ms`.
+
+        Returns at least one complete batch, even if it is larger than `max_bytes` (KIP-74). With `topic_id`, another
+        topic of the same name is not read. Raises KafkaError OFFSET_OUT_OF_RANGE, TopicNotFound, TopicReplaced.
+        """
+        isolation_level = metadata_requests.isolation_level(isolation)
+
+        def attempt() -> FetchResult:
+            connection = self._router.connection(self._router.leader(topic, partition))
+            found = self._router.topics[topic].topic_id
+            if topic_id is not None:
+                if found != topic_id:
+                    raise TopicReplaced(topic, topic_id, found)
+                metadata_requests.require_fetch_by_id(connection)
+            return metadata_requests.fetch(
+                connection,
+                metadata_requests.FetchPosition(topic, found, partition, offset),
+                max_bytes=max_bytes,
+                max_wait_ms=max_wait_ms,
+                min_bytes=min_bytes,
+                isolation_level=isolation_level,
+                timeout_s=self._router.timeout_s + max_wait_ms / 1000,
+            )
+
+        return self._router.retry(attempt)
+
+    def fetch_several(
+        self,
+        offsets: Mapping[Position, int],
+        *,
+        max_bytes: int = DEFAULT_FETCH_BYTES,
+        max_wait_ms: int = 500,
+        isolation: str = "read_uncommitted",
+        topic_ids: Mapping[str, Uuid],
+    ) -> dict[Position, FetchResult | KafkaError]:
+        """The result of `fetch` or its error for each partition, from one leader after another, which share the wait.
+
+        Nothing is retried, but metadata that may be outdated is refreshed at the next call. Raises BrokerUnreachable,
+        KafkaError and TopicNotFound if that refresh fails.
+        """
+        results: dict[Position, FetchResult | KafkaError] = {}
+        leaders: dict[int, list[metadata_requests.FetchPosition]] = {}
+        missing = {topic for topic, _ in offsets} - self._router.topics.keys()
+        if missing:
+            self._router.refresh(sorted(missing))
+        for key, offset in offsets.items():
+            try:
+                leader = self._router.leader(*key)
+            except KafkaError as error:
+                results[key] = error
+                continue
+            found = self._router.topics[key[0]].topic_id
+            if found != topic_ids[key[0]]:
+                results[key] = TopicReplaced(key[0], topic_ids[key[0]], found)
+                continue
+            position = metadata_requests.FetchPosition(key[0], found, key[1], offset)
+            leaders.setdefault(leader, []).append(position)
+        wait_ms = max_wait_ms // max(1, len(leaders))
+        limits = metadata_requests.FetchLimits(max_bytes, wait_ms, 1, metadata_requests.isolation_level(isolation))
+        for leader, positions in leaders.items():
+            try:
+                results |= metadata_requests.fetch_several(
+                    self._router.connection(leader), positions, limits, self._router.timeout_s + wait_ms / 1000
+                )
+            except (BrokerUnreachable, KafkaError) as error:
+                failure = (
+                    error if isinstance(error, KafkaError) else KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error))
+                )
+                results |= dict.fromkeys([(each.topic, each.partition) for each in positions], failure)
+        if any(isinstance(result, KafkaError) for result in results.values()):
+            self._router.topics.clear()
+        return results
+
+    def delete(self, offsets: Mapping[Position, int]) -> dict[Position, int]:
+        """Delete the records below an offset (-1: below the high watermark) of each partition; safe to repeat.
+
+        Returns the new log start offsets. Raises TopicNotFound, and KafkaError with every failed partition, for example
+        OFFSET_OUT_OF_RANGE and POLICY_VIOLATION (a compacted topic).
+        """
+        starts: dict[Position, int] = {}
+
+        def attempt() -> dict[Position, int]:
+            for leader, keys in self._router.by_leader([key for key in offsets if key not in starts]).items():
+                wanted = {key: offsets[key] for key in keys}
+                starts.update(delete_records(self._router.connection(leader), wanted, self._router.timeout_ms()))
+            return {key: starts[key] for key in offsets}
+
+        return self._router.retry(attempt)
+
+    def leader_connection(self, position: Position) -> Connection:
+        """A connection to the leader of a partition, valid until closed or NOT_LEADER_OR_FOLLOWER. Raises
+        TopicNotFound."""
+        return self._router.retry(lambda: self._router.connection(self._router.leader(*position)))
