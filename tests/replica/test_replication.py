@@ -560,7 +560,7 @@ class TestFetching:
         world.change(isr=(1, 2))
         for _ in range(20):
             world.produce(1, b"x" * 100_000).result()
-        world.nodes[1].replicas.leader_quota.bytes_per_s = 20_000
+        world.nodes[1].replicas.throttles.leader.bytes_per_s = 20_000
         world.start(3)
         began = world.loop.now_s
         world.loop.run_until(lambda: 3 in world.state().isr, limit_s=300)
