@@ -293,7 +293,7 @@ class TestMissingOffsets:
 
     def test_recovery_point_precedes_new_gap(self, fakes, log, manager, disk, clock):
         directory = manager.directories[0]
-        older = directory.recovery_points_due()
+        older = directory.checkpoints.recovery_points_due()
         assert manager.before_gaps(("t", 1), 8) is None
         manager.before_gaps(("t", 0), 8)()
         assert read_offsets(disk, POINTS) == {NO_GAPS_ABOVE: 0, ("t", 0): 10}
@@ -302,12 +302,12 @@ class TestMissingOffsets:
         log.append_as_leader(batch, 0, len(batch), 0)
         manager.before_gaps(("t", 0), 11)()
         assert read_offsets(disk, POINTS) == {("t", 0): 10}, "the mark can't be there until the flush"
-        assert not directory.write_off_loop(older), "content older than the file is ignored"
+        assert not directory.checkpoints.write_off_loop(older), "content older than the file is ignored"
 
     def test_new_log_gets_recovery_point_entry_soon(self, manager, log):
         directory = manager.directories[0]
-        assert ("t", 0) in directory.points_of_new_logs_due().offsets
-        assert directory.points_of_new_logs_due() is None
+        assert ("t", 0) in directory.checkpoints.points_of_new_logs_due().offsets
+        assert directory.checkpoints.points_of_new_logs_due() is None
 
 
 def test_a_follower_rolls_at_its_end_and_not_at_the_next_batch(fakes, log, clock):

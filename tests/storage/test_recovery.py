@@ -101,14 +101,14 @@ def test_log_that_ends_before_a_checkpoint_reports_loss(store, caplog, known_by)
         store.log.flush()
     store.log.offsets.high_watermark = 2 if known_by == "recovery point" else 8
     directory = store.manager.directories[0]
-    directory.note_running(5)
+    directory.notes.note_running(5)
     store.manager.write_checkpoints()
     path = store.active()
     store.disk.write_bytes(path, store.disk.read_bytes(path)[: -len(store.batches[-1])])
     with caplog.at_level(logging.WARNING):
         assert store.reopen().log_end_offset == 6
     assert any("ends at offset 6, below" in message for message in caplog.messages)
-    assert store.manager.directories[0].running.broker_epoch == -1
+    assert store.manager.directories[0].notes.running.broker_epoch == -1
 
 
 @pytest.mark.promise("D5")

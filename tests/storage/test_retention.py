@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.storage.directory.log_directory import SEGMENTS_A_STEP
+from ottla.storage.directory.directory_retention import SEGMENTS_A_STEP
 from ottla.storage.files.checkpoints import read_offsets
 from ottla.storage.files.log_config import LogConfig
 

@@ -301,7 +301,7 @@ class ReplicaMoves:
 
     def _fail(self, move: _Move, reason: str) -> None:
         name = move.partition.log.name
-        if move.directory.offline is not None:
+        if move.directory.health.offline is not None:
             logger.error("%s can't be moved to %s, which is offline: %s", name, move.directory.path, reason)
             self._drop(move.key)
             self._take_back(move)

@@ -623,22 +623,21 @@ class Broker:
         )
         recovery_interval_ms = config.get_int("log.flush.offset.checkpoint.interval.ms")
         logs, pool, in_flight = self._logs, self._machine.pool, self.parts.in_flight
+        checkpoints = [each.checkpoints for each in logs.directories]
         offsets = [
-            PoolWriter(each.offset_checkpoints_due, each.write_files, each.checkpoints_written, pool, in_flight)
-            for each in logs.directories
+            PoolWriter(each.offsets_due, each.write_files, each.written, pool, in_flight) for each in checkpoints
         ]
         recovery_points = [
-            PoolWriter(each.recovery_points_due, each.write_off_loop, each.checkpoints_written, pool, in_flight)
-            for each in logs.directories
+            PoolWriter(each.recovery_points_due, each.write_off_loop, each.written, pool, in_flight)
+            for each in checkpoints
         ]
         new_points = [
-            PoolWriter(each.points_of_new_logs_due, each.write_off_loop, each.checkpoints_written, pool, in_flight)
-            for each in logs.directories
+            PoolWriter(each.points_of_new_logs_due, each.write_off_loop, each.written, pool, in_flight)
+            for each in checkpoints
         ]
         add = self._steps.add
-        removals = [
-            PoolWriter(each.removals_due, each.remove, each.removed, pool, in_flight) for each in logs.directories
-        ]
+        deleted = [each.deleted for each in logs.directories]
+        removals = [PoolWriter(each.due, each.remove, each.note_removed, pool, in_flight) for each in deleted]
         self._steps.add_sliced(
             "log retention",
             config.get_int("log.retention.check.interval.ms"),
