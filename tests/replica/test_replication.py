@@ -17,7 +17,7 @@ from ottla.record.builder import RecordData, build_batch
 from ottla.replica.manager import ReplicationSettings
 from ottla.replica.partition import EpochEnd, Partition
 from ottla.replica.read_replica import select_by_rack
-from ottla.storage.segment.segment import SegmentRegion
+from ottla.storage.segment.data import SegmentRegion
 
 from .world import TOPIC, TOPIC_ID, World, join
 

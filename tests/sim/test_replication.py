@@ -261,7 +261,7 @@ class PowerFailsAfterRolls(ReplicationSimulation):
         for _ in range(4):
             self.loop.run_until(self.loop.time() + STEADY_S)
             self._wait("no segment waits for its flush", 60, lambda: bool(self._unflushed(node)))
-            older = [segment.path for segment in self._unflushed(node)]
+            older = [segment.data.path for segment in self._unflushed(node)]
             durable = [node.disk.names[path].durable for path in older]
             for path in older:
                 node.disk.sync_directory(posixpath.dirname(path))

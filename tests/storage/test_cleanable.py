@@ -42,14 +42,14 @@ def end_of_range(log, now_ms, first_dirty=0) -> int:
 
 def test_all_inactive_segments_are_cleanable(log, clock):
     found = cleanable_range(log, 0, clock.now_ms)
-    sizes = [segment.size_bytes for segment in log.segments]
+    sizes = [segment.data.size_bytes for segment in log.segments]
     assert found.dirty_ratio == 1
     assert found.is_due(0.5)
     assert found == (0, 8, 0, sum(sizes[:4]), 0, "")
 
 
 def test_cleaned_range_is_not_dirty(log, clock):
-    sizes = [segment.size_bytes for segment in log.segments]
+    sizes = [segment.data.size_bytes for segment in log.segments]
     found = cleanable_range(log, 6, clock.now_ms)
     assert (found.end_offset, found.clean_bytes, found.cleanable_bytes) == (8, sum(sizes[:3]), sizes[3])
     assert found.dirty_ratio == 0.25
@@ -192,7 +192,7 @@ def test_a_checkpoint_before_the_start_is_raised_to_it(log, caplog, policy, warn
 def test_sources_are_the_segments_before_the_end(log, disk):
     sources, later = sources_before(log, 6)
     assert [(source.base_offset, source.next_base_offset) for source in sources] == [(0, 2), (2, 4), (4, 6)]
-    assert [source.size_bytes for source in sources] == [segment.size_bytes for segment in log.segments[:3]]
+    assert [source.size_bytes for source in sources] == [segment.data.size_bytes for segment in log.segments[:3]]
     assert {source.largest_index_bytes for source in sources} == {12}, "an entry of the time index"
     assert later == [6, 8]
 

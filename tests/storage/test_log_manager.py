@@ -417,7 +417,7 @@ class TestFlush:
             return OSError(errno.ENOSPC, "full") if action == "append" and path.endswith(full) else None
 
         disk.fault = fault
-        log.segments[0].rebuild_indexes()  # if the disk refuses, its entries stay in memory
+        log.segments[0].indexes.rebuild()  # if the disk refuses, its entries stay in memory
         log.request_flush(pool, done.append)
         pool.run_all()
         assert done == [None], "the data is on disk"

@@ -280,7 +280,7 @@ class ReplicaManager:
             damage = Damage(
                 (partition.topic, partition.index), segment.base_offset, first, log.log_end_offset - 1, reason
             )
-            logger.error("%s is damaged, its %s", segment.path, damage)
+            logger.error("%s is damaged, its %s", segment.data.path, damage)
             log.epochs.truncate_from_end(first)  # the next leader's entry would not be added
             self.repair.found(partition, damage)
 

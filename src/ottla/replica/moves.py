@@ -36,8 +36,8 @@ from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.directory.log_manager import LogManager
 from ottla.storage.files.off_loop import Known, WouldBlock, run_off_loop
 from ottla.storage.log.log import Log
+from ottla.storage.segment.data import SegmentRegion
 from ottla.storage.segment.results import ReadResult
-from ottla.storage.segment.segment import SegmentRegion
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.fetching import Fetch, ReadRound
 from ottla.server.requests.request import Request
 from ottla.storage.files.off_loop import Known, WouldBlock
-from ottla.storage.segment.segment import SegmentRegion
+from ottla.storage.segment.data import SegmentRegion
 
 Place = tuple[SessionPartition, Partition | FetchPartitionResult]
 """A partition to read from, or its result if nothing is read: an error, or a diverging log."""
