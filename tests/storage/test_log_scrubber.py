@@ -168,7 +168,7 @@ def test_unreadable_range_is_damaged_to_the_end(site):
 
 def test_missing_file_is_damage_and_open_file_limit_is_not(site):
     first, second, third, *_ = site.log().segments.in_order
-    site.disk.unlink(second.path)
+    site.disk.unlink(second.data.path)
 
     def fault(action: str, path: str) -> OSError | None:
         return OSError(errno.EMFILE, "too many") if action == "read" and path == first.data.path else None
