@@ -482,7 +482,7 @@ class Broker:
             publisher=self._publisher,
             machine=self._machine,
             cluster_id=self.cluster_id,
-            voters=lambda: [voter.voter_id for voter in quorum.raft.voters],
+            voters=lambda: [voter.voter_id for voter in quorum.raft.state.voters],
         )
         register_write_behind_lag(self._registry, lambda: migration.behind)
         return migration
