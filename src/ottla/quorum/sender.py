@@ -39,7 +39,7 @@ def address_of(voter: Voter) -> Address | None:
 
 
 class EffectSender:
-    """Sends the requests in `Raft.effects`, and passes the responses to the rules."""
+    """Sends the requests in `RaftState.effects`, and passes the responses to the rules."""
 
     __slots__ = (
         "_act",
