@@ -131,7 +131,7 @@ class Administrator:
         """Voters known to the newest leader of the quorum; empty while no node runs."""
         quorums = [node.broker.parts.control.metadata.quorum for node in self._nodes if node.broker is not None]
         newest = max(filter(None, quorums), key=lambda quorum: (quorum.active, quorum.leader.epoch), default=None)
-        return () if newest is None else newest.raft.voters
+        return () if newest is None else newest.raft.state.voters
 
     async def _add(self, node: SimNode) -> None:
         self._trace.note("admin", f"adds voter {node.host}")

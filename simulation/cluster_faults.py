@@ -111,7 +111,7 @@ class ClusterNemesis:
     def _all_vote(self) -> bool:
         """Whether every node runs, and none still catches up after damage."""
         quorums = [None if node.broker is None else node.broker.parts.control.metadata.quorum for node in self._nodes]
-        return all(quorum is not None and not quorum.raft.election.must_catch_up for quorum in quorums)
+        return all(quorum is not None and not quorum.raft.state.election.must_catch_up for quorum in quorums)
 
     def repair(self) -> None:
         """End all faults."""

@@ -17,7 +17,8 @@ from ottla.net.connection_state import ConnectionState
 from ottla.net.outbound import LARGE_REGION_BYTES, MAX_BYTES_PER_TURN, Outbound, Scratch
 from ottla.net.wire import PlainWire
 from ottla.storage.files.descriptors import Descriptors, Folder
-from ottla.storage.segment.segment import Segment, SegmentRegion
+from ottla.storage.segment.data import SegmentRegion
+from ottla.storage.segment.segment import Segment
 
 DATA = random.Random(11).randbytes(6 << 20)
 
@@ -37,18 +38,18 @@ class Store:
     def __init__(self, path) -> None:
         folder = Folder(Descriptors(RealDisk(), 8), str(path))
         self.segment = Segment.create(folder, 0, 0, 4096)
-        self.segment.append(DATA, len(DATA))
+        self.segment.data.append(DATA, len(DATA))
         self.calls = []
         """Requested and sent bytes of each call."""
 
     def region(self, position: int, length: int, *, committed: bool = True):
-        region = WarmRegion(self.segment, self.segment.log_descriptor, position, length)
+        region = WarmRegion(self.segment.data, self.segment.data.descriptor, position, length)
         region.committed = committed
         return region
 
     @property
     def held(self) -> int:
-        return self.segment.log_descriptor.pins
+        return self.segment.data.descriptor.pins
 
     def sendfile(self, socket, file, position, count):
         self.calls.append((count, 0))
@@ -125,11 +126,11 @@ def test_uncommitted_or_small_regions_are_copied(network, make_frame, store):
 
 def test_cold_regions_are_sent_from_the_pool(network, make_frame, store):
     """Uncached at first; later reads may find it in the page cache, and be sent by reference."""
-    store.segment.log_descriptor.file().fsync()
-    os.posix_fadvise(store.segment.log_descriptor.file().fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    store.segment.data.descriptor.file().fsync()
+    os.posix_fadvise(store.segment.data.descriptor.file().fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def parts():
-        regions = [store.segment.region(at, 1_000_001) for at in (0, 3 << 20)]
+        regions = [store.segment.data.region(at, 1_000_001) for at in (0, 3 << 20)]
         for region in regions:
             region.committed = True
         return [struct.pack(">i", 2_000_002), *regions]
@@ -183,7 +184,7 @@ def test_regions_are_released_when_the_peer_disconnects(network, make_frame, sto
 
 
 def test_truncated_file_closes_the_connection(network, make_frame, store, caplog):
-    os.truncate(store.segment.path, 3 << 20)
+    os.truncate(store.segment.data.path, 3 << 20)
 
     async def body(net):
         net.dispatcher.answers[b"x"] = lambda: [struct.pack(">i", len(DATA)), store.region(0, len(DATA))]

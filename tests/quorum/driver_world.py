@@ -249,7 +249,7 @@ class World:
     def active(self) -> Node | None:
         """The active controller of the newest epoch."""
         active = [node for node in self.nodes.values() if node.driver is not None and node.driver.active]
-        return max(active, key=lambda node: node.driver.raft.epoch if node.driver else 0, default=None)
+        return max(active, key=lambda node: node.driver.raft.state.epoch if node.driver else 0, default=None)
 
     def submit(self) -> None:
         """Create a topic on the active controller; sometimes delete one."""
@@ -334,9 +334,9 @@ class World:
         if node is None or node.driver is None:
             return False
         image, end = node.publisher.image, node.driver.next_offset
-        return node.driver.raft.high_watermark == end and all(
+        return node.driver.raft.state.high_watermark == end and all(
             other.driver is not None
-            and other.driver.raft.high_watermark == end
+            and other.driver.raft.state.high_watermark == end
             and other.driver.leader == node.driver.leader
             and dict(other.publisher.image.topics) == dict(image.topics)
             for other in self.nodes.values()

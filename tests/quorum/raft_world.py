@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from simulation.rng import SimRng
 
 from ottla.common.errors import ErrorCode
-from ottla.quorum.raft import Follower, Raft, Unattached
+from ottla.quorum.raft import Raft
+from ottla.quorum.raft_roles import Follower, Unattached
 from ottla.quorum.raft_types import (
     ElectionState,
     FetchVerdict,
@@ -27,6 +28,7 @@ from ottla.quorum.raft_types import (
     Voter,
 )
 from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET, VoterSets
+from ottla.quorum.voter_changes import voter_change_error
 
 TIMEOUTS = Timeouts()
 
@@ -131,7 +133,7 @@ class Replica:
         self.fetching_until = 0.0
         self.unsynced = False
         self.led = 0
-        self.raft.start(self.world.now, self.stored, forgotten=forgotten, must_catch_up=self.must_catch_up)
+        self.raft.elections.start(self.world.now, self.stored, forgotten=forgotten, must_catch_up=self.must_catch_up)
         self.settle()
 
     def crash(self) -> None:
@@ -175,20 +177,24 @@ class Replica:
         raft = self.raft
         if raft is None:
             return
-        while raft.effects:
-            effects, raft.effects = raft.effects, []
+        while raft.state.effects:
+            effects, raft.state.effects = raft.state.effects, []
             for effect in effects:
                 self.carry_out(raft, effect)
-        leader = raft.leading
-        if leader is not None and self.led != raft.epoch:
-            self.led = raft.epoch
+        leader = raft.state.leading
+        if leader is not None and self.led != raft.state.epoch:
+            self.led = raft.state.epoch
             self.world.elected(self)
-            self.append(Entry(raft.epoch, self.world.next_value()))
+            self.append(Entry(raft.state.epoch, self.world.next_value()))
             self.settle()
         self.maybe_fetch(raft)
 
     def carry_out(self, raft: Raft, effect: Any) -> None:
         world = self.world
+
+        def learned(mine: Raft, result: Any, peer: Peer) -> None:
+            mine.elections.learn(world.now, *peer)
+
         if isinstance(effect, Persist):
             self.stored = effect.election
             if effect.election.must_catch_up and not self.must_catch_up:
@@ -200,69 +206,71 @@ class Replica:
             asked = effect
 
             def vote(other: Replica, other_raft: Raft) -> Any:
-                return other_raft.vote(world.now, asked.to.key, self.key, asked.epoch, place, pre_vote=asked.pre_vote)
+                return other_raft.requests.vote(
+                    world.now, asked.to.key, self.key, asked.epoch, place, pre_vote=asked.pre_vote
+                )
 
             def answered(mine: Raft, result: Any, peer: Peer) -> None:
-                mine.vote_answered(world.now, asked.to.key, asked, result[0], peer, granted=result[1])
+                mine.elections.vote_answered(world.now, asked.to.key, asked, result[0], peer, granted=result[1])
 
             world.send(self, asked.to.voter_id, vote, answered)
         elif isinstance(effect, SendBegin):
-            leader = raft.leader
+            leader = raft.state.leader
             to = effect.to
             world.send(
                 self,
                 to.voter_id,
-                lambda other, other_raft: other_raft.begin_quorum_epoch(world.now, to.key, leader, None),
-                lambda mine, result, peer: mine.answered(world.now, peer),
+                lambda other, other_raft: other_raft.requests.begin_quorum_epoch(world.now, to.key, leader, None),
+                learned,
             )
         elif isinstance(effect, SendEnd):
             end = effect
-            leader = raft.leader._replace(leader_id=self.key.node_id)
+            leader = raft.state.leader._replace(leader_id=self.key.node_id)
             world.send(
                 self,
                 end.to.voter_id,
-                lambda other, other_raft: other_raft.end_quorum_epoch(world.now, leader, end.preferred),
-                lambda mine, result, peer: mine.answered(world.now, peer),
+                lambda other, other_raft: other_raft.requests.end_quorum_epoch(world.now, leader, end.preferred),
+                learned,
             )
 
     def append(self, entry: Entry) -> None:
         offset = self.log.end_offset
         self.log.entries.append(entry)
         if entry.voters is not None and self.raft is not None:
-            self.raft.voters_appended(self.world.now, offset, entry.voters)
+            self.raft.replication.voters_appended(self.world.now, offset, entry.voters)
 
     def flush(self) -> None:
         self.log.flushed = self.log.end_offset
         self.unsynced = False
         if self.raft is not None:
-            self.raft.flushed(self.world.now, self.log.flushed)
+            self.raft.replication.flushed(self.world.now, self.log.flushed)
 
     def maybe_fetch(self, raft: Raft) -> None:
         """One fetch at a time, and none before the data of the last one is on disk."""
         world = self.world
         if self.unsynced or world.now < self.fetching_until:
             return
-        address = raft.fetch_from(world.now)
+        address = raft.state.fetch_from(world.now)
         if address is not None:
             target = address[1]
-        elif isinstance(raft.role, Unattached | Follower):
+        elif isinstance(raft.state.role, Unattached | Follower):
             target = world.rng.choice([node for node in world.nodes if node != self.key.node_id])
         else:
             return
         self.fetching_until = world.now + 1.0
-        epoch, place = raft.epoch, OffsetAndEpoch(self.log.end_offset, self.log.last_epoch)
+        epoch, place = raft.state.epoch, OffsetAndEpoch(self.log.end_offset, self.log.last_epoch)
 
         def fetch(other: Replica, other_raft: Raft) -> Any:
-            verdict = other_raft.fetch(world.now, 0, self.key, epoch, place)
+            verdict = other_raft.replication.fetch(world.now, 0, self.key, epoch, place)
             entries = list(other.log.entries[place.end_offset - other.log.start_offset :])
             copy = MemoryLog()
             copy.load(other.log)
-            return verdict, entries[: 1 + world.rng.randrange(5)], other_raft.high_watermark, copy
+            return verdict, entries[: 1 + world.rng.randrange(5)], other_raft.state.high_watermark, copy
 
         def answered(mine: Raft, result: Any, peer: Peer) -> None:
             self.fetching_until = 0.0
             verdict, entries, high_watermark, other_log = result
-            if not mine.fetch_answered(world.now, epoch, verdict.error, peer):
+            if not mine.replication.fetch_answered(world.now, epoch, verdict.error, peer):
                 return
             if place != (self.log.end_offset, self.log.last_epoch):
                 return
@@ -276,18 +284,18 @@ class Replica:
         if verdict.snapshot is not None:
             if other.start_offset > self.log.end_offset or other.start_offset > self.log.start_offset:
                 self.log.load(other)
-                raft.voter_sets.reset(other.start_offset - 1, other.snapshot_voters)
-                raft.leader_says(other.start_offset)
+                raft.state.voter_sets.reset(other.start_offset - 1, other.snapshot_voters)
+                raft.replication.leader_says(other.start_offset)
         elif verdict.diverging is not None:
             end = self.log.end_offset_of_epoch(verdict.diverging.epoch)
             offset = min(end.end_offset, verdict.diverging.end_offset)
             self.log.truncate_to(offset)
-            raft.truncated(offset)
+            raft.replication.truncated(offset)
         else:
             for entry in entries:
                 self.append(entry)
             self.unsynced = bool(entries)
-            raft.leader_says(high_watermark)
+            raft.replication.leader_says(high_watermark)
 
 
 class World:
@@ -332,7 +340,7 @@ class World:
             if raft is None or other is sender:
                 return
             result = serve(other, raft)
-            peer = Peer(raft.leader)
+            peer = Peer(raft.state.leader)
             other.settle()
 
             def answer() -> None:
@@ -353,8 +361,8 @@ class World:
 
     def leader(self) -> Replica | None:
         """The leader of the newest epoch, if it runs."""
-        leading = [node for node in self.nodes.values() if node.raft is not None and node.raft.leading]
-        return max(leading, key=lambda node: node.raft.epoch if node.raft else 0, default=None)
+        leading = [node for node in self.nodes.values() if node.raft is not None and node.raft.state.leading]
+        return max(leading, key=lambda node: node.raft.state.epoch if node.raft else 0, default=None)
 
     def step(self) -> None:
         rng = self.rng
@@ -373,8 +381,8 @@ class World:
         elif dice < 79:
             self.pass_time(rng.uniform(0.0, 0.3))
         elif dice < 88:
-            if node.raft is not None and node.raft.leading:
-                node.append(Entry(node.raft.epoch, self.next_value()))
+            if node.raft is not None and node.raft.state.leading:
+                node.append(Entry(node.raft.state.epoch, self.next_value()))
         elif dice < 89:
             node.crash() if node.raft is not None else node.start()
         elif dice < 93:
@@ -403,33 +411,33 @@ class World:
         for node in self.nodes.values():
             raft = node.raft
             if raft is not None:
-                deadline = raft.deadline
+                deadline = raft.elections.deadline
                 if deadline is not None and self.now >= deadline:
-                    raft.tick(self.now)
+                    raft.elections.tick(self.now)
                 node.settle()
 
     def compact(self, node: Replica) -> None:
         raft = node.raft
-        if raft is not None and min(raft.high_watermark, node.log.flushed) > node.log.start_offset:
-            end = min(raft.high_watermark, node.log.flushed)
-            node.log.compact(end, raft.voter_sets.before(end))
+        if raft is not None and min(raft.state.high_watermark, node.log.flushed) > node.log.start_offset:
+            end = min(raft.state.high_watermark, node.log.flushed)
+            node.log.compact(end, raft.state.voter_sets.before(end))
 
     def change_voters(self, node: Replica) -> None:
         raft = node.raft
-        if raft is None or raft.voter_change_error() is not ErrorCode.NONE:
+        if raft is None or voter_change_error(raft.state) is not ErrorCode.NONE:
             return
-        voters = list(raft.voters)
+        voters = list(raft.state.voters)
         absent = [self.voter(other) for other in self.nodes if all(other != item.voter_id for item in voters)]
         if absent and self.rng.chance(0.6):
             voters.append(self.rng.choice(absent))
         elif len(voters) > 1:
             voters.remove(self.rng.choice(voters))
-        node.append(Entry(raft.epoch, self.next_value(), tuple(voters)))
+        node.append(Entry(raft.state.epoch, self.next_value(), tuple(voters)))
 
     # -- invariants ---------------------------------------------------------------------------------------------------
 
     def elected(self, node: Replica) -> None:
-        epoch = node.raft.epoch if node.raft else 0
+        epoch = node.raft.state.epoch if node.raft else 0
         assert self.leaders.setdefault(epoch, node.key) == node.key, f"two leaders in epoch {epoch}"
         log = node.log.everything()
         assert log[: len(self.committed)] == self.committed, f"the leader of {epoch} lacks committed records"
@@ -440,11 +448,11 @@ class World:
             if raft is None:
                 continue
             log = node.log.everything()
-            assert raft.high_watermark <= len(log)
-            known = log[: raft.high_watermark]
+            assert raft.state.high_watermark <= len(log)
+            known = log[: raft.state.high_watermark]
             if len(known) > len(self.committed):
                 assert known[: len(self.committed)] == self.committed
-                if raft.leading is not None:
+                if raft.state.leading is not None:
                     self.check_majority_has(raft, known)
                 self.committed = known
             else:
@@ -453,12 +461,12 @@ class World:
 
     def check_majority_has(self, raft: Raft, known: list[Entry]) -> None:
         on_disk = 0
-        for voter in raft.voters:
+        for voter in raft.state.voters:
             log = self.nodes[voter.voter_id].log
             # Of one that lost records others may count those that it had.
             has_lost = self.nodes[voter.voter_id].must_catch_up
             on_disk += has_lost or log.everything()[: log.flushed][: len(known)] == known
-        assert on_disk > len(raft.voters) // 2, "committed without a majority of disks"
+        assert on_disk > len(raft.state.voters) // 2, "committed without a majority of disks"
 
     def check_logs_match(self) -> None:
         logs = [node.log.everything() for node in self.nodes.values()]
@@ -492,7 +500,7 @@ class World:
         end = leader.log.end_offset
         return all(
             node.raft is not None
-            and node.raft.epoch == leader.raft.epoch
-            and node.raft.high_watermark == end == node.log.end_offset
+            and node.raft.state.epoch == leader.raft.state.epoch
+            and node.raft.state.high_watermark == end == node.log.end_offset
             for node in self.nodes.values()
         )

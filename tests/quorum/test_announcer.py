@@ -62,7 +62,7 @@ def test_election_logs_each_role_change_and_vote(said: pytest.LogCaptureFixture)
     world = World(3)
     world.run(8.0)
     leader, others = leader_and_others(world)
-    epoch = leader.driver.raft.epoch
+    epoch = leader.driver.raft.state.epoch
     logged = transitions(said)
     assert [became for node, became, _ in logged if node == leader.node_id] == [
         "unattached(epoch=0)",
@@ -83,13 +83,13 @@ def test_lost_leader_and_its_successor_are_logged(said: pytest.LogCaptureFixture
     world = World(3)
     world.run(8.0)
     lost, _ = leader_and_others(world)
-    epoch = lost.driver.raft.epoch
+    epoch = lost.driver.raft.state.epoch
     said.clear()
     lost.kill()
     world.loop.run_until(world.loop.time() + 8.0, lambda: world.active() is not None)
     world.loop.run_until(world.loop.time() + 1.0)
     found, _ = leader_and_others(world)
-    after = found.driver.raft.epoch
+    after = found.driver.raft.state.epoch
     (follower,) = (node for node in world.nodes.values() if node not in (lost, found))
     logged = transitions(said)
     doubt = (f"prospective(epoch={epoch})", f"follower(epoch={epoch}, leader={lost.node_id})")
@@ -136,7 +136,7 @@ def test_rejected_vote_is_logged_with_its_reason(said: pytest.LogCaptureFixture,
     world = World(3)
     world.run(8.0)
     leader, (asked, other) = leader_and_others(world)
-    epoch = leader.driver.raft.epoch
+    epoch = leader.driver.raft.state.epoch
     said.clear()
     assert not ask_for_vote(asked, other.node_id, epoch - 1, pre_vote=pre_vote)
     assert not ask_for_vote(asked, other.node_id, epoch + 1, pre_vote=pre_vote)
@@ -185,7 +185,7 @@ def test_state_that_the_disk_refuses_is_not_logged(said: pytest.LogCaptureFixtur
     world = World(4)
     world.run(8.0)
     leader, others = leader_and_others(world)
-    epoch = leader.driver.raft.epoch
+    epoch = leader.driver.raft.state.epoch
     for node in others:
         node.disk.full = node.was_full = True
     said.clear()
@@ -223,7 +223,7 @@ def test_constant_vote_requests_do_not_fill_the_log(said: pytest.LogCaptureFixtu
     said.clear()
     asks = 300
     for _ in range(asks):
-        epoch = asked.driver.raft.epoch
+        epoch = asked.driver.raft.state.epoch
         assert ask_for_vote(asked, other.node_id, epoch + 1)
         ask_for_vote(asked, other.node_id, epoch - 1)
     limiter = RateLimiter(lambda: 0.0)

@@ -95,7 +95,7 @@ def test_what_was_committed_is_there_after_a_restart_and_a_crash(setup: Any) -> 
     driver.close()
     for expected_epoch in (2, 3, 4):
         driver = setup.started()  # from 3 on after a crash: the one before was not closed
-        assert driver.raft.epoch == expected_epoch
+        assert driver.raft.state.epoch == expected_epoch
         assert content(driver.latest) == content(image)
         assert driver.latest.offset == driver.next_offset - 1
 
@@ -171,7 +171,7 @@ def test_epoch_rises_even_if_the_log_is_lost(setup: Any) -> None:
     setup.started().close()
     for name in ("00000000000000000000.log", "leader-epoch-checkpoint"):
         (setup.directory / name).unlink()
-    assert setup.started().raft.epoch == 3
+    assert setup.started().raft.state.epoch == 3
 
 
 def take_snapshot(driver: QuorumDriver) -> bool:
@@ -200,7 +200,7 @@ def test_snapshot_replaces_the_log_before_it(setup: Any) -> None:
     driver.close()
     driver = setup.started()
     assert content(driver.latest) == content(image)
-    assert [voter.voter_id for voter in driver.raft.voters] == [1]
+    assert [voter.voter_id for voter in driver.raft.state.voters] == [1]
 
 
 def test_snapshot_during_requests_contains_its_initial_image(setup: Any) -> None:
@@ -355,11 +355,11 @@ def test_lost_quorum_state_continues_far_above_the_log_epoch(setup: Any, data: b
     else:
         path.write_bytes(data)
     driver = setup.started()
-    assert driver.raft.epoch == 1 + FORGOTTEN_EPOCHS + 1, "its own election, after the one of the log"
+    assert driver.raft.state.epoch == 1 + FORGOTTEN_EPOCHS + 1, "its own election, after the one of the log"
     assert submit(driver, topic_records("new")) == [None]
     assert not (setup.directory / ".ottla_catching_up").exists(), "it is alone"
     driver.close()
-    assert setup.started().raft.epoch == 1 + FORGOTTEN_EPOCHS + 2
+    assert setup.started().raft.state.epoch == 1 + FORGOTTEN_EPOCHS + 2
 
 
 def test_damaged_log_with_damaged_quorum_state_is_refused(setup: Any) -> None:

@@ -25,7 +25,7 @@ from ottla.protocol.messages.raft_endpoints import RaftEndpoint
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from ottla.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from ottla.protocol.messages.vote import VoteRequest
-from ottla.quorum.raft import Follower
+from ottla.quorum.raft_roles import Follower
 from ottla.quorum.raft_types import Voter
 from ottla.quorum.replay import batch_content
 from ottla.quorum.rpc import fetch_request
@@ -125,12 +125,12 @@ def test_voters_are_written_once_all_announced_directories() -> None:
     assert until_named(world) is None
     leader = active(world).driver
     assert leader is not None
-    named_at = leader.raft.voter_sets.latest_offset
+    named_at = leader.raft.state.voter_sets.latest_offset
     while leader.log.snapshots()[-1].end_offset <= named_at:
         world.run(1.0)
     world.calm()
-    assert leader.raft.voters == tuple(map(voter_of, (1, 2, 3)))
-    assert leader.log.read_snapshot(leader.log.snapshots()[-1]).voters == leader.raft.voters
+    assert leader.raft.state.voters == tuple(map(voter_of, (1, 2, 3)))
+    assert leader.log.read_snapshot(leader.log.snapshots()[-1]).voters == leader.raft.state.voters
     assert describe(active(world)) == ([1, 2, 3], [4])
     assert add(world, voter_of(4)) is ErrorCode.NONE
     assert remove(world, voter_of(1)) is ErrorCode.NONE
@@ -222,20 +222,20 @@ def test_voters_in_the_log_win_over_configured_ones() -> None:
     world.calm()
     assert describe(active(world))[0] == [1, 2, 3]
     assert node.driver is not None
-    assert node.driver.raft.is_voter
+    assert node.driver.raft.state.is_voter
 
 
 def test_leader_dies_and_another_takes_over_within_seconds() -> None:
     world = World(3)
     world.run(8.0)
     first = active(world)
-    epoch = first.driver.raft.epoch if first.driver else 0
+    epoch = first.driver.raft.state.epoch if first.driver else 0
     first.kill()
     world.loop.run_until(world.loop.time() + 8.0, lambda: world.active() is not None)
     second = active(world)
     assert second is not first
     assert second.driver is not None
-    assert second.driver.raft.epoch > epoch
+    assert second.driver.raft.state.epoch > epoch
     world.run(1.0)
     world.calm()
 
@@ -249,7 +249,7 @@ def test_new_leader_does_not_wait_for_idle_followers(seed: int) -> None:
 
     def leads() -> bool:
         drivers = [node.driver for node in world.nodes.values() if node.driver is not None]
-        return any(driver.raft.leading is not None for driver in drivers)
+        return any(driver.raft.state.leading is not None for driver in drivers)
 
     loop = world.loop
     loop.run_until(loop.time() + 30.0, leads)
@@ -333,7 +333,7 @@ def test_snapshot_replaces_uncommitted_tail_at_any_kill_point() -> None:
         away.process.run(away.driver.submit, topic_records(f"lost-{number}"), lambda error: None)
     end = away.driver.log.end_offset
     world.loop.run_until(world.loop.time() + 1.0, lambda: away.driver.log.flushed_offset >= end)
-    epoch = away.driver.raft.epoch
+    epoch = away.driver.raft.state.epoch
     away.kill()
     world.network.unblock_all()
     for _ in range(100):
@@ -432,7 +432,7 @@ def caught_up_ghost(world: World, ghost: Voter) -> None:
     driver = active(world).driver
     assert driver is not None
     end = driver.log_end
-    request = fetch_request(CLUSTER_ID, ghost.key, driver.raft.epoch, end, -1, max_wait_ms=0, max_bytes=1)
+    request = fetch_request(CLUSTER_ID, ghost.key, driver.raft.state.epoch, end, -1, max_wait_ms=0, max_bytes=1)
     driver.service.fetch(request, lambda response: None)
 
 
@@ -462,7 +462,7 @@ def test_voter_address_is_not_updated_when_wrong(of_leader: bool) -> None:
         answers: list[UpdateRaftVoterResponse] = []
         request = UpdateRaftVoterRequest(
             cluster_id=CLUSTER_ID,
-            current_leader_epoch=driver.raft.epoch,
+            current_leader_epoch=driver.raft.state.epoch,
             voter_id=victim.node_id,
             voter_directory_id=victim.voter.directory_id,
             listeners=[RaftEndpoint(name="CONTROLLER", host=host, port=port)],
@@ -470,7 +470,7 @@ def test_voter_address_is_not_updated_when_wrong(of_leader: bool) -> None:
         driver.service.update_voter(request, answers.append)
         world.loop.run_until(world.loop.time() + 10.0, partial(bool, answers))
         assert answers[0].error_code != ErrorCode.NONE
-    assert {voter.endpoints for voter in driver.raft.voters} == {voter_of(node).endpoints for node in (1, 2, 3)}
+    assert {voter.endpoints for voter in driver.raft.state.voters} == {voter_of(node).endpoints for node in (1, 2, 3)}
 
 
 @pytest.mark.parametrize("cluster_id", [None, "another-cluster-id-000"])
@@ -508,7 +508,7 @@ def test_a_voter_that_lags_elects_one_that_was_just_added() -> None:
     leader.kill()
     lags.start()
     assert lags.driver is not None
-    assert 3 not in {voter.voter_id for voter in lags.driver.raft.voters}
+    assert 3 not in {voter.voter_id for voter in lags.driver.raft.state.voters}
     world.loop.run_until(world.loop.time() + 30.0, lambda: world.active() is caught_up)
     assert world.active() is caught_up
 
@@ -564,13 +564,13 @@ def test_voter_with_a_lost_directory_returns_as_observer() -> None:
     assert voters == [1, 2, 3], "its old self is still counted"
     assert observers == [lost.node_id]
     assert reborn.driver is not None
-    assert isinstance(reborn.driver.raft.role, Follower)
+    assert isinstance(reborn.driver.raft.state.role, Follower)
     assert remove(world, voter_of(lost.node_id)) is ErrorCode.NONE
     assert add(world, reborn.voter) is ErrorCode.NONE
     world.run(2.0)
     world.calm()
     assert sorted(describe(active(world))[0]) == [1, 2, 3]
-    assert reborn.driver.raft.is_voter
+    assert reborn.driver.raft.state.is_voter
 
 
 def test_empty_node_killed_before_first_snapshot_recovers() -> None:
@@ -580,14 +580,14 @@ def test_empty_node_killed_before_first_snapshot_recovers() -> None:
     lost = next(node for node in world.nodes.values() if node is not active(world))
     reborn = with_empty_directory(world, lost)
     assert reborn.driver is not None
-    while not isinstance(reborn.driver.raft.role, Follower):
+    while not isinstance(reborn.driver.raft.state.role, Follower):
         world.loop.run_until(world.loop.time() + 0.001)
     assert reborn.driver.log.end_offset == 0
     reborn.kill()
     reborn.start()
     assert reborn.driver is not None
-    assert isinstance(reborn.driver.raft.role, Follower)
-    assert reborn.driver.raft.leader_address is None
+    assert isinstance(reborn.driver.raft.state.role, Follower)
+    assert reborn.driver.raft.state.leader_address is None
     world.run(2.0)
     assert active(world).driver.log.start_offset > 0
     assert reborn.driver.log.end_offset > 0
@@ -631,17 +631,17 @@ def test_damaged_voter_votes_again_after_catching_up(suffix: str) -> None:
         node.kill()
     damaged.start()
     assert damaged.driver is not None
-    assert damaged.driver.raft.election.must_catch_up
+    assert damaged.driver.raft.state.election.must_catch_up
     damaged.kill()
     damaged.start()
-    assert damaged.driver.raft.election.must_catch_up, "also in its next life"
+    assert damaged.driver.raft.state.election.must_catch_up, "also in its next life"
     others[0].start()
     world.loop.run_until(world.loop.time() + 30.0)
     assert world.active() is None, "one of three has lost its votes"
     others[1].start()
     world.run(10.0)
     world.calm()
-    assert not damaged.driver.raft.election.must_catch_up
+    assert not damaged.driver.raft.state.election.must_catch_up
     first = next(node for node in others if node is active(world) or active(world) is damaged)
     first.kill()
     world.loop.run_until(world.loop.time() + 20.0, lambda: world.active() not in (None, first))
@@ -661,7 +661,7 @@ def test_observer_joins_the_voters_automatically() -> None:
     world.run(20.0)
     world.calm()
     assert reborn.driver is not None
-    assert reborn.driver.raft.is_voter
+    assert reborn.driver.raft.state.is_voter
     assert sorted(describe(active(world))[0]) == [1, 2, 3], "in place of its old self"
 
 
@@ -686,7 +686,7 @@ def test_moved_voter_updates_its_address() -> None:
     world.calm()
     driver = active(world).driver
     assert driver is not None
-    voter = next(voter for voter in driver.raft.voters if voter.voter_id == moved.node_id)
+    voter = next(voter for voter in driver.raft.state.voters if voter.voter_id == moved.node_id)
     assert voter.endpoints == (("CONTROLLER", "elsewhere", PORT),)
 
 

@@ -70,7 +70,7 @@ def test_a_new_quorum_elects_a_leader_and_commits(size: int) -> None:
     leader = world.leader()
     assert leader is not None
     assert leader.raft is not None
-    leader.append(Entry(leader.raft.epoch, world.next_value()))
+    leader.append(Entry(leader.raft.state.epoch, world.next_value()))
     world.calm()
     assert world.agreed()
     assert len(world.committed) >= 2

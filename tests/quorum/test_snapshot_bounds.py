@@ -187,7 +187,7 @@ def test_the_largest_batch_reaches_all_voters_in_one_epoch(monkeypatch: pytest.M
     assert leader is not None
     assert leader.driver is not None
     assert leader.process is not None
-    epoch, outcome = leader.driver.raft.epoch, []
+    epoch, outcome = leader.driver.raft.state.epoch, []
     for size in (MAX_BATCH_BYTES - 200, 20 * MIB):
         leader.process.run(leader.driver.submit, [sized("large", size)], outcome.append)
         world.run(10.0)
@@ -197,5 +197,5 @@ def test_the_largest_batch_reaches_all_voters_in_one_epoch(monkeypatch: pytest.M
     world.calm()
     for node in world.nodes.values():
         assert node.driver is not None
-        assert node.driver.raft.epoch == epoch
+        assert node.driver.raft.state.epoch == epoch
         assert ("large", 1) in node.driver.latest.scram_credentials

@@ -40,7 +40,7 @@ def fill(world: World, count: int = 12, first: int = 0) -> None:
 
 
 def path_of(node: Node, offset: int) -> str:
-    return node.partition().log.segments.holding(offset)[0].path
+    return node.partition().log.segments.holding(offset)[0].data.path
 
 
 def flip(node: Node, offset: int, at: int, mask: int = 1) -> None:
@@ -156,7 +156,7 @@ class TestFollower:
         world = make_world()
         fill(world)
         node = world.nodes[3]
-        paths = [segment.path for segment in node.partition().log.segments]
+        paths = [segment.data.path for segment in node.partition().log.segments]
         inodes = {path: node.disk.files.names[path] for path in paths}
         damaged = path_of(node, offset)
         damage(node, offset)
@@ -193,7 +193,7 @@ class TestFollower:
         fill(world)
         node = world.nodes[3]
         node.logs.cleaner_checkpoint.put((TOPIC, 0), 3)
-        paths = [segment.path for segment in node.partition().log.segments][:-1]
+        paths = [segment.data.path for segment in node.partition().log.segments][:-1]
         inodes = {path: node.disk.files.names[path] for path in paths}
         damage(node, 5)
         repaired(world, 3)

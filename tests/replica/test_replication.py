@@ -17,7 +17,7 @@ from ottla.record.builder import RecordData, build_batch
 from ottla.replica.manager import ReplicationSettings
 from ottla.replica.partition import EpochEnd, Partition
 from ottla.replica.read_replica import select_by_rack
-from ottla.storage.segment.segment import SegmentRegion
+from ottla.storage.segment.data import SegmentRegion
 
 from .world import TOPIC, TOPIC_ID, World, join
 
@@ -560,7 +560,7 @@ class TestFetching:
         world.change(isr=(1, 2))
         for _ in range(20):
             world.produce(1, b"x" * 100_000).result()
-        world.nodes[1].replicas.leader_quota.bytes_per_s = 20_000
+        world.nodes[1].replicas.throttles.leader.bytes_per_s = 20_000
         world.start(3)
         began = world.loop.now_s
         world.loop.run_until(lambda: 3 in world.state().isr, limit_s=300)

@@ -60,7 +60,7 @@ def state(partition: Partition) -> Any:
         )
         for producer_id, entry in log.producers.entries().items()
     }
-    indexes = [segment.transaction_index for segment in log.segments]
+    indexes = [segment.aborted.index for segment in log.segments]
     aborted = [index.unpack(number) for index in indexes if index is not None for number in range(index.entry_count)]
     return entries, log.producers.transactions.open_transactions(), aborted
 

@@ -76,7 +76,7 @@ def set_rate(server: Server, bytes_per_s: int) -> None:
     resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[config])
     (result,) = server.connect().ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
     assert result.error_code == 0, result.error_message
-    server.run_until(lambda: server.broker.parts.replicas.moves.quota.bytes_per_s == bytes_per_s)
+    server.run_until(lambda: server.broker.parts.replicas.throttles.moves.bytes_per_s == bytes_per_s)
 
 
 def read(server: Server, start: int = 0, name: str = "t") -> list[tuple[int, bytes | None]]:

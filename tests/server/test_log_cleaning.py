@@ -92,8 +92,9 @@ def new_cleaning(scheduler, disk):
     config = LogConfig(cleanup_policy=frozenset({"compact"}))
     repair = object()
     bad = SimpleNamespace(topic="bad", partition=0, size_bytes=70, config=config, failed=False, cleaning=repair)
+    health = SimpleNamespace(offline=None)
     logs = SimpleNamespace(
-        directories=[SimpleNamespace(path="/data", logs={("bad", 0): bad}, offline=None)],
+        directories=[SimpleNamespace(path="/data", logs={("bad", 0): bad}, health=health)],
         futures={},
         cleaner_checkpoint=SimpleNamespace(due=lambda: None),
         logs=lambda: iter([bad]),

@@ -26,7 +26,7 @@ TOPIC_RESOURCE = 2
 
 @pytest.fixture(autouse=True)
 def one_partition_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.replica.manager.OPENING_SLICE_S", 0.0)
+    monkeypatch.setattr("ottla.replica.opening.OPENING_SLICE_S", 0.0)
 
 
 def create_many(client: Connection, name: str = "many") -> None:

@@ -96,6 +96,7 @@ class TestReplicas:
 def test_damaged_replicas_are_counted() -> None:
     registry = MetricsRegistry()
     moves = SimpleNamespace(max_lag=lambda: 0, failed_count=lambda: 0)
-    replicas: Any = SimpleNamespace(partitions=list, max_follower_lag=lambda: 0, repair=[None, None], moves=moves)
+    fetchers = SimpleNamespace(max_lag=lambda: 0)
+    replicas: Any = SimpleNamespace(partitions=list, fetchers=fetchers, repair=[None, None], moves=moves)
     register_replication_gauges(registry, replicas, Clock(), 1000)
     assert "ottla_damaged_replicas 2\n" in b"".join(render(registry)).decode()

@@ -29,7 +29,7 @@ from ottla.replica import fetcher
 from ottla.replica.leadership import FollowerProgress, Leadership
 from ottla.replica.partition import Partition
 from ottla.storage.compaction.offset_map import OffsetMap
-from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.directory.log_events import DirectoryEvents
 from ottla.storage.files.checkpoints import LastIncarnation, parse_running
 from ottla.storage.files.epochs import LeaderEpochCache
 from ottla.storage.files.log_config import MAX_LONG
@@ -261,7 +261,7 @@ class PowerFailsAfterRolls(ReplicationSimulation):
         for _ in range(4):
             self.loop.run_until(self.loop.time() + STEADY_S)
             self._wait("no segment waits for its flush", 60, lambda: bool(self._unflushed(node)))
-            older = [segment.path for segment in self._unflushed(node)]
+            older = [segment.data.path for segment in self._unflushed(node)]
             durable = [node.disk.names[path].durable for path in older]
             for path in older:
                 node.disk.sync_directory(posixpath.dirname(path))
@@ -380,7 +380,7 @@ def take_every_boot_for_the_same(patch: pytest.MonkeyPatch) -> None:
     A start that finds a log shorter than its checkpoints changes its incarnation, and would hide nearly all of it.
     """
     patch.setattr(Mount, "boot_id", lambda self: "boot")
-    patch.setattr(LogDirectory, "records_lost", lambda self, partition, proved: None)
+    patch.setattr(DirectoryEvents, "records_lost", lambda self, partition, proved: None)
 
 
 def forget_epochs_in_the_file(patch: pytest.MonkeyPatch) -> None:

@@ -335,7 +335,7 @@ class TestDiskTrouble:
         append(log, fakes.make_batch(clock.now_ms))
         disk.capacity -= disk.room() - 30
         assert refused(log, fakes.make_batch(clock.now_ms)) == ErrorCode.KAFKA_STORAGE_ERROR
-        assert disk.size(log.segments[0].path) == log.size_bytes
+        assert disk.size(log.segments[0].data.path) == log.size_bytes
         assert len(fakes.read_log(log)) == 1
         assert not log.failed
         disk.capacity += 10_000

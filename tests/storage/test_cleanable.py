@@ -42,14 +42,14 @@ def end_of_range(log, now_ms, first_dirty=0) -> int:
 
 def test_all_inactive_segments_are_cleanable(log, clock):
     found = cleanable_range(log, 0, clock.now_ms)
-    sizes = [segment.size_bytes for segment in log.segments]
+    sizes = [segment.data.size_bytes for segment in log.segments]
     assert found.dirty_ratio == 1
     assert found.is_due(0.5)
     assert found == (0, 8, 0, sum(sizes[:4]), 0, "")
 
 
 def test_cleaned_range_is_not_dirty(log, clock):
-    sizes = [segment.size_bytes for segment in log.segments]
+    sizes = [segment.data.size_bytes for segment in log.segments]
     found = cleanable_range(log, 6, clock.now_ms)
     assert (found.end_offset, found.clean_bytes, found.cleanable_bytes) == (8, sum(sizes[:3]), sizes[3])
     assert found.dirty_ratio == 0.25
@@ -192,7 +192,7 @@ def test_a_checkpoint_before_the_start_is_raised_to_it(log, caplog, policy, warn
 def test_sources_are_the_segments_before_the_end(log, disk):
     sources, later = sources_before(log, 6)
     assert [(source.base_offset, source.next_base_offset) for source in sources] == [(0, 2), (2, 4), (4, 6)]
-    assert [source.size_bytes for source in sources] == [segment.size_bytes for segment in log.segments[:3]]
+    assert [source.size_bytes for source in sources] == [segment.data.size_bytes for segment in log.segments[:3]]
     assert {source.largest_index_bytes for source in sources} == {12}, "an entry of the time index"
     assert later == [6, 8]
 
@@ -293,7 +293,7 @@ class TestMissingOffsets:
 
     def test_recovery_point_precedes_new_gap(self, fakes, log, manager, disk, clock):
         directory = manager.directories[0]
-        older = directory.recovery_points_due()
+        older = directory.checkpoints.recovery_points_due()
         assert manager.before_gaps(("t", 1), 8) is None
         manager.before_gaps(("t", 0), 8)()
         assert read_offsets(disk, POINTS) == {NO_GAPS_ABOVE: 0, ("t", 0): 10}
@@ -302,12 +302,12 @@ class TestMissingOffsets:
         log.append_as_leader(batch, 0, len(batch), 0)
         manager.before_gaps(("t", 0), 11)()
         assert read_offsets(disk, POINTS) == {("t", 0): 10}, "the mark can't be there until the flush"
-        assert not directory.write_off_loop(older), "content older than the file is ignored"
+        assert not directory.checkpoints.write_off_loop(older), "content older than the file is ignored"
 
     def test_new_log_gets_recovery_point_entry_soon(self, manager, log):
         directory = manager.directories[0]
-        assert ("t", 0) in directory.points_of_new_logs_due().offsets
-        assert directory.points_of_new_logs_due() is None
+        assert ("t", 0) in directory.checkpoints.points_of_new_logs_due().offsets
+        assert directory.checkpoints.points_of_new_logs_due() is None
 
 
 def test_a_follower_rolls_at_its_end_and_not_at_the_next_batch(fakes, log, clock):

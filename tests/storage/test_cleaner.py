@@ -82,7 +82,7 @@ class Partition:
     def round(self, **changes) -> Round:
         segments = self.log.segments.in_order
         sources = [
-            Source(segment.base_offset, later.base_offset, segment.size_bytes, 0, segment.mtime_ms())
+            Source(segment.base_offset, later.base_offset, segment.data.size_bytes, 0, segment.data.mtime_ms())
             for segment, later in itertools.pairwise(segments)
         ]
         return Round(
@@ -257,11 +257,11 @@ def test_markers_are_dropped_a_horizon_after_batches(partition):
     partition.clean()
     assert partition.records() == [(0, b"a", b"kept"), (3, b"c", b"committed"), (6, b"d", b"1")]
     assert [batch.base_offset for batch in partition.batches() if batch.is_control] == [4, 5]
-    assert partition.log.segments[0].transaction_index is not None
+    assert partition.log.segments[0].aborted.index is not None
     partition.append([(b"c", b"2")])
     partition.roll()
     partition.clean()
-    assert partition.log.segments[0].transaction_index is None, "no aborted records are left"
+    assert partition.log.segments[0].aborted.index is None, "no aborted records are left"
     abort, commit = [batch for batch in partition.batches() if batch.is_control]
     assert abort.delete_horizon_ms == partition.clock.now_ms + RETENTION_MS
     assert commit.delete_horizon_ms is None, "it saw a batch of its transaction"
@@ -325,7 +325,7 @@ def append_messages(partition, magic, codec_id, messages) -> None:
 
 def stored(partition) -> list:
     """(format, codec, offset, records) of everything in complete segments."""
-    data = [segment.log_descriptor.read(1 << 20, 0) for segment in partition.log.segments[:-1]]
+    data = [segment.data.descriptor.read(1 << 20, 0) for segment in partition.log.segments[:-1]]
     found = []
     for view in iter_views(b"".join(data)):
         assert isinstance(view, MessageView)
@@ -348,7 +348,7 @@ def test_old_format_wrapper_is_rewritten_with_survivors(partition, magic, codec_
         (magic, codec_id, 3, [(1, time_ms, b"b"), (3, time_ms, b"a")]),
         (magic, NONE, 4, [(4, time_ms, b"c")]),
     ]
-    assert partition.log.segments[0].mtime_ms() == written_ms
+    assert partition.log.segments[0].data.mtime_ms() == written_ms
 
 
 def test_old_format_tombstones_expire_by_segment_age(partition):
@@ -369,7 +369,7 @@ def test_last_record_of_last_message_is_retained(partition):
     append_messages(partition, 0, GZIP, [(0, b"a", b"1"), (1, None, b"2"), (2, None, b"3")])
     partition.roll()
     partition.clean(end_offset=3)
-    assert partition.log.segments[0].find_end()[0] == 3
+    assert partition.log.segments[0].search.find_end()[0] == 3
 
 
 def test_wrapper_with_overlapping_offsets_fails_pass(partition):
@@ -485,7 +485,7 @@ def test_number_of_rewrites_per_byte_is_bounded(partition):
             for name, inode in partition.disk.files.names.items()
             if name.startswith(PATH) and name.endswith(".log") and inode not in before
         )
-    total = sum(segment.size_bytes for segment in partition.log.segments)
+    total = sum(segment.data.size_bytes for segment in partition.log.segments)
     assert total < written <= total * 7
     assert len(bases(partition)) <= 9
 
@@ -499,7 +499,7 @@ def test_oversized_group_is_split_into_segments(partition):
     for batch in batches:
         output.write(batch)
     output.complete()
-    assert [(segment.base_offset, segment.size_bytes) for segment in output.segments] == [
+    assert [(segment.base_offset, segment.data.size_bytes) for segment in output.segments] == [
         (0, len(batches[0]) * 2),
         (2, len(batches[0])),
     ]
@@ -665,8 +665,10 @@ class Machine:
         offsets = [offset for offset, _, _ in self.partition.records()]
         assert offsets == sorted(set(offsets))
         for segment, later in itertools.pairwise(self.partition.log.segments):
-            next_offset, size, _ = segment.find_end()
-            assert (size, next_offset <= later.base_offset) == (segment.size_bytes, True), "no batch is in two segments"
+            next_offset, size, _ = segment.search.find_end()
+            assert (size, next_offset <= later.base_offset) == (segment.data.size_bytes, True), (
+                "no batch is in two segments"
+            )
 
 
 @settings(max_examples=60, deadline=None)
@@ -787,7 +789,7 @@ def test_crash_in_unstage_keeps_each_record_once(fakes, power):
         partition.open()
         assert partition.records() == expected, f"crash before action {actions}"
         for segment, later in itertools.pairwise(partition.log.segments):
-            assert segment.find_end()[0] <= later.base_offset, (
+            assert segment.search.find_end()[0] <= later.base_offset, (
                 f"crash before action {actions}: a batch is in two segments"
             )
         if left[0] >= 0:

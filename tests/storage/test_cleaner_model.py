@@ -289,7 +289,7 @@ class Machine:
         first, *later = self.log.segments
         is_replicated = later and later[0].base_offset <= self.high_watermark
         if self.config.retention_bytes >= 0 and is_replicated and self.log.cleaning is None:
-            assert self.log.size_bytes - first.size_bytes < self.config.retention_bytes
+            assert self.log.size_bytes - first.data.size_bytes < self.config.retention_bytes
 
     def check_retention(self, before: list[Record]) -> None:
         """The start moved on its own, by retention or at the end of a pass; `before` is the log before that."""

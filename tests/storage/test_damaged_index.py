@@ -7,7 +7,7 @@ import random
 import pytest
 
 from ottla.storage.files.log_config import LogConfig
-from ottla.storage.segment.segment import UNLOADED
+from ottla.storage.segment.outlines import UNLOADED
 
 CONFIG = LogConfig(segment_bytes=4096, index_interval_bytes=200)
 BATCHES = 60
@@ -65,8 +65,8 @@ def append(fakes, log, clock, number: int) -> None:
 def damage(disk, log, how, *, evict: bool) -> None:
     """Change every index file of the log; with `evict` each is opened again at its next use."""
     for segment in log.segments:
-        segment.write_indexes()
-        for index in (segment.offset_index, segment.time_index):
+        segment.indexes.write()
+        for index in (segment.indexes.offset, segment.indexes.time):
             if how is None:
                 disk.unlink(index.path)
             else:
@@ -94,7 +94,7 @@ def test_reads_and_lookups_survive_damaged_index(fakes, disk, log, clock, how, e
         assert found is not None
         assert found[0] == 2 * number
     damage(disk, log, how, evict=evict)
-    assert log.max_timestamp()[1] == max(segment.max_timestamp for segment in log.segments)
+    assert log.max_timestamp()[1] == max(segment.indexes.max_timestamp for segment in log.segments)
     assert not log.failed
 
 
@@ -120,14 +120,14 @@ def test_writes_survive_damaged_index(fakes, disk, log, clock, how, evict):
 @pytest.mark.parametrize("how", DAMAGES)
 def test_damaged_time_index_does_not_expire_segment(fakes, disk, log, clock, how):
     log.config = LogConfig(segment_bytes=4096, index_interval_bytes=200, retention_ms=1_000_000)
-    expected = [segment.max_timestamp for segment in log.segments]
+    expected = [segment.indexes.max_timestamp for segment in log.segments]
     damage(disk, log, how, evict=True)
     for segment in log.segments:
-        segment.max_timestamp = UNLOADED  # as after a start
+        segment.indexes.max_timestamp = UNLOADED  # as after a start
     assert log.delete_old_segments(clock.now_ms + 500_000) == 0
     for segment in log.segments:
-        segment.load_timestamps()
-    newest = [segment.max_timestamp for segment in log.segments]
+        segment.search.load_timestamps()
+    newest = [segment.indexes.max_timestamp for segment in log.segments]
     assert newest == expected
 
 
@@ -135,13 +135,13 @@ def test_damaged_time_index_does_not_expire_segment(fakes, disk, log, clock, how
 def test_batch_outside_index_range_gets_no_entry(fakes, disk, log, base_offset):
     """No CRC covers a base offset, so damage may turn it into any number."""
     segment = log.segments[1]
-    position = segment.find_offset(segment.base_offset + 12)[0]
-    path = segment.log_descriptor.path
+    position = segment.search.find_offset(segment.base_offset + 12)[0]
+    path = segment.data.descriptor.path
     stored = disk.read_bytes(path)
     disk.write_bytes(path, stored[:position] + base_offset + stored[position + 8 :])
-    segment.log_descriptor.release_file()
+    segment.data.descriptor.release_file()
     damage(disk, log, None, evict=True)
-    segment.max_timestamp = UNLOADED
+    segment.indexes.max_timestamp = UNLOADED
     for offset in range(segment.base_offset, segment.base_offset + 12, 2):
         assert offset_of(log, offset, 2 * BATCHES) == offset
     segment.become_inactive()

@@ -100,7 +100,7 @@ def test_single_batch_needs_a_second_replica(store):
 
 @pytest.mark.parametrize("epoch", [8, 1 << 30, 3])
 def test_damaged_epoch_adds_no_entry(full, epoch):
-    path = full.log.segments[1].path
+    path = full.log.segments[1].data.path
     data = bytearray(full.disk.read_bytes(path))
     struct.pack_into(">i", data, 12, epoch)
     full.disk.write_bytes(path, bytes(data))

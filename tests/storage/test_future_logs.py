@@ -219,7 +219,7 @@ def test_log_with_volatile_name_rejects_appends(fakes, disk, clock, manager):
     assert not manager.futures.take_place(KEY, manager.directories[0])
     assert manager.get_log(*KEY) is copy
     assert copy.failed
-    assert manager.directories[1].offline is not None
+    assert manager.directories[1].health.offline is not None
     disk.fault = lambda action, path: None
     disk.crash(fakes.Rng(2))
     assert fakes.open_manager(disk, clock, directory=DIRS).get_log(*KEY).log_end_offset == RECORDS

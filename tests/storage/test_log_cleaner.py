@@ -121,7 +121,7 @@ def test_pass_cleans_log_and_records_offset(site):
     assert site.disk.read_bytes(CHECKPOINT) == format_offsets({("t", 0): 5})
     report = site.cleaner.reports["t", 0]
     assert report.dropped_bytes > 0
-    assert report.written_bytes == sum(segment.size_bytes for segment in site.log("t").segments[:-1])
+    assert report.written_bytes == sum(segment.data.size_bytes for segment in site.log("t").segments[:-1])
     assert report.read_bytes > report.written_bytes
     site.run()
     assert site.cleaned == ["t-0"], "nothing is dirty any more"
@@ -227,7 +227,7 @@ def test_log_without_durable_entry_is_not_cleaned(site, caplog):
 def test_damaged_log_is_reported_and_delays_no_other(site, caplog):
     site.fill("bad", b"a", b"a", b"a")
     site.fill("good", b"a", b"b", b"a")
-    path = site.log("bad").segments[0].path
+    path = site.log("bad").segments[0].data.path
     whole = site.disk.read_bytes(path)
     site.disk.write_bytes(path, whole[:-1] + bytes([whole[-1] ^ 1]))
     before = site.disk.listdir("/data/bad-0")
@@ -244,7 +244,7 @@ def test_damaged_log_is_reported_and_delays_no_other(site, caplog):
     assert caplog.text.count("bad-0 can't be cleaned") == 1, "the same reason is logged once"
     site.disk.write_bytes(path, whole)
     site.clock.now_ms += RETRY_MS
-    site.log("bad").segments[0].log_descriptor.release_file()
+    site.log("bad").segments[0].data.descriptor.release_file()
     site.run()
     assert site.keys("bad") == b"a"
     assert not site.cleaner.uncleanable
@@ -343,7 +343,7 @@ def test_retention_by_size_continues_behind_empty_segment(site):
     site.fill("t", *[b"a"] * 5)
     site.fill("t", *[b"%d" % number for number in range(4)], b"a")
     site.run()
-    assert site.log("t").segments[0].size_bytes == 0
+    assert site.log("t").segments[0].data.size_bytes == 0
     for keys in (range(10, 15), range(20, 25), range(30, 35)):
         site.fill("t", *[b"%d" % number for number in keys])
     assert site.manager.run_retention() == 2

@@ -417,7 +417,7 @@ class TestFlush:
             return OSError(errno.ENOSPC, "full") if action == "append" and path.endswith(full) else None
 
         disk.fault = fault
-        log.segments[0].rebuild_indexes()  # if the disk refuses, its entries stay in memory
+        log.segments[0].indexes.rebuild()  # if the disk refuses, its entries stay in memory
         log.request_flush(pool, done.append)
         pool.run_all()
         assert done == [None], "the data is on disk"
@@ -691,9 +691,9 @@ def test_offset_checkpoints_are_due_after_change(fakes, clock, manager):
     (directory,) = manager.directories
 
     def due():
-        files = directory.offset_checkpoints_due()
-        directory.write_files(files)
-        directory.checkpoints_written(files, None)
+        files = directory.checkpoints.offsets_due()
+        directory.checkpoints.write_files(files)
+        directory.checkpoints.written(files, None)
         return [each.name for each in files]
 
     log = manager.create_log("t", 0, TOPIC_ID)
@@ -718,20 +718,20 @@ def test_recreated_log_inherits_no_offsets(fakes, disk, clock, manager, due):
         put(fakes, old, clock)
     old.delete_records(7)
     old.flush()
-    directory.cleaner_checkpoint.put(("t", 0), 5)
-    directory.cleaner_checkpoint.write(directory.cleaner_checkpoint.due())
+    directory.checkpoints.cleaner.put(("t", 0), 5)
+    directory.checkpoints.cleaner.write(directory.checkpoints.cleaner.due())
     waiting = []
     if due == "nothing":
         manager.write_checkpoints()
     elif due == "offset_checkpoints_due":
-        waiting = directory.offset_checkpoints_due()
+        waiting = directory.checkpoints.offsets_due()
     else:
-        waiting = [directory.recovery_points_due()]
+        waiting = [directory.checkpoints.recovery_points_due()]
     manager.delete_log("t", 0)
     log = manager.create_log("t", 0, bytes(16))
     for _ in range(3):
         put(fakes, log, clock)
-    directory.write_files(waiting)
+    directory.checkpoints.write_files(waiting)
     for name in ("recovery-point", "log-start", "replication", "cleaner"):
         assert ("t", 0) not in read_offsets(disk, f"/data/{name}-offset-checkpoint"), name
     disk.locked.clear()
@@ -758,7 +758,7 @@ def test_checkpoint_is_written_again_after_a_failure(fakes, disk, clock, manager
     with monkeypatch.context() as patch:
         patch.setattr(disk, "write_atomic", replace_and_fail)
         with pytest.raises(OSError, match="no room"):
-            directory.write_recovery_points()
+            directory.checkpoints.write_recovery_points()
     assert disk.read_bytes("/data/recovery-point-offset-checkpoint") != before
     log.truncate_to(3)
     assert disk.read_bytes("/data/recovery-point-offset-checkpoint") == before
@@ -788,12 +788,12 @@ def test_stale_recovery_points_are_not_written_after_truncation(fakes, clock, di
     for _ in range(3):
         put(fakes, log, clock)
     log.flush()
-    due = directory.recovery_points_due()
+    due = directory.checkpoints.recovery_points_due()
     log.truncate_to(1)
-    assert directory.write_off_loop(due) is False
+    assert directory.checkpoints.write_off_loop(due) is False
     assert b"t 0 1" in disk.read_bytes("/data/recovery-point-offset-checkpoint")
     put(fakes, log, clock)
     log.flush()
-    assert directory.write_off_loop(directory.recovery_points_due()) is True
+    assert directory.checkpoints.write_off_loop(directory.checkpoints.recovery_points_due()) is True
     assert b"t 0 2" in disk.read_bytes("/data/recovery-point-offset-checkpoint")
-    assert directory.recovery_points_due() is None
+    assert directory.checkpoints.recovery_points_due() is None

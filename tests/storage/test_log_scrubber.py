@@ -92,17 +92,17 @@ def test_every_complete_segment_is_read_once_a_round_in_turn(site):
     everything = [segment for log in site.manager.logs() for segment in log.segments]
     site.run_round()
     read = [path for path in site.opened if path.endswith(".log")]
-    assert read == sorted(segment.path for segment in everything), "active ones too, which no start has read"
-    assert site.read.value == sum(segment.size_bytes for segment in everything)
+    assert read == sorted(segment.data.path for segment in everything), "active ones too, which no start has read"
+    assert site.read.value == sum(segment.data.size_bytes for segment in everything)
     assert site.found == []
     assert site.scrubber.damaged == {}
     site.opened.clear()
     before = site.read.value
     site.run_round()
     read = [path for path in site.opened if path.endswith(".log")]
-    assert read == sorted(segment.path for segment in site.complete)
+    assert read == sorted(segment.data.path for segment in site.complete)
     assert len(read) == 9
-    assert site.read.value - before == sum(segment.size_bytes for segment in site.complete)
+    assert site.read.value - before == sum(segment.data.size_bytes for segment in site.complete)
 
 
 def test_a_round_does_not_begin_before_its_time(site):
@@ -135,7 +135,7 @@ def test_one_piece_is_in_the_pool_at_most_and_none_at_rate_0(site):
 
 def test_damage_is_logged_once_and_reported_each_round(site, caplog):
     segment = site.log().segments[1]
-    site.spoil(segment.path, 70)
+    site.spoil(segment.data.path, 70)
     with caplog.at_level(logging.WARNING):
         site.run_round()
         (damage,) = site.found
@@ -146,8 +146,8 @@ def test_damage_is_logged_once_and_reported_each_round(site, caplog):
     assert [*site.scrubber.damaged] == [("a", 0)]
     logged = [record.message for record in caplog.records]
     assert len(logged) == 1
-    assert segment.path in logged[0]
-    site.spoil(segment.path, 70)  # repaired
+    assert segment.data.path in logged[0]
+    site.spoil(segment.data.path, 70)  # repaired
     site.run_round()
     assert site.scrubber.damaged == {}
 
@@ -157,7 +157,7 @@ def test_unreadable_range_is_damaged_to_the_end(site):
     in_order = site.log().segments.in_order
 
     def fault(action: str, path: str) -> OSError | None:
-        return OSError(errno.EIO, "bad sector") if action == "read" and path == segment.path else None
+        return OSError(errno.EIO, "bad sector") if action == "read" and path == segment.data.path else None
 
     site.disk.fault = fault
     site.run_round()
@@ -168,10 +168,10 @@ def test_unreadable_range_is_damaged_to_the_end(site):
 
 def test_missing_file_is_damage_and_open_file_limit_is_not(site):
     first, second, third, *_ = site.log().segments.in_order
-    site.disk.unlink(second.path)
+    site.disk.unlink(second.data.path)
 
     def fault(action: str, path: str) -> OSError | None:
-        return OSError(errno.EMFILE, "too many") if action == "read" and path == first.path else None
+        return OSError(errno.EMFILE, "too many") if action == "read" and path == first.data.path else None
 
     site.disk.fault = fault
     site.run_round()
@@ -199,7 +199,7 @@ def test_concurrent_change_is_not_damage(site, change, in_pool):
     """The segment is damaged, so that it would be reported if it counted."""
     site.scrubber.max_bytes_per_second = 2000
     first = site.log().segments[0]
-    site.spoil(first.path, 70)
+    site.spoil(first.data.path, 70)
     while not any(path.endswith(".log") for path in site.opened):
         site.step()
         if site.pool.queue and not in_pool:
@@ -218,14 +218,14 @@ def test_concurrent_change_is_not_damage(site, change, in_pool):
 
 def test_damaged_index_is_logged_once_and_is_not_damage(site, caplog):
     segment = site.log().segments[1]
-    site.spoil(segment.path.replace(".log", ".index"), 3)
+    site.spoil(segment.data.path.replace(".log", ".index"), 3)
     with caplog.at_level(logging.WARNING):
         site.run_round()
         site.run_round()
     assert site.found == []
     (logged,) = [record.message for record in caplog.records]
     assert "index" in logged
-    assert segment.path in logged
+    assert segment.data.path in logged
     assert [*site.scrubber.damaged] == [("a", 0)]
 
 
@@ -233,7 +233,7 @@ def test_damaged_index_is_logged_once_and_is_not_damage(site, caplog):
 @pytest.mark.parametrize("how", ["cut", "removed"])
 def test_cut_or_missing_index_is_reported(site, suffix, how):
     segment = site.log().segments[1]
-    path = segment.path.replace(".log", suffix)
+    path = segment.data.path.replace(".log", suffix)
     if how == "cut":
         site.disk.write_bytes(path, site.disk.read_bytes(path)[:-1])
     else:
@@ -265,7 +265,7 @@ def write_transactions(site) -> list[str]:
         end_transaction(site, log, producer_id, commit=False)
     log.roll()
     log.flush()
-    paths = [segment.path.replace(".log", ".txnindex") for segment in log.segments[:-1]]
+    paths = [segment.data.path.replace(".log", ".txnindex") for segment in log.segments[:-1]]
     return [path for path in paths if site.disk.exists(path)]
 
 
@@ -314,7 +314,7 @@ def abort_one(site, log, *, rolls: int) -> str:
         log.roll()
         site.append(log)
     end_transaction(site, log, 7, commit=False)
-    return log.active_segment.path.replace(".log", ".txnindex")
+    return log.active_segment.data.path.replace(".log", ".txnindex")
 
 
 def stop_as_apache_kafka(site) -> None:
@@ -351,7 +351,7 @@ def test_removed_transaction_index_is_rebuilt(site, rolls, snapshots, is_active)
     assert again.disk.read_bytes(path) == whole
     assert again.log().segments.with_aborted, "readers look into it"
     assert again.found == []
-    assert path.startswith(again.log().active_segment.path[:-4]) == is_active
+    assert path.startswith(again.log().active_segment.data.path[:-4]) == is_active
 
 
 def test_concurrent_appends_to_active_segment_are_ignored(fakes, clock, disk, caplog):
@@ -384,7 +384,7 @@ def test_records_dropped_by_cleaner_are_not_missed(site, caplog):
         kept = batch if sequence else empty_batch(BatchView(batch))
         log.append_as_follower(kept, 0, len(kept))
         end_transaction(site, log, 7, commit=bool(sequence))
-    path = log.active_segment.path.replace(".log", ".txnindex")
+    path = log.active_segment.data.path.replace(".log", ".txnindex")
     log.roll()
     site.manager.cleaner_checkpoint.put(("a", 0), log.log_end_offset)
     stop_as_apache_kafka(site)
@@ -426,7 +426,7 @@ def test_stop_closes_open_files(site):
 
 
 def test_damage_of_deleted_log_is_forgotten(site):
-    site.spoil(site.log().segments[1].path, 70)
+    site.spoil(site.log().segments[1].data.path, 70)
     site.run_round()
     assert ("a", 0) in site.scrubber.damaged
     site.manager.delete_log("a", 0)

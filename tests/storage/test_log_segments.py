@@ -50,14 +50,14 @@ class TestReplace:
     def segment(self, folder, base_offset, data=b""):
         segment = Segment.create(folder, base_offset, 0, 4096)
         if data:
-            segment.append(data, len(data))
+            segment.data.append(data, len(data))
         return segment
 
     def test_replaced_segments_are_ordered_and_regions_stay_valid(self, folder):
         first, second, active = (self.segment(folder, base, b"%d" % base) for base in (0, 10, 20))
         segments = LogSegments([first, second, active])
         segments.recent[20] = 0
-        region = first.region(0, 1)
+        region = first.data.region(0, 1)
         before = segments.holding(0)
         first.mark_deleted()
         merged = self.segment(folder, 0, b"m")

@@ -237,7 +237,7 @@ class Machine:
 def test_log_equals_list(fakes, worth_leaving, operations) -> None:
     machine = Machine(fakes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ottla.storage.segment.segment.WORTH_LEAVING_BYTES", worth_leaving)
+        patch.setattr("ottla.storage.segment.search.WORTH_LEAVING_BYTES", worth_leaving)
         for operation in operations:
             machine.run(operation)
             machine.check()

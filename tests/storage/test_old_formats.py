@@ -22,7 +22,7 @@ def opened(fakes):
         disk = fakes.Disk(clock)
         manager = fakes.open_manager(disk, clock, config=CONFIG)
         log = manager.create_log("t", 0, bytes(range(16)))
-        disk.write_bytes(log.segments[-1].path, data)
+        disk.write_bytes(log.segments[-1].data.path, data)
         disk.locked.clear()
         return fakes.open_manager(disk, clock, config=CONFIG).get_log("t", 0)
 
@@ -53,9 +53,9 @@ def test_every_offset_has_its_place(opened, fakes):
     assert log.log_end_offset == 14
     segment = log.segments[0]
     for offset in range(14):
-        assert segment.find_offset(offset)[2] == next(last for last in LASTS if last >= offset)
-    segment.rebuild_indexes()
-    assert [segment.find_offset(offset)[2] for offset in (0, 4, 11, 12)] == [0, 5, 11, 13]
+        assert segment.search.find_offset(offset)[2] == next(last for last in LASTS if last >= offset)
+    segment.indexes.rebuild()
+    assert [segment.search.find_offset(offset)[2] for offset in (0, 4, 11, 12)] == [0, 5, 11, 13]
 
 
 def test_times_are_found_within_sets_of_v1(opened, fakes):
@@ -79,10 +79,10 @@ def test_a_follower_gets_all_of_it_byte_by_byte(opened, fakes):
     follower = opened(b"")
     half = follower.writer.append_as_follower(data, 0, len(data) - 1)
     assert (half.base_offset, half.last_offset) == (0, 11)
-    at = follower.segments[0].size_bytes
+    at = follower.segments[0].data.size_bytes
     assert follower.writer.append_as_follower(data, at, len(data)).last_offset == 13
 
-    assert follower.segments[0].log_descriptor.read(len(data), 0) == data
+    assert follower.segments[0].data.descriptor.read(len(data), 0) == data
     assert follower.producers.get(3).last_sequence == 1
     torn = bytearray(data)
     torn[-1 - (len(data) - at) - 5] ^= 1

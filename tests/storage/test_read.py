@@ -135,7 +135,7 @@ def test_wrong_index_omits_no_batch(fakes, disk, clock):
     log = manager.create_log("t", 0, bytes(16))
     batches = fill(fakes, log, clock, 5, count=1, size=40_000)
     size = len(batches[0])
-    path = log.segments[0].path.removesuffix(".log") + ".index"
+    path = log.segments[0].data.path.removesuffix(".log") + ".index"
     manager.shutdown()
     disk.write_bytes(path, pack(">4i", 2, 2 * size + 7, 4, 4 * size))  # the last entry is checked at the start
     log = fakes.open_manager(disk, clock, config=LARGE).get_log("t", 0)
@@ -228,7 +228,7 @@ def test_damaged_index_is_rebuilt(fakes, disk, clock):
     log = manager.create_log("t", 0, bytes(16))
     batches = fill(fakes, log, clock, 40)
     manager.shutdown()
-    first = log.segments[0].path.removesuffix(".log")
+    first = log.segments[0].data.path.removesuffix(".log")
     good = disk.read_bytes(first + ".index")
     for damage in (b"", good[:-3], good + bytes(80), b"\x00\x00\x00\x05\x7f\xff\xff\xff"):
         disk.write_bytes(first + ".index", damage)

@@ -56,7 +56,7 @@ def test_reserved_blocks_are_released(fakes, opened, clock):
     manager = opened()
     log = manager.create_log("t", 0, bytes(16))
     fill(fakes, log, clock, 30, size=25_000)
-    path = log.active_segment.path
+    path = log.active_segment.data.path
     reserved = os.stat(path).st_blocks * 512
     assert os.stat(path).st_size == log.size_bytes > 1024 * 1024
     manager.run_retention()
@@ -79,7 +79,7 @@ def test_cold_region_is_reported_and_read_after_log_deletion(fakes, opened, cloc
     manager = opened()
     log = manager.create_log("t", 0, bytes(16))
     fill(fakes, log, clock, 600)
-    path = log.active_segment.path
+    path = log.active_segment.data.path
     with open(path, "rb") as file:
         stored = file.read()
     region = log.read(0, len(stored), max_offset=1200).records
@@ -102,9 +102,9 @@ def test_a_committed_region_is_sent_by_reference(fakes, opened, clock):
     log = opened().create_log("t", 0, bytes(16))
     fill(fakes, log, clock, 30)
     segment = log.active_segment
-    with open(segment.path, "rb") as file:
+    with open(segment.data.path, "rb") as file:
         stored = file.read()
-    region = segment.region(100, 20_000)
+    region = segment.data.region(100, 20_000)
     assert not region.by_reference
     region.committed = True
     assert region.by_reference
@@ -112,7 +112,7 @@ def test_a_committed_region_is_sent_by_reference(fakes, opened, clock):
     with one, other:
         assert region.send(one.fileno(), 7, 9_000) == 9_000
         assert other.recv(10_000) == stored[107:9_107]
-        os.truncate(segment.path, 9_100)
+        os.truncate(segment.data.path, 9_100)
         with pytest.raises(OSError, match="the file is shorter"):
             region.send(one.fileno(), 9_000, 11_000)
         log.truncate_to(0)

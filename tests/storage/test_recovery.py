@@ -50,7 +50,7 @@ class Store:
         return [batch[16:] for batch in self.batches[:count]]
 
     def active(self) -> str:
-        return self.log.segments[-1].path
+        return self.log.segments[-1].data.path
 
 
 class NoLuck:
@@ -101,14 +101,14 @@ def test_log_that_ends_before_a_checkpoint_reports_loss(store, caplog, known_by)
         store.log.flush()
     store.log.offsets.high_watermark = 2 if known_by == "recovery point" else 8
     directory = store.manager.directories[0]
-    directory.note_running(5)
+    directory.notes.note_running(5)
     store.manager.write_checkpoints()
     path = store.active()
     store.disk.write_bytes(path, store.disk.read_bytes(path)[: -len(store.batches[-1])])
     with caplog.at_level(logging.WARNING):
         assert store.reopen().log_end_offset == 6
     assert any("ends at offset 6, below" in message for message in caplog.messages)
-    assert store.manager.directories[0].running.broker_epoch == -1
+    assert store.manager.directories[0].notes.running.broker_epoch == -1
 
 
 @pytest.mark.promise("D5")
@@ -134,7 +134,7 @@ def test_a_flipped_byte_is_never_served(fakes, data):
     store = Store(fakes)
     store.fill(12)
     number = data.draw(st.integers(0, len(store.log.segments) - 1))
-    path = store.log.segments[number].path
+    path = store.log.segments[number].data.path
     content = bytearray(store.disk.read_bytes(path))
     at = data.draw(st.integers(0, len(content) - 1))
     content[at] ^= data.draw(st.integers(1, 255))
@@ -171,7 +171,7 @@ def test_flipped_offset_or_epoch_is_corrected(store, caplog, flushed, mask):
     whole = store.disk.read_bytes(store.active())
     size = len(store.batches[0])
     count = len(whole) // size
-    segments = [segment.path for segment in store.log.segments] if not flushed else [store.active()]
+    segments = [segment.data.path for segment in store.log.segments] if not flushed else [store.active()]
     assert count > 3, "the epoch changes in the segment"
     contents = {path: store.disk.read_bytes(path) for path in segments}
     for path, content in contents.items():
@@ -261,7 +261,7 @@ def test_unknown_epoch_is_retained_and_reported(store, caplog, number):
     """Between two epochs in an unflushed range, and at the end."""
     store.fill(3, epoch=4)
     store.fill(9, epoch=9)
-    path = store.log.segments[0 if number == 2 else -1].path
+    path = store.log.segments[0 if number == 2 else -1].data.path
     size = len(store.batches[0])
     position = 2 * size if number == 2 else store.disk.size(path) - size
     flipped(store, path, position + 12, 0x80)
@@ -338,11 +338,11 @@ def test_truncated_epoch_does_not_return_after_kill(store, count):
 def test_segments_after_damage_are_dropped(store, caplog):
     store.fill(20)
     assert len(store.log.segments) > 2
-    path = store.log.segments[1].path
+    path = store.log.segments[1].data.path
     data = bytearray(store.disk.read_bytes(path))
     data[70] ^= 1
     store.disk.write_bytes(path, bytes(data))
-    later = [segment.path for segment in store.log.segments[2:]]
+    later = [segment.data.path for segment in store.log.segments[2:]]
     with caplog.at_level(logging.WARNING):
         log = store.reopen()
     assert log.log_end_offset == log.segments[1].base_offset
@@ -370,7 +370,7 @@ def test_only_unflushed_segments_are_scanned(store):
     store.disk.fault = watch
     log = store.reopen()
     assert len(log.segments) > 2
-    assert set(read) == {log.segments[-1].path}
+    assert set(read) == {log.segments[-1].data.path}
     assert log.log_end_offset == 42
 
 
@@ -384,7 +384,7 @@ def test_a_clean_start_trusts_and_reads_little(store):
     assert store.manager.had_clean_shutdown
     assert not store.disk.exists("/data/.kafka_cleanshutdown")
     assert len(log.segments) > 2
-    assert {path for path in opened if path.endswith(".log")} == {log.segments[-1].path}
+    assert {path for path in opened if path.endswith(".log")} == {log.segments[-1].data.path}
     assert log.recovery_point == log.log_end_offset == 60
     assert log.producers.get(3).last_sequence == 59
     assert store.stored() == store.expected(30)
@@ -458,9 +458,9 @@ def test_indexes_are_synced_once_segment_is_complete(store):
     store.fill(1)
     store.log.flush()
     assert store.log.recovery_point == store.log.log_end_offset
-    assert not complete.indexes_to_sync()
+    assert not complete.indexes.to_sync()
     for suffix in (".index", ".timeindex"):
-        inode = store.disk._file(complete.path.replace(".log", suffix))
+        inode = store.disk._file(complete.data.path.replace(".log", suffix))
         assert inode.durable == bytes(inode.data) != b""
 
 
@@ -476,8 +476,8 @@ def test_indexes_of_segment_at_recovery_point_are_rebuilt(store):
     store.log.roll()
     store.fill(1)
     complete = store.log.segments[0]
-    assert complete.offset_index.last_entry()[0] > 2
-    index = store.disk._file(complete.path.replace(".log", ".index"))
+    assert complete.indexes.offset.last_entry()[0] > 2
+    index = store.disk._file(complete.data.path.replace(".log", ".index"))
     index.durable = bytes(index.data)  # the disk wrote the one index, and not yet the other
     store.disk.files.sync_directory(store.log.directory)
     store.disk.crash(NoLuck())
@@ -538,7 +538,7 @@ def test_messages_of_old_formats_are_scanned(store, magic, size, clean):
     log = store.reopen()
     assert log.log_end_offset == 5
     assert store.disk.read_bytes(path) == data
-    assert [log.segments[0].find_offset(offset)[2] for offset in range(5)] == list(range(5))
+    assert [log.segments[0].search.find_offset(offset)[2] for offset in range(5)] == list(range(5))
     store.fill(1)
     assert store.reopen().log_end_offset == 7
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.storage.directory.log_directory import SEGMENTS_A_STEP
+from ottla.storage.directory.directory_retention import SEGMENTS_A_STEP
 from ottla.storage.files.checkpoints import read_offsets
 from ottla.storage.files.log_config import LogConfig
 
@@ -59,7 +59,7 @@ def test_active_segment_expires_with_all_others(make, clock, fakes):
 
 def test_by_size(make):
     manager, log = make()
-    sizes = [segment.size_bytes for segment in log.segments]
+    sizes = [segment.data.size_bytes for segment in log.segments]
     log.config = LogConfig(segment_bytes=210, retention_ms=-1, retention_bytes=sum(sizes[2:]) + 1)
     assert manager.run_retention() == 1
     assert bases(log) == [2, 4, 6, 8]

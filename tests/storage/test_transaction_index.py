@@ -106,9 +106,10 @@ class TestFile:
             abort(fakes, clock, log, 7)
             log.roll()
         manager.shutdown()
-        again = fakes.open_manager(disk, clock, config=CONFIG).get_log("t", 0)
+        reopened = fakes.open_manager(disk, clock, config=CONFIG)
+        again = reopened.get_log("t", 0)
         assert len(names(disk)) == 3
-        assert not [one for one in again._health.events._descriptors.open_files if "txnindex" in one.path]
+        assert not [one for one in reopened._descriptors.open_files if "txnindex" in one.path]
         assert listed(again, 0) == [(7, 0)]
 
     def test_transaction_index_is_deleted_with_segment(self, fakes, disk, clock, manager, log):

@@ -289,8 +289,8 @@ class Machine:
     def damage(self, how: int, _: int) -> None:
         """Write into, or remove, an index of aborted transactions that is not open."""
         for segment in self.log.segments:
-            index = segment.transaction_index
-            if index is None or not index.entry_count or not index.has_file or segment.size_bytes == 0:
+            index = segment.aborted.index
+            if index is None or not index.entry_count or not index.has_file or segment.data.size_bytes == 0:
                 continue
             index.close()
             index.__init__(segment._folder, segment.base_offset)
@@ -356,7 +356,7 @@ class Machine:
         }
         bases = [*log.segments.base_offsets, 1 << 62]
         for number, segment in enumerate(log.segments):
-            index = segment.transaction_index
+            index = segment.aborted.index
             entries = [] if index is None else [index.unpack(at)[1:] for at in range(index.entry_count)]
             assert entries == [one for one in oracle.aborted if bases[number] <= one.last_offset < bases[number + 1]]
             if entries:

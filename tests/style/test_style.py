@@ -30,8 +30,11 @@ HOT_PATH = {
     "storage/log/log_reader.py",
     "storage/log/log_segments.py",
     "storage/log/log_writer.py",
-    "storage/segment/segment.py",
+    "storage/segment/data.py",
     "storage/segment/index.py",
+    "storage/segment/indexes.py",
+    "storage/segment/outlines.py",
+    "storage/segment/search.py",
 }
 BOOLEANS_BY_POSITION = {
     # Hot: a call by position costs less.

@@ -39,16 +39,16 @@ class Announcer:
 
     def announce(self, raft: Raft) -> None:
         """Log role changes, which are durable by now, and voter changes."""
-        if raft.transitions:
-            transitions, raft.transitions = raft.transitions, []
+        if raft.state.transitions:
+            transitions, raft.state.transitions = raft.state.transitions, []
             for before, after in transitions:
                 origin = "" if before is None else f" from {_standing(before)}"
                 text = "node %d completed transition to %s%s"
                 logger.log(self._level, text, self._node_id, _standing(after), origin, extra=RATE_LIMITED)
-        voters = raft.voters
+        voters = raft.state.voters
         if voters != self._voters:
             self._voters = voters
-            names, offset = ", ".join(map(_voter, voters)), raft.voter_sets.latest_offset
+            names, offset = ", ".join(map(_voter, voters)), raft.state.voter_sets.latest_offset
             logger.log(self._level, "node %d has voters %s as of offset %d", self._node_id, names, offset)
 
 

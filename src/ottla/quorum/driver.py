@@ -154,7 +154,7 @@ class QuorumDriver:
     @property
     def kraft_version(self) -> int:
         """1 if the log names the voters, 0 if the configuration of each node does (KIP-853)."""
-        return 0 if self.raft.voter_sets.are_configured else KRAFT_VERSION
+        return 0 if self.raft.state.voter_sets.are_configured else KRAFT_VERSION
 
     @property
     def brokers_have_sessions(self) -> bool:
@@ -164,7 +164,7 @@ class QuorumDriver:
     @property
     def leader(self) -> LeaderAndEpoch:
         """The leader of the quorum, as known by this node."""
-        return self.raft.leader
+        return self.raft.state.leader
 
     @property
     def log_end(self) -> OffsetAndEpoch:
@@ -179,7 +179,7 @@ class QuorumDriver:
 
     def leader_endpoint(self) -> Endpoint | None:
         """Endpoint of the active controller; None if it is unknown."""
-        address = self.raft.leader_address
+        address = self.raft.state.leader_address
         if address is None:
             return None
         return Endpoint(self._quorum.listener_name, self._quorum.security_protocol, *address)
@@ -201,7 +201,7 @@ class QuorumDriver:
             was_empty = log.end_offset == 0
             parts = self._parts = self._read(log, own)
             self._take_up(parts)
-            new = was_empty and not parts.raft.election.must_catch_up
+            new = was_empty and not parts.raft.state.election.must_catch_up
             self._act()
         except OSError as error:
             raise disk_refusal(error, self._local.data_dir) from error
@@ -259,8 +259,8 @@ class QuorumDriver:
                 f"no leader epoch is left after {epoch} in {log.directory}/quorum-state "
                 ": stop all nodes, and run ottla cluster repair-epoch on the data directory of each"
             )
-        raft.start(self._clock.monotonic(), stored, forgotten=forgotten, must_catch_up=log.must_catch_up)
-        if raft.election.must_catch_up:
+        raft.elections.start(self._clock.monotonic(), stored, forgotten=forgotten, must_catch_up=log.must_catch_up)
+        if raft.state.election.must_catch_up:
             logger.error(
                 "damage was found in %s: this node does not vote or lead until it has caught up with a leader; "
                 "if no leader can be elected because most voters are damaged, stop this node and remove %s there",
@@ -270,7 +270,7 @@ class QuorumDriver:
 
     def _snapshot_source(self) -> tuple[MetadataImage, tuple[Voter, ...]]:
         image = self._publisher.image
-        return image, self.raft.voter_sets.before(image.offset + 1)
+        return image, self.raft.state.voter_sets.before(image.offset + 1)
 
     # -- after every event -----------------------------------------------------------------------------------------
 
@@ -302,8 +302,8 @@ class QuorumDriver:
             return  # a callback closed the driver
         if state.phase is not DRAINING:
             parts.peers.poll()
-            self._timer.arm(raft.deadline)
-        if raft.effects:
+            self._timer.arm(raft.elections.deadline)
+        if raft.state.effects:
             self._rounds.ask()
         if state.phase is not OPENING:
             parts.snapshots.take_if_large()
@@ -312,8 +312,8 @@ class QuorumDriver:
     def _carry_out(parts: _Parts) -> None:
         """Write, send and log the effects of the rules, in order. Raises OSError."""
         raft = parts.raft
-        while raft.effects:
-            effects, raft.effects = raft.effects, []
+        while raft.state.effects:
+            effects, raft.state.effects = raft.state.effects, []
             for index, effect in enumerate(effects):
                 if not isinstance(effect, Persist):
                     parts.peers.send(effect)
@@ -324,7 +324,7 @@ class QuorumDriver:
 
     def _advance(self, raft: Raft) -> None:
         try:
-            self._replay.advance(raft.high_watermark, leading=self._state.tenure is not FOLLOWING)
+            self._replay.advance(raft.state.high_watermark, leading=self._state.tenure is not FOLLOWING)
         except (KafkaError, OSError):
             raise
         except Exception as error:
@@ -334,7 +334,7 @@ class QuorumDriver:
 
     def _follow_role(self, parts: _Parts) -> None:
         """Take over, become active, or step down, as decided by the rules."""
-        state, leading = self._state, parts.raft.leading
+        state, leading = self._state, parts.raft.state.leading
         if state.tenure is not FOLLOWING and (leading is None or leading.epoch != state.led_epoch):
             state.unseated()
             logger.info("node %d no longer leads the metadata quorum", self._local.node_id)
@@ -359,11 +359,11 @@ class QuorumDriver:
         except KafkaError:
             if state.phase is OPENING or log.failed:
                 raise
-            raft.resign(self._clock.monotonic())  # usually a full disk: another replica has to lead
+            raft.elections.resign(self._clock.monotonic())  # usually a full disk: another replica has to lead
             return
         if state.phase is OPENING:
             log.flush()
-            raft.flushed(self._clock.monotonic(), log.flushed_offset)
+            raft.replication.flushed(self._clock.monotonic(), log.flushed_offset)
         else:
             self._request_flush()
 
@@ -375,12 +375,12 @@ class QuorumDriver:
             self._fail(error)
         elif self._state.takes_part:
             parts = self._started
-            parts.raft.flushed(self._clock.monotonic(), parts.log.flushed_offset)
+            parts.raft.replication.flushed(self._clock.monotonic(), parts.log.flushed_offset)
             self._act()
 
     def _tick(self) -> None:
         if self._state.takes_part and self._state.phase is not DRAINING:
-            self.raft.tick(self._clock.monotonic())
+            self.raft.elections.tick(self._clock.monotonic())
             self._act()
 
     # -- leadership listeners ----------------------------------------------------------------------------------------
@@ -392,7 +392,7 @@ class QuorumDriver:
             listener.on_leader_change(*self._known)
 
     def _notify(self, raft: Raft) -> None:
-        known = (raft.leader, self.active)
+        known = (raft.state.leader, self.active)
         if known != self._known:
             self._known = known
             for listener in list(self._listeners):
@@ -507,8 +507,8 @@ class QuorumDriver:
 
     def _drain(self, parts: _Parts) -> None:
         self._state.stop()
-        if len(parts.raft.voters) > 1:
-            parts.raft.resign(self._clock.monotonic())
+        if len(parts.raft.state.voters) > 1:
+            parts.raft.elections.resign(self._clock.monotonic())
             self._act()
         parts.snapshots.stop()
         parts.peers.stop()
@@ -555,17 +555,17 @@ class QuorumDriver:
         parts.snapshots.stop()
         parts.peers.stop()
         self._timer.cancel()
-        raft.transitions.clear()  # a state that was not written has no effect
-        raft.resign(self._clock.monotonic())
-        for effect in raft.effects:
+        raft.state.transitions.clear()  # a state that was not written has no effect
+        raft.elections.resign(self._clock.monotonic())
+        for effect in raft.state.effects:
             if not isinstance(effect, Persist):
                 parts.peers.send(effect)
-        raft.effects.clear()
+        raft.state.effects.clear()
         parts.announcer.announce(raft)
         self.service.close()
         self._notify(raft)
 
 
 def _write_election_state(parts: _Parts, election: ElectionState) -> None:
-    sets = parts.raft.voter_sets
+    sets = parts.raft.state.voter_sets
     parts.log.write_election_state(election, sets.latest if sets.are_configured else ())

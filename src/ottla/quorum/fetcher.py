@@ -43,8 +43,14 @@ MAX_SNAPSHOT_BYTES = 1 << 30
 """Snapshots are collected in memory; a snapshot that claims a larger size is rejected."""
 
 
+FetchAnswered = Callable[[float, int, ErrorCode, Peer], bool]
+"""Processes a response to Fetch or FetchSnapshot: (now, epoch of the request, error, sender) to whether it comes from
+the leader that this replica follows.
+"""
+
+
 class Leadership(Protocol):
-    """The leader and its address as known by this replica, e.g. Raft's rules."""
+    """The leader and its address as known by this replica, e.g. `RaftState`."""
 
     @property
     def replica(self) -> ReplicaKey:
@@ -74,12 +80,6 @@ class Leadership(Protocol):
 
     def fetch_from(self, now: float) -> Address | None:
         """Address of the leader; None if it is unknown."""
-        ...
-
-    def fetch_answered(self, now: float, asked_epoch: int, error: ErrorCode, peer: Peer) -> bool:
-        """Process a response to Fetch or FetchSnapshot; returns whether it comes from the leader that this replica
-        follows.
-        """
         ...
 
 
@@ -160,11 +160,12 @@ class Fetcher:
         "_clock",
         "_cluster_id",
         "_download",
+        "_fetch_answered",
+        "_leadership",
         "_log",
         "_network",
         "_owner",
         "_pool",
-        "_raft",
         "_rest",
         "_rng",
         "_scheduler",
@@ -177,17 +178,19 @@ class Fetcher:
     def __init__(
         self,
         owner: FetcherOwner,
-        raft: Leadership,
+        leadership: Leadership,
         log: FollowedLog,
         network: QuorumNetwork,
         *,
         machine: NodeRuntime,
         quorum: QuorumConfig,
         bootstrap: Callable[[], list[Address]],
+        fetch_answered: FetchAnswered,
     ) -> None:
         """`bootstrap` are the addresses other than the own that may know the leader."""
         self._owner = owner
-        self._raft = raft
+        self._leadership = leadership
+        self._fetch_answered = fetch_answered
         self._log = log
         self._network = network
         self._clock = machine.clock
@@ -219,13 +222,13 @@ class Fetcher:
         """Fetch, if this replica follows or searches for a leader and no request is pending."""
         if self._stopped:
             return
-        raft = self._raft
-        if raft.leader != self._asked:
+        leadership = self._leadership
+        if leadership.leader != self._asked:
             if self._address is not None:
                 # The response would belong to another epoch, and may take long.
                 self._network.drop(self._address)
                 self._forget()
-            if self._rest is not None and raft.follows:
+            if self._rest is not None and leadership.follows:
                 # The error belongs to another leader; a new one can commit nothing before it is followed.
                 self._rest.cancel()
                 self._rest = None
@@ -237,19 +240,19 @@ class Fetcher:
             return
         self._busy = True
         self._address = address
-        self._asked = raft.leader
+        self._asked = leadership.leader
         if self._download is not None:
             self._ask_for_snapshot(self._download, address)
         else:
             self._ask(address)
 
     def _destination(self) -> Address | None:
-        raft = self._raft
-        address = raft.fetch_from(self._clock.monotonic())
+        leadership = self._leadership
+        address = leadership.fetch_from(self._clock.monotonic())
         if address is not None:
             return address
         self._download = None
-        if not raft.seeks_leader:
+        if not leadership.seeks_leader:
             return None
         known = self._bootstrap()
         return known[self._rng.randrange(len(known))] if known else None
@@ -261,13 +264,13 @@ class Fetcher:
         self._download = None
 
     def _ask(self, address: Address) -> None:
-        raft, log = self._raft, self._log
+        leadership, log = self._leadership, self._log
         message = fetch_request(
             self._cluster_id,
-            raft.replica,
-            raft.epoch,
+            leadership.replica,
+            leadership.epoch,
             OffsetAndEpoch(log.end_offset, log.last_epoch),
-            raft.high_watermark,
+            leadership.high_watermark,
             max_wait_ms=MAX_FETCH_WAIT_MS,
             max_bytes=MAX_FETCH_BYTES,
         )
@@ -276,8 +279,8 @@ class Fetcher:
     def _ask_for_snapshot(self, download: _Download, address: Address) -> None:
         message = snapshot_request(
             self._cluster_id,
-            self._raft.replica,
-            self._raft.epoch,
+            self._leadership.replica,
+            self._leadership.epoch,
             OffsetAndEpoch(*download.snapshot),
             len(download.data),
             MAX_FETCH_BYTES,
@@ -287,7 +290,7 @@ class Fetcher:
     def _send(
         self, address: Address, message: object, read: Callable[[Any], QuorumResponse], use: Callable[[Any], None]
     ) -> None:
-        turn, epoch = self._turn, self._raft.epoch
+        turn, epoch = self._turn, self._leadership.epoch
 
         def answered(response: Any, error: BaseException | None) -> None:
             if turn != self._turn:
@@ -297,7 +300,7 @@ class Fetcher:
                 self._wait(error)
                 return
             answer = read(response)
-            if self._raft.fetch_answered(self._clock.monotonic(), epoch, answer.error, answer.peer):
+            if self._fetch_answered(self._clock.monotonic(), epoch, answer.error, answer.peer):
                 self._use(use, answer.partition)
                 self.trouble = None
                 if self._rest is None:
@@ -324,11 +327,11 @@ class Fetcher:
     def _wait(self, reason: object) -> None:
         """Retry after the backoff, or at once if the response named another leader."""
         self._busy = False
-        raft = self._raft
+        leadership = self._leadership
         if reason is not ErrorCode.NONE:
             self.trouble = reason
             logger.debug("fetch of metadata failed: %s", reason)
-        if raft.follows and raft.leader != self._asked:
+        if leadership.follows and leadership.leader != self._asked:
             self._backoff_s = self._times.retry_backoff_s
             return
         self._pause()
@@ -351,7 +354,7 @@ class Fetcher:
             self._owner.cut(min(own.end_offset, diverging.end_offset))
         elif snapshot.end_offset >= 0:
             found = SnapshotId(snapshot.end_offset, snapshot.epoch)
-            if found.end_offset < self._raft.high_watermark:
+            if found.end_offset < self._leadership.high_watermark:
                 raise ProtocolError(
                     f"the leader sent snapshot {found.file_name}, which ends below the high watermark here"
                 )

@@ -49,7 +49,7 @@ class FollowerLog:
         log, raft = self._log, self._raft
         for batch in iter_batches(data):
             epoch = batch.partition_leader_epoch
-            if batch.base_offset != log.end_offset or not log.last_epoch <= epoch <= raft.epoch:
+            if batch.base_offset != log.end_offset or not log.last_epoch <= epoch <= raft.state.epoch:
                 raise ProtocolError(
                     f"the leader sent a batch at {batch.base_offset} of epoch {epoch}, which does not follow "
                     f"{log.end_offset} of epoch {log.last_epoch}"
@@ -58,7 +58,7 @@ class FollowerLog:
             log.append_replicated(batch.to_bytes())
             self._replay.appended(batch.next_offset, epoch, messages)
             for offset, voters in sets:
-                raft.voters_appended(self._clock.monotonic(), offset, voters)
+                raft.replication.voters_appended(self._clock.monotonic(), offset, voters)
             self._snapshots.appended(batch.size_bytes, batch.max_timestamp)
 
     def cut(self, end_offset: int) -> None:
@@ -68,22 +68,22 @@ class FollowerLog:
         try:
             log.truncate_to(end_offset)
         finally:  # a disk error in the middle may have truncated the log all the same
-            self._raft.truncated(log.end_offset)
+            self._raft.replication.truncated(log.end_offset)
             self._replay.truncated(log.end_offset)
 
     def loaded(self, snapshot: SnapshotId, content: Snapshot) -> None:
         """See `FetcherOwner`."""
         raft = self._raft
-        if raft.leading is not None or snapshot.end_offset <= raft.high_watermark:
+        if raft.state.leading is not None or snapshot.end_offset <= raft.state.high_watermark:
             return
         image = image_of(snapshot, content.records)
         self._log.start_from(snapshot)
-        raft.voter_sets.reset(snapshot.end_offset - 1, content.voters)
-        raft.leader_says(snapshot.end_offset)
+        raft.state.voter_sets.reset(snapshot.end_offset - 1, content.voters)
+        raft.replication.leader_says(snapshot.end_offset)
         self._replay.load(image)
 
     def high_watermark_received(self, high_watermark: int) -> None:
         """See `FetcherOwner`."""
-        self._raft.leader_says(high_watermark)
+        self._raft.replication.leader_says(high_watermark)
         if 0 <= high_watermark <= self._log.end_offset:
             self._replay.leader_heard()

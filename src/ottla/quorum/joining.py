@@ -16,7 +16,8 @@ from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from ottla.protocol.messages.raft_endpoints import RaftEndpoint
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from ottla.quorum.network import QuorumNetwork
-from ottla.quorum.raft import Follower, Raft
+from ottla.quorum.raft import Raft
+from ottla.quorum.raft_roles import Follower
 
 logger = logging.getLogger(__name__)
 PAUSE_S = 1.0
@@ -52,17 +53,17 @@ class VoterJoiner:
     def poll(self) -> None:
         """Send a request, if this replica follows a leader, has no vote, and no request or pause is pending."""
         raft = self._raft
-        role, address = raft.role, raft.leader_address
+        role, address = raft.state.role, raft.state.leader_address
         if self._waiting or address is None or not isinstance(role, Follower) or not role.has_fetched:
             return
-        if raft.is_voter or not raft.voter_sets.recorded:
+        if raft.state.is_voter or not raft.state.voter_sets.recorded:
             return
         self._waiting = True
         self._network.send(address, self._request(), self._answered, self._request_s)
 
     def _request(self) -> AddRaftVoterRequest | RemoveRaftVoterRequest:
-        local = self._raft.local
-        for voter in self._raft.voters:
+        local = self._raft.state.local
+        for voter in self._raft.state.voters:
             if voter.voter_id == local.node_id:
                 return RemoveRaftVoterRequest(
                     cluster_id=self._cluster_id, voter_id=voter.voter_id, voter_directory_id=voter.directory_id

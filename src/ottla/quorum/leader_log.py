@@ -26,6 +26,7 @@ from ottla.quorum.raft_types import Voter
 from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET
 from ottla.quorum.replay import Replay
 from ottla.quorum.snapshots import SnapshotTaker
+from ottla.quorum.voter_changes import named_voters
 from ottla.record.builder import RecordData
 
 _SNAPSHOT_AT_START_BYTES = 1024 * 1024
@@ -66,14 +67,14 @@ class LeaderLog:
         log, raft = self._log, self._raft
         self._replay.lead(log.end_offset, epoch)
         now = self._clock.time_ms()
-        records = [leader_change(self._own.voter_id, [voter.voter_id for voter in raft.voters], now)]
-        sets = raft.voter_sets
-        voters = tuple(self._own if voter.key == raft.local else voter for voter in sets.recorded)
+        records = [leader_change(self._own.voter_id, [voter.voter_id for voter in raft.state.voters], now)]
+        sets = raft.state.voter_sets
+        voters = tuple(self._own if voter.key == raft.state.local else voter for voter in sets.recorded)
         if voters and (sets.latest_offset == BOOTSTRAP_OFFSET or voters != sets.recorded):
             records += voter_records(voters, now)
         self._append(records, epoch, is_control=True)
         if len(records) > 1:
-            raft.voters_appended(self._clock.monotonic(), log.end_offset - 1, voters)
+            raft.replication.voters_appended(self._clock.monotonic(), log.end_offset - 1, voters)
         self._replay.begun(log.end_offset, epoch)
 
     def append_records(self, records: Sequence[ApiMessageAndVersion], epoch: int) -> None:
@@ -91,7 +92,7 @@ class LeaderLog:
         values = [encode_record(record) for record in records]
         check_batch_bytes(values)
         self._append([RecordData(now, None, value) for value in values], epoch, is_control=False)
-        end_offset, newest_epoch = self._log.end_offset, self._raft.epoch
+        end_offset, newest_epoch = self._log.end_offset, self._raft.state.epoch
         image, changes = delta.apply(end_offset - 1, newest_epoch)
         self._replay.submitted(end_offset, newest_epoch, messages, image, changes)
 
@@ -110,24 +111,24 @@ class LeaderLog:
     def append_voters(self, voters: tuple[Voter, ...], epoch: int) -> None:
         """Append another set of voters, which is in force from now on. Raises KafkaError for a disk error."""
         self._append(voter_records(voters, self._clock.time_ms())[1:], epoch, is_control=True)
-        self._raft.voters_appended(self._clock.monotonic(), self._log.end_offset - 1, voters)
+        self._raft.replication.voters_appended(self._clock.monotonic(), self._log.end_offset - 1, voters)
 
     def name_voters(self, epoch: int) -> None:
         """Append the configured voters with their directories (kraft.version 1), which are in force from now on.
 
-        Raises KafkaError as `Raft.named_voters`, and for a disk error.
+        Raises KafkaError as `voter_changes.named_voters`, and for a disk error.
         """
-        voters = self._raft.named_voters(self._own)
+        voters = named_voters(self._raft.state, self._own)
         self._append(voter_records(voters, self._clock.time_ms()), epoch, is_control=True)
-        self._raft.voters_appended(self._clock.monotonic(), self._log.end_offset - 1, voters)
+        self._raft.replication.voters_appended(self._clock.monotonic(), self._log.end_offset - 1, voters)
 
     def check_voters(self) -> None:
-        """Raises KafkaError as `Raft.named_voters`."""
-        self._raft.named_voters(self._own)
+        """Raises KafkaError as `voter_changes.named_voters`."""
+        named_voters(self._raft.state, self._own)
 
     def await_commit(self, done: SubmitDone) -> None:
         """Call `done` once all that was appended is committed and published."""
-        self._replay.await_commit(self._log.end_offset, self._raft.epoch, done)
+        self._replay.await_commit(self._log.end_offset, self._raft.state.epoch, done)
         if self._log.flushed_offset < self._log.end_offset:
             self._request_flush()
 
@@ -140,7 +141,7 @@ class LeaderLog:
             if self._snapshots.bytes_since >= _SNAPSHOT_AT_START_BYTES:
                 self._snapshots.take()
 
-        self._replay.await_commit(self._log.end_offset, self._raft.epoch, started)
+        self._replay.await_commit(self._log.end_offset, self._raft.state.epoch, started)
         self._replay.publish_at_once()
         self._request_flush()
 

@@ -207,7 +207,7 @@ class ReplicaLog:
         directory: a sync would succeed, but a restart would not find the data.
         """
         try:
-            removed = [file.path for file in self._log.active_segment.data_to_sync() if not file.in_place]
+            removed = [file.path for file in self._log.active_segment.data.to_sync() if not file.in_place]
         except OSError as error:
             done(error)
             return
@@ -320,7 +320,7 @@ class ReplicaLog:
         """Start a new segment if the active one has at least `min_bytes`, so that retention can drop it. Raises
         OSError.
         """
-        if self._log.active_segment.size_bytes >= min_bytes:
+        if self._log.active_segment.data.size_bytes >= min_bytes:
             self._log.roll()
 
     def clean(self, config: MetadataLogConfig) -> None:

@@ -58,7 +58,14 @@ class QuorumPeers:
             endpoints=own.endpoints,
         )
         self._fetcher = Fetcher(
-            followed, raft, log, for_fetches, machine=machine, quorum=quorum, bootstrap=self._bootstrap_addresses
+            followed,
+            raft.state,
+            log,
+            for_fetches,
+            machine=machine,
+            quorum=quorum,
+            bootstrap=self._bootstrap_addresses,
+            fetch_answered=raft.replication.fetch_answered,
         )
         self._joiner: VoterJoiner | None = None
         if quorum.auto_join:
@@ -75,7 +82,7 @@ class QuorumPeers:
     def _bootstrap_addresses(self) -> list[Address]:
         """Other voters and the configured servers."""
         own = {(host, port) for _, host, port in self._own.endpoints}
-        voters = [address_of(voter) for voter in self._raft.voters if voter.voter_id != self._own.voter_id]
+        voters = [address_of(voter) for voter in self._raft.state.voters if voter.voter_id != self._own.voter_id]
         known = [*(address for address in voters if address is not None), *self._quorum.bootstrap]
         return [address for address in dict.fromkeys(known) if address not in own]
 
@@ -104,7 +111,7 @@ class QuorumPeers:
             done(response, error)
 
         _, host, port = voter.endpoints[0]
-        message = begin_request(self._quorum.cluster_id, self._raft.leader, voter, self._own)
+        message = begin_request(self._quorum.cluster_id, self._raft.state.leader, voter, self._own)
         network.send((host, port), message, answered, self._quorum.times.request_s)
 
     def stop(self) -> None:

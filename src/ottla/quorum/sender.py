@@ -17,7 +17,8 @@ from ottla.quorum.config import QuorumTimes
 from ottla.quorum.control import KRAFT_VERSION
 from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.network import QuorumNetwork
-from ottla.quorum.raft import Candidate, Follower, Prospective, Raft
+from ottla.quorum.raft import Raft
+from ottla.quorum.raft_roles import Candidate, Follower, Prospective
 from ottla.quorum.raft_types import OffsetAndEpoch, SendBegin, SendEnd, SendVote, Voter
 from ottla.quorum.rpc import (
     begin_request,
@@ -38,7 +39,7 @@ def address_of(voter: Voter) -> Address | None:
 
 
 class EffectSender:
-    """Sends the requests in `Raft.effects`, and passes the responses to the rules."""
+    """Sends the requests in `RaftState.effects`, and passes the responses to the rules."""
 
     __slots__ = (
         "_act",
@@ -85,42 +86,42 @@ class EffectSender:
         if isinstance(effect, SendVote):
             self._send_vote(effect)
         elif isinstance(effect, SendBegin):
-            message = begin_request(self._cluster_id, self._raft.leader, effect.to, self._own_voter())
+            message = begin_request(self._cluster_id, self._raft.state.leader, effect.to, self._own_voter())
             self._send_epoch(effect.to, message)
         else:
-            request = end_request(self._cluster_id, self._raft.local.node_id, effect, self._own_voter())
+            request = end_request(self._cluster_id, self._raft.state.local.node_id, effect, self._own_voter())
             self._send_epoch(effect.to, request)
 
     def _own_voter(self) -> Voter:
-        return Voter(*self._raft.replica, self._endpoints)
+        return Voter(*self._raft.state.replica, self._endpoints)
 
     def _send_vote(self, asked: SendVote) -> None:
         address = address_of(asked.to)
         if address is None:
             return
         place = OffsetAndEpoch(self._log.end_offset, self._log.last_epoch)
-        message = vote_request(self._cluster_id, self._raft.replica, asked, place)
+        message = vote_request(self._cluster_id, self._raft.state.replica, asked, place)
 
         def answered(response: Any, error: BaseException | None) -> None:
             if error is not None:
                 logger.debug("Vote request to node %d failed: %s", asked.to.voter_id, error)
                 self._scheduler.call_later(_RETRY_VOTE_S, self._retry_vote, asked)
-                self._raft.vote_unanswered(self._clock.monotonic(), asked.to.key, asked)
+                self._raft.elections.vote_unanswered(self._clock.monotonic(), asked.to.key, asked)
                 self._act()
                 return
             answer = read_vote(response)
             announce_refusal(asked.to.voter_id, answer.error)
             granted = answer.partition is not None and answer.partition.vote_granted
             now = self._clock.monotonic()
-            self._raft.vote_answered(now, asked.to.key, asked, answer.error, answer.peer, granted=granted)
+            self._raft.elections.vote_answered(now, asked.to.key, asked, answer.error, answer.peer, granted=granted)
             self._act()
 
         self._network.send(address, message, answered, self._times.request_s)
 
     def _retry_vote(self, asked: SendVote) -> None:
         """Retry an unreachable voter while the election lasts."""
-        role = self._raft.role
-        if self._raft.epoch == asked.epoch and isinstance(role, Prospective if asked.pre_vote else Candidate):
+        role = self._raft.state.role
+        if self._raft.state.epoch == asked.epoch and isinstance(role, Prospective if asked.pre_vote else Candidate):
             self._send_vote(asked)
 
     def _send_epoch(self, to: Voter, message: object) -> None:
@@ -132,7 +133,7 @@ class EffectSender:
             if error is not None:
                 logger.debug("epoch announcement to node %d failed: %s", to.voter_id, error)
                 return
-            self._raft.answered(self._clock.monotonic(), read_epoch_response(response).peer)
+            self._raft.elections.learn(self._clock.monotonic(), *read_epoch_response(response).peer)
             self._act()
 
         self._network.send(address, message, answered, self._times.request_s)
@@ -145,16 +146,16 @@ class EffectSender:
         A configured voter sends its endpoints and directory to each leader: a record may name it with them.
         """
         raft = self._raft
-        address = raft.leader_address
-        if self._updating or not isinstance(raft.role, Follower) or address is None or not self._is_outdated():
+        address = raft.state.leader_address
+        if self._updating or not isinstance(raft.state.role, Follower) or address is None or not self._is_outdated():
             return
         self._updating = True
-        epoch, configured = raft.epoch, raft.voter_sets.are_configured
+        epoch, configured = raft.state.epoch, raft.state.voter_sets.are_configured
         message = UpdateRaftVoterRequest(
             cluster_id=self._cluster_id,
             current_leader_epoch=epoch,
-            voter_id=raft.replica.node_id,
-            voter_directory_id=raft.replica.directory_id,
+            voter_id=raft.state.replica.node_id,
+            voter_directory_id=raft.state.replica.directory_id,
             listeners=[RaftEndpoint(name=name, host=host, port=port) for name, host, port in self._endpoints],
             k_raft_version_feature=KRaftVersionFeature(min_supported_version=0, max_supported_version=KRAFT_VERSION),
         )
@@ -174,9 +175,9 @@ class EffectSender:
         raft = self._raft
         if not self._endpoints:
             return False
-        if raft.voter_sets.are_configured:
-            return raft.is_voter and self._announced_epoch != raft.epoch
-        known = next((voter for voter in raft.voters if voter.key == raft.local), None)
+        if raft.state.voter_sets.are_configured:
+            return raft.state.is_voter and self._announced_epoch != raft.state.epoch
+        known = next((voter for voter in raft.state.voters if voter.key == raft.state.local), None)
         return known is not None and known.endpoints != self._endpoints
 
     def _update_again(self) -> None:

@@ -56,6 +56,7 @@ from ottla.quorum.rpc import (
     vote_response,
 )
 from ottla.quorum.snapshot_file import SnapshotId
+from ottla.quorum.voter_changes import voter_change_error
 from ottla.storage.files.names import METADATA_TOPIC
 
 MAX_WAIT_MS = 30_000
@@ -158,8 +159,8 @@ class QuorumService:
         """Respond whether this replica votes, or would vote, for the sender."""
         raft = self._open_to_replica(request.cluster_id)
         asked = only_partition(request.topics, "topic_name", "partition_index")
-        candidate = raft.key(asked.replica_id, asked.replica_directory_id)
-        error, granted = raft.vote(
+        candidate = raft.state.key(asked.replica_id, asked.replica_directory_id)
+        error, granted = raft.requests.vote(
             self._clock.monotonic(),
             ReplicaKey(request.voter_id, asked.voter_directory_id),
             candidate,
@@ -169,33 +170,35 @@ class QuorumService:
         )
         self._replica.settle()
         announce_vote(candidate, asked.replica_epoch, error, pre_vote=asked.pre_vote, granted=granted)
-        return vote_response(error, raft.leader, raft.leader_address, granted=granted)
+        return vote_response(error, raft.state.leader, raft.state.leader_address, granted=granted)
 
     def begin_quorum_epoch(self, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
         """A new leader announces itself."""
         raft = self._open_to_replica(request.cluster_id)
         named = only_partition(request.topics, "topic_name", "partition_index")
         endpoints = request.leader_endpoints
-        error = raft.begin_quorum_epoch(
+        error = raft.requests.begin_quorum_epoch(
             self._clock.monotonic(),
             ReplicaKey(request.voter_id, named.voter_directory_id),
             LeaderAndEpoch(named.leader_id, named.leader_epoch),
             (endpoints[0].host, endpoints[0].port) if endpoints else None,
         )
         self._replica.settle()
-        return begin_response(error, raft.leader, raft.leader_address)
+        return begin_response(error, raft.state.leader, raft.state.leader_address)
 
     def end_quorum_epoch(self, request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
         """The leader resigned."""
         raft = self._open_to_replica(request.cluster_id)
         named = only_partition(request.topics, "topic_name", "partition_index")
-        error = raft.end_quorum_epoch(
+        error = raft.requests.end_quorum_epoch(
             self._clock.monotonic(),
             LeaderAndEpoch(named.leader_id, named.leader_epoch),
-            tuple(raft.key(item.candidate_id, item.candidate_directory_id) for item in named.preferred_candidates),
+            tuple(
+                raft.state.key(item.candidate_id, item.candidate_directory_id) for item in named.preferred_candidates
+            ),
         )
         self._replica.settle()
-        return end_response(error, raft.leader, raft.leader_address)
+        return end_response(error, raft.state.leader, raft.state.leader_address)
 
     # -- Fetch -----------------------------------------------------------------------------------------------------
 
@@ -206,10 +209,10 @@ class QuorumService:
         raft = self._open_to_replica(request.cluster_id)
         asked = only_fetch_partition(request)
         replica_id = request.replica_state.replica_id if request.replica_id < 0 else request.replica_id
-        verdict = raft.fetch(
+        verdict = raft.replication.fetch(
             self._clock.monotonic(),
             self._clock.time_ms(),
-            raft.key(replica_id, asked.replica_directory_id),
+            raft.state.key(replica_id, asked.replica_directory_id),
             asked.current_leader_epoch,
             OffsetAndEpoch(asked.fetch_offset, asked.last_fetched_epoch),
         )
@@ -255,7 +258,7 @@ class QuorumService:
             self._answer(self._replica.raft, waiting)
 
     def _is_due(self, raft: Raft, waiting: _ParkedFetch) -> bool:
-        leading = raft.leading
+        leading = raft.state.leading
         if leading is None or leading.epoch != waiting.epoch or self._replica.log.end_offset > waiting.offset:
             return True
         return _announced_high_watermark(leading) > waiting.high_watermark
@@ -263,9 +266,9 @@ class QuorumService:
     def _answer(self, raft: Raft, waiting: _ParkedFetch) -> None:
         if waiting.timer is not None:
             waiting.timer.cancel()
-        leading = raft.leading
+        leading = raft.state.leading
         if leading is None or leading.epoch != waiting.epoch:
-            error = raft.check_fetch_epoch(waiting.epoch)
+            error = raft.replication.check_fetch_epoch(waiting.epoch)
             if error is ErrorCode.NONE:
                 error = ErrorCode.NOT_LEADER_OR_FOLLOWER
             waiting.respond(self._fetch_response(raft, FetchVerdict(error)))
@@ -276,8 +279,8 @@ class QuorumService:
             records = log.read(waiting.offset, waiting.max_bytes)
         response = fetch_response(
             FetchVerdict(),
-            raft.leader,
-            raft.leader_address,
+            raft.state.leader,
+            raft.state.leader_address,
             high_watermark=_announced_high_watermark(leading),
             log_start_offset=log.start_offset,
             records=records,
@@ -285,11 +288,11 @@ class QuorumService:
         waiting.respond(response)
 
     def _fetch_response(self, raft: Raft, verdict: FetchVerdict) -> FetchResponse:
-        leading = raft.leading
+        leading = raft.state.leading
         return fetch_response(
             verdict,
-            raft.leader,
-            raft.leader_address,
+            raft.state.leader,
+            raft.state.leader_address,
             high_watermark=-1 if leading is None else _announced_high_watermark(leading),
             log_start_offset=self._replica.log.start_offset,
         )
@@ -300,17 +303,17 @@ class QuorumService:
         asked = only_partition(request.topics, "name", "partition")
         snapshot = SnapshotId(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
         place = OffsetAndEpoch(*snapshot)
-        leader, address = raft.leader, raft.leader_address
-        error = raft.check_fetch_epoch(asked.current_leader_epoch)
+        leader, address = raft.state.leader, raft.state.leader_address
+        error = raft.replication.check_fetch_epoch(asked.current_leader_epoch)
         log = self._replica.log
         if error is ErrorCode.NONE and not log.has_snapshot(snapshot):
             error = ErrorCode.SNAPSHOT_NOT_FOUND
         if error is not ErrorCode.NONE:
             respond(snapshot_response(error, leader, address, place))
             return
-        leading = raft.leading
+        leading = raft.state.leading
         if leading is not None:
-            leading.heard_of(raft.key(request.replica_id, asked.replica_directory_id), self._clock.monotonic())
+            leading.heard_of(raft.state.key(request.replica_id, asked.replica_directory_id), self._clock.monotonic())
 
         def read(result: tuple[int, bytes] | None, failure: BaseException | None) -> None:
             if isinstance(failure, FileNotFoundError):
@@ -336,9 +339,11 @@ class QuorumService:
         """Leader, voters and observers; NOT_LEADER_OR_FOLLOWER from any node but the leader."""
         raft = self._open(None)
         only_partition(request.topics, "topic_name", "partition_index")
-        leading = raft.leading
+        leading = raft.state.leading
         partition = DescribeQuorumPartitionResponse(
-            leader_id=raft.leader.leader_id, leader_epoch=raft.epoch, high_watermark=raft.high_watermark
+            leader_id=raft.state.leader.leader_id,
+            leader_epoch=raft.state.epoch,
+            high_watermark=raft.state.high_watermark,
         )
         nodes = []
         if leading is None:
@@ -347,11 +352,11 @@ class QuorumService:
             now, now_ms = self._clock.monotonic(), self._clock.time_ms()
             end = self._replica.log.end_offset
             partition.current_voters = [
-                _replica(key, progress, end if key == raft.local else None, now_ms)
+                _replica(key, progress, end if key == raft.state.local else None, now_ms)
                 for key, progress in leading.voters()
             ]
             partition.observers = [_replica(key, item, None, now_ms) for key, item in leading.observers(now)]
-            nodes = [QuorumNode(node_id=voter.voter_id, listeners=raft_endpoints(voter)) for voter in raft.voters]
+            nodes = [QuorumNode(node_id=voter.voter_id, listeners=raft_endpoints(voter)) for voter in raft.state.voters]
         topic = DescribeQuorumTopicResponse(topic_name=METADATA_TOPIC, partitions=[partition])
         return DescribeQuorumResponse(topics=[topic], nodes=nodes)
 
@@ -372,7 +377,7 @@ class QuorumService:
             ended(ErrorCode.INVALID_REQUEST, "a voter requires a non-negative node id and a directory id")
         elif not _are_usable(endpoints):
             ended(ErrorCode.INVALID_REQUEST, f"node {voter.voter_id} has no usable endpoint")
-        elif any(known.voter_id == voter.voter_id for known in raft.voters):
+        elif any(known.voter_id == voter.voter_id for known in raft.state.voters):
             ended(ErrorCode.DUPLICATE_VOTER, f"node {voter.voter_id} is a voter already")
         elif progress is None or progress.caught_up_ms < self._clock.time_ms() - _CAUGHT_UP_MS:
             ended(ErrorCode.REQUEST_TIMED_OUT, f"node {voter.voter_id} has not caught up with the metadata log")
@@ -381,7 +386,7 @@ class QuorumService:
             self._change_once_found(
                 voter,
                 ended,
-                lambda: self._change((*raft.voters, voter), ended, timeout_s, wait=request.ack_when_committed),
+                lambda: self._change((*raft.state.voters, voter), ended, timeout_s, wait=request.ack_when_committed),
             )
 
     def remove_voter(self, request: RemoveRaftVoterRequest, respond: Callable[[RemoveRaftVoterResponse], None]) -> None:
@@ -394,8 +399,8 @@ class QuorumService:
         key = ReplicaKey(request.voter_id, request.voter_directory_id)
         if self._changeable(raft, ended) is None:
             return
-        rest = tuple(voter for voter in raft.voters if voter.key != key)
-        if len(rest) == len(raft.voters):
+        rest = tuple(voter for voter in raft.state.voters if voter.key != key)
+        if len(rest) == len(raft.state.voters):
             ended(ErrorCode.VOTER_NOT_FOUND, f"node {key.node_id} with that directory is not a voter")
         elif not rest:
             ended(ErrorCode.INVALID_REQUEST, "the last voter can't be removed")
@@ -407,34 +412,34 @@ class QuorumService:
         raft = self._open_to_replica(request.cluster_id)
 
         def ended(error: ErrorCode, text: str) -> None:
-            leader, address = raft.leader, raft.leader_address or ("", 0)
+            leader, address = raft.state.leader, raft.state.leader_address or ("", 0)
             current = CurrentLeader(
                 leader_id=leader.leader_id, leader_epoch=leader.epoch, host=address[0], port=address[1]
             )
             respond(UpdateRaftVoterResponse(error_code=error, current_leader=current))
 
-        error = raft.check_fetch_epoch(request.current_leader_epoch)
+        error = raft.replication.check_fetch_epoch(request.current_leader_epoch)
         if error is not ErrorCode.NONE:
             ended(error, "")
             return
         key = ReplicaKey(request.voter_id, request.voter_directory_id)
         endpoints = tuple((item.name, item.host, item.port) for item in request.listeners)
-        leading = raft.leading
-        if leading is not None and raft.voter_sets.are_configured:
+        leading = raft.state.leading
+        if leading is not None and raft.state.voter_sets.are_configured:
             supported = request.k_raft_version_feature
             named = supported.min_supported_version <= KRAFT_VERSION <= supported.max_supported_version
             self._note_directory(leading, Voter(*key, endpoints), ended, named=named)
             return
-        known = next((voter for voter in raft.voters if voter.key == key), None)
+        known = next((voter for voter in raft.state.voters if voter.key == key), None)
         if known is None:
             ended(ErrorCode.VOTER_NOT_FOUND, "")
         elif known.endpoints == endpoints:
             ended(ErrorCode.NONE, "")
-        elif key == raft.local or not _are_usable(endpoints):
+        elif key == raft.state.local or not _are_usable(endpoints):
             ended(ErrorCode.INVALID_REQUEST, "")  # the leader knows its own endpoints
         elif self._changeable(raft, ended) is not None:
             moved = known._replace(endpoints=endpoints)
-            voters = tuple(moved if voter is known else voter for voter in raft.voters)
+            voters = tuple(moved if voter is known else voter for voter in raft.state.voters)
             self._change_once_found(moved, ended, lambda: self._change(voters, ended, 0.0, wait=True))
 
     def _note_directory(self, leading: LeaderState, voter: Voter, ended: Outcome, *, named: bool) -> None:
@@ -443,7 +448,7 @@ class QuorumService:
         """
         raft = self._replica.raft
         node_id = voter.voter_id
-        if node_id == raft.replica.node_id or all(node_id != known.voter_id for known in raft.voters):
+        if node_id == raft.state.replica.node_id or all(node_id != known.voter_id for known in raft.state.voters):
             ended(ErrorCode.VOTER_NOT_FOUND, "")
         elif voter.directory_id == ZERO_UUID or not _are_usable(voter.endpoints):
             ended(ErrorCode.INVALID_REQUEST, "")
@@ -462,9 +467,9 @@ class QuorumService:
 
     def _changeable(self, raft: Raft, ended: Outcome) -> LeaderState | None:
         """The leader's state if the voters may be changed now; otherwise `ended` is called."""
-        error = raft.voter_change_error()
+        error = voter_change_error(raft.state)
         if error is ErrorCode.NONE:
-            return raft.leading
+            return raft.state.leading
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             ended(error, "this node does not lead the metadata quorum")
         elif error is ErrorCode.UNSUPPORTED_VERSION:
@@ -492,7 +497,7 @@ class QuorumService:
             ended(ErrorCode.REQUEST_TIMED_OUT, "another voter change is in progress")
             return
         self._probing = True
-        before, epoch = raft.voters, raft.epoch
+        before, epoch = raft.state.voters, raft.state.epoch
         _, host, port = voter.endpoints[0]
         address = format_address(host, port)
 
@@ -506,7 +511,7 @@ class QuorumService:
                     ErrorCode.INVALID_REQUEST,
                     f"{address} is not voter {voter.voter_id} with that directory",
                 )
-            elif replica.failure is not None or raft.epoch != epoch or raft.voters != before:
+            elif replica.failure is not None or raft.state.epoch != epoch or raft.state.voters != before:
                 ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "leader or voters changed during the request")
             else:
                 then()

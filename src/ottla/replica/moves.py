@@ -36,8 +36,8 @@ from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.directory.log_manager import LogManager
 from ottla.storage.files.off_loop import Known, WouldBlock, run_off_loop
 from ottla.storage.log.log import Log
+from ottla.storage.segment.data import SegmentRegion
 from ottla.storage.segment.results import ReadResult
-from ottla.storage.segment.segment import SegmentRegion
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +64,8 @@ class MovesContext(NamedTuple):
     pool: BlockingPool
     scheduler: Scheduler
     monotonic: Callable[[], float]
+    quota: ReplicationQuota
+    """Throttle of copies (`replica.alter.log.dirs.io.max.bytes.per.second`)."""
     held: Callable[[Partition], bool]
     """Whether the log is damaged or about to be scanned."""
     known_directory: Callable[[Partition], Uuid | None]
@@ -110,7 +112,7 @@ class _Move:
 class ReplicaMoves:
     """Moves of one broker. Owned by the loop."""
 
-    __slots__ = ("_at_work", "_context", "_futures", "_moves", "_queue", "_stopped", "_timer", "quota")
+    __slots__ = ("_at_work", "_context", "_futures", "_moves", "_queue", "_stopped", "_timer")
 
     def __init__(self, context: MovesContext) -> None:
         self._context = context
@@ -121,7 +123,6 @@ class ReplicaMoves:
         """Whether the pool works for a move."""
         self._timer: TimerHandle | None = None
         self._stopped = False
-        self.quota = ReplicationQuota()
 
     # -- requests
     # -------------------------------------------------------------------------------------------------------
@@ -254,7 +255,8 @@ class ReplicaMoves:
         """Run the first move that has work."""
         self._timer = None
         now_s = self._context.monotonic()
-        if self.quota.limited and self.quota.exceeded(now_s):
+        quota = self._context.quota
+        if quota.limited and quota.exceeded(now_s):
             self._schedule(POLL_S)
             return
         for _ in range(len(self._queue)):
@@ -299,7 +301,7 @@ class ReplicaMoves:
 
     def _fail(self, move: _Move, reason: str) -> None:
         name = move.partition.log.name
-        if move.directory.offline is not None:
+        if move.directory.health.offline is not None:
             logger.error("%s can't be moved to %s, which is offline: %s", name, move.directory.path, reason)
             self._drop(move.key)
             self._take_back(move)
@@ -413,7 +415,7 @@ class ReplicaMoves:
         copy.append_as_follower(data, 0, len(data))
         if copy.log_end_offset <= before:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no whole batch is found at {before}")
-        self.quota.record(len(data), self._context.monotonic())
+        self._context.quota.record(len(data), self._context.monotonic())
         move.loose_bytes += len(data)
         move.failure = ""
 

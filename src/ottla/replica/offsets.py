@@ -73,7 +73,7 @@ def offsets_before(
     segments = log.segments
     count = len(segments)
     offsets = [max(segment.base_offset, log.log_start_offset) for segment in segments]
-    if segments.active.size_bytes:
+    if segments.active.data.size_bytes:
         offsets.append(log.log_end_offset)
     if timestamp == LATEST_TIMESTAMP:
         count = len(offsets)
@@ -82,7 +82,7 @@ def offsets_before(
     elif len(offsets) > count and now_ms <= timestamp:
         count = len(offsets)
     else:
-        while count and segments[count - 1].mtime_ms() > timestamp:
+        while count and segments[count - 1].data.mtime_ms() > timestamp:
             count -= 1
     found = offsets[:count][::-1][: max(0, max_count)]
     high_watermark = partition.high_watermark

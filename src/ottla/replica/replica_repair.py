@@ -155,22 +155,22 @@ class ReplicaRepair:
         segment = waiting.popleft()
         following = segments.number_of(segment.base_offset) + 1
         end_offset = segments[following].base_offset if following < len(segments) else log.log_end_offset
-        facts = SegmentFacts(segment.base_offset, end_offset, segment.size_bytes, log.epochs.entries())
-        descriptor = segment.log_descriptor
+        facts = SegmentFacts(segment.base_offset, end_offset, segment.data.size_bytes, log.epochs.entries())
+        descriptor = segment.data.descriptor
         try:
             scrub = SegmentScrub(descriptor.pin(), facts, IndexCheck((), (), _ignored))
         except OSError as error:
-            logger.warning("%s can't be scanned: %s", segment.path, error)
+            logger.warning("%s can't be scanned: %s", segment.data.path, error)
             self._look(partition, waiting, then)
             return
 
         def looked(_: object, error: BaseException | None) -> None:
             descriptor.unpin()
             if error is not None:
-                logger.warning("%s can't be scanned: %s", segment.path, error)
+                logger.warning("%s can't be scanned: %s", segment.data.path, error)
             else:
                 for damage in scrub.damages((partition.topic, partition.index)):
-                    logger.error("%s is damaged, its %s", segment.path, damage)
+                    logger.error("%s is damaged, its %s", segment.data.path, damage)
                     self.found(partition, damage)
             self._look(partition, waiting, then)
 

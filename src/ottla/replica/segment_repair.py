@@ -276,7 +276,7 @@ def _sources(log: Log, first_offset: int, last_offset: int, *, everything: bool)
     if everything or last_offset >= log.active_segment.base_offset:
         log.roll()
     sources = [
-        Source(segment.base_offset, following.base_offset, segment.size_bytes, 0, 0)
+        Source(segment.base_offset, following.base_offset, segment.data.size_bytes, 0, 0)
         for segment, following in pairwise(log.segments)
         if everything or (segment.base_offset <= last_offset and following.base_offset > first_offset)
     ]

@@ -3,7 +3,7 @@
 While the rate is exceeded, a leader sends nothing to, and a follower requests nothing for, a replica that is throttled
 and not in sync. In-sync replicas are never throttled. One fetch may exceed the rate by its size, and later ones wait
 for it: on average the rate holds, also if it is small compared with a fetch. The selection of throttled replicas is in
-`replica.manager`.
+`replica.throttles`.
 """
 
 from __future__ import annotations

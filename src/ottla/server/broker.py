@@ -38,6 +38,7 @@ from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
 from ottla.replica.leadership import UNKNOWN_BROKER_EPOCH
 from ottla.replica.membership import Membership, alone
+from ottla.replica.stray_logs import quarantine_stray_logs
 from ottla.server.coordination.group_gauges import register_group_gauges
 from ottla.server.coordination.transaction_gauges import register_transaction_gauges
 from ottla.server.lifecycle.background import PeriodicSteps, PoolWriter
@@ -319,7 +320,7 @@ class Broker:
         image = controller.image
         self._make_parts(control, image)
         parts = self.parts
-        parts.replicas.quarantine_stray_logs(image)
+        quarantine_stray_logs(self._logs, self._static_config.node_id, image)
         self._publisher.register(MetadataFollower(self._config, parts).image_published)
         try:
             await registered
@@ -327,7 +328,7 @@ class Broker:
             raise OperatorError(
                 f"the metadata log in {config.metadata_log_dir} can't be written: {error.message}"
             ) from error
-        await await_callback(lambda done: parts.replicas.when_opened(lambda: done(None)))
+        await await_callback(lambda done: parts.replicas.opening.when_opened(lambda: done(None)))
 
     async def _join_quorum(self, control: Control) -> None:
         await self._join(self._make_lifecycle(control.channel, self._publisher))
@@ -392,11 +393,11 @@ class Broker:
         self._logs.note_running(broker_epoch)
         image = self._publisher.image
         self._config.use(image)
-        parts.replicas.quarantine_stray_logs(image)
+        quarantine_stray_logs(self._logs, self._static_config.node_id, image)
         follower = MetadataFollower(self._config, parts)
         self._publisher.register(follower.image_published)
         follower.image_published(image, all_changes(image))
-        await await_callback(lambda done: parts.replicas.when_opened(lambda: done(None)))
+        await await_callback(lambda done: parts.replicas.opening.when_opened(lambda: done(None)))
 
     def _open_logs(self, image: MetadataImage) -> dict[tuple[Uuid, int], int]:
         """Open every log with its topic's configs; returns the newest leader epoch of each. Raises OperatorError."""
@@ -481,7 +482,7 @@ class Broker:
             publisher=self._publisher,
             machine=self._machine,
             cluster_id=self.cluster_id,
-            voters=lambda: [voter.voter_id for voter in quorum.raft.voters],
+            voters=lambda: [voter.voter_id for voter in quorum.raft.state.voters],
         )
         register_write_behind_lag(self._registry, lambda: migration.behind)
         return migration
@@ -622,22 +623,21 @@ class Broker:
         )
         recovery_interval_ms = config.get_int("log.flush.offset.checkpoint.interval.ms")
         logs, pool, in_flight = self._logs, self._machine.pool, self.parts.in_flight
+        checkpoints = [each.checkpoints for each in logs.directories]
         offsets = [
-            PoolWriter(each.offset_checkpoints_due, each.write_files, each.checkpoints_written, pool, in_flight)
-            for each in logs.directories
+            PoolWriter(each.offsets_due, each.write_files, each.written, pool, in_flight) for each in checkpoints
         ]
         recovery_points = [
-            PoolWriter(each.recovery_points_due, each.write_off_loop, each.checkpoints_written, pool, in_flight)
-            for each in logs.directories
+            PoolWriter(each.recovery_points_due, each.write_off_loop, each.written, pool, in_flight)
+            for each in checkpoints
         ]
         new_points = [
-            PoolWriter(each.points_of_new_logs_due, each.write_off_loop, each.checkpoints_written, pool, in_flight)
-            for each in logs.directories
+            PoolWriter(each.points_of_new_logs_due, each.write_off_loop, each.written, pool, in_flight)
+            for each in checkpoints
         ]
         add = self._steps.add
-        removals = [
-            PoolWriter(each.removals_due, each.remove, each.removed, pool, in_flight) for each in logs.directories
-        ]
+        deleted = [each.deleted for each in logs.directories]
+        removals = [PoolWriter(each.due, each.remove, each.note_removed, pool, in_flight) for each in deleted]
         self._steps.add_sliced(
             "log retention",
             config.get_int("log.retention.check.interval.ms"),

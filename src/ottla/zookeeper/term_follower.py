@@ -72,7 +72,7 @@ class FollowedTerm:
         return self.address
 
     def fetch_answered(self, now: float, asked_epoch: int, error: ErrorCode, peer: Peer) -> bool:
-        """See `Leadership`."""
+        """See `FetchAnswered`."""
         return error is ErrorCode.NONE and asked_epoch == self.epoch and peer.leader == self.leader
 
     def end_offset_of_epoch(self, epoch: int) -> OffsetAndEpoch:
@@ -171,6 +171,7 @@ class TermLogFollower:
             machine=self._machine,
             quorum=QuorumConfig(self._cluster_id),
             bootstrap=list,
+            fetch_answered=self._followed.fetch_answered,
         )
 
     # -- fetched data ----------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from ottla.record.legacy.message_set import (
 from ottla.record.legacy.stored import MessageView, header_of_any, iter_any_batches, whole_size
 from ottla.record.legacy.up_conversion import batch_of_message_set
 from ottla.storage.repair.reader import SegmentDamage, iter_segment
-from ottla.storage.segment.segment import OutlineScan
+from ottla.storage.segment.outlines import OutlineScan
 
 DATA = st.one_of(st.none(), st.binary(max_size=30))
 RECORDS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2**40), DATA, DATA), min_size=1, max_size=5)

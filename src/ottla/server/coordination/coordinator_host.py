@@ -158,7 +158,7 @@ class CoordinatorHost(Generic[S]):
 
     def after_loading(self, partitions: Iterable[int], then: Callable[[], None]) -> None:
         """Call `then()` when all partitions that are moving here are open and loaded, or after a timeout."""
-        self._replicas.when_opened(lambda: self._after_loads(partitions, then))
+        self._replicas.opening.when_opened(lambda: self._after_loads(partitions, then))
 
     def _after_loads(self, partitions: Iterable[int], then: Callable[[], None]) -> None:
         loading = set(filter(self.is_loading, partitions))

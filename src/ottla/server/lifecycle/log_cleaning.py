@@ -108,7 +108,7 @@ class LogCleaning:
     def _write_report(self, directory: LogDirectory) -> None:
         reports = reports_of(self.cleaner, directory.logs)
         is_current = reports == self._reported.get(directory.path, [])
-        if is_current or directory.offline is not None or directory.path in self._writing:
+        if is_current or directory.health.offline is not None or directory.path in self._writing:
             return
         self._reported[directory.path] = reports
         self._writing.add(directory.path)

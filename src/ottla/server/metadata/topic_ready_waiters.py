@@ -36,7 +36,7 @@ class TopicReadyWaiters:
     def wait(self, image: MetadataImage, names: Sequence[str], done: Callable[[], None]) -> None:
         """Call `done` once all of `names` are in the image and opened; possibly before this returns."""
         if all(name in image.topics for name in names):
-            self._replicas.when_opened(done)
+            self._replicas.opening.when_opened(done)
             return
         waiter = _Waiter(names, done)
         waiter.timer = self._scheduler.call_later(TIMEOUT_S, self._gave_up, waiter)
@@ -51,7 +51,7 @@ class TopicReadyWaiters:
             self._waiters.remove(waiter)
             if waiter.timer is not None:
                 waiter.timer.cancel()
-            self._replicas.when_opened(waiter.done)
+            self._replicas.opening.when_opened(waiter.done)
 
     def _gave_up(self, waiter: _Waiter) -> None:
         self._waiters.remove(waiter)

@@ -79,14 +79,14 @@ def _register_gauges(registry: MetricsRegistry, quorum: QuorumDriver) -> None:
         registry.gauge(f"{_RAFT}{name}", text, read=read)
 
     gauge("current_leader", "Leader of the metadata quorum; -1 if unknown.", lambda: quorum.leader[0])
-    gauge("current_epoch", "Epoch of the metadata quorum.", lambda: quorum.raft.epoch)
-    gauge("current_vote", "Node voted for in this epoch; -1 for none.", lambda: quorum.raft.election.voted_id)
-    gauge("high_watermark", "High watermark of the metadata log.", lambda: quorum.raft.high_watermark)
+    gauge("current_epoch", "Epoch of the metadata quorum.", lambda: quorum.raft.state.epoch)
+    gauge("current_vote", "Node voted for in this epoch; -1 for none.", lambda: quorum.raft.state.election.voted_id)
+    gauge("high_watermark", "High watermark of the metadata log.", lambda: quorum.raft.state.high_watermark)
     gauge("log_end_offset", "Log end offset of the metadata log on this node.", lambda: quorum.log_end.end_offset)
     gauge("log_end_epoch", "Epoch of the last record in this node's metadata log.", lambda: quorum.log_end.epoch)
-    gauge("number_of_voters", "Voters of the metadata quorum.", lambda: len(quorum.raft.voters))
+    gauge("number_of_voters", "Voters of the metadata quorum.", lambda: len(quorum.raft.state.voters))
     gauge(
         "is_observer",
         "1 if this node is an observer of the metadata quorum.",
-        lambda: int(not quorum.raft.is_voter),
+        lambda: int(not quorum.raft.state.is_voter),
     )

@@ -89,7 +89,7 @@ class ControllerQueue:
                 # The forwarding broker retries with the next controller; its client need not know.
                 channel.refuse(ErrorCode.NOT_CONTROLLER)
             elif error is None and makes_partitions:
-                self._replicas.when_opened(lambda: request.answer(lambda: _outcome(response, None)))
+                self._replicas.opening.when_opened(lambda: request.answer(lambda: _outcome(response, None)))
             else:
                 request.answer(lambda: _outcome(response, error))
 

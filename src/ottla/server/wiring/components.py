@@ -126,7 +126,7 @@ class BrokerComponents:
             self.marker_writer,
             membership.peers,
             image=lambda: publisher.image,
-            address_of=self.replicas.address_of,
+            address_of=self.replicas.cluster.address_of,
             scheduler=self.scheduler,
             failures=self.failures,
         )
@@ -143,7 +143,7 @@ class BrokerComponents:
             self.transactions.coordinator,
             membership.peers,
             coordinator_of=lambda transactional_id: self.transactions.leader(transactional_id, publisher.image),
-            address_of=self.replicas.address_of,
+            address_of=self.replicas.cluster.address_of,
             clock=host.machine.clock,
             statistics=VerificationStatistics(registry),
         )

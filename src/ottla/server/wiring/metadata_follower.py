@@ -26,7 +26,7 @@ class MetadataFollower:
             parts.sessions.ask_again()
         parts.replicas.apply(image, changes)
         # A coordinator reads its log, which may open some turns later; images stay in order.
-        parts.replicas.when_opened(lambda: self._coordinate(image, changes))
+        parts.replicas.opening.when_opened(lambda: self._coordinate(image, changes))
         parts.topic_arrivals.follow(image)
         for topic in changes.deleted_topics:
             if image.topic(topic.name) is None:

@@ -110,7 +110,7 @@ def register_replication_gauges(
     registry.gauge(
         "kafka_server_replicafetchermanager_maxlag",
         "Largest lag of a follower replica on this broker behind its leader's high watermark, in records.",
-        read=replicas.max_follower_lag,
+        read=replicas.fetchers.max_lag,
     )
     registry.gauge(
         "kafka_server_replicaalterlogdirsmanager_maxlag",

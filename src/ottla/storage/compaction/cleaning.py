@@ -139,7 +139,7 @@ class Cleaning:
             )
             outputs = [segment.base_offset for segment in segments]
             clean_offset = max(cleaned.first_dirty_offset, min(sources[-1].next_base_offset, self.end_offset))
-            yield CleanedGroup(replaced, outputs, sum(segment.size_bytes for segment in segments), clean_offset)
+            yield CleanedGroup(replaced, outputs, sum(segment.data.size_bytes for segment in segments), clean_offset)
 
     def _old_tombstones_horizon_ms(self) -> int:
         """Return the latest modification time of segments with expired tombstones of formats v0 and v1.

@@ -119,7 +119,7 @@ class Output:
         run = self._run
         segment = self.segments[-1]
         size = batch.size_bytes
-        position = segment.size_bytes + len(self._waiting) + (run.size_bytes if run and run.is_large else 0)
+        position = segment.data.size_bytes + len(self._waiting) + (run.size_bytes if run and run.is_large else 0)
         if position and (position + size > self._largest_bytes or batch.last_offset - segment.base_offset > MAX_INT):
             self.complete()
             segment = self._create(batch.first_offset() if isinstance(batch, MessageView) else batch.base_offset)
@@ -128,14 +128,14 @@ class Output:
         self._notes.append((position, size, batch.last_offset, batch.max_timestamp))
         aborted = self._aborted.pop(batch.last_offset, None)
         if aborted is not None:
-            segment.note_aborted(aborted)
+            segment.aborted.note(aborted)
 
     def _end_run(self) -> None:
         run, self._run = self._run, None
         if run is not None and run.is_large:
             file = self._folder.disk.open(run.path, read_only=True)
             try:
-                self.segments[-1].append_from(file, run.start, run.size_bytes)
+                self.segments[-1].data.append_from(file, run.start, run.size_bytes)
             finally:
                 file.close()
             self._write_waiting()
@@ -144,13 +144,13 @@ class Output:
 
     def _append_waiting(self) -> None:
         if self._waiting:
-            self.segments[-1].append(self._waiting, len(self._waiting))
+            self.segments[-1].data.append(self._waiting, len(self._waiting))
             self._waiting = bytearray()
 
     def _write_waiting(self) -> None:
         self._append_waiting()
         for note in self._notes:
-            self.segments[-1].note_batch(*note)
+            self.segments[-1].indexes.note_batch(*note)
         self._notes.clear()
 
     def complete(self) -> None:
@@ -159,8 +159,8 @@ class Output:
         self._write_waiting()
         segment = self.segments[-1]
         segment.become_inactive()
-        segment.log_descriptor.file().fsync()
-        for index in segment.indexes_to_sync():
+        segment.data.descriptor.file().fsync()
+        for index in segment.indexes.to_sync():
             index.file().fsync()
         segment.close()
 
@@ -214,7 +214,7 @@ def rewrite(
     output.complete()
     written_ms = max(source.mtime_ms for source in group[begin:])
     for segment in output.segments:
-        folder.disk.set_mtime_ms(segment.path, written_ms)
+        folder.disk.set_mtime_ms(segment.data.path, written_ms)
     return group[begin:], output.segments
 
 

@@ -84,7 +84,7 @@ def cleanable_range(log: Log, first_dirty: int, now_ms: int) -> CleanableRange:
     dirty_number = segments.number_of(first_dirty)
     end_number = dirty_number
     stable = log.last_stable_offset(log.offsets.committed_end)
-    aborted_are_written = all(segment.aborted_are_written for segment in segments)
+    aborted_are_written = all(segment.aborted.is_written for segment in segments)
     lag_ms = log.config.min_compaction_lag_ms
     held_by = ""
     for segment, later in itertools.pairwise(segments[dirty_number:]):
@@ -102,22 +102,22 @@ def cleanable_range(log: Log, first_dirty: int, now_ms: int) -> CleanableRange:
     return CleanableRange(
         first_dirty,
         segments.base_offsets[end_number],
-        sum(segment.size_bytes for segment in inactive[:dirty_number]),
-        sum(segment.size_bytes for segment in inactive[dirty_number:end_number]),
+        sum(segment.data.size_bytes for segment in inactive[:dirty_number]),
+        sum(segment.data.size_bytes for segment in inactive[dirty_number:end_number]),
         _overdue_ms(inactive[dirty_number:], log.config.max_compaction_lag_ms, now_ms),
         held_by,
     )
 
 
 def _newest_ms(segment: Segment) -> int:
-    segment.load_timestamps()
-    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.mtime_ms()
+    segment.search.load_timestamps()
+    return segment.indexes.max_timestamp if segment.indexes.max_timestamp >= 0 else segment.data.mtime_ms()
 
 
 def _overdue_ms(dirty: tuple[Segment, ...], max_lag_ms: int, now_ms: int) -> int:
     if max_lag_ms == MAX_LONG:
         return 0
-    begun = [first for segment in dirty if (first := segment.load_first_timestamp()) > 0]
+    begun = [first for segment in dirty if (first := segment.search.load_first_timestamp()) > 0]
     return max(now_ms - max_lag_ms - min(begun), 0) if begun else 0
 
 
@@ -127,9 +127,9 @@ def roll_overdue(log: Log, now_ms: int) -> bool:
     Raises KafkaError KAFKA_STORAGE_ERROR, OSError.
     """
     active = log.active_segment
-    if not active.size_bytes or log.config.max_compaction_lag_ms == MAX_LONG:
+    if not active.data.size_bytes or log.config.max_compaction_lag_ms == MAX_LONG:
         return False
-    first = active.load_first_timestamp()
+    first = active.search.load_first_timestamp()
     if first <= 0 or now_ms - first <= log.config.max_compaction_lag_ms:
         return False
     log.roll()
@@ -150,9 +150,9 @@ def sources_before(log: Log, end_offset: int) -> tuple[list[Source], list[int]]:
                 Source(
                     segment.base_offset,
                     log.segments.base_offsets[number + 1],
-                    segment.size_bytes,
+                    segment.data.size_bytes,
                     max(_file_size(log, segment, suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)),
-                    segment.mtime_ms(),
+                    segment.data.mtime_ms(),
                 )
             )
     return sources, later

@@ -120,19 +120,19 @@ class FutureLogs:
         directory = self._target(key)
         log, disk = directory.futures[key], self._disk
         path = f"{log.directory}/{names.MOVED_FROM}"
-        cleaned = source.cleaner_checkpoint.get(key)
+        cleaned = source.checkpoints.cleaner.get(key)
         if cleaned is not None:
-            directory.cleaner_checkpoint.put(key, min(cleaned, log.log_end_offset))
-        cleaner_due = directory.cleaner_checkpoint.due()
-        files, points = directory.offset_checkpoints_due(), directory.recovery_points_due()
+            directory.checkpoints.cleaner.put(key, min(cleaned, log.log_end_offset))
+        cleaner_due = directory.checkpoints.cleaner.due()
+        files, points = directory.checkpoints.offsets_due(), directory.checkpoints.recovery_points_due()
         note = source.directory_id.hex().encode()
 
         def prepare() -> None:
             if cleaner_due is not None:
-                directory.cleaner_checkpoint.write(cleaner_due)
-            directory.write_files(files)
+                directory.checkpoints.cleaner.write(cleaner_due)
+            directory.checkpoints.write_files(files)
             if points is not None:
-                directory.write_off_loop(points)
+                directory.checkpoints.write_off_loop(points)
             disk.write_atomic(path, note)
 
         return prepare

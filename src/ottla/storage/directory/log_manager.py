@@ -6,7 +6,7 @@ A new log is created in the directory with the fewest logs, as in Apache Kafka. 
 Invariants:
 - All directories belong to the same node of the same cluster, each under its own `directory.id`, and a partition is in
   one of them only. Otherwise the start is refused before a log changes. There are two exceptions: a move that a crash
-  interrupted is completed first (`future_logs`), and an empty remainder of a log that was created elsewhere after a
+  interrupted is completed first (`twins`), and an empty remainder of a log that was created elsewhere after a
   disk failure is removed.
 - One of several directories that is unusable at the start is offline from then on, and the others are served; the
   directory of the metadata log, if any, must be usable.
@@ -26,12 +26,13 @@ from ottla.common.kafka.ids import ZERO_UUID, Uuid
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.clock import BlockingPool, Clock, Rng
 from ottla.common.platform.disk import Disk
-from ottla.storage.directory.future_logs import FutureLogs, end_swaps
+from ottla.storage.directory.future_logs import FutureLogs
 from ottla.storage.directory.log_directory import (
     DEFAULT_PRODUCER_EXPIRATION_MS,
     LogDefaults,
     LogDirectory,
 )
+from ottla.storage.directory.twins import refuse_twins
 from ottla.storage.files import log_dir_ids, names
 from ottla.storage.files.cleaner_checkpoint import CleanerCheckpoints
 from ottla.storage.files.descriptors import Descriptors
@@ -99,8 +100,8 @@ class LogManager:
         self.missing: list[str] = []
         """`directory.id` of former directories that are missing now, if no metadata contains them."""
         self.cleaner_checkpoint = CleanerCheckpoints(
-            [each.cleaner_checkpoint for each in self.directories],
-            lambda key: self._checkpoint_holder(key).cleaner_checkpoint,
+            [each.checkpoints.cleaner for each in self.directories],
+            lambda key: self._checkpoint_holder(key).checkpoints.cleaner,
         )
         self.last_broker_epoch = -1
         """Broker epoch of the last incarnation if no directory lost anything; -1 if unknown (KIP-966)."""
@@ -144,7 +145,7 @@ class LogManager:
     def _is_needed(self, directory: LogDirectory) -> bool:
         """Return whether the node cannot serve anything without it."""
         return directory is self.metadata_directory or all(
-            each.offline is not None for each in self.directories if each is not directory
+            each.health.offline is not None for each in self.directories if each is not directory
         )
 
     def _setting(self, directory: LogDirectory) -> str:
@@ -152,7 +153,7 @@ class LogManager:
 
     def _identify(self, node_id: int, cluster_id: str | None, version: int) -> None:
         """Identify directories with an identity first: a new one joins the same cluster."""
-        there = [each for each in self._all if each.offline is None]
+        there = [each for each in self._all if each.health.offline is None]
         formatted = [each for each in there if self._is_formatted(each)]
         metadata = self.metadata_directory
         if version == QUORUM and metadata is not None and formatted and metadata not in formatted:
@@ -203,7 +204,7 @@ class LogManager:
         The directory of the metadata log decides for all: the next start migrates those that a crash left behind.
         """
         for directory in sorted(self._all, key=lambda each: each is not self.metadata_directory):
-            if directory.offline is None and directory.meta is not None:
+            if directory.health.offline is None and directory.meta is not None:
                 write_meta_properties(self._disk, directory.path, directory.meta)
 
     def _is_formatted(self, directory: LogDirectory) -> bool:
@@ -231,83 +232,34 @@ class LogManager:
         unreadable, unless others are readable, and if a partition is in two of them.
         """
         if len(self.directories) > 1:
-            self._refuse_twins()
+            refuse_twins(self._disk, self._rng, self._online())
         for directory in self._online():
             try:
                 directory.load_logs(config_of)
             except OSError as error:
                 self._go_without(directory, error, "opening its logs")
-        epochs = {each.running.broker_epoch if each.offline is None else -1 for each in self.directories}
+        epochs = {each.notes.running.broker_epoch if each.health.offline is None else -1 for each in self.directories}
         self.last_broker_epoch = epochs.pop() if len(epochs) == 1 else -1
-        waiting = [each.running.incarnation_id for each in self._online() if each.running.incarnation_id is not None]
+        waiting = [
+            each.notes.running.incarnation_id
+            for each in self._online()
+            if each.notes.running.incarnation_id is not None
+        ]
         self._waiting_incarnation = waiting[0] if waiting else None
         return len(self)
 
-    def _refuse_twins(self) -> None:
-        found: dict[str, LogDirectory] = {}
-        self._end_swaps()
-        for directory in self._online():
-            try:
-                held = directory.partition_names()
-            except OSError as error:
-                directory.take_offline(error, "opening")
-                continue
-            for name in held:
-                other = found.setdefault(name, directory)
-                if other is not directory:
-                    found[name] = self._one_of_twins(name, other, directory)
-
-    def _one_of_twins(self, name: str, one: LogDirectory, other: LogDirectory) -> LogDirectory:
-        """Return the directory with the partition's log, if the other log was never written to. Raises
-        OperatorError.
-        """
-        try:
-            for left, kept in ((other, one), (one, other)):
-                if left.only_began(name):
-                    logger.warning(
-                        "%s/%s is empty and also exists in %s: removing the empty one", left.path, name, kept.path
-                    )
-                    left.discard(name)
-                    return kept
-        except OSError as error:
-            raise OperatorError(
-                f"the partition {name} is in {one.path} and {other.path}, {error.filename or ''} "
-                f"{error.strerror or error}: repair that disk of log.dirs"
-            ) from error
-        raise OperatorError(
-            f"the partition {name} is in two directories of log.dirs, {one.path} and {other.path}: move the older one "
-            "elsewhere, or, if a disk failed recently, the one on that disk"
-        )
-
-    def _end_swaps(self) -> None:
-        usable = []
-        for directory in self._online():
-            try:
-                directory.partition_names()
-            except OSError as error:
-                directory.take_offline(error, "opening")
-            else:
-                usable.append(directory)
-        try:
-            end_swaps(self._disk, self._rng, usable)
-        except OSError as error:
-            raise OperatorError(
-                f"a move between data directories can't be completed, {error.filename or ''} "
-                f"{error.strerror or error}: repair that disk of log.dirs"
-            ) from error
-
     def _online(self) -> list[LogDirectory]:
-        return [each for each in self.directories if each.offline is None]
+        return [each for each in self.directories if each.health.offline is None]
 
     @property
     def had_clean_shutdown(self) -> bool:
         """Return whether the logs of all directories were closed durably before this start."""
-        return all(each.had_clean_shutdown for each in self.directories)
+        return all(each.notes.had_clean_shutdown for each in self.directories)
 
     @property
     def offline_directories(self) -> list[LogDirectory]:
         """Directories that failed, at the start or later."""
-        return [each for each in self._all if each.offline is not None]
+        return [each for each in self._all if each.health.offline is not None]
 
     def directory_ids(self) -> list[Uuid]:
         """Ids of the usable directories, for the cluster."""
@@ -315,7 +267,9 @@ class LogManager:
 
     def offline_directory_ids(self) -> list[Uuid]:
         """Ids of the failed directories, as far as they are known."""
-        return [each.directory_id for each in self.directories if each.offline is not None and each.meta is not None]
+        return [
+            each.directory_id for each in self.directories if each.health.offline is not None and each.meta is not None
+        ]
 
     def begin_incarnation(self, incarnation_id: Uuid) -> Uuid:
         """Record and return the incarnation id for registration, so that a start knows it if the process ends before.
@@ -328,13 +282,13 @@ class LogManager:
         if self._waiting_incarnation is None:
             self._waiting_incarnation = incarnation_id
             for directory in self._online():
-                directory.note_waiting(incarnation_id)
+                directory.notes.note_waiting(incarnation_id)
         return self._waiting_incarnation
 
     def note_running(self, broker_epoch: int) -> None:
         """Record the running incarnation in each directory before its first append. Raises OperatorError."""
         for directory in self._online():
-            directory.note_running(broker_epoch)
+            directory.notes.note_running(broker_epoch)
         self.last_broker_epoch = broker_epoch
         self._waiting_incarnation = None
 
@@ -346,7 +300,7 @@ class LogManager:
         """
         epoch = self.last_broker_epoch if broker_epoch < 0 else broker_epoch
         for directory in self._all:
-            if directory.is_served:
+            if directory.health.is_served:
                 directory.shutdown(epoch)
         self._release()
 
@@ -454,7 +408,7 @@ class LogManager:
         if named:
             online = named
         elif not online or (not is_new and len(online) < len(self.directories)):
-            refusals = "; ".join(each.refusal for each in self.directories if each.offline is not None)
+            refusals = "; ".join(each.health.refusal for each in self.directories if each.health.offline is not None)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"creating {name} failed: {refusals}")
         failure: OSError | None = None
         for directory in sorted(
@@ -464,7 +418,7 @@ class LogManager:
                 return directory.create_log(key, config, topic_id)
             except OSError as error:
                 failure = error
-                if directory.offline is not None and not is_new:  # it may be there
+                if directory.health.offline is not None and not is_new:  # it may be there
                     break
         if failure is None:
             raise InvariantError("no directory was asked for a new log")
@@ -473,9 +427,9 @@ class LogManager:
         ) from failure
 
     def before_gaps(self, key: TopicPartition, end_offset: int) -> Callable[[], object] | None:
-        """See `LogDirectory`."""
+        """See `DirectoryCheckpoints`."""
         directory = self.directory_of(key)
-        return None if directory is None else directory.before_gaps(key, end_offset)
+        return None if directory is None else directory.checkpoints.before_gaps(key, end_offset)
 
     def delete_log(self, topic: str, partition: int) -> None:
         """Remove the log from use; its directory is renamed now and removed after `file.delete.delay.ms`.
@@ -499,31 +453,36 @@ class LogManager:
     def checkpointed_high_watermark(self, topic: str, partition: int) -> int | None:
         """High watermark of `replication-offset-checkpoint` at the start, the initial one of the replica."""
         directory = self.directory_of((topic, partition))
-        return None if directory is None else directory.checkpointed_high_watermark((topic, partition))
+        return None if directory is None else directory.checkpoints.initial_high_watermark((topic, partition))
 
-    # -- periodic steps: see `LogDirectory` ----------------------------------------------------------------------------
+    # -- periodic steps: see the parts of `LogDirectory` --------------------------------------------------------------
 
     def _served(self) -> list[LogDirectory]:
-        return [each for each in self.directories if each.is_served]
+        return [each for each in self.directories if each.health.is_served]
 
     def run_retention(self, now_ms: int | None = None) -> int:
         """Delete expired segments and purge deleted files; returns the number of segments."""
-        return sum(directory.run_retention(now_ms) for directory in self._served())
+        now = self._clock.time_ms() if now_ms is None else now_ms
+        count = 0
+        for directory in self._served():
+            count += sum(directory.retention.steps(now))
+            directory.deleted.purge(now)
+        return count
 
     def retention_steps(self) -> Iterator[int]:
         """Run `run_retention` in steps and without the purge: each yields the number of segments taken out of use."""
         now_ms = self._clock.time_ms()
         for directory in self._served():
-            yield from directory.retention_steps(now_ms)
+            yield from directory.retention.steps(now_ms)
 
     def purge_deleted(self, now_ms: int | None = None) -> None:
         """Remove renamed files and directories after their delay."""
         for directory in self._served():
-            directory.purge_deleted(now_ms)
+            directory.deleted.purge(now_ms)
 
     def flush_due(self, pool: BlockingPool, now_ms: int | None = None) -> int:
         """Start flushes of logs that need one or are past `flush.ms`; returns the number. Then `write_checkpoints`."""
-        return sum(directory.flush_due(pool, now_ms) for directory in self._served())
+        return sum(directory.flushes.start(pool, now_ms) for directory in self._served())
 
     def write_checkpoints(self) -> None:
         """Write changed recovery points, log start offsets and high watermarks. Blocks on the disk.
@@ -531,4 +490,4 @@ class LogManager:
         Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         for directory in self._served():
-            directory.write_checkpoints()
+            directory.checkpoints.write()

@@ -50,8 +50,8 @@ class AbortedTransactions:
     def counts(self) -> Iterator[tuple[int, int]]:
         """Return (base offset, number of entries) of the segments with an index."""
         for segment in self._segments.in_order:
-            if segment.transaction_index is not None:
-                yield segment.base_offset, segment.transaction_index.entry_count
+            if segment.aborted.index is not None:
+                yield segment.base_offset, segment.aborted.index.entry_count
 
     def within(self, offset: int, found: ReadResult, max_offset: int, known: Known | None = None) -> ListedTransactions:
         """Return those that overlap a read from `offset` on, below `max_offset`, and maybe a few behind it.
@@ -72,14 +72,14 @@ class AbortedTransactions:
     def _collect(self, offset: int, found: ReadResult, end_position: int, max_offset: int) -> ListedTransactions:
         segments = self._segments
         number = segments.number_of(found.segment_base_offset)
-        upper = segments[number].offset_behind(end_position)
+        upper = segments[number].search.offset_behind(end_position)
         if upper is None:
             bases = segments.base_offsets
             upper = bases[number + 1] if number + 1 < len(bases) else self._offsets.log_end_offset
         upper = min(upper, max_offset)
         listed: list[tuple[int, int]] = []
         for segment in segments.in_order[number:]:
-            index = segment.transaction_index
+            index = segment.aborted.index
             if index is None:
                 continue
             count = len(listed)
@@ -89,7 +89,7 @@ class AbortedTransactions:
                 logger.warning("%s; rebuilding the index", error, extra=RATE_LIMITED)
                 del listed[count:]
                 self.rebuild((segment,))
-                index = segment.transaction_index
+                index = segment.aborted.index
                 complete = index is not None and index.collect(offset, upper, listed)
             if complete:
                 break
@@ -105,7 +105,7 @@ class AbortedTransactions:
         try:
             in_order = self._segments.in_order
             rebuild_aborted(self._folder, in_order, segments, self._producers.snapshot_offsets)
-            self._segments.with_aborted |= any(segment.transaction_index is not None for segment in segments)
+            self._segments.with_aborted |= any(segment.aborted.index is not None for segment in segments)
         finally:
             descriptors.known = known
 
@@ -121,7 +121,7 @@ def rebuild_aborted(
     if not wanted:
         return
     for segment in wanted:
-        segment.clear_aborted()
+        segment.aborted.clear()
     first = wanted[0].base_offset
     state = ProducerState(segments[0].base_offset)
     for offset in sorted(snapshots, reverse=True):
@@ -131,6 +131,6 @@ def rebuild_aborted(
         number = segments.index(segment)
         end = segments[number + 1].base_offset if number + 1 < len(segments) else None
         replay_producers(state, segments, segment.base_offset)
-        replay_producers(state, segments, end, aborted=segment.note_aborted)
-        segment.sync_aborted()  # no later flush of a complete segment would sync it
+        replay_producers(state, segments, end, aborted=segment.aborted.note)
+        segment.aborted.sync()  # no later flush of a complete segment would sync it
     folder.disk.fsync_dir(folder.path)

@@ -48,10 +48,10 @@ def epoch_at(segments: LogSegments, offset: int) -> BatchEpoch | None:
     Raises OSError and KafkaError if the segment is unreadable.
     """
     for segment in segments.holding(offset):
-        outline = segment.find_offset(offset)
+        outline = segment.search.find_offset(offset)
         if outline is None:
             continue
-        data = segment.log_descriptor.file().read(HEADER_SIZE, outline[0])
+        data = segment.data.descriptor.file().read(HEADER_SIZE, outline[0])
         if len(data) < HEADER_SIZE:
             return None
         header = BATCH_HEADER.unpack(data)

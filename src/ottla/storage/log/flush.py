@@ -98,17 +98,17 @@ class FlushTask:
         indexed = []
         for segment in segments:
             if data:
-                self._pin(segment.data_to_sync())
+                self._pin(segment.data.to_sync())
             if self._closing or segment is not segments[-1]:
                 try:
-                    files = segment.indexes_to_sync()
+                    files = segment.indexes.to_sync()
                 except OSError as error:
                     self._refuse(error)
                 else:
                     self._pin(files)
                     indexed.append(segment)
         for segment in indexed:
-            segment.indexes_synced()
+            segment.indexes.synced()
 
     def _pin(self, descriptors: list[Descriptor]) -> None:
         for descriptor in descriptors:
@@ -274,7 +274,7 @@ class LogFlush:
         if closing:
             if not (self.changed or epochs_changed):
                 return None
-            self._folder_changed |= self._segments.active.awaits_file
+            self._folder_changed |= self._segments.active.aborted.awaits_file
             self._segments.active.become_inactive()
             self.write_snapshot()
         elif not (behind or self._unsynced_paths or epochs_changed):

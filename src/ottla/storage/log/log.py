@@ -451,7 +451,7 @@ class Log:
     def release_idle_reserve(self) -> None:
         """Release blocks reserved for further appends. Best effort."""
         try:
-            self.segments.active.release_reserve()
+            self.segments.active.data.release_reserve()
         except OSError as error:
             self._health.report(error, "releasing reserved blocks")
 

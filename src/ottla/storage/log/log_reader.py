@@ -16,8 +16,9 @@ from ottla.storage.files.off_loop import Known
 from ottla.storage.log.log_segments import LogOffsets, LogSegments
 from ottla.storage.log.lookup import FoundRecord, find_max_timestamp, find_timestamp
 from ottla.storage.segment.health import LogHealth
+from ottla.storage.segment.outlines import Outline
 from ottla.storage.segment.results import ReadResult
-from ottla.storage.segment.segment import Outline, Segment
+from ottla.storage.segment.segment import Segment
 
 
 class LogReader:
@@ -63,19 +64,23 @@ class LogReader:
                 if located is None:
                     return ReadResult(offset, segment.base_offset, 0, None, 0)
                 segment, (position, first_size, _, _) = located
-            length = sent = self._end_position(segment, max_offset) - position
+            if max_offset == end_offset and segment is segments.active:
+                end_position = segment.data.size_bytes
+            else:
+                end_position = self._end_position(segment, max_offset)
+            length = sent = end_position - position
             if length > max_bytes:
                 if not first_size:
-                    first = segment.outline_at(position)
+                    first = segment.search.outline_at(position)
                     first_size = first[1] if first is not None else length
                 if first_size <= max_bytes:
                     length = max_bytes
-                    sent = segment.leave_cut_batch(position, max_bytes)
+                    sent = segment.search.leave_cut_batch(position, max_bytes)
                 else:
                     length = sent = first_size if min_one_batch else 0
             if length <= 0:
                 return ReadResult(offset, segment.base_offset, position, None, 0)
-            return ReadResult(offset, segment.base_offset, position, segment.region(position, sent), length)
+            return ReadResult(offset, segment.base_offset, position, segment.data.region(position, sent), length)
         except OSError as error:
             raise self._health.read_error(error) from error
         finally:
@@ -84,24 +89,22 @@ class LogReader:
     def _locate(self, offset: int) -> tuple[Segment, Outline] | None:
         """Return segment and batch of the first offset at or after `offset`; None at the end. Raises OSError."""
         for segment in self._segments.holding(offset):
-            outline = segment.find_offset(offset)
+            outline = segment.search.find_offset(offset)
             if outline is not None:
                 return segment, outline
         return None
 
     def _end_position(self, segment: Segment, max_offset: int) -> int:
-        """Return the end position of the batches below `max_offset` in `segment`."""
+        """Return the end position of the batches below `max_offset` in `segment`, if that is not the log end."""
         segments = self._segments
         if segment is segments.active:
-            if max_offset == self._offsets.log_end_offset:
-                return segment.size_bytes
             position = segments.recent.get(max_offset, -1)
             if position >= 0:
                 return position
         elif segments.base_offsets[segments.number_of(segment.base_offset) + 1] <= max_offset:
-            return segment.size_bytes
-        outline = segment.find_offset(max_offset)
-        return segment.size_bytes if outline is None else outline[0]
+            return segment.data.size_bytes
+        outline = segment.search.find_offset(max_offset)
+        return segment.data.size_bytes if outline is None else outline[0]
 
     # -- offsets by time ---------------------------------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ class LogSegments:
         self.active = self.in_order[-1]
         self.recent: dict[int, int] = {}
         """Positions of the newest batches in the active segment, by base offset, for consumers at the tail."""
-        self.with_aborted = any(segment.transaction_index is not None for segment in self.in_order)
+        self.with_aborted = any(segment.aborted.index is not None for segment in self.in_order)
         """Whether any segment has, or had, aborted transactions."""
 
     def __len__(self) -> int:
@@ -104,7 +104,7 @@ class LogSegments:
     @property
     def size_bytes(self) -> int:
         """Bytes of all segments' data."""
-        return sum(segment.size_bytes for segment in self.in_order)
+        return sum(segment.data.size_bytes for segment in self.in_order)
 
     def number_of(self, offset: int) -> int:
         """Return the number of the segment with `offset`, or of the first if it is before all."""
@@ -121,7 +121,7 @@ class LogSegments:
         in_order = tuple(sorted([*kept, *added], key=lambda segment: segment.base_offset))
         base_offsets = tuple(segment.base_offset for segment in in_order)
         if not in_order or len(set(base_offsets)) < len(base_offsets):
-            raise InvariantError(f"{self.active.path}: segments at {base_offsets} do not form a log")
+            raise InvariantError(f"{self.active.data.path}: segments at {base_offsets} do not form a log")
         self.in_order, self.base_offsets = in_order, base_offsets
         if in_order[-1] is not self.active:
             self.active = in_order[-1]

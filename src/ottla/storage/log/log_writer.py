@@ -300,12 +300,12 @@ class LogWriter:
         if append_time >= 0:
             max_timestamp = append_time
         segment = self._segment_for(size, base_offset, last_offset, max_timestamp)
-        position = segment.size_bytes
+        position = segment.data.size_bytes
         try:
-            segment.append(data, size)
+            segment.data.append(data, size)
         except OSError as error:
             raise self._health.storage_error(error, "an append") from error
-        segment.note_batch(position, size, last_offset, max_timestamp)
+        segment.indexes.note_batch(position, size, last_offset, max_timestamp)
         recent = self._segments.recent
         recent[base_offset] = position
         if len(recent) > _RECENT_BATCHES:
@@ -353,13 +353,13 @@ class LogWriter:
             )
         size = len(batches)
         segment = self._segment_for(size, first, last, now)
-        position = segment.size_bytes
+        position = segment.data.size_bytes
         try:
-            segment.append(batches, size)
+            segment.data.append(batches, size)
         except OSError as error:
             raise self._health.storage_error(error, "an append") from error
         for index, offset in enumerate(range(first, last + 1)):
-            if segment.note_batch(position + index * MARKER_SIZE, MARKER_SIZE, offset, now):
+            if segment.indexes.note_batch(position + index * MARKER_SIZE, MARKER_SIZE, offset, now):
                 break
         recent = self._segments.recent
         for index, offset in enumerate(range(first, last + 1)):
@@ -382,25 +382,29 @@ class LogWriter:
 
     def _note_aborted(self, segment: Segment, aborted: CompletedTransaction) -> None:
         self._segments.with_aborted = True
-        if segment.note_aborted(aborted):
+        if segment.aborted.note(aborted):
             self._flush.names_changed()
 
     def _waited_for_roll(self, segment: Segment, timestamp: int) -> bool:
-        first = segment.first_timestamp
+        first = segment.search.load_first_timestamp()
         if first >= 0:
             return timestamp - first > self._roll_after_ms
-        if segment.load_first_timestamp() >= 0:
-            return self._waited_for_roll(segment, timestamp)
         return self._clock.time_ms() - segment.created_ms > self._roll_after_ms
 
     def _segment_for(self, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> Segment:
         """Return the active segment, or a new one if it is full, for `size` bytes of these offsets."""
         segment = self._segments.active
+        indexes = segment.indexes
+        first = indexes.first_timestamp
         if not (
-            segment.size_bytes + size > self.config.segment_bytes
+            segment.data.size_bytes + size > self.config.segment_bytes
             or last_offset - segment.base_offset > MAX_INT
-            or segment.index_entry_count >= self._max_index_entries
-            or (segment.size_bytes and self._waited_for_roll(segment, max_timestamp))
+            or indexes.entry_count >= self._max_index_entries
+            or (
+                max_timestamp - first > self._roll_after_ms
+                if first >= 0  # almost always: an empty segment has none
+                else segment.data.size_bytes and self._waited_for_roll(segment, max_timestamp)
+            )
         ):
             return segment
         if size > self.config.segment_bytes:
@@ -409,7 +413,7 @@ class LogWriter:
                 f"a batch of {size} bytes is larger than segment.bytes of {self._health.name}, "
                 f"{self.config.segment_bytes}",
             )
-        if segment.size_bytes == 0 and segment.base_offset == base_offset:
+        if segment.data.size_bytes == 0 and segment.base_offset == base_offset:
             return segment
         # Not at a follower's next batch: a start takes offsets missing before a segment for lost.
         return self.roll(base_offset if last_offset - self._offsets.log_end_offset > MAX_INT else None)
@@ -421,7 +425,7 @@ class LogWriter:
         """
         old = self._segments.active
         next_offset = self._offsets.log_end_offset if base_offset is None else base_offset
-        if old.size_bytes == 0 and old.base_offset == next_offset:
+        if old.data.size_bytes == 0 and old.base_offset == next_offset:
             return old
         try:
             old.become_inactive()

@@ -22,7 +22,8 @@ from ottla.record.legacy.message_set import messages_of, read_entry
 from ottla.record.legacy.stored import is_message
 from ottla.storage.files.off_loop import Known, known_result
 from ottla.storage.log.log_segments import LogSegments
-from ottla.storage.segment.segment import Outline, Segment
+from ottla.storage.segment.outlines import Outline
+from ottla.storage.segment.segment import Segment
 
 MAX_MISLEADING = 4
 """Number of batches with a wrong largest timestamp in the header, after which headers are trusted.
@@ -44,12 +45,12 @@ def find_timestamp(segments: LogSegments, start_offset: int, timestamp: int, kno
     """
     misleading = 0
     for segment in segments.holding(start_offset):
-        segment.load_timestamps()
-        if segment.max_timestamp < timestamp:
+        segment.search.load_timestamps()
+        if segment.indexes.max_timestamp < timestamp:
             continue
         from_offset = start_offset
         while True:
-            outline = segment.find_timestamp(timestamp, from_offset)
+            outline = segment.search.find_timestamp(timestamp, from_offset)
             if outline is None:
                 break
             believe = misleading >= MAX_MISLEADING
@@ -67,22 +68,24 @@ def find_max_timestamp(segments: LogSegments, start_offset: int, known: Known | 
     """Return the first record with the largest timestamp, or None. Raises as the function above."""
     best: Segment | None = None
     for segment in segments.holding(start_offset):
-        segment.load_timestamps()
-        if segment.max_timestamp >= 0 and (best is None or segment.max_timestamp > best.max_timestamp):
+        segment.search.load_timestamps()
+        if segment.indexes.max_timestamp >= 0 and (
+            best is None or segment.indexes.max_timestamp > best.indexes.max_timestamp
+        ):
             best = segment
     if best is None:
         return None
-    outline = best.find_offset(best.max_timestamp_offset)
+    outline = best.search.find_offset(best.indexes.max_timestamp_offset)
     if outline is None:
         return None
-    return _first_record(best, outline, best.max_timestamp, start_offset, known, believe=False)
+    return _first_record(best, outline, best.indexes.max_timestamp, start_offset, known, believe=False)
 
 
 def _first_record(
     segment: Segment, outline: Outline, timestamp: int, start_offset: int, known: Known | None, *, believe: bool
 ) -> FoundRecord | None:
     """Return the first record of a batch at or after both. `believe`: use the header without reading records."""
-    data = segment.read_batch(outline)
+    data = segment.search.read_batch(outline)
     if is_message(data, 0):
         return _first_of_message(data, timestamp, start_offset, known, believe=believe)
     batch = BatchView(data)

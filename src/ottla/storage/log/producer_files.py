@@ -161,12 +161,12 @@ def replay_producers(
     end = MAX_LONG if end_offset is None else end_offset
     for number, segment in enumerate(segments):
         is_before = number + 1 < len(segments) and segments[number + 1].base_offset <= from_offset
-        outline = None if is_before or from_offset >= end else segment.find_offset(from_offset)
+        outline = None if is_before or from_offset >= end else segment.search.find_offset(from_offset)
         if outline is None or segment.base_offset >= end:
             continue
-        file = segment.log_descriptor.file()
+        file = segment.data.descriptor.file()
         position, _, _, _ = outline
-        while position < segment.size_bytes:
+        while position < segment.data.size_bytes:
             header = header_of_any(file.read(HEADER_SIZE, position), 0)
             if header is None:
                 break

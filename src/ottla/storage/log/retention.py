@@ -32,13 +32,13 @@ def count_deletable(segments: LogSegments, offsets: LogOffsets, config: LogConfi
             break
         last = segment is segments.active
         end_offset = offsets.log_end_offset if last else segments.base_offsets[number + 1]
-        if end_offset > limit or (last and segment.size_bytes == 0):
+        if end_offset > limit or (last and segment.data.size_bytes == 0):
             break
         below_start = not last and end_offset <= offsets.log_start_offset
-        oversize = excess >= segment.size_bytes  # also of an empty cleaned segment
+        oversize = excess >= segment.data.size_bytes  # also of an empty cleaned segment
         if not (below_start or oversize or (by_policy and _outlived(segment, config.retention_ms, now_ms))):
             break
-        excess -= segment.size_bytes
+        excess -= segment.data.size_bytes
         count += 1
     return count
 
@@ -46,10 +46,10 @@ def count_deletable(segments: LogSegments, offsets: LogOffsets, config: LogConfi
 def _outlived(segment: Segment, retention_ms: int, now_ms: int) -> bool:
     if retention_ms < 0:
         return False
-    segment.load_timestamps()
-    newest = segment.max_timestamp
+    segment.search.load_timestamps()
+    newest = segment.indexes.max_timestamp
     if newest < 0:
-        newest = segment.mtime_ms()
+        newest = segment.data.mtime_ms()
     return now_ms - newest > retention_ms
 
 
@@ -61,14 +61,14 @@ def warn_of_future(segments: LogSegments, config: LogConfig, now_ms: int, warned
     first = segments[0]
     if first is segments.active or not config.deleted_by_age_or_size or config.retention_ms < 0:
         return -1
-    if first.max_timestamp <= now_ms:
+    if first.indexes.max_timestamp <= now_ms:
         return -1
     if first.base_offset != warned_of:
         logger.warning(
             "%s has a timestamp %d ms ahead of the clock: retention.ms does not delete it or later ones until "
             "%d ms after that; delete records, or set retention.bytes (message.timestamp.after.max.ms bounds new ones)",
-            first.path,
-            first.max_timestamp - now_ms,
+            first.data.path,
+            first.indexes.max_timestamp - now_ms,
             config.retention_ms,
         )
     return first.base_offset

@@ -35,8 +35,9 @@ from ottla.storage.files.names import (
 from ottla.storage.log.log_segments import LogSegments
 from ottla.storage.log.producer_files import remove_producers
 from ottla.storage.log.producer_state import ProducerState
+from ottla.storage.segment.outlines import OutlineScan
 from ottla.storage.segment.results import LogEvents
-from ottla.storage.segment.segment import OutlineScan, Segment
+from ottla.storage.segment.segment import Segment
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ def take_in(
         raise InvariantError(f"{folder.path}: segments from {base_offsets[:1]} on can't take the place of others")
     new = [_staged(folder, base_offset, index_interval_bytes) for base_offset in base_offsets]
     segments.replace(old, new)
-    segments.with_aborted |= any(segment.transaction_index is not None for segment in new)
+    segments.with_aborted |= any(segment.aborted.index is not None for segment in new)
     paths = [path for segment in old for path in segment.mark_deleted()]
     for segment in old:
         segment.close()
@@ -112,7 +113,7 @@ def _staged(folder: Folder, base_offset: int, index_interval_bytes: int) -> Segm
     size = folder.disk.size(folder.join(offset_name(base_offset, LOG_SUFFIX + SWAP_SUFFIX)))
     segment = Segment(folder, base_offset, size, 0, index_interval_bytes, SWAP_SUFFIX)
     if folder.disk.exists(folder.join(offset_name(base_offset, TRANSACTION_INDEX_SUFFIX + SWAP_SUFFIX))):
-        segment.take_up_aborted()
+        segment.aborted.take_up()
     return segment
 
 

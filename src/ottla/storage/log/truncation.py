@@ -60,9 +60,9 @@ class Truncation:
         """
         segment, *later = self._segments.holding(offset)
         try:
-            outline = segment.find_offset(offset)
+            outline = segment.search.find_offset(offset)
             if outline is not None:
-                offset = max(segment.end_before(outline[0], offset), min(offset, self._offsets.log_start_offset))
+                offset = max(segment.search.end_before(outline[0], offset), min(offset, self._offsets.log_start_offset))
             self._announce_end(offset, [entry for entry in self._epochs.entries() if entry[1] < offset])
         except OSError as error:
             raise self._health.storage_error(error, "a truncation") from error
@@ -79,7 +79,7 @@ class Truncation:
                     events=self._health.events,
                 )
                 self._folder.disk.fsync_dir(self._folder.path)
-            segment.truncate_to_position(segment.size_bytes if outline is None else outline[0], offset)
+            segment.truncate_to_position(segment.data.size_bytes if outline is None else outline[0], offset)
             self._truncate_aborted(segment, offset)
             self._segments.recent.clear()
             self._offsets.cut(offset)
@@ -96,7 +96,7 @@ class Truncation:
             raise self._half_truncated(error) from error
 
     def _truncate_aborted(self, segment: Segment, offset: int) -> None:
-        index = segment.transaction_index
+        index = segment.aborted.index
         if index is None:
             return
         try:

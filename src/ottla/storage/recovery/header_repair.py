@@ -99,7 +99,7 @@ class UnchecksummedFields:
     def finish(self) -> None:
         """Finish a segment: make its corrections durable. Raises OSError."""
         if self._changed and self._segment is not None:
-            self._segment.log_descriptor.file().fsync()
+            self._segment.data.descriptor.file().fsync()
 
     def with_right_length(self, frames: BatchFrames, header: BatchHeader) -> BatchHeader | None:
         """Return the header of the current incomplete batch with a corrected length, in `frames` too; None if no length
@@ -149,7 +149,7 @@ class UnchecksummedFields:
     def _header_at(self, frames: BatchFrames, position: int) -> BatchHeader | None:
         """Return the header of a later batch, maybe of the next segment; None without a valid one."""
         if position == frames.end and self._following is not None:
-            header = header_of_any(self._following.log_descriptor.file().read(HEADER_SIZE, 0), 0)
+            header = header_of_any(self._following.data.descriptor.file().read(HEADER_SIZE, 0), 0)
         else:
             header = frames.header_at(position)
         return None if header is None or framing_defect(header) else header
@@ -233,13 +233,13 @@ class UnchecksummedFields:
             return
         logger.warning(
             "%s: the %s of the batch at position %d was %d, corrected to %d by the surrounding batches",
-            segment.path,
+            segment.data.path,
             name,
             position,
             found,
             right,
         )
-        segment.overwrite(position + at, right.to_bytes(size, signed=True))
+        segment.data.overwrite(position + at, right.to_bytes(size, signed=True))
         self._changed = True
 
     def _doubt(self, first_offset: int, last_offset: int, reason: str) -> None:
@@ -247,7 +247,7 @@ class UnchecksummedFields:
         if segment is None:
             return
         damage = Damage(self._partition, segment.base_offset, first_offset, last_offset, reason)
-        logger.error("%s is damaged, its %s", segment.path, damage)
+        logger.error("%s is damaged, its %s", segment.data.path, damage)
         if len(self.unrepaired_damage) == _MAX_UNREPAIRED:  # the last range extends to the end
             last = self.unrepaired_damage.pop()
             damage = Damage(self._partition, last.segment, last.first_offset, last_offset, last.reason)

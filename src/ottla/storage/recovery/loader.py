@@ -115,7 +115,7 @@ def load_log(
     trusted = end_offset is not None
     if end_offset is None:
         _recover(loading, _gaps_end(options, listing))
-        end_offset, _, _ = loading.segments[-1].find_end()
+        end_offset, _, _ = loading.segments[-1].search.find_end()
     if end_offset < max(options.recovery_point, options.high_watermark):
         logger.warning("%s ends at offset %d, below its known end: records were lost", folder.path, end_offset)
         loading.on_loss(proved=False)
@@ -130,7 +130,7 @@ def load_log(
         end_offset = start_offset
     loading.epochs.truncate_from_end(end_offset)
     loading.epochs.truncate_from_start(start_offset)
-    loading.segments[-1].load_timestamps()
+    loading.segments[-1].search.load_timestamps()
     recovery_point = end_offset if trusted else min(options.recovery_point, end_offset)
     producers = load_producers(
         folder,
@@ -155,7 +155,7 @@ def load_log(
         loading.epochs,
         producers,
         # A killed process synced nothing at its end, and a clean stop does not touch a log without records.
-        names_are_durable=trusted and loading.segments[-1].size_bytes > 0,
+        names_are_durable=trusted and loading.segments[-1].data.size_bytes > 0,
         unrepaired_damage=loading.unrepaired_damage,
     )
     stored.offsets.gap_end = loading.gap_end
@@ -238,7 +238,7 @@ def _take_inventory(loading: _LoadState, listing: list[str]) -> None:
         path = folder.join(names.offset_name(base, names.LOG_SUFFIX))
         segment = Segment(folder, base, disk.size(path), now, interval)
         loading.segments.append(segment)
-        is_whole = names.offset_name(base, names.TRANSACTION_INDEX_SUFFIX) not in present or segment.take_up_aborted()
+        is_whole = names.offset_name(base, names.TRANSACTION_INDEX_SUFFIX) not in present or segment.aborted.take_up()
         if not is_whole or (loading.options.clean and _lacks_aborted(loading.options, segment)):
             loading.aborted_lost[segment] = None
     if not loading.segments:
@@ -247,13 +247,13 @@ def _take_inventory(loading: _LoadState, listing: list[str]) -> None:
 
 def _lacks_aborted(options: LoadOptions, segment: Segment) -> bool:
     """Return whether the index of aborted transactions lacks entries that the clean stop recorded."""
-    index = segment.transaction_index
+    index = segment.aborted.index
     held, noted = 0 if index is None else index.entry_count, options.aborted_counts.get(segment.base_offset)
     if noted is None or held == noted:
         return False
     logger.warning(
         "the transaction index of %s has %d entries, but had %d at the clean stop; rebuilding it",
-        segment.path,
+        segment.data.path,
         held,
         noted,
     )
@@ -280,15 +280,17 @@ def _load_epochs(loading: _LoadState) -> None:
 def _clean_end(loading: _LoadState) -> int | None:
     """Return the log end offset after a clean stop; None if the active segment doesn't end with that batch."""
     segment = loading.segments[-1]
-    end_offset, end, last_position = segment.find_end()
-    if end == segment.size_bytes:
-        loading.last_batch = segment.log_descriptor.file().read(_EPOCH_AND_MAGIC.size, last_position) if end else b""
+    end_offset, end, last_position = segment.search.find_end()
+    if end == segment.data.size_bytes:
+        loading.last_batch = segment.data.descriptor.file().read(_EPOCH_AND_MAGIC.size, last_position) if end else b""
         noted = loading.options.recovery_point
         if end_offset == noted or not end or not noted:
             return end_offset
-        logger.warning("%s ends at %d, but ended at %d at the clean stop; scanning it", segment.path, end_offset, noted)
+        logger.warning(
+            "%s ends at %d, but ended at %d at the clean stop; scanning it", segment.data.path, end_offset, noted
+        )
         return None
-    logger.warning("%s: no whole batch at position %d after a clean stop", segment.path, end)
+    logger.warning("%s: no whole batch at position %d after a clean stop", segment.data.path, end)
     loading.on_loss(proved=False)
     return None
 

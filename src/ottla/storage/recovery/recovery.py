@@ -106,22 +106,22 @@ def recover_segments(
             continue
         logger.warning(
             "%s: truncated at position %d, %d bytes dropped, the log ends at offset %d: %s",
-            segment.path,
+            segment.data.path,
             walk.end,
-            segment.size_bytes - walk.end,
+            segment.data.size_bytes - walk.end,
             walk.next_offset,
             walk.defect,
         )
-        file = segment.log_descriptor.file()
+        file = segment.data.descriptor.file()
         # A torn write can only be at the end of the last segment: valid batches behind the place prove a loss.
-        proved = segment is not segments[-1] or batch_behind(file, segment.size_bytes, walk)
+        proved = segment is not segments[-1] or batch_behind(file, segment.data.size_bytes, walk)
         if proved or not walk.is_torn:
             on_loss(proved=proved)
         # Later segments first, durably: a crash in between must not leave them behind a gap.
         drop_segments(folder, segments, number + 1)
         file.truncate(walk.end)
         file.fsync()
-        segment.size_bytes = walk.end
+        segment.data.size_bytes = walk.end
         break
     return RecoveryScan(with_transactions, gap_end)
 
@@ -140,7 +140,7 @@ def drop_segments(folder: Folder, segments: list[Segment], first: int) -> None:
         return
     disk = folder.disk
     for segment in segments[first:]:
-        logger.warning("%s: dropped, since the log ends before it", segment.path)
+        logger.warning("%s: dropped, since the log ends before it", segment.data.path)
         paths = segment.mark_deleted()
         segment.close()
         for path in paths:
@@ -153,18 +153,18 @@ def recover_segment(segments: list[Segment], number: int, uncovered: Unchecksumm
     """Check every batch of a segment, rebuild its indexes, and collect epochs. Raises OSError, OperatorError."""
     segment, epochs = segments[number], uncovered.epochs
     uncovered.begin(segment, segments[number + 1] if number + 1 < len(segments) else None)
-    segment.begin_rebuild()
-    file = segment.log_descriptor.file()
-    walk = Walk(next_offset=segment.base_offset, has_transactions=segment.transaction_index is not None)
-    for position, header in ValidBatches(file, segment.base_offset, segment.size_bytes, walk, uncovered):
+    segment.indexes.begin_rebuild()
+    file = segment.data.descriptor.file()
+    walk = Walk(next_offset=segment.base_offset, has_transactions=segment.aborted.index is not None)
+    for position, header in ValidBatches(file, segment.base_offset, segment.data.size_bytes, walk, uncovered):
         last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
-        segment.note_batch(position, header[BATCH_LENGTH] + LOG_OVERHEAD, last_offset, header[MAX_TIMESTAMP])
+        segment.indexes.note_batch(position, header[BATCH_LENGTH] + LOG_OVERHEAD, last_offset, header[MAX_TIMESTAMP])
         if header[PARTITION_LEADER_EPOCH] > epochs.latest_epoch:
             epochs.assign(header[PARTITION_LEADER_EPOCH], header[BASE_OFFSET])
         if header[ATTRIBUTES] & CONTROL_MASK and header[PRODUCER_ID] != NO_PRODUCER_ID:
             walk.has_transactions = True
     uncovered.finish()
-    segment.finish_rebuild()
+    segment.indexes.finish_rebuild()
     return walk
 
 

@@ -154,7 +154,7 @@ class LogScrubber:
         segments = log.segments
         number = bisect_right(segments.base_offsets, base_offset)
         is_due = number < len(segments) - (key in self._active_read)
-        if not is_due or not segments[number].size_bytes:
+        if not is_due or not segments[number].data.size_bytes:
             return None
         was_cleaned = log.config.compacted or self._logs.cleaner_checkpoint.get(key) is not None
         seen = None
@@ -189,7 +189,7 @@ class LogScrubber:
             self._end()
             if not isinstance(error, OSError):
                 raise error
-            logger.warning("%s can't be scrubbed: %s", reading.segment.path, error, extra=RATE_LIMITED)
+            logger.warning("%s can't be scrubbed: %s", reading.segment.data.path, error, extra=RATE_LIMITED)
             return
         if reading.is_done:
             self._end()
@@ -216,19 +216,19 @@ class LogScrubber:
         if not known:
             del self.damaged[reading.partition]
         if now.index_problem and now.index_problem != before.index_problem:
-            logger.warning("%s has a damaged index: %s", segment.path, now.index_problem)
+            logger.warning("%s has a damaged index: %s", segment.data.path, now.index_problem)
         if reading.aborted_problem:
             self._rebuild_aborted(reading)
         for damage in now.damages:
             if damage not in before.damages:
-                logger.error("%s is damaged, its %s", segment.path, damage)
+                logger.error("%s is damaged, its %s", segment.data.path, damage)
             self._on_damage(damage)
 
     def _rebuild_aborted(self, reading: SegmentReading) -> None:
         """Rebuild the index of aborted transactions, which readers would trust. Blocks, as at its next use."""
         segment = reading.segment
-        logger.warning("rebuilding the transaction index of %s: %s", segment.path, reading.aborted_problem)
+        logger.warning("rebuilding the transaction index of %s: %s", segment.data.path, reading.aborted_problem)
         try:
             reading.log.aborted.rebuild((segment,))
         except OSError as error:
-            logger.warning("the transaction index of %s can't be rebuilt: %s", segment.path, error)
+            logger.warning("the transaction index of %s can't be rebuilt: %s", segment.data.path, error)

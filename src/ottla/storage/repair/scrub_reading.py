@@ -77,12 +77,12 @@ class SegmentReading:
         is_active = self.is_active = number + 1 == len(segments)
         end_offset = log.log_end_offset if is_active else segments[number + 1].base_offset
         self._disk = log.folder.disk
-        self._path = segment.path.removesuffix(LOG_SUFFIX)
-        self._facts = SegmentFacts(segment.base_offset, end_offset, segment.size_bytes, log.epochs.entries())
-        self._cut_count = segment.truncation_count
-        self._with_indexes = not is_active and segment.indexes_are_written
-        self._aborted_are_written = segment.aborted_are_written
-        index = segment.transaction_index
+        self._path = segment.data.path.removesuffix(LOG_SUFFIX)
+        self._facts = SegmentFacts(segment.base_offset, end_offset, segment.data.size_bytes, log.epochs.entries())
+        self._cut_count = segment.data.truncation_count
+        self._with_indexes = not is_active and segment.indexes.is_written
+        self._aborted_are_written = segment.aborted.is_written
+        index = segment.aborted.index
         self._has_aborted = index is not None
         self._aborted_bytes = index.entry_count * ENTRY.size if is_active and index is not None else None
         """Part of that index that belongs to the reading; None for all of it."""
@@ -127,7 +127,7 @@ class SegmentReading:
             and not log.failed
             and log.cleaning is None
             and segment in (log.segments.in_order if self.is_active else log.segments.in_order[:-1])
-            and segment.truncation_count == self._cut_count
+            and segment.data.truncation_count == self._cut_count
         )
 
     def read(self, max_bytes: int) -> int:

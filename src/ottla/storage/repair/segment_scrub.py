@@ -45,7 +45,7 @@ from ottla.storage.files.damage import Damage
 from ottla.storage.files.log_config import MAX_INT
 from ottla.storage.files.names import LEADER_EPOCH_CHECKPOINT
 from ottla.storage.segment.batch_frames import HEADER_CUT, BatchFrames, framing_defect
-from ottla.storage.segment.segment import Readable
+from ottla.storage.segment.outlines import Readable
 from ottla.storage.segment.transactions import CompletedTransaction
 
 MAX_DAMAGES = 16

@@ -27,7 +27,7 @@ from ottla.record.batch import (
 from ottla.record.checksum import crc32c
 from ottla.record.legacy.message_set import MIN_MESSAGE_LENGTH, OLD_MAGICS
 from ottla.record.legacy.stored import SMALLEST_SIZE, header_of_any
-from ottla.storage.segment.segment import Readable
+from ottla.storage.segment.outlines import Readable
 
 _CHUNK_BYTES = 1024 * 1024
 _MIN_LENGTH = (*MIN_MESSAGE_LENGTH, MIN_BATCH_LENGTH)

@@ -13,8 +13,8 @@ import errno
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.storage.segment.data import TornAppendError
 from ottla.storage.segment.results import LogEvents
-from ottla.storage.segment.segment import TornAppendError
 
 TRANSIENT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 """Errors of a full disk that works: a rejected operation may succeed the next time."""

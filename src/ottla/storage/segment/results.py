@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.storage.files.log_config import LogConfig
-from ottla.storage.segment.segment import SegmentRegion
+from ottla.storage.segment.data import SegmentRegion
 
 
 class AppendResult:

@@ -50,7 +50,7 @@ def _outcome(context: AdminContext, name: str, index: int, path: str) -> ErrorCo
     directory = next((each for each in context.logs.directories if each.path == path), None)
     if directory is None:
         return ErrorCode.LOG_DIR_NOT_FOUND
-    if directory.offline is not None:
+    if directory.health.offline is not None:
         return ErrorCode.KAFKA_STORAGE_ERROR
     if directory.is_cordoned:
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT

@@ -56,8 +56,8 @@ def _described(
 ) -> DescribeLogDirsResult:
     """Describe one directory; one that can't be used has an error, with its readable data."""
     total_bytes = usable_bytes = UNKNOWN_SIZE
-    code = ErrorCode.NONE if directory.is_served else ErrorCode.KAFKA_STORAGE_ERROR
-    if directory.is_served:
+    code = ErrorCode.NONE if directory.health.is_served else ErrorCode.KAFKA_STORAGE_ERROR
+    if directory.health.is_served:
         try:
             total_bytes, usable_bytes = context.disk.usage(directory.path)
         except OSError as error:

@@ -105,7 +105,9 @@ class ConsumerFetch(Fetch):
 
     def _preferred(self, partition: Partition, asked: SessionPartition) -> int:
         """The preferred read replica of this consumer; -1 for this broker."""
-        return self._context.replicas.preferred_read_replica(partition, self._message.rack_id, asked.fetch_offset)
+        return self._context.replicas.cluster.preferred_read_replica(
+            partition, self._message.rack_id, asked.fetch_offset
+        )
 
     def watch(self, partition: Partition) -> Watch:
         """Consumers read replicated records."""

@@ -19,7 +19,7 @@ from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.fetching import Fetch, ReadRound
 from ottla.server.requests.request import Request
 from ottla.storage.files.off_loop import Known, WouldBlock
-from ottla.storage.segment.segment import SegmentRegion
+from ottla.storage.segment.data import SegmentRegion
 
 Place = tuple[SessionPartition, Partition | FetchPartitionResult]
 """A partition to read from, or its result if nothing is read: an error, or a diverging log."""
@@ -38,25 +38,26 @@ class Follower(NamedTuple):
     def identify(cls, context: DataContext, request: Request, message: ParsedFetchRequest) -> Follower | None:
         """The follower that a request names; None if the metadata has no such broker in this incarnation."""
         replica_id, broker_epoch = message.replica_state
-        if replica_id == context.metadata.node_id or context.replicas.broker_epoch(replica_id) != broker_epoch:
+        if replica_id == context.metadata.node_id or context.replicas.cluster.broker_epoch(replica_id) != broker_epoch:
             return None
         max_bytes = min(message.max_bytes, context.fetch_max_bytes)
         return cls(replica_id, broker_epoch, request.started_s, max_bytes, context.replicas)
 
     def held_back(self, partition: Partition) -> bool:
         """Whether the replication throttle sends nothing to an out-of-sync replica now (KIP-73)."""
-        replicas = self.replicas
+        throttles = self.replicas.throttles
         return (
-            replicas.leader_quota.limited
+            throttles.leader.limited
             and self.replica_id not in partition.state.isr
-            and replicas.throttled_as_leader(partition, self.replica_id)
-            and replicas.leader_quota.exceeded(self.started_s)
+            and throttles.applies_as_leader(partition, self.replica_id)
+            and throttles.leader.exceeded(self.started_s)
         )
 
     def sent(self, partition: Partition, byte_count: int) -> None:
         """Count the bytes sent to a throttled replica."""
-        if self.replicas.throttled_as_leader(partition, self.replica_id):
-            self.replicas.leader_quota.record(byte_count, self.started_s)
+        throttles = self.replicas.throttles
+        if throttles.applies_as_leader(partition, self.replica_id):
+            throttles.leader.record(byte_count, self.started_s)
 
 
 class FollowerFetch(Fetch):
