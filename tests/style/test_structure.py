@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from .tree import ROOT, SOURCE, modules, parsed, report
+from .tree import ROOT, SOURCE, modules, parsed, place, report
 
 MAX_CONSTRUCTOR_ARGUMENTS = 10
 
@@ -114,6 +115,47 @@ def test_constructors_take_few_arguments() -> None:
     """Records (dataclasses, NamedTuples) have no `__init__` of their own and don't count, nor do tables of settings."""
     counts = constructors(whole_tree())
     report(f"{name} takes {count} arguments" for name, count in counts if count > MAX_CONSTRUCTOR_ARGUMENTS)
+
+
+def is_defined(name: str) -> bool:
+    """Whether `server.handlers.data` is a package, `quorum.driver` a module, or `quorum.raft.Raft` is defined there."""
+    parts = name.split(".")
+    if SOURCE.joinpath(*parts).is_dir() or SOURCE.joinpath(*parts).with_suffix(".py").exists():
+        return True
+    module = SOURCE.joinpath(*parts[:-1]).with_suffix(".py")
+    if not module.exists():
+        return False
+    tree = parsed(module)
+    assigned = {
+        target for node in tree.body if isinstance(node, ast.AnnAssign) for target in [ast.unparse(node.target)]
+    }
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return parts[-1] in assigned | {node.name for node in tree.body if isinstance(node, functions)}
+
+
+def undefined_implementations(path: Path) -> Iterator[str]:
+    """Implementations that the docstring of an interface names and that do not exist."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.ClassDef):
+            _, _, named = (ast.get_docstring(node) or "").partition("\nImplementation")
+            for name in re.findall(r"`([a-z_]\w*(?:\.\w+)+)`", named):
+                if not is_defined(name):
+                    yield f"{place(path, node.lineno)} {node.name}: {name} does not exist"
+
+
+def test_named_implementations_exist() -> None:
+    """A row of a table or an interface leads nowhere by "go to definition": its docstring names the next module."""
+    report(found for path in modules() for found in undefined_implementations(path))
+
+
+def test_a_planted_implementation_is_missed(tmp_path: Path) -> None:
+    names = ["quorum.driver", "server.handlers.data", "quorum.raft.Raft", "quorum.raft.Wrong", "quorum.wrong.Raft"]
+    text = ", ".join(f"`{name}`" for name in names)
+    (tmp_path / "m.py").write_text(f'class P:\n    """A thing.\n\n    Implementations: {text}.\n    """\n')
+    assert list(undefined_implementations(tmp_path / "m.py")) == [
+        "m.py:1 P: quorum.raft.Wrong does not exist",
+        "m.py:1 P: quorum.wrong.Raft does not exist",
+    ]
 
 
 def test_a_planted_circle_is_found() -> None:

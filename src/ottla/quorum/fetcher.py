@@ -44,7 +44,10 @@ MAX_SNAPSHOT_BYTES = 1 << 30
 
 
 class Leadership(Protocol):
-    """The leader and its address as known by this replica, e.g. Raft's rules."""
+    """The leader and its address as known by this replica, e.g. Raft's rules.
+
+    Implementations: in `quorum.raft` and `zookeeper.term_follower`.
+    """
 
     @property
     def replica(self) -> ReplicaKey:
@@ -84,7 +87,10 @@ class Leadership(Protocol):
 
 
 class FollowedLog(Protocol):
-    """The operations of the local log that the fetcher uses."""
+    """The operations of the local log that the fetcher uses.
+
+    Implementations: in `quorum.metadata_log` and `zookeeper.term_follower`.
+    """
 
     @property
     def end_offset(self) -> int: ...
