@@ -8,6 +8,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from tests.scale import size
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.controller.elections import PREFERRED, UNCLEAN, balance_leaders, handle_elect_leaders
@@ -148,5 +149,5 @@ class ControllerModel(RuleBasedStateMachine):
         self.check()
 
 
-ControllerModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+ControllerModel.TestCase.settings = settings(max_examples=size(6, 60), stateful_step_count=40, deadline=None)
 TestControllerModel = ControllerModel.TestCase

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.scale import size
 
 from ottla.common.errors import InvariantError, ProtocolError
 from ottla.common.platform.endpoint import ListenerInfo
@@ -396,7 +397,7 @@ def play(steps) -> Peer:
     return peer
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=size(30, 300), deadline=None)
 @given(LIFE, END)
 def test_random_events_keep_the_invariants_and_close_ends(life, end):
     peer = play(life + end)
@@ -413,7 +414,7 @@ def test_random_events_keep_the_invariants_and_close_ends(life, end):
 
 
 @pytest.mark.promise("S9")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=size(20, 200), deadline=None)
 @given(LIFE, st.sampled_from([b"", b"E", b"EPMSN" * 20]))
 def test_every_request_is_answered_once_and_in_order(life, last):
     peer = play(life)

@@ -9,6 +9,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from tests.scale import size
 
 from ottla.common.errors import ProtocolError
 from ottla.protocol.codec import MAX_REQUEST_ELEMENTS, read_message, write_message
@@ -106,7 +107,7 @@ def test_random_and_mutated_bytes(seeds):
                 survives(read, rng.randbytes(rng.randrange(1, 60)))
             for seed in seeds[name]:
                 read(seed)
-                for _ in range(60):
+                for _ in range(size(6, 60)):
                     survives(read, mutated(rng, seed))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -199,18 +200,19 @@ def test_elements_are_bounded_even_when_the_bytes_are_there():
 
 def test_tagged_field_floods():
     """CVE-2026-111115: in the header, in a body, and spread over the elements of an array."""
-    flood = b"\x63\0" * 1_000_000
-    header = bytearray(struct.pack(">hhih", 3, 9, 1, -1) + compact(1_000_000) + flood)
+    count = size(100_000, 1_000_000)
+    flood = b"\x63\0" * count
+    header = bytearray(struct.pack(">hhih", 3, 9, 1, -1) + compact(count) + flood)
     bounded(lambda: parse_request_header(header, 0, len(header)), peak_bytes=100_000)
-    body = b"\1\0\0\0" + compact(1_000_000) + flood
+    body = b"\1\0\0\0" + compact(count) + flood
     bounded(lambda: read_message(MetadataRequest, 9, body, 0, len(body)), peak_bytes=4_000_000)
     element = b"\1" + compact(1000) + b"\x63\0" * 1000
-    spread = compact(1001) + element * 1000
+    spread = compact(count // 1000 + 1) + element * (count // 1000)
     bounded(lambda: read_message(MetadataRequest, 9, spread, 0, len(spread)), peak_bytes=4_000_000)
-    produce = bytearray(b"\0" + struct.pack(">hi", 1, 0) + b"\1" + compact(1_000_000) + flood)
+    produce = bytearray(b"\0" + struct.pack(">hi", 1, 0) + b"\1" + compact(count) + flood)
     bounded(lambda: parse_produce(9, produce, 0, len(produce)), peak_bytes=100_000)
     head = struct.pack(">iiiibii", -1, 0, 0, 0, 0, 0, -1)
-    fetch = bytearray(head + b"\2\2t\2" + bytes(32) + compact(1_000_000) + flood)
+    fetch = bytearray(head + b"\2\2t\2" + bytes(32) + compact(count) + flood)
     bounded(lambda: parse_fetch(12, fetch, 0, len(fetch)), peak_bytes=100_000)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.scale import size
 
 from ottla.common.errors import ProtocolError
 from ottla.common.kafka.ids import ZERO_UUID
@@ -71,7 +72,7 @@ def joined(parts: list[Any]) -> bytes:
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
 def test_produce_requests(version, message_of):
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=size(4, 40), deadline=None)
     @given(message_of(produce_messages.ProduceRequest, version), st.binary(max_size=40))
     def check(message, around):
         body = bytearray()
@@ -94,7 +95,7 @@ def test_produce_requests(version, message_of):
 
 
 @pytest.mark.parametrize("version", range(9, 14))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=size(4, 40), deadline=None)
 @given(data=st.data(), index=ids, records=st.sampled_from([b"", b"r", b"r" * 126, b"r" * 127, b"r" * 20000]))
 def test_single_partition_produce_parser_equals_general(version, data, index, records):
     topic = data.draw(topic_ids if version >= 13 else names)
@@ -164,7 +165,7 @@ def test_produce_responses(version):
     topic = topic_ids if version >= 13 else names
     bodies = st.lists(st.tuples(topic, st.lists(produce_results, max_size=3)), max_size=3)
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=size(4, 40), deadline=None)
     @given(ids, bodies, ids, endpoints)
     def check(correlation_id, topics, throttle_ms, nodes):
         expected = encode_response(
@@ -176,7 +177,7 @@ def test_produce_responses(version):
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=size(4, 20), deadline=None)
 @given(data=st.data())
 def test_single_produce_response_is_the_general_one(version, data):
     topic = data.draw(topic_ids if version >= 13 else names)
@@ -189,7 +190,7 @@ def test_single_produce_response_is_the_general_one(version, data):
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 def test_fetch_requests(version, message_of):
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=size(4, 40), deadline=None)
     @given(message_of(fetch_messages.FetchRequest, version), st.binary(max_size=40))
     def check(message, around):
         body = bytearray()
@@ -305,7 +306,7 @@ def test_fetch_responses(version):
     topic = topic_ids if version >= 13 else names
     bodies = st.lists(st.tuples(topic, st.lists(fetch_results, max_size=3)), max_size=3)
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=size(4, 40), deadline=None)
     @given(ids, ids, codes, ids, bodies, endpoints)
     def check(correlation_id, throttle_ms, error_code, session_id, topics, nodes):
         regions = [r.records for _, results in topics for r in results if isinstance(r.records, Region)]
@@ -324,7 +325,7 @@ def test_fetch_responses(version):
 
 
 @pytest.mark.parametrize("version", range(13, 19))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=size(4, 40), deadline=None)
 @given(
     topic=topic_ids,
     result=st.builds(

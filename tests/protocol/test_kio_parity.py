@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
+from tests.scale import size
 
 from ottla.protocol.codec import read_message, write_message
 from ottla.protocol.messages import consumer_protocol, control_records, fetch_snapshot
@@ -69,7 +70,7 @@ def _cases() -> list[Any]:
 def test_both_directions(cls, version, kio_class, message_of):
     kio_read, kio_write = entity_reader(kio_class), entity_writer(kio_class)
 
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=size(2, 15), deadline=None)
     @given(message_of(cls, version), st.binary(max_size=3))
     def check(message, around):
         out = bytearray()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.scale import size
 
 from ottla.common.errors import KafkaError
 from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_message
@@ -62,7 +63,7 @@ def test_every_record_and_version(key, message_of):
     low, high = schema.versions
     versions = st.integers(low, high).flatmap(lambda v: st.tuples(st.just(v), message_of(cls, v)))
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=size(4, 40), deadline=None)
     @given(versions)
     def check(case):
         version, record = case

@@ -6,6 +6,7 @@ import errno
 from typing import Any
 
 import pytest
+from tests.scale import size
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
 from ottla.common.kafka.ids import ZERO_UUID, uuid_to_string
@@ -190,7 +191,7 @@ def snapshot_names(setup: Any) -> list[str]:
 def test_snapshot_replaces_the_log_before_it(setup: Any) -> None:
     setup.config = MetadataLogConfig(snapshot_bytes=1, retention_bytes=0, snapshot_interval_ms=0)
     driver = setup.started()
-    for index in range(450):
+    for index in range(size(100, 450)):
         submit(driver, topic_records(f"t{index}"))
         setup.scheduler.run_soon()
     image = driver.latest

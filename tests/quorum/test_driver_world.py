@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from simulation.disk import Mount
 from simulation.loop import Process
+from tests.scale import size
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
@@ -50,7 +51,7 @@ def test_cluster_starts_and_all_nodes_publish_committed_records(voters: int, obs
     assert set(world.acknowledged) <= set(active(world).publisher.image.topics)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", size((5,), tuple(range(6))))
 def test_nothing_acknowledged_is_lost_under_faults(seed: int) -> None:
     world = World(seed, 3 + 2 * (seed % 3 == 2), observers=seed % 2)
     world.run(60.0, faults=True)
@@ -60,7 +61,7 @@ def test_nothing_acknowledged_is_lost_under_faults(seed: int) -> None:
     assert world.acknowledged
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", size((1,), tuple(range(6))))
 def test_faults_lose_no_record_with_configured_voters(seed: int) -> None:
     world = World(seed, 3, observers=seed % 2, configured=True)
     world.run(60.0, faults=True)
@@ -150,7 +151,7 @@ def until_named(world: World) -> KafkaError | None:
     return error
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(size(1, 3)))
 def test_writing_configured_voters_loses_no_acknowledged_record(seed: int) -> None:
     world = World(seed, 3, observers=seed % 2, configured=True)
     world.run(10.0, faults=True)
@@ -240,7 +241,7 @@ def test_leader_dies_and_another_takes_over_within_seconds() -> None:
     world.calm()
 
 
-@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("seed", range(1, size(2, 6)))
 def test_new_leader_does_not_wait_for_idle_followers(seed: int) -> None:
     world = World(seed)
     world.run(5.0)
@@ -665,7 +666,7 @@ def test_observer_joins_the_voters_automatically() -> None:
     assert sorted(describe(active(world))[0]) == [1, 2, 3], "in place of its old self"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(size(1, 4)))
 def test_nothing_acknowledged_is_lost_while_voters_join(seed: int) -> None:
     world = World(seed, voters=1, observers=2, auto_join=True)
     world.run(60.0, faults=True)
@@ -693,7 +694,7 @@ def test_moved_voter_updates_its_address() -> None:
 def test_the_same_seed_runs_the_same() -> None:
     def run(seed: int) -> tuple[str, int]:
         world = World(seed)
-        world.run(20.0, faults=True)
+        world.run(size(4.0, 20.0), faults=True)
         return world.trace.digest(), world.loop.events
 
     assert run(11) == run(11)

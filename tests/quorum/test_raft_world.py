@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.scale import size
 
 from .raft_world import Entry, Replica, World
 
 
 @pytest.mark.promise("R3")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=size(6, 60), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([3, 3, 5]), st.integers(50, 800))
 def test_no_committed_record_is_lost_and_replicas_agree(seed: int, size: int, steps: int) -> None:
     world = World(seed, size)
@@ -22,7 +23,7 @@ def test_no_committed_record_is_lost_and_replicas_agree(seed: int, size: int, st
 
 
 @pytest.mark.promise("R7")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=size(6, 60), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([3, 3, 5]), st.integers(50, 800))
 def test_damage_on_some_voters_loses_nothing_that_was_committed(seed: int, size: int, steps: int) -> None:
     """Of the state of elections, of logs, or of both."""

@@ -7,6 +7,7 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.scale import size
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.record import batch as b
@@ -40,7 +41,7 @@ def data_of(view):
     return [RecordData(r.timestamp, r.key, r.value, r.headers) for r in view.records()]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=size(6, 60), deadline=None)
 @given(RECORDS, st.sampled_from(CODEC_NAMES), st.integers(0, 1 << 60))
 def test_built_batch_is_read_back(records, compression, base_offset):
     batch = build_batch(records, base_offset=base_offset, compression=compression)

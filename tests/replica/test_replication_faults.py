@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.scale import size
 
 from ottla.common.errors import ErrorCode
 from ottla.record.batch import iter_batches
@@ -166,7 +167,7 @@ def contents(data: bytes) -> dict[int, bytes]:
 
 @pytest.mark.parametrize("part", range(2))
 def test_nothing_promised_is_lost_and_all_copies_are_equal(fakes: Any, part: int) -> None:
-    @settings(max_examples=60, deadline=None, derandomize=part == 0, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=size(6, 60), deadline=None, derandomize=part == 0, suppress_health_check=list(HealthCheck))
     @given(st.lists(ACTIONS, min_size=20, max_size=60))
     def check(schedule: list[tuple[str, Any, Any]]) -> None:
         run = Run(fakes)

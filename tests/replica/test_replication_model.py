@@ -17,6 +17,7 @@ from typing import NamedTuple
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.scale import size
 
 from ottla.replica.leadership import IsrChange, Leadership
 from ottla.replica.truncation import first_fetch_offset, truncation_offset
@@ -375,5 +376,5 @@ class Cluster(RuleBasedStateMachine):
         return self.replicas[self.view.leader].high_watermark
 
 
-Cluster.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+Cluster.TestCase.settings = settings(max_examples=size(10, 100), stateful_step_count=60, deadline=None)
 TestReplication = Cluster.TestCase

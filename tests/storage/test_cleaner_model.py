@@ -14,6 +14,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from simulation.step_cleaner import StepWorker
+from tests.scale import size
 
 from ottla.record.batch import BatchView, Record
 from ottla.record.builder import RecordData, build_batch
@@ -215,9 +216,9 @@ class Machine:
         self.clock.now_ms += 10
         end = self.log.log_end_offset
         written = []
-        for number, (key, size) in enumerate(records):
+        for number, (key, length) in enumerate(records):
             time_ms = self.clock.now_ms + number if magic else -1
-            value = b"%d" % next(self.values) * size or None
+            value = b"%d" % next(self.values) * length or None
             written.append(Written(end + number, key, value, time_ms, self.clock.now_ms))
         data = bytearray()
         messages = [Message(one.offset, one.time_ms, one.key, one.value) for one in written]
@@ -501,7 +502,7 @@ DELETED_UP_TO_A_MARKER = [
 @pytest.mark.parametrize("config", CONFIGS)
 @given(operations=SCHEDULES)
 @example(operations=DELETED_UP_TO_A_MARKER)
-@settings(max_examples=120, report_multiple_bugs=False, deadline=None)
+@settings(max_examples=size(12, 120), report_multiple_bugs=False, deadline=None)
 def test_a_compacted_log_agrees_with_a_list(fakes, config, operations) -> None:
     Machine(fakes, CONFIGS[config]).run(operations)
 

@@ -7,6 +7,7 @@ import errno
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.scale import size
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.storage.files.log_config import LogConfig
@@ -233,7 +234,7 @@ class Machine:
 @pytest.mark.promise("D1")
 @pytest.mark.parametrize("worth_leaving", [16_384, 1])
 @given(st.lists(OPERATIONS, min_size=5, max_size=40))
-@settings(max_examples=150, report_multiple_bugs=False, deadline=None)
+@settings(max_examples=size(15, 150), report_multiple_bugs=False, deadline=None)
 def test_log_equals_list(fakes, worth_leaving, operations) -> None:
     machine = Machine(fakes)
     with pytest.MonkeyPatch.context() as patch:

@@ -7,6 +7,7 @@ from struct import pack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.scale import size
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.builder import RecordData, build_batch
@@ -245,7 +246,7 @@ TIMES = st.lists(st.integers(0, 50), min_size=1, max_size=40)
 
 
 @given(TIMES, st.integers(0, 52), st.integers(0, 10))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=size(30, 300), deadline=None)
 def test_offsets_by_time(fakes, times, target, start):
     clock = fakes.Clock(now_ms=1000)
     manager = fakes.open_manager(fakes.Disk(clock), clock, config=LogConfig(segment_bytes=400, index_interval_bytes=90))

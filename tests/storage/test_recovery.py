@@ -7,6 +7,7 @@ import logging
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.scale import size
 
 from ottla.common.errors import KafkaError
 from ottla.record.legacy.message_set import append_message
@@ -129,7 +130,7 @@ def test_garbage_tail_is_truncated(store, caplog, nonsense):
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=size(15, 150), deadline=None)
 def test_a_flipped_byte_is_never_served(fakes, data):
     store = Store(fakes)
     store.fill(12)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.scale import size
 
 from ottla.record.batch import iter_batches
 from ottla.record.control import EndMarker
@@ -382,13 +383,13 @@ class Machine:
 
 @pytest.mark.promise("T4")
 @given(st.lists(SNAPSHOTS_LOST, min_size=5, max_size=40))
-@settings(max_examples=120, report_multiple_bugs=False, deadline=None)
+@settings(max_examples=size(12, 120), report_multiple_bugs=False, deadline=None)
 def test_transactions_equal_a_list_though_snapshots_are_lost(fakes, operations) -> None:
     Machine(fakes).run(operations)
 
 
 @given(st.lists(RECORDS_DELETED, min_size=5, max_size=40))
-@settings(max_examples=120, report_multiple_bugs=False, deadline=None)
+@settings(max_examples=size(12, 120), report_multiple_bugs=False, deadline=None)
 def test_transactions_equal_a_list_though_records_are_deleted(fakes, operations) -> None:
     Machine(fakes, whole=False).run(operations)
 

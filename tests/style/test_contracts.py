@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from .tree import ROOT, SOURCE
+from .tree import ROOT, SOURCE, report
 
 CONTRACTS: dict[str, dict[str, Any]] = {
     contract["name"]: contract
@@ -190,21 +190,25 @@ def test_every_contract_is_tried() -> None:
     assert all(FORBIDDEN.values())
 
 
-@pytest.mark.parametrize("contract", FORBIDDEN)
-def test_a_planted_violation_is_found(planted: dict[str, str], contract: str) -> None:
-    found = set(imports_in(planted[contract]))
-    assert found == FORBIDDEN[contract]
+def difference(contract: str, found: Forbidden) -> Iterator[str]:
+    """How the findings of a contract differ from the imports that it forbids."""
+    forbidden = FORBIDDEN[contract]
+    yield from (f"{contract}: {importer} -> {imported} not found" for importer, imported in sorted(forbidden - found))
+    yield from (f"{contract}: {importer} -> {imported} is allowed" for importer, imported in sorted(found - forbidden))
 
 
-@pytest.mark.parametrize(
-    ("contract", "name"),
-    [
-        (LAYERS, "ottla.homeless"),
-        *((name, f"ottla.{package}.homeless") for name, package in NESTED.items() if name not in WITH_LOOSE_MODULES),
-    ],
-)
-def test_a_package_without_a_place_is_found(planted: dict[str, str], contract: str, name: str) -> None:
-    assert f"- {name}\n" in planted[contract]
+def test_planted_violations_are_found(planted: dict[str, str]) -> None:
+    report(each for name in FORBIDDEN for each in difference(name, set(imports_in(planted[name]))))
+
+
+def test_packages_without_a_place_are_found(planted: dict[str, str]) -> None:
+    homeless = {LAYERS: "ottla.homeless"}
+    homeless |= {name: f"ottla.{package}.homeless" for name, package in NESTED.items()}
+    report(
+        f"{contract}: {name} not found"
+        for contract, name in homeless.items()
+        if contract not in WITH_LOOSE_MODULES and f"- {name}\n" not in planted[contract]
+    )
 
 
 def test_of_storage_a_tool_may_only_read_files(planted: dict[str, str]) -> None:
@@ -212,14 +216,13 @@ def test_of_storage_a_tool_may_only_read_files(planted: dict[str, str]) -> None:
     assert "ottla.storage.repair.reader" not in planted[WIRE]
 
 
-@pytest.mark.parametrize(
-    ("contract", "folder"),
-    [(LAYERS, SOURCE), *((name, SOURCE / package.replace(".", "/")) for name, package in NESTED.items())],
-)
-def test_reserved_package_does_not_exist(contract: str, folder: Path) -> None:
+def test_reserved_packages_do_not_exist() -> None:
     """So that an existing package can't silently be missing from its layer."""
-    reserved = {name.strip("()") for layer in layers(contract) for name in layer if name.startswith("(")}
-    assert reserved == {name for name in names(contract) if not is_taken(folder / name)}
+    folders = {LAYERS: SOURCE, **{name: SOURCE / package.replace(".", "/") for name, package in NESTED.items()}}
+    for contract, folder in folders.items():
+        reserved = {name.strip("()") for layer in layers(contract) for name in layer if name.startswith("(")}
+        absent = {name for name in names(contract) if not is_taken(folder / name)}
+        report(f"{contract}: {name} is reserved and exists, or is absent" for name in sorted(reserved ^ absent))
 
 
 def test_every_tool_is_held_to_the_wire() -> None:

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-import pytest
+from .tree import ROOT, place, place_at, report
 
-ROOT = Path(__file__).resolve().parents[2]
 MAP = ROOT / "docs" / "internals" / "architecture.md"
 GUIDES = ROOT / "docs" / "guides"
 REFERENCE = ROOT / "docs" / "reference"
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WRITTEN = ("src", "tests", "bench", "compat", "docs", "examples", ".ci")
 SUFFIXES = {".py", ".pyi", ".pyx", ".c", ".md", ".sh", ".js", ".go", ""}
+WRITTEN_BY_BENCH = {"table.md"}
 MADE = {"__pycache__", "results", "node_modules"}
 
 MAX_MAP_LINES = 300
@@ -76,22 +76,40 @@ def test_evidence_page_is_current():
     assert written == generator("generate_evidence").evidence_page(), "docs/evidence.md is outdated: run `make docs`"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_named_tests_exist(document):
-    missing = []
-    for path, name in TEST_NAME.findall(document.read_text()):
-        if not (ROOT / path).is_file() or (name and name.removeprefix("::") not in names_in(ROOT / path)):
-            missing.append(path + name)
-    assert not missing
+def absent_tests(document: Path) -> Iterator[str]:
+    """Tests that a document names and that do not exist."""
+    for number, line in enumerate(document.read_text().splitlines(), 1):
+        for path, name in TEST_NAME.findall(line):
+            if not (ROOT / path).is_file() or (name and name.removeprefix("::") not in names_in(ROOT / path)):
+                yield f"{place(document, number)} {path}{name}"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_named_files_exist(document):
-    text = document.read_text()
-    named = {name for name in SOURCE_NAME.findall(text) if not name.startswith("tests/")} | set(LINK.findall(text))
+def test_named_tests_exist():
+    report(found for document in DOCUMENTS for found in absent_tests(document))
+
+
+def absent_files(document: Path) -> Iterator[str]:
+    """Files that a document names or links and that do not exist."""
     roots = (document.parent, ROOT, ROOT / "src" / "ottla")
-    missing = sorted(name for name in named if not any((root / name).exists() for root in roots))
-    assert not missing
+    text = document.read_text()
+    for match in (*SOURCE_NAME.finditer(text), *LINK.finditer(text)):
+        is_test = match.re is SOURCE_NAME and match[1].startswith("tests/")
+        if not is_test and not any((root / match[1]).exists() for root in roots):
+            yield f"{place_at(document, text, match.start())} {match[1]}"
+
+
+def test_named_files_exist():
+    report(found for document in DOCUMENTS for found in absent_files(document))
+
+
+def test_a_planted_name_of_an_absent_file_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("`tests/style/test_docs.py::test_no`\n`net/nowhere.py`, `net/connection.py`\n[a](b.md)\n")
+    assert [*absent_tests(page), *absent_files(page)] == [
+        "page.md:1 tests/style/test_docs.py::test_no",
+        "page.md:2 net/nowhere.py",
+        "page.md:3 b.md",
+    ]
 
 
 def is_generated(path: Path) -> bool:
@@ -109,22 +127,23 @@ def written_files() -> Iterator[Path]:
                 yield path
 
 
+def unavailable_documents(path: Path) -> Iterator[str]:
+    """Pages that a file cites and that a reader does not have."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    roots = (ROOT, ROOT / "docs", GUIDES, REFERENCE, path.parent)
+    for match in (*PAGE_NAME.finditer(text), *ELSEWHERE.finditer(text)):
+        name = match.group()
+        is_here = match.re is PAGE_NAME and (
+            Path(name).name in WRITTEN_BY_BENCH or any((root / name).exists() for root in roots)
+        )
+        if not is_here:
+            yield f"{place_at(path, text, match.start())} {name}"
+
+
 def test_cited_documents_are_available():
     """A reader has this repository, Kafka's documents and KIPs, but not the papers of a module's author."""
-    made = {"table.md"}  # bench writes it
-    found = []
-    for path in written_files():
-        text = path.read_text(encoding="utf-8", errors="replace")
-        if path == Path(__file__):
-            continue
-        pages = {name for name in PAGE_NAME.findall(text) if Path(name).name not in made}
-        missing = {
-            name
-            for name in pages
-            if not any((root / name).exists() for root in (ROOT, ROOT / "docs", GUIDES, REFERENCE, path.parent))
-        }
-        found += [f"{path.relative_to(ROOT)}: {name}" for name in sorted(missing | set(ELSEWHERE.findall(text)))]
-    assert not found
+    files = (path for path in written_files() if path != Path(__file__))
+    report(found for path in files for found in unavailable_documents(path))
 
 
 def test_every_import_contract_is_on_the_map():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from .words import current_counts, recorded_counts, search, search_python
 
 REMEDY = "reword the text (`python -m tests.style.words PATH` lists the places); lower counts are recorded by `--write`"
@@ -17,11 +15,10 @@ def test_texts_for_users_have_no_banned_word() -> None:
     assert {name: counts["user"] for name, counts in current_counts().items() if "user" in counts} == {}, REMEDY
 
 
-@pytest.mark.parametrize(
-    "text", ["the client is told so", "nobody knows", "it goes on there", "the id is no number", "lies in the log"]
-)
-def test_banned_words_are_found(text: str) -> None:
-    assert [place.is_user_text for place in search("page", 1, text, is_user_text=True)] == [True]
+def test_banned_words_are_found() -> None:
+    texts = ["the client is told so", "nobody knows", "it goes on there", "the id is no number", "lies in the log"]
+    found = [place.text for text in texts for place in search("page", 1, text, is_user_text=True)]
+    assert found == texts
 
 
 def test_banned_words_in_python_are_divided_by_reader() -> None:

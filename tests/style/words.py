@@ -15,6 +15,7 @@ import sys
 import tokenize
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -130,6 +131,7 @@ def package_of(path: str) -> str:
     return "/".join(parts[: 3 if parts[0] == "src" else 2]) if len(parts) > 2 else parts[0]
 
 
+@cache
 def current_counts() -> dict[str, dict[str, int]]:
     """The counts of each package that has any."""
     counts: dict[str, Counter[str]] = {}

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.scale import size
 
 from ottla.common.errors import InvariantError
 from ottla.timeline import SnapshotRegistry, TimelineDict, TimelineValue
@@ -115,7 +116,7 @@ class TimelineModel(RuleBasedStateMachine):
                     assert entries.get_at(key, offset, -1) == copy.get(key, -1)
 
 
-TimelineModel.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TimelineModel.TestCase.settings = settings(max_examples=size(15, 150), stateful_step_count=30, deadline=None)
 TestTimelineModel = TimelineModel.TestCase
 
 

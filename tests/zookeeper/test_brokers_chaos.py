@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 from simulation.loop import ProcessKilled
 from simulation.rng import SimRng
+from tests.scale import size
 from tests.server.harness import Connection, fetch_request, fetched, produce_request
 
 from ottla.protocol.znodes import paths
@@ -132,7 +133,7 @@ class Chaos:
 
 
 @pytest.mark.promise("Z1")
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", range(1, size(2, 9)))
 def test_nothing_acknowledged_is_lost(seed: int) -> None:
     chaos = Chaos(seed)
     for _ in range(STEPS):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.scale import size
 
 from ottla.common.config.config_def import ConfigResourceType
 from ottla.controller.migration_copy import COPIED_AT_ONCE, controller_awaited, found_in
@@ -302,7 +303,7 @@ class TestLargeTrees:
         large.until_equal()
         assert set(large.quorum.image.topics) == {"small"}
 
-    @pytest.mark.parametrize("copied", [1, COPIED_AT_ONCE, LARGE])
+    @pytest.mark.parametrize("copied", size((COPIED_AT_ONCE,), (1, COPIED_AT_ONCE, LARGE)))
     def test_interrupted_copy_is_restarted(self, large: LargeTree, copied: int) -> None:
         before = large.tree()["topics"]
         large.start()

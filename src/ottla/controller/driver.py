@@ -33,7 +33,7 @@ from ottla.controller.migration_records import migration_records
 from ottla.controller.reassignments import replicate_internal_topics
 from ottla.controller.registration import SLICE, check_directories, fence_silent
 from ottla.controller.replication import led_by_anyone
-from ottla.controller.result import MIN_ISR, ControllerContext, ControllerResult
+from ottla.controller.result import MIN_ISR, ControllerContext, ControllerOperation, ControllerResult
 from ottla.controller.statistics import ControllerStatistics
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.log import LeaderAndEpoch, MetadataLog
@@ -45,7 +45,6 @@ from ottla.quota.windows import Windows
 from ottla.security.sasl.tokens import TokenIndex
 
 Response = TypeVar("Response")
-Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Response]]
 Done = Callable[[Response | None, BaseException | None], None]
 
 _MAX_RECORDS_PER_BATCH = 10_000
@@ -239,7 +238,7 @@ class Controller:
             check_voters=self._metadata_log.check_voters,
         )
 
-    def submit(self, operation: Operation[Response], done: Done[Response]) -> None:
+    def submit(self, operation: ControllerOperation[Response], done: Done[Response]) -> None:
         """Run `operation` now; calls `done(response, None)` once its records are committed and published.
 
         Calls `done(None, error)` with a KafkaError when the handler rejected the request or the disk failed, and

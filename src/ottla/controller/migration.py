@@ -38,7 +38,7 @@ from ottla.controller.migration_copy import (
     tree_awaited,
     without_others,
 )
-from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.controller.result import ControllerOperation, ControllerResult
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage, ZkMigrationState
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
@@ -421,7 +421,7 @@ class Migration:
 
     def _decide(
         self,
-        operation: Callable[[MetadataImage, ControllerContext], ControllerResult[None]],
+        operation: ControllerOperation[None],
         then: Callable[[], Any],
         too_large: Callable[[], Any] | None = None,
     ) -> None:

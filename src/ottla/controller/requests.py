@@ -6,7 +6,7 @@ listener. Client requests are forwarded unchanged and have handlers of their own
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ottla.common.errors import InvariantError
@@ -18,9 +18,8 @@ from ottla.controller.registration import (
     handle_controller_registration,
 )
 from ottla.controller.replication import FIRST_VERSION_WITH_EPOCHS, handle_alter_partition
-from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.controller.result import ControllerDecision, ControllerOperation
 from ottla.controller.topics import handle_create_topics
-from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest
 from ottla.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
@@ -29,7 +28,7 @@ from ottla.protocol.messages.broker_registration import BrokerRegistrationReques
 from ottla.protocol.messages.controller_registration import ControllerRegistrationRequest
 from ottla.protocol.messages.create_topics import CreateTopicsRequest
 
-_HANDLERS: Mapping[type, Callable[[MetadataImage, Any, ControllerContext], ControllerResult[Any]]] = {
+_HANDLERS: Mapping[type, ControllerDecision] = {
     CreateTopicsRequest: handle_create_topics,
     AlterPartitionRequest: lambda image, request, context: handle_alter_partition(
         image, request, FIRST_VERSION_WITH_EPOCHS, context
@@ -42,7 +41,7 @@ _HANDLERS: Mapping[type, Callable[[MetadataImage, Any, ControllerContext], Contr
 }
 
 
-def operation_of(message: object) -> Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]:
+def operation_of(message: object) -> ControllerOperation[Any]:
     """Return the operation for a broker's request in its newest version."""
     handler = _HANDLERS.get(type(message))
     if handler is None:

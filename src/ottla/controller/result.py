@@ -7,7 +7,7 @@ once they are committed. Records of one result are appended in one batch and so 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.config.feature_levels import ELIGIBLE_LEADER_REPLICAS_VERSION
@@ -73,6 +73,32 @@ class ControllerResult(NamedTuple, Generic[Response]):
     """The records are one slice: once they are committed the operation runs again, and this response is dropped."""
     names_voters: bool = False
     """The metadata log has to name the voters before the records."""
+
+
+class ControllerOperation(Protocol[Response]):
+    """A step that the controller runs in its order, on the newest image.
+
+    Implementations: a `ControllerDecision` with its request, in `controller.requests.operation_of`,
+    `server.requests.controller_requests.controller_api` and `server.requests.forwarding`; the upkeep of
+    `controller.driver`, and the changes that `controller.znode_requests` and `controller.migration` read from
+    ZooKeeper.
+    """
+
+    def __call__(self, image: MetadataImage, context: ControllerContext, /) -> ControllerResult[Response]:
+        """Return records and response. Raises KafkaError, which is the response then."""
+
+
+class ControllerDecision(Protocol):
+    """The pure rule of a request.
+
+    Implementations: the functions `handle_*` in `controller.acls`, `controller.client_quotas`, `controller.configs`,
+    `controller.delegation_tokens`, `controller.directories`, `controller.elections`, `controller.features`,
+    `controller.producer_ids`, `controller.reassignments`, `controller.registration`, `controller.replication`,
+    `controller.scram_credentials` and `controller.topics`. The row of the API names its function.
+    """
+
+    def __call__(self, image: MetadataImage, message: Any, context: ControllerContext, /) -> ControllerResult[Any]:
+        """Return records and response. Raises KafkaError."""
 
 
 def check_record_count(count: int, problem: str = "Unable to perform excessively large batch operation.") -> None:

@@ -36,7 +36,7 @@ from ottla.controller.elections import PREFERRED, handle_elect_leaders
 from ottla.controller.reassignments import handle_alter_partition_reassignments
 from ottla.controller.registration import SLICE
 from ottla.controller.replication import isr_without
-from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.controller.result import ControllerContext, ControllerOperation, ControllerResult
 from ottla.controller.topics import handle_delete_topics
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
@@ -62,7 +62,6 @@ from ottla.zookeeper.reading import NEW, broker_record
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Handler = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]
 
 _PARTITIONS_AT_ONCE = 1_000
 """Partitions of a request in one controller operation."""
@@ -216,7 +215,7 @@ class ZnodeRequestWatcher:
         error: ZooKeeperError | None,
         kind: str,
         decode: Callable[[str, bytes], Iterable[T]],
-        operation: Callable[[list[T]], Handler],
+        operation: Callable[[list[T]], ControllerOperation[Any]],
     ) -> None:
         """Process the request of a znode in pieces, and remove it; an undecodable one is only removed."""
         if error is not None:
@@ -242,7 +241,7 @@ class ZnodeRequestWatcher:
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
-    def _run(self, operation: Handler) -> None:
+    def _run(self, operation: ControllerOperation[Any]) -> None:
         self._controller.submit(operation, note_refusal)
 
     @staticmethod
@@ -294,7 +293,7 @@ def _unregistered(image: MetadataImage, context: ControllerContext, broker_id: i
     return without._replace(records=[*without.records, *([] if without.again else [versioned(record)])])
 
 
-def _electing(named: Sequence[TopicPartition]) -> Handler:
+def _electing(named: Sequence[TopicPartition]) -> ControllerOperation[Any]:
     topics: dict[str, ElectLeadersTopic] = {}
     for topic, number in named:
         topics.setdefault(topic, ElectLeadersTopic(topic=topic)).partitions.append(number)
@@ -302,7 +301,7 @@ def _electing(named: Sequence[TopicPartition]) -> Handler:
     return lambda image, context: handle_elect_leaders(image, request, context)
 
 
-def _moving(moves: Sequence[tuple[TopicPartition, Sequence[int]]]) -> Handler:
+def _moving(moves: Sequence[tuple[TopicPartition, Sequence[int]]]) -> ControllerOperation[Any]:
     topics: dict[str, ReassignableTopic] = {}
     for (topic, number), replicas in moves:
         asked = topics.setdefault(topic, ReassignableTopic(name=topic))

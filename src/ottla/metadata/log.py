@@ -36,7 +36,12 @@ class LeaderAndEpoch(NamedTuple):
 
 
 class LeadershipListener(Protocol):
-    """Listener for leadership changes of the metadata log."""
+    """Listener for leadership changes of the metadata log.
+
+    Implementations: in `controller.driver`, `controller.migration`, `controller.znode_requests`,
+    `controller.external_topic_changes`, `server.requests.control`, `server.zookeeper.migration_lifecycle` and
+    `zookeeper.migrating`.
+    """
 
     def on_leader_change(self, leader: LeaderAndEpoch, active: bool) -> None:
         """The leader changed, or is unknown (`NO_NODE`).
@@ -47,7 +52,10 @@ class LeadershipListener(Protocol):
 
 
 class MetadataLog(Protocol):
-    """One node's part in the metadata log. All methods run on the loop."""
+    """One node's part in the metadata log. All methods run on the loop.
+
+    Implementations: in `quorum.driver`, `zookeeper.log` and `zookeeper.migrating`; `server.metadata_log` selects.
+    """
 
     @property
     def latest(self) -> MetadataImage:

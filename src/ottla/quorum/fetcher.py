@@ -50,7 +50,10 @@ the leader that this replica follows.
 
 
 class Leadership(Protocol):
-    """The leader and its address as known by this replica, e.g. `RaftState`."""
+    """The leader and its address as known by this replica, e.g. `RaftState`.
+
+    Implementations: in `quorum.raft_state` and `zookeeper.term_follower`.
+    """
 
     @property
     def replica(self) -> ReplicaKey:
@@ -84,7 +87,10 @@ class Leadership(Protocol):
 
 
 class FollowedLog(Protocol):
-    """The operations of the local log that the fetcher uses."""
+    """The operations of the local log that the fetcher uses.
+
+    Implementations: in `quorum.metadata_log` and `zookeeper.term_follower`.
+    """
 
     @property
     def end_offset(self) -> int: ...

@@ -61,7 +61,10 @@ class ElectionState(NamedTuple):
 
 
 class RaftLog(Protocol):
-    """The operations of the log that the rules use."""
+    """The operations of the log that the rules use.
+
+    Implementation: `quorum.metadata_log`.
+    """
 
     @property
     def start_offset(self) -> int: ...

@@ -73,7 +73,10 @@ Outcome = Callable[[ErrorCode, str], None]
 
 
 class ServedReplica(Protocol):
-    """The operations of a replica that its service uses."""
+    """The operations of a replica that its service uses.
+
+    Implementation: `quorum.driver`.
+    """
 
     @property
     def raft(self) -> Raft:

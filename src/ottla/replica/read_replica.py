@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 NO_REPLICA = -1
 
@@ -17,8 +17,14 @@ class Candidate(NamedTuple):
     last_caught_up_s: float
 
 
-ReplicaSelector = Callable[[str, "str | None", Sequence[Candidate]], int]
-"""Maps (rack of the consumer, leader, followers) to the replica to read from; -1 for the leader."""
+class ReplicaSelector(Protocol):
+    """Selects the replica that a consumer reads from (KIP-392).
+
+    Implementation: `replica.read_replica.select_by_rack`, by name in `replica.read_replica.SELECTORS`.
+    """
+
+    def __call__(self, rack: str, leader_rack: str | None, followers: Sequence[Candidate], /) -> int:
+        """Return the broker id; -1 for the leader."""
 
 
 def select_by_rack(rack: str, leader_rack: str | None, followers: Sequence[Candidate]) -> int:

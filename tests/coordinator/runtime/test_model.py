@@ -17,6 +17,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.scale import size
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.runtime import CoordinatorResult, CoordinatorState
@@ -234,5 +235,5 @@ class RuntimeModel(RuleBasedStateMachine):
         assert self.setup.shard().pending == pending, "open transactions were restored"
 
 
-RuntimeModel.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+RuntimeModel.TestCase.settings = settings(max_examples=size(20, 200), stateful_step_count=40, deadline=None)
 TestRuntimeModel = RuntimeModel.TestCase

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.scale import size
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.transaction.metadata import TransactionMetadata
@@ -258,4 +259,6 @@ class Schedules(RuleBasedStateMachine):
 
 @pytest.mark.promise("T6")
 def test_any_schedule_ends_as_was_decided() -> None:
-    run_state_machine_as_test(Schedules, settings=settings(max_examples=60, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(
+        Schedules, settings=settings(max_examples=size(6, 60), stateful_step_count=40, deadline=None)
+    )

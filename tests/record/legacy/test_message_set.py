@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatch, LegacyRecordBatchBuilder
+from tests.scale import size
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, BatchView
@@ -66,7 +67,7 @@ def down(data, magic, first_offset=0, max_bytes=1 << 20):
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", CODECS)
 @given(rows=MESSAGES, base=st.integers(0, 2**50))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=size(4, 25), deadline=None)
 def test_written_message_set_is_read_back(magic, codec, rows, base):
     messages = [
         Message(base + 2 * i, time if magic else NO_TIMESTAMP, key, value) for i, (time, key, value) in enumerate(rows)
@@ -77,7 +78,7 @@ def test_written_message_set_is_read_back(magic, codec, rows, base):
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [NONE, GZIP])
 @given(rows=MESSAGES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=size(4, 25), deadline=None)
 def test_kafka_python_reads_written_message_sets(magic, codec, rows):
     messages = [Message(7 + i, time, key, value) for i, (time, key, value) in enumerate(rows)]
     data = written(messages, magic, codec)
@@ -92,7 +93,7 @@ def test_kafka_python_reads_written_message_sets(magic, codec, rows):
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [NONE, GZIP])
 @given(rows=MESSAGES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=size(4, 25), deadline=None)
 def test_kafka_python_message_set_becomes_batch(magic, codec, rows):
     builder = LegacyRecordBatchBuilder(magic, codec, 1 << 20)
     for offset, (time, key, value) in enumerate(rows):
@@ -270,7 +271,7 @@ def test_a_bomb_stops_at_the_bound():
 
 
 @given(data=st.binary(max_size=120), flips=st.lists(st.tuples(st.integers(0, 200), st.integers(1, 255)), max_size=3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=size(15, 150), deadline=None)
 def test_any_bytes_are_read_or_refused(data, flips):
     whole = bytearray(wrapper(written([Message(i, 1, b"k", b"v") for i in range(3)], 1, NONE)) + data)
     for at, bits in flips:

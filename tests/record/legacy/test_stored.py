@@ -8,6 +8,7 @@ import io
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.scale import size
 
 from ottla.common.errors import KafkaError
 from ottla.record.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP
@@ -79,7 +80,7 @@ def rows_of(batches):
 
 
 @given(CHUNKS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=size(15, 150), deadline=None)
 def test_any_mix_is_read_by_headers_and_by_records(chunks):
     data, records, lasts = stored(chunks)
     batches = list(iter_any_batches(data))
@@ -95,7 +96,7 @@ def test_any_mix_is_read_by_headers_and_by_records(chunks):
 
 
 @given(CHUNKS, st.integers(1, 100))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=size(10, 100), deadline=None)
 def test_incomplete_message_is_ignored(chunks, missing):
     data, _, lasts = stored(chunks)
     ends = [at + size for at, size, _, _ in OutlineScan(File(data), 0, len(data))]
@@ -111,7 +112,7 @@ def test_incomplete_message_is_ignored(chunks, missing):
 
 
 @given(st.binary(max_size=120), st.integers(0, 1))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=size(20, 200), deadline=None)
 def test_invalid_bytes_are_rejected(noise, magic):
     data = noise[:16] + bytes([magic]) + noise[16:]
     header_of_any(data, 0)

@@ -26,7 +26,10 @@ ControllerDone = Callable[[Any, BaseException | None], None]
 
 
 class PeerConnection(Protocol):
-    """One connection to one node."""
+    """One connection to one node.
+
+    Implementation: `net.peer.SocketPeerConnection`.
+    """
 
     @property
     def failed(self) -> bool:
@@ -43,7 +46,10 @@ class PeerConnection(Protocol):
 
 
 class PeerNetwork(Protocol):
-    """Factory of connections to other nodes."""
+    """Factory of connections to other nodes.
+
+    Implementations: in `net.peer` and `zookeeper.migrating`.
+    """
 
     def connect(self, host: str, port: int) -> PeerConnection:
         """Start a connection; requests wait until it is established."""
@@ -58,7 +64,10 @@ class Peers(NamedTuple):
 
 
 class ControllerRequests(Protocol):
-    """Requests to the active controller, in this process or behind a connection."""
+    """Requests to the active controller, in this process or behind a connection.
+
+    Implementation: `server.requests.forwarding`.
+    """
 
     def send(self, message: object, done: ControllerDone, timeout_s: float) -> None:
         """Send one request message in its newest version, once; the caller retries."""

@@ -36,6 +36,8 @@ class CoordinatorLog(Protocol):
 
     Implementations also call `CoordinatorRuntime.high_watermark_updated(partition, offset)` whenever the high watermark
     of a partition that this broker leads has risen; they may do so inside `append`.
+
+    Implementation: `server.coordination.log`.
     """
 
     def append(self, partition: int, leader_epoch: int, batch: bytearray, guard: Any = None) -> int:

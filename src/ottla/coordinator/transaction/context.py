@@ -12,7 +12,10 @@ from ottla.coordinator.transaction.memory import TransactionMemory
 
 
 class ProducerIds(Protocol):
-    """Source of producer ids (KIP-730)."""
+    """Source of producer ids (KIP-730).
+
+    Implementation: `server.transactions.producer_id_source`.
+    """
 
     def next_id(self, receiver: Callable[[int | None, BaseException | None], None]) -> None:
         """Call `receiver(id, None)` with an unused id, now or later, or `receiver(None, error)`."""
@@ -20,7 +23,10 @@ class ProducerIds(Protocol):
 
 
 class Writes(Protocol):
-    """The part of the runtime that shards use for their own writes."""
+    """The part of the runtime that shards use for their own writes.
+
+    Implementation: `coordinator.runtime.runtime.CoordinatorRuntime`.
+    """
 
     def schedule_write(
         self, name: str, partition: int, operation: Callable[[Any], Any], done: Callable[[Any, Any], None]

@@ -26,7 +26,10 @@ class TxnMarker(NamedTuple):
 
 
 class MarkerChannel(Protocol):
-    """Sends markers to the leaders of their partitions. Runs on the loop."""
+    """Sends markers to the leaders of their partitions. Runs on the loop.
+
+    Implementation: `server.transactions.transaction_markers.TransactionMarkers`.
+    """
 
     def send(self, coordinator_partition: int, marker: TxnMarker, done: Callable[[ErrorCode], None]) -> None:
         """Write `marker` to all its partitions, with unlimited retries.

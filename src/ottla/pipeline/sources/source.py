@@ -49,7 +49,10 @@ def decode_part(data: Buffer, whole: OffsetRange, offset: int, aborted: Sequence
 
 
 class ReadRange(Protocol):
-    """Reads one range; a picklable callable, which is sent to Spark's workers."""
+    """Reads one range; a picklable callable, which is sent to Spark's workers.
+
+    Implementations: in `pipeline.sources.fetch` and `pipeline.sources.segments`.
+    """
 
     def __call__(
         self, cluster: ClusterView, whole: OffsetRange, *, isolation: str, on_data_loss: OnDataLoss

@@ -31,7 +31,10 @@ class StoredFile:
 
 
 class Store(Protocol):
-    """A place for files. Raises OSError if it is unreachable or refuses, FileNotFoundError for a missing file."""
+    """A place for files. Raises OSError if it is unreachable or refuses, FileNotFoundError for a missing file.
+
+    Implementations: `pipeline.stores.local_store.LocalStore` and `pipeline.stores.object_store.ObjectStore`.
+    """
 
     @property
     def location(self) -> str:

@@ -47,7 +47,12 @@ class DecodedValues:
 
 
 class Decoder(Protocol):
-    """Values to columns; picklable, since it is sent to Spark's workers, and its schema is known before they start."""
+    """Values to columns; picklable, since it is sent to Spark's workers, and its schema is known before they start.
+
+    Implementations: in `pipeline.transform.access_log_decoder`, `pipeline.transform.avro_decoder`,
+    `pipeline.transform.csv_decoder`, `pipeline.transform.json_decoder`, `pipeline.transform.protobuf_decoder` and
+    `pipeline.transform.regex_decoder`.
+    """
 
     @property
     def schema(self) -> pa.Schema:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -90,8 +91,19 @@ def _open_regex(options: DecodeOptions) -> ValueFormat:
     return found
 
 
+class OpenFormat(Protocol):
+    """Creates the format of one value of `--decode`.
+
+    Implementations: the functions `_open_*` of this module, which create the formats in
+    `pipeline.transform.value_format`, `pipeline.transform.avro_format` and `pipeline.transform.protobuf_format`.
+    """
+
+    def __call__(self, options: DecodeOptions, /) -> ValueFormat | None:
+        """Return the format; None leaves values unchanged. Raises OperatorError."""
+
+
 NO_FIELDS = pa.schema([])
-_FORMATS: Mapping[str, tuple[Callable[[DecodeOptions], ValueFormat | None], frozenset[str]]] = {
+_FORMATS: Mapping[str, tuple[OpenFormat, frozenset[str]]] = {
     "raw": (lambda _options: None, frozenset()),
     "json": (_open_json, frozenset({"schema", "schema_registry", "schema_registry_ca"})),
     "avro": (_open_avro, frozenset({"schema", "schema_registry", "schema_registry_ca"})),

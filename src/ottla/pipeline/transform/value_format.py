@@ -24,7 +24,11 @@ Samples = Mapping[str, pa.Array]
 
 
 class ValueFormat(Protocol):
-    """One of the formats of `--decode`, with its schema if one was given."""
+    """One of the formats of `--decode`, with its schema if one was given.
+
+    Implementations: in `pipeline.transform.value_format`, `pipeline.transform.avro_format` and
+    `pipeline.transform.protobuf_format`; `pipeline.transform.open_format` selects.
+    """
 
     @property
     def is_inferred(self) -> bool:

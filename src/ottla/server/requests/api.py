@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable
 from enum import Flag, auto
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.common.errors import ErrorCode
 from ottla.common.platform.channel import Part
@@ -30,34 +30,76 @@ class Listeners(Flag):
     BOTH = BROKER | CONTROLLER
 
 
-Serve = Callable[[ContextT_contra, Request, bytearray, int, int], "list[Part] | None"]
-"""Gets the receive buffer with the positions of body and end; returns the response, None when it parked the request."""
+class RawHandler(Protocol[ContextT_contra]):
+    """Handler that parses and encodes by itself.
 
-Handle = Callable[[ContextT_contra, Request, Any], "object | None"]
-"""Gets the request message; returns the response message, None when it parked the request.
+    Implementations: `serve` in `server.handlers.data.produce`, `server.handlers.data.fetch` and
+    `server.handlers.quorum.on_zookeeper`.
+    """
 
-A handler with a large response returns a generator that builds it in short steps (`server.requests.stepped`)."""
+    def __call__(
+        self, context: ContextT_contra, request: Request, buffer: bytearray, body_start: int, end: int, /
+    ) -> list[Part] | None:
+        """Return the response to the request in the receive buffer, None when it parked the request."""
 
-ErrorResponse = Callable[[Any, ErrorCode, str], "object | None"]
-"""Builds the response of a request that failed as a whole, from its message, the code and a text, possibly empty.
 
-None when the response can't carry it; then the connection closes.
-"""
+class MessageHandler(Protocol[ContextT_contra]):
+    """Handler of a declared request.
 
-Guard = Callable[[ContextT_contra, Request, Any], "object | None"]
-"""Gets the request message before the handler, if there is an authorizer; see `server.requests.authorization`.
+    Implementations: `handle` in the module of the API, in `server.handlers.admin`, `server.handlers.data`,
+    `server.handlers.groups`, `server.handlers.quorum` and `server.handlers.transactions`. If that module has none,
+    `server.requests.controller_requests.controller_api`, `server.handlers.groups.group_requests.coordinated` or
+    `server.handlers.transactions.transaction_requests.coordinated` creates it.
+    """
 
-Returns the response if nothing is left to handle. Raises KafkaError.
-"""
+    def __call__(self, context: ContextT_contra, request: Request, message: Any, /) -> object | None:
+        """Return the response message, None when it parked the request.
 
-BrokerPrevalidate = Callable[[ContextT_contra, Request, Any], "object | None"]
-"""Gets the request message on the receiving broker, before the controller decides, and removes refused items.
+        A handler with a large response returns a generator that builds it in short steps (`server.requests.stepped`).
+        """
 
-Returns the response if nothing is left.
-"""
 
-CacheInputs = Callable[[ContextT_contra], tuple[object, ...]]
-"""Objects that responses depend on besides the request; all immutable."""
+class ErrorResponse(Protocol):
+    """Builds the response of a request that failed as a whole.
+
+    Implementations: `error_response` in the module of the API, or `server.requests.api.bare_error` and
+    `server.requests.api.error_with_message`.
+    """
+
+    def __call__(self, message: Any, code: ErrorCode, text: str, /) -> object | None:
+        """Return the response; `text` may be empty. None when it can't carry the code; then the connection closes."""
+
+
+class Guard(Protocol[ContextT_contra]):
+    """Checks the permissions for single items before the handler, if there is an authorizer.
+
+    Implementations: `guard` in the module of the API, usually by `server.requests.guards.guard_items`; see
+    `server.requests.authorization`.
+    """
+
+    def __call__(self, context: ContextT_contra, request: Request, message: Any, /) -> object | None:
+        """Return the response if nothing is left to handle. Raises KafkaError."""
+
+
+class BrokerPrevalidate(Protocol[ContextT_contra]):
+    """Checks a request on the receiving broker, before the controller decides.
+
+    Implementations: `server.handlers.admin.alter_configs.broker_prevalidate` and
+    `server.handlers.admin.incremental_alter_configs.broker_prevalidate`.
+    """
+
+    def __call__(self, context: ContextT_contra, request: Request, message: Any, /) -> object | None:
+        """Remove refused items from the message; returns the response if nothing is left."""
+
+
+class CacheInputs(Protocol[ContextT_contra]):
+    """Names the objects that cached responses depend on.
+
+    Implementations: in `server.handlers.admin.api_versions` and `server.handlers.admin.metadata.cache_inputs`.
+    """
+
+    def __call__(self, context: ContextT_contra, /) -> tuple[object, ...]:
+        """Return the objects besides the request, all immutable."""
 
 
 class Api(Generic[ContextT_contra]):
@@ -93,7 +135,7 @@ class RawApi(Api[ContextT_contra]):
     def __init__(
         self,
         key: ApiKey,
-        serve: Serve[ContextT_contra],
+        serve: RawHandler[ContextT_contra],
         *,
         listeners: Listeners = Listeners.BROKER,
         item_needs: tuple[RequiredPermission, ...] = (),
@@ -124,7 +166,7 @@ class SchemaApi(Api[ContextT_contra]):
     def __init__(
         self,
         key: ApiKey,
-        handle: Handle[ContextT_contra],
+        handle: MessageHandler[ContextT_contra],
         error_response: ErrorResponse,
         *,
         listeners: Listeners = Listeners.BROKER,

@@ -33,7 +33,10 @@ class RequiredPermission(NamedTuple):
 
 
 class Authorizer(Protocol):
-    """Decides by the rules of the cluster."""
+    """Decides by the rules of the cluster.
+
+    Implementation: `security.authorizer`.
+    """
 
     def allows(
         self,

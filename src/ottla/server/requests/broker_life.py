@@ -11,7 +11,11 @@ LifeDone = Callable[[BaseException | None], None]
 
 
 class BrokerLife(Protocol):
-    """A broker's lifecycle, in the order of the calls; all of them run on the loop."""
+    """A broker's lifecycle, in the order of the calls; all of them run on the loop.
+
+    Implementations: in `server.lifecycle.lifecycle`, `server.zookeeper.migration_lifecycle` and
+    `server.zookeeper.zookeeper_node`.
+    """
 
     @property
     def broker_epoch(self) -> int:

@@ -6,12 +6,11 @@ waits until this broker has opened them, so that its client can use them at once
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.controller.driver import Controller
-from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.controller.result import ControllerContext, ControllerDecision, ControllerOperation, ControllerResult
 from ottla.metadata.image import MetadataImage, ZkMigrationState
 from ottla.protocol.registry import ApiKey
 from ottla.quota.mutations import Mutation
@@ -21,11 +20,6 @@ from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.enveloped_channel import EnvelopedChannel
 from ottla.server.requests.request import Request
 from ottla.server.requests.stepped import Division
-
-Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]
-Decide = Callable[[MetadataImage, Any, ControllerContext], ControllerResult[Any]]
-"""A decision function of the controller: the image, the request message, and its further inputs."""
-
 
 _BEFORE_TAKEOVER: Final = frozenset(
     {
@@ -70,7 +64,7 @@ class ControllerQueue:
         """On ZooKeeper: a broker fetched metadata from this node, so it is alive."""
         self._controller.heard_from(broker_id)
 
-    def submit(self, request: Request, operation: Operation, *, makes_partitions: bool = False) -> None:
+    def submit(self, request: Request, operation: ControllerOperation[Any], *, makes_partitions: bool = False) -> None:
         """Run `operation` in the controller's order and answer with its response once its records are committed.
 
         Before the migration of a cluster from ZooKeeper, a quorum refuses operations on data that the migration brings.
@@ -105,7 +99,7 @@ class DecidingContext(Protocol):
 
 def controller_api(
     key: ApiKey,
-    decide: Decide,
+    decide: ControllerDecision,
     error_response: ErrorResponse,
     *,
     listeners: Listeners,

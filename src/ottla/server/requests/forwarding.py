@@ -21,9 +21,9 @@ from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.platform.clock import Clock, Scheduler
 from ottla.common.platform.endpoint import Endpoint
 from ottla.common.platform.peer import ControllerDone, PeerNetwork
-from ottla.controller.driver import Controller, Operation
+from ottla.controller.driver import Controller
 from ottla.controller.requests import operation_of
-from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.controller.result import ControllerContext, ControllerOperation, ControllerResult
 from ottla.metadata.image import MetadataImage
 from ottla.net.peer_link import PeerLink
 from ottla.net.peer_messages import send_message
@@ -242,7 +242,7 @@ class _ForwardingAttempts:
             self._done(None, KafkaError(ErrorCode.REQUEST_TIMED_OUT, text))
 
 
-def _charged(controller: Controller, client: RequestOrigin, message: CreateTopicsRequest) -> Operation[Any]:
+def _charged(controller: Controller, client: RequestOrigin, message: CreateTopicsRequest) -> ControllerOperation[Any]:
     decide = operation_of(message)
 
     def operation(image: MetadataImage, context: ControllerContext) -> ControllerResult[Any]:

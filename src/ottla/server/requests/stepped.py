@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ottla.common.errors import InvariantError, KafkaError
 from ottla.common.platform.shares import SHARE_S, LoopShares, Share
@@ -229,14 +229,27 @@ class PartRequest(Request):
         return self._build()
 
 
-Serve = Callable[[PartRequest], object]
-"""Guard and handler for one part: its response, a generator that builds it, or None when the part is parked."""
+class PartHandler(Protocol):
+    """Guard and handler for one part.
 
-Refuse = Callable[[PartRequest, KafkaError], object]
-"""The response for a part that failed as a whole."""
+    Implementation: `serve` within `server.requests.dispatch.RequestDispatcher`.
+    """
+
+    def __call__(self, part: PartRequest, /) -> object:
+        """Return the response, a generator that builds it, or None when the part is parked."""
 
 
-def divide(request: Request, division: Division, parts: Parts, serve: Serve, refuse: Refuse) -> Steps:
+class PartRefusal(Protocol):
+    """Builds the response for a part that failed as a whole.
+
+    Implementation: `server.requests.dispatch._refuse_part`.
+    """
+
+    def __call__(self, part: PartRequest, error: KafkaError, /) -> object:
+        """Return the response."""
+
+
+def divide(request: Request, division: Division, parts: Parts, serve: PartHandler, refuse: PartRefusal) -> Steps:
     """Answer a request part by part."""
     merged: Any = None
     for part in parts:
@@ -250,7 +263,7 @@ def divide(request: Request, division: Division, parts: Parts, serve: Serve, ref
     return merged
 
 
-def _answer_part(part: PartRequest, serve: Serve, refuse: Refuse) -> Steps:
+def _answer_part(part: PartRequest, serve: PartHandler, refuse: PartRefusal) -> Steps:
     try:
         response = serve(part)
         if isinstance(response, Generator):

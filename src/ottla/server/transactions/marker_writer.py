@@ -35,7 +35,10 @@ partition, as in Apache Kafka."""
 
 
 class CoordinatorTransactions(Protocol):
-    """The runtime of a coordinator, as the marker writer uses it."""
+    """The runtime of a coordinator, as the marker writer uses it.
+
+    Implementation: `coordinator.runtime.runtime.CoordinatorRuntime`.
+    """
 
     def complete_transaction(
         self, partition: int, marker: EndMarker, done: Callable[[KafkaError | None], None]

@@ -55,7 +55,10 @@ WorkerReport = CleanedGroup | RoundEnd | RoundFailure
 
 
 class Worker(Protocol):
-    """Runs passes, one at a time. All methods run on the loop."""
+    """Runs passes, one at a time. All methods run on the loop.
+
+    Implementation: `app.cleaner_process`.
+    """
 
     def begin(self, task: CleaningTask, report: Callable[[WorkerReport], None]) -> None:
         """Begin a pass. `report` gets each group, and `RoundEnd` or `RoundFailure` as the last, on the loop and never

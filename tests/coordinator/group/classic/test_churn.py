@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.scale import size
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.group.member_memory import MEMBER_BYTES
@@ -185,5 +186,5 @@ class Churn(RuleBasedStateMachine):
 
 TestChurn = Churn.TestCase
 TestChurn.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=size(6, 60), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.scale import size
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.group.classic.group import ClassicGroup
@@ -642,6 +643,6 @@ class MixedLife(RuleBasedStateMachine):
 
 
 MixedLife.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=size(10, 100), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestMixedLife = MixedLife.TestCase

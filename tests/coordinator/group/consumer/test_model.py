@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.scale import size
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.ids import Uuid
@@ -236,7 +237,7 @@ class GroupLife(RuleBasedStateMachine):
 
 
 GroupLife.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=size(10, 100), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestGroupLife = GroupLife.TestCase
 

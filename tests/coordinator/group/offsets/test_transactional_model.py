@@ -9,6 +9,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.scale import size
 
 from ottla.common.errors import ErrorCode, KafkaError
 
@@ -106,5 +107,5 @@ class TransactionalOffsets(RuleBasedStateMachine):
         assert len(self.talk.shard.offsets) == len(self.committed)
 
 
-TransactionalOffsets.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TransactionalOffsets.TestCase.settings = settings(max_examples=size(10, 100), stateful_step_count=30, deadline=None)
 TestTransactionalOffsets = TransactionalOffsets.TestCase

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ottla.common.kafka.ids import Uuid
 
@@ -39,8 +39,16 @@ class TopicSpec(NamedTuple):
     racks: Sequence[frozenset[str]] | None
 
 
-Assignor = Callable[[Sequence[MemberSpec], Mapping[Uuid, TopicSpec]], dict[str, Assignment]]
-"""Returns one entry for each member, empty ones included."""
+class Assignor(Protocol):
+    """Assigns the partitions of the topics of a group to its members.
+
+    Implementations: `coordinator.group.assignors.range.assign_range` and
+    `coordinator.group.assignors.uniform.assign_uniform`, by name in
+    `coordinator.group.modern.consumer.target_assignment.ASSIGNORS`.
+    """
+
+    def __call__(self, members: Sequence[MemberSpec], topics: Mapping[Uuid, TopicSpec], /) -> dict[str, Assignment]:
+        """Return one entry for each member, empty ones included."""
 
 
 def member_order(member: MemberSpec) -> tuple[int, str]:

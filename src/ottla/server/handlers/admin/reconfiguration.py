@@ -8,8 +8,8 @@ broker that receives the request.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.config.config_def import ConfigResourceType
@@ -30,12 +30,19 @@ THREADS = (
 )
 """Settings that at most double or halve in one change, to limit the damage of a typo."""
 
-Proposed = Callable[[Mapping[str, str], Any], Mapping[str, str]]
-"""Applies one resource of a request to the current dynamic configs of a broker. Raises KafkaError."""
+
+class Proposal(Protocol):
+    """Applies one resource of a request to the dynamic configs of a broker.
+
+    Implementations: in `server.handlers.admin.alter_configs` and `server.handlers.admin.incremental_alter_configs`.
+    """
+
+    def __call__(self, current: Mapping[str, str], resource: Any, /) -> Mapping[str, str]:
+        """Return the configs after the change. Raises KafkaError."""
 
 
 def screen_configs(
-    context: AdminContext, request: Request, message: Any, proposed: Proposed, error_response: ErrorResponse
+    context: AdminContext, request: Request, message: Any, proposed: Proposal, error_response: ErrorResponse
 ) -> object | None:
     """Remove from `message` the resources that this broker can't apply; returns the response if none remains."""
     kept, answers = [], []
@@ -59,7 +66,7 @@ def screen_configs(
     return None
 
 
-def _reason(context: AdminContext, request: Request, resource: Any, proposed: Proposed) -> str | None:
+def _reason(context: AdminContext, request: Request, resource: Any, proposed: Proposal) -> str | None:
     """Why this broker can't apply a resource; None also for a resource that the controller will refuse."""
     config = context.config
     is_default = resource.resource_name == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from ottla.common.config.broker_configs import BrokerConfig
@@ -23,15 +22,28 @@ from ottla.server.requests.statistics import BrokerStatistics
 
 
 class PendingFetch(Protocol):
-    """A fetch in progress."""
+    """A fetch in progress.
+
+    Implementations: `server.handlers.data.consumer_fetch.ConsumerFetch` and
+    `server.handlers.data.limited_fetch.LimitedFetch`.
+    """
 
     def serve(self) -> list[Part] | None:
         """Answer, or park."""
         ...
 
 
-ConsumerFetching = Callable[["DataContext", Request, ParsedFetchRequest, FetchContext], PendingFetch]
-"""Creates the fetch of a consumer."""
+class ConsumerFetching(Protocol):
+    """Creates the fetch of a consumer.
+
+    Implementations: `server.handlers.data.consumer_fetch.ConsumerFetch` and, while clients have quotas,
+    `server.handlers.data.limited_fetch.limited_fetch`; `server.wiring.contexts` selects.
+    """
+
+    def __call__(
+        self, context: DataContext, request: Request, fetch: ParsedFetchRequest, session: FetchContext, /
+    ) -> PendingFetch:
+        """Return the fetch, which has not begun."""
 
 
 UNLIMITED_BYTES = 16 * 1024

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.coordinator.group.context import RequestContext
@@ -23,22 +23,39 @@ from ottla.server.requests.stepped import Division
 if TYPE_CHECKING:
     from ottla.zookeeper.offsets import ConsumerOffsets
 
-Ask = Callable[[GroupCoordinator, RequestContext, Any, Callable[[Any], None]], None]
-"""A method of the group coordinator: the requester, the request message, the callback for the response."""
 
-AskZooKeeper = Callable[[GroupContext, "ConsumerOffsets", Request, Any], None]
-"""Answers version 0 of a request if ZooKeeper stores the cluster."""
+class GroupCall(Protocol):
+    """A method of the group coordinator for one API.
+
+    Implementations: methods of `coordinator.group.coordinator.GroupCoordinator`; the row of the API names its method.
+    """
+
+    def __call__(
+        self, coordinator: GroupCoordinator, requester: RequestContext, message: Any, respond: Callable[[Any], None], /
+    ) -> None:
+        """Call `respond` once with the response, now or later."""
+
+
+class ZooKeeperOffsetsCall(Protocol):
+    """Answers version 0 of a request if ZooKeeper stores the cluster.
+
+    Implementations: `server.handlers.groups.zookeeper_offsets.commit_offsets` and
+    `server.handlers.groups.zookeeper_offsets.fetch_offsets`.
+    """
+
+    def __call__(self, context: GroupContext, offsets: ConsumerOffsets, request: Request, message: Any, /) -> None:
+        """Answer the request, now or later."""
 
 
 def coordinated(
     key: ApiKey,
-    ask: Ask,
+    ask: GroupCall,
     error_response: ErrorResponse,
     *,
     needs: RequiredPermission | None = None,
     item_needs: tuple[RequiredPermission, ...] = (),
     guard: Guard[GroupContext] | None = None,
-    in_zookeeper: AskZooKeeper | None = None,
+    in_zookeeper: ZooKeeperOffsetsCall | None = None,
     divisions: tuple[Division, ...] = (),
 ) -> SchemaApi[GroupContext]:
     """API whose response comes from the coordinator, except version 0 of those with `in_zookeeper`."""

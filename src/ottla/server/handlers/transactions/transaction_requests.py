@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.protocol.registry import ApiKey
@@ -13,13 +13,23 @@ from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
 from ottla.server.requests.stepped import Division
 
-Ask = Callable[[TransactionCoordinator, int, Any, Callable[[Any], None]], None]
-"""A method of the coordinator: the API version, the request message, the callback for the response."""
+
+class TransactionCall(Protocol):
+    """A method of the transaction coordinator for one API.
+
+    Implementations: methods of `coordinator.transaction.coordinator.TransactionCoordinator`; the row of the API names
+    its method.
+    """
+
+    def __call__(
+        self, coordinator: TransactionCoordinator, api_version: int, message: Any, respond: Callable[[Any], None], /
+    ) -> None:
+        """Call `respond` once with the response, now or later."""
 
 
 def coordinated(
     key: ApiKey,
-    ask: Ask,
+    ask: TransactionCall,
     error_response: ErrorResponse,
     *,
     needs: RequiredPermission | None = None,
