@@ -76,6 +76,12 @@ def test_evidence_page_is_current():
     assert written == generator("generate_evidence").evidence_page(), "docs/evidence.md is outdated: run `make docs`"
 
 
+def test_list_of_documents_is_current(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    written = (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8")
+    assert written == generator("generate_llms").llms_file(), "docs/llms.txt is outdated: run `make docs`"
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_named_tests_exist(document):
     missing = []
