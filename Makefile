@@ -6,7 +6,7 @@
 #   make check                     format, lint, types, import contracts, generated documents: under two minutes
 #   make licenses                  compare the licences of all installed packages with NOTICE
 #   make format                    format the code and apply the fixes of the linter
-#   make docs                      generate docs/configuration.md, docs/reference/cli.md, docs/evidence.md, docs/llms.txt
+#   make docs                      generate the configuration, cli, evidence and limits pages and docs/llms.txt
 #   make docs-site                 build the documents as a site with search, in build/docs-site; checks links and anchors
 #   make sim [SEED=1]              one seed of the simulation; WORKLOAD=groups, cluster, compacted or transactions
 #   make sim-many [N=200] [SEED=1] N seeds from SEED
@@ -158,6 +158,7 @@ check: $(VENV)/.check licenses
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python docs/generate_cli.py --check
 	$(BIN)/python docs/generate_evidence.py --check
+	$(BIN)/python docs/generate_limits.py --check
 	$(BIN)/python docs/generate_llms.py --check
 
 licenses: $(VENV)/.check
@@ -171,6 +172,7 @@ docs: $(VENV)/.base
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/generate_cli.py
 	$(BIN)/python docs/generate_evidence.py
+	$(BIN)/python docs/generate_limits.py
 	$(BIN)/python docs/generate_llms.py
 
 docs-site: $(VENV)/.docs

@@ -76,6 +76,11 @@ def test_evidence_page_is_current():
     assert written == generator("generate_evidence").evidence_page(), "docs/evidence.md is outdated: run `make docs`"
 
 
+def test_limits_page_matches_the_code():
+    written = (ROOT / "docs" / "operations" / "limits.md").read_text(encoding="utf-8")
+    assert written == generator("generate_limits").limits_page(written), "limits.md is outdated: run `make docs`"
+
+
 def test_list_of_documents_is_current(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     written = (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8")
