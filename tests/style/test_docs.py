@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+from ottla.common import runbooks
+
 ROOT = Path(__file__).resolve().parents[2]
 MAP = ROOT / "docs" / "internals" / "architecture.md"
 GUIDES = ROOT / "docs" / "guides"
@@ -103,6 +105,18 @@ def test_named_files_exist(document):
     roots = (document.parent, ROOT, ROOT / "src" / "ottla")
     missing = sorted(name for name in named if not any((root / name).exists() for root in roots))
     assert not missing
+
+
+def test_runbooks_are_named_by_messages_or_monitoring():
+    """Each path in `common/runbooks.py` exists and is used; each other runbook has an alert."""
+    paths = {name: path for name, path in vars(runbooks).items() if name.isupper()}
+    assert not [path for path in paths.values() if not (ROOT / path).is_file()]
+    source = ROOT / "src" / "ottla"
+    texts = [path.read_text() for path in source.rglob("*.py") if path != source / "common" / "runbooks.py"]
+    assert not [name for name in paths if not any(re.search(rf"[ ,(]{name}\b", text) for text in texts)]
+    monitoring = LINK.findall((ROOT / "docs" / "operations" / "monitoring.md").read_text())
+    named = {Path(path).name for path in (*paths.values(), *monitoring)}
+    assert {path.name for path in (ROOT / "docs" / "operations" / "runbooks").glob("*.md")} <= named
 
 
 def is_generated(path: Path) -> bool:

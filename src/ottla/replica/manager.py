@@ -29,6 +29,7 @@ from ottla.common.kafka.ids import LOST_UUID, OFFLINE_UUID, ZERO_UUID, Uuid, uui
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.platform.clock import BlockingPool, Clock, Scheduler, TimerHandle
 from ottla.common.platform.peer import Address
+from ottla.common.runbooks import DAMAGED_DATA, STRAY_PARTITIONS
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage, metadata_level
 from ottla.metadata.topic_names import TopicKey, unknown_topic
@@ -380,7 +381,7 @@ class ReplicaManager:
             damage = Damage(
                 (partition.topic, partition.index), segment.base_offset, first, log.log_end_offset - 1, reason
             )
-            logger.error("%s is damaged, its %s", segment.path, damage)
+            logger.error("%s is damaged, its %s. See %s.", segment.path, damage, DAMAGED_DATA)
             log.epochs.truncate_from_end(first)  # the next leader's entry would not be added
             self.repair.found(partition, damage)
 
@@ -417,7 +418,7 @@ class ReplicaManager:
             except KafkaError as error:
                 logger.error("%s", error)
                 continue
-            logger.warning("%s %s; its data was moved to %s", log.name, reason, directory)
+            logger.warning("%s %s; its data was moved to %s. See %s.", log.name, reason, directory, STRAY_PARTITIONS)
 
     def apply(self, image: MetadataImage, changes: MetadataChanges) -> None:
         """Apply one metadata update; the first one contains everything.

@@ -26,11 +26,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
+from ottla.common.errors import DataDirectoryError, ErrorCode, InvariantError, KafkaError
 from ottla.common.kafka.ids import Uuid, uuid_from_string
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.clock import BlockingPool, Clock, Rng
 from ottla.common.platform.disk import Disk, FileLock
+from ottla.common.runbooks import DISK_FULL
 from ottla.storage.files import meta_properties, names
 from ottla.storage.files.checkpoints import (
     NO_GAPS_ABOVE,
@@ -149,7 +150,7 @@ class LogDirectory:
         try:
             self._lock = self._disk.lock(self._join(names.LOCK_FILE))
         except BlockingIOError as error:
-            raise OperatorError(
+            raise DataDirectoryError(
                 f"the data directory {self.path} is in use by another broker: stop that one or set log.dirs "
                 "(--data-dir) to a directory of its own"
             ) from error
@@ -294,9 +295,7 @@ class LogDirectory:
             try:
                 self._disk.unlink(path)  # it must no longer confirm that this incarnation has appended nothing
             except OSError as error:
-                raise OperatorError(
-                    f"{path} can't be removed: {error.strerror}; repair the disk of log.dirs"
-                ) from error
+                raise DataDirectoryError(f"{path} can't be removed: {error.strerror}; repair its disk") from error
         self.running = LastIncarnation(broker_epoch)
 
     def _note(self, running: LastIncarnation) -> bool:
@@ -522,10 +521,11 @@ class LogDirectory:
         """Mark it unusable at the start; the other directories of the node are served."""
         logger.error(
             "the data directory %s is offline, %s failed: %s; repair its disk and restart the node, or remove it from "
-            "log.dirs",
+            "log.dirs. See %s.",
             self.path,
             action,
             reason_of(error, self.path),
+            DISK_FULL,
         )
         self.offline = error
         self.abandon()

@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
-from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
+from ottla.common.errors import DataDirectoryError, ErrorCode, InvariantError, KafkaError, OperatorError
 from ottla.common.kafka.ids import ZERO_UUID, Uuid
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.clock import BlockingPool, Clock, Rng
@@ -135,7 +135,7 @@ class LogManager:
     def _go_without(self, directory: LogDirectory, error: OSError, doing: str = "opening") -> None:
         """Raises OperatorError for a directory that the node cannot serve without."""
         if self._is_needed(directory):
-            raise OperatorError(
+            raise DataDirectoryError(
                 f"the data directory {directory.path} can't be used: {reason_of(error, directory.path)}; set "
                 f"{self._setting(directory)} to a directory that the broker may read and write"
             ) from error
@@ -168,7 +168,7 @@ class LogManager:
             self._meta = self._meta or meta
             other = found.setdefault(meta.directory_id, directory)
             if other is not directory:
-                raise OperatorError(
+                raise DataDirectoryError(
                     f"the data directories {other.path} and {directory.path} have the same directory.id "
                     f"{meta.directory_id}, so one is a copy of the other: take the copy out of log.dirs"
                 )
@@ -270,11 +270,11 @@ class LogManager:
                     left.discard(name)
                     return kept
         except OSError as error:
-            raise OperatorError(
+            raise DataDirectoryError(
                 f"the partition {name} is in {one.path} and {other.path}, {error.filename or ''} "
                 f"{error.strerror or error}: repair that disk of log.dirs"
             ) from error
-        raise OperatorError(
+        raise DataDirectoryError(
             f"the partition {name} is in two directories of log.dirs, {one.path} and {other.path}: move the older one "
             "elsewhere, or, if a disk failed recently, the one on that disk"
         )
@@ -291,7 +291,7 @@ class LogManager:
         try:
             end_swaps(self._disk, self._rng, usable)
         except OSError as error:
-            raise OperatorError(
+            raise DataDirectoryError(
                 f"a move between data directories can't be completed, {error.filename or ''} "
                 f"{error.strerror or error}: repair that disk of log.dirs"
             ) from error
