@@ -9,7 +9,8 @@
 #   make check                     format, lint, types, import contracts, generated documents: under two minutes
 #   make licenses                  compare the licences of all installed packages with NOTICE
 #   make format                    format the code and apply the fixes of the linter
-#   make docs                      generate docs/configuration.md, docs/reference/cli.md and docs/evidence.md
+#   make docs                      generate the configuration, cli, evidence and limits pages and docs/llms.txt
+#   make docs-site                 build the documents as a site with search, in build/docs-site; checks links and anchors
 #   make sim [SEED=1]              one seed of the simulation; WORKLOAD=groups, cluster, compacted or transactions
 #   make sim-many [N=200] [SEED=1] N seeds from SEED
 #   make model [DEPTH=12]          every order of DEPTH steps of the model of transactions; ARGS='--bounds zombie'
@@ -101,7 +102,7 @@ CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.t
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/api/_messages.pyx src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test test-all test-changed check licenses format docs sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege exactly-once-stream exactly-once-load exactly-once-topic page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare cluster clean
+.PHONY: help demo unit test test-all test-changed check licenses format docs docs-site sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege exactly-once-stream exactly-once-load exactly-once-topic page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -143,6 +144,11 @@ $(VENV)/.check: $(VENV)/.base
 	@$(PIP) 'ottla[check]'
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/.base
+	@echo "Installing the site generator"
+	@$(PIP) 'ottla[docs]'
+	@touch $@
+
 demo: $(VENV)/.pipeline
 	$(BIN)/ottla pipeline demo $(if $(INPUT),--input "$(INPUT)") $(ARGS)
 
@@ -168,6 +174,8 @@ check: $(VENV)/.check licenses
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python docs/generate_cli.py --check
 	$(BIN)/python docs/generate_evidence.py --check
+	$(BIN)/python docs/generate_limits.py --check
+	$(BIN)/python docs/generate_llms.py --check
 
 licenses: $(VENV)/.check
 	@$(BIN)/pip-licenses > $(VENV)/licenses.txt && echo "$$(($$(wc -l < $(VENV)/licenses.txt) - 1)) licences are allowed or named in NOTICE"
@@ -180,6 +188,11 @@ docs: $(VENV)/.base
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/generate_cli.py
 	$(BIN)/python docs/generate_evidence.py
+	$(BIN)/python docs/generate_limits.py
+	$(BIN)/python docs/generate_llms.py
+
+docs-site: $(VENV)/.docs
+	$(BIN)/python docs/build_site.py
 
 sim: $(VENV)/.base
 	$(BIN)/python -m simulation --workload $(WORKLOAD) --seed $(SEED) $(ARGS)

@@ -20,7 +20,8 @@ from ottla.app.main import MOUNTED, cli
 from ottla.app.streams import ESCAPES, STANDARD_OUTPUT, escaped
 from ottla.cli.command import Command
 from ottla.client.admin.cluster import Cluster
-from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.errors import DataDirectoryError, ErrorCode, KafkaError, OperatorError
+from ottla.common.runbooks import BROKER_DOES_NOT_START
 from ottla.testing import Broker
 
 OUTLETS = ("full", "closed", "without a reader")
@@ -97,6 +98,16 @@ def test_exceptions_map_to_messages_and_exit_codes(
     monkeypatch.setattr(command, "params", [])
     result = CliRunner().invoke(cli, list(path))
     assert (result.exit_code, result.stderr, result.stdout) == (exit_code, sentence, "")
+
+
+def test_error_of_a_data_directory_names_its_runbook(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(**_: Any) -> None:
+        raise DataDirectoryError("the directory is not formatted: mount its disk")
+
+    monkeypatch.setattr(cli.commands["start"], "callback", refused)
+    result = CliRunner().invoke(cli, ["start"])
+    assert result.exit_code == 2
+    assert result.stderr == f"ottla: the directory is not formatted: mount its disk. See {BROKER_DOES_NOT_START}.\n"
 
 
 def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

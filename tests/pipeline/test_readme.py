@@ -52,7 +52,7 @@ ELSEWHERE = {
     "ottla format --config node1.properties": "tests/cluster/test_three_hosts.py",
     "ottla start --config node1.properties": "tests/cluster/test_three_hosts.py",
     "def test_mine": "tests/testing",
-    "ottla mirror --from": "tests/faults/test_mirror.py",
+    "ottla mirror --from": "tests/clients/test_mirror_page.py",
 }
 """Blocks and commands that do not run here, by their first characters, and the test that runs them."""
 

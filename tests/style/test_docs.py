@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+from ottla.common import runbooks
+
 from .tree import ROOT, place, place_at, report
 
 MAP = ROOT / "docs" / "internals" / "architecture.md"
@@ -76,6 +78,17 @@ def test_evidence_page_is_current():
     assert written == generator("generate_evidence").evidence_page(), "docs/evidence.md is outdated: run `make docs`"
 
 
+def test_limits_page_matches_the_code():
+    written = (ROOT / "docs" / "operations" / "limits.md").read_text(encoding="utf-8")
+    assert written == generator("generate_limits").limits_page(written), "limits.md is outdated: run `make docs`"
+
+
+def test_list_of_documents_is_current(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    written = (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8")
+    assert written == generator("generate_llms").llms_file(), "docs/llms.txt is outdated: run `make docs`"
+
+
 def absent_tests(document: Path) -> Iterator[str]:
     """Tests that a document names and that do not exist."""
     for number, line in enumerate(document.read_text().splitlines(), 1):
@@ -110,6 +123,18 @@ def test_a_planted_name_of_an_absent_file_is_found(tmp_path):
         "page.md:2 net/nowhere.py",
         "page.md:3 b.md",
     ]
+
+
+def test_runbooks_are_named_by_messages_or_monitoring():
+    """Each path in `common/runbooks.py` exists and is used; each other runbook has an alert."""
+    paths = {name: path for name, path in vars(runbooks).items() if name.isupper()}
+    assert not [path for path in paths.values() if not (ROOT / path).is_file()]
+    source = ROOT / "src" / "ottla"
+    texts = [path.read_text() for path in source.rglob("*.py") if path != source / "common" / "runbooks.py"]
+    assert not [name for name in paths if not any(re.search(rf"[ ,(]{name}\b", text) for text in texts)]
+    monitoring = LINK.findall((ROOT / "docs" / "operations" / "monitoring.md").read_text())
+    named = {Path(path).name for path in (*paths.values(), *monitoring)}
+    assert {path.name for path in (ROOT / "docs" / "operations" / "runbooks").glob("*.md")} <= named
 
 
 def is_generated(path: Path) -> bool:

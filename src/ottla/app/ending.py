@@ -22,6 +22,7 @@ import click
 from ottla.app.logging import logs_json
 from ottla.app.streams import STANDARD_OUTPUT, forget
 from ottla.common.errors import OperatorError, OttlaError
+from ottla.common.runbooks import with_runbook
 
 EXIT_FAILURE = 1
 EXIT_OPERATOR_ERROR = 2
@@ -45,7 +46,8 @@ def ending() -> Iterator[None]:
         number = error.args[0] if error.args else signal.SIGINT
         raise click.exceptions.Exit(SIGNAL_EXIT_BASE + number) from None
     except OttlaError as error:
-        _end(str(error), EXIT_OPERATOR_ERROR if isinstance(error, OperatorError) else EXIT_FAILURE)
+        message = with_runbook(str(error), error.runbook)
+        _end(message, EXIT_OPERATOR_ERROR if isinstance(error, OperatorError) else EXIT_FAILURE)
     except OSError as error:
         if isinstance(error, BrokenPipeError) and (error.filename == STANDARD_OUTPUT or _reader_left()):
             forget(sys.stdout)

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.app.ports import HOST, free_ports
-from ottla.common.errors import DAMAGED_JSON, OperatorError
+from ottla.common.errors import DAMAGED_JSON, DataDirectoryError, OperatorError
 from ottla.common.kafka.ids import uuid_from_string
 from ottla.common.platform.clock import Rng
 from ottla.common.platform.disk import Disk
@@ -148,17 +148,17 @@ def plan_cluster(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | No
     named = {os.path.basename(plan.directory(broker)) for broker in plan.brokers}
     unnamed = [name for name in _broker_directories(disk, data_dir) if name not in named]
     if unnamed:
-        raise OperatorError(
+        raise DataDirectoryError(
             f"{path} contains no broker for {shown(unnamed)}: restore that file from a copy, or move these "
             "directories elsewhere"
         )
     if len(plan.brokers) != count:
-        raise OperatorError(
+        raise DataDirectoryError(
             f"the cluster in {data_dir} has {len(plan.brokers)} brokers: start it with --brokers {len(plan.brokers)}, "
             "or choose another directory with --data-dir"
         )
     if port not in (None, 0, plan.brokers[0].port):
-        raise OperatorError(
+        raise DataDirectoryError(
             f"the cluster in {data_dir} starts at port {plan.brokers[0].port}: omit --port, or choose another "
             "directory with --data-dir"
         )
@@ -185,14 +185,14 @@ def refuse_directory_of_plan(disk: Disk, directory: str) -> None:
     path = os.path.join(directory, PLAN_FILE)
     if disk.exists(path):
         plan = _parsed(directory, path, disk.read_bytes(path))
-        raise OperatorError(
+        raise DataDirectoryError(
             f"{directory} contains a cluster ({PLAN_FILE}), not the data of one broker: start it with --brokers "
             f"{len(plan.brokers)}, or set log.dirs (--data-dir) to another directory"
         )
     holder, name = os.path.split(directory)
     planned = disk.exists(os.path.join(holder, PLAN_FILE)) and name.startswith(DIRECTORY_PREFIX)
     if planned and not disk.exists(os.path.join(directory, META_PROPERTIES)):
-        raise OperatorError(
+        raise DataDirectoryError(
             f"{directory} is not formatted and belongs to the cluster of {os.path.join(holder, PLAN_FILE)}: mount or "
             "restore it, or, if its disk is lost, start the cluster with --brokers and --replace-node "
             f"{name.removeprefix(DIRECTORY_PREFIX)}"
@@ -201,14 +201,14 @@ def refuse_directory_of_plan(disk: Disk, directory: str) -> None:
 
 def _new_plan(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | None) -> LocalCluster:
     if disk.exists(os.path.join(data_dir, META_PROPERTIES)):
-        raise OperatorError(
+        raise DataDirectoryError(
             f"{data_dir} is the data directory of a single broker, which --brokers can't use: choose another one "
             "with --data-dir"
         )
     present = _broker_directories(disk, data_dir)
     found = [name for name in present if disk.listdir(os.path.join(data_dir, name))]
     if found:
-        raise OperatorError(
+        raise DataDirectoryError(
             f"{data_dir} contains broker directories ({shown(found)}) but no {PLAN_FILE}: restore that file from a "
             "copy, "
             "start each broker with its own .properties file, or choose another directory with --data-dir"
@@ -253,7 +253,7 @@ def _parsed(data_dir: str, path: str, data: bytes) -> LocalCluster:
         )
         version = content.get("version", PLAN_VERSION)
         if version != PLAN_VERSION:
-            raise OperatorError(
+            raise DataDirectoryError(
                 f"{path} has version {version}, but this release reads version {PLAN_VERSION}: start the release that "
                 "wrote it, or choose another directory with --data-dir"
             )
@@ -270,6 +270,6 @@ def _parsed(data_dir: str, path: str, data: bytes) -> LocalCluster:
             data_dir, str(content["cluster_id"]), brokers, formatted=content.get("formatted") is not False
         )
     except DAMAGED_JSON as error:
-        raise OperatorError(
+        raise DataDirectoryError(
             f"{path} is damaged ({error}): restore it from a copy, or choose another directory with --data-dir"
         ) from error

@@ -26,6 +26,7 @@ from ottla.common.config.properties import load_properties
 from ottla.common.errors import OperatorError
 from ottla.common.platform.disk_refusal import disk_refusal
 from ottla.common.platform.files import read_file
+from ottla.common.runbooks import LOCKED_OUT_BY_A_SETTING
 from ottla.storage.files.names import LOCK_FILE
 
 logger = logging.getLogger(__name__)
@@ -166,8 +167,9 @@ def without_ignored(config: BrokerConfig) -> BrokerConfig:
         return config
     logger.warning(
         "RECOVERY: ignoring the dynamic settings %s: correct the stored values, then run "
-        "`ottla config recover --end` and restart",
+        "`ottla config recover --end` and restart. See %s.",
         ", ".join(sorted(ignored)),
+        LOCKED_OUT_BY_A_SETTING,
     )
     return config.ignoring(ignored)
 

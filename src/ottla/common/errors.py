@@ -8,7 +8,9 @@ invariant is a fourth: it raises `InvariantError` and stops the broker.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TypeVar
+from typing import ClassVar, TypeVar
+
+from ottla.common.runbooks import BROKER_DOES_NOT_START
 
 
 class ErrorCode(IntEnum):
@@ -209,6 +211,9 @@ RETRIABLE_ERRORS = frozenset(
 class OttlaError(Exception):
     """Base of all exceptions of Ottla."""
 
+    runbook: ClassVar[str] = ""
+    """Path of the runbook for this class of errors, which a command names behind the message (`common/runbooks.py`)."""
+
 
 class KafkaError(OttlaError):
     """An expected failure with the error code for the client."""
@@ -225,6 +230,12 @@ class ProtocolError(OttlaError):
 
 class OperatorError(OttlaError):
     """An error that only the operator can fix: one sentence with the setting or file, and the fix."""
+
+
+class DataDirectoryError(OperatorError):
+    """A data directory or metadata log with which a node must not start."""
+
+    runbook = BROKER_DOES_NOT_START
 
 
 class InvariantError(OttlaError):

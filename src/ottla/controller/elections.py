@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.runbooks import LEADERLESS_PARTITION, with_runbook
 from ottla.controller.partition_change import Acceptable, Election
 from ottla.controller.replication import Slice, active, change_of
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
@@ -85,7 +86,7 @@ def _elect(
 
 
 def cause_without_leader(name: str, index: int, partition: PartitionImage, is_live: Acceptable) -> str:
-    """Return one sentence with the reason why the partition has no leader, and the operator's options."""
+    """Return the reason why the partition has no leader, the operator's options and the runbook."""
     complete = partition.isr or partition.eligible_leader_replicas or partition.last_known_elr
     waits_for = [broker_id for broker_id in complete if not is_live(broker_id)]
     if waits_for:
@@ -95,11 +96,11 @@ def cause_without_leader(name: str, index: int, partition: PartitionImage, is_li
     else:
         cause = "no replica is known to have every committed record"
     if not any(is_live(broker_id) for broker_id in partition.replicas):
-        return f"No leader: {cause}; no replica is live (brokers {_ids(partition.replicas)})"
-    return (
-        f"No leader: {cause}; or run 'ottla cluster elect {name}:{index} --unclean', which loses the records that the "
-        "elected replica lacks"
-    )
+        options = f"no replica is live (brokers {_ids(partition.replicas)})"
+    else:
+        options = f"or run 'ottla cluster elect {name}:{index} --unclean', which loses the records that the "
+        options += "elected replica lacks"
+    return with_runbook(f"No leader: {cause}; {options}", LEADERLESS_PARTITION)
 
 
 def _ids(broker_ids: Sequence[int]) -> str:

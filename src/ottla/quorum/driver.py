@@ -22,7 +22,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError, ProtocolError
+from ottla.common.errors import DataDirectoryError, ErrorCode, InvariantError, KafkaError, ProtocolError
 from ottla.common.platform.disk_refusal import disk_refusal
 from ottla.common.platform.endpoint import Endpoint
 from ottla.common.platform.peer import PeerNetwork
@@ -207,9 +207,9 @@ class QuorumDriver:
             raise disk_refusal(error, self._local.data_dir) from error
         except KafkaError as error:
             path = self._log.directory if self._log else self._local.data_dir
-            raise OperatorError(f"the metadata log in {path} can't be used: {error}") from error
+            raise DataDirectoryError(f"the metadata log in {path} can't be used: {error}") from error
         except (ProtocolError, InvariantError) as error:
-            raise OperatorError(
+            raise DataDirectoryError(
                 f"the metadata log in {self.log.directory} can't be applied by this version: {error}; "
                 "start the version that wrote it, or restore the directory from a backup; "
                 "`ottla adopt` lists the content"
@@ -255,7 +255,7 @@ class QuorumDriver:
         forgotten = max(log.read_noted_epoch(), log.last_epoch) if forgot else None
         epoch = stored.leader_epoch if stored is not None else (forgotten or 0) + FORGOTTEN_EPOCHS
         if epoch >= MAX_LEADER_EPOCH:
-            raise OperatorError(
+            raise DataDirectoryError(
                 f"no leader epoch is left after {epoch} in {log.directory}/quorum-state "
                 ": stop all nodes, and run ottla cluster repair-epoch on the data directory of each"
             )

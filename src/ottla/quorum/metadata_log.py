@@ -19,7 +19,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.common.errors import InvariantError, KafkaError, OperatorError, OttlaError, ProtocolError
+from ottla.common.errors import DataDirectoryError, InvariantError, KafkaError, OttlaError, ProtocolError
 from ottla.common.kafka.ids import METADATA_TOPIC_ID
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.logs import RATE_LIMITED
@@ -108,7 +108,7 @@ class _Events:
         except FileNotFoundError:
             leader_epoch = 0
         except ValueError as error:
-            raise OperatorError(
+            raise DataDirectoryError(
                 f"the metadata log in {self._directory} and {path} are both damaged ({error}); restore the directory "
                 "from a copy, or empty it and let the node join again"
             ) from error
@@ -265,7 +265,7 @@ class ReplicaLog:
         try:
             return read_snapshot(self._disk.read_bytes(path))
         except (OSError, ProtocolError) as error:
-            raise OperatorError(
+            raise DataDirectoryError(
                 f"the metadata snapshot {path} can't be used ({error}); restore it from a backup of the data directory"
             ) from error
 
@@ -363,7 +363,7 @@ class ReplicaLog:
         try:
             return decode_catching_up(self._disk.read_bytes(path)) if self.must_catch_up else 0
         except ValueError as error:
-            raise OperatorError(
+            raise DataDirectoryError(
                 f"{path} and {QUORUM_STATE} there are both damaged ({error}); restore the directory from a backup, or "
                 "empty it and let the node join again"
             ) from error
@@ -379,7 +379,7 @@ class ReplicaLog:
         except FileNotFoundError:
             return ()
         except (OSError, ValueError) as error:
-            raise OperatorError(
+            raise DataDirectoryError(
                 f"{path} can't be used: {error}; restore it from a backup of the data directory"
             ) from error
 
@@ -435,15 +435,17 @@ def open_metadata_log(machine: NodeRuntime, data_dir: str, config: MetadataLogCo
         if log.topic_id is None:
             log.assign_topic_id(METADATA_TOPIC_ID)
     except KafkaError as error:
-        raise OperatorError(f"the metadata log in {directory} can't be opened: {error}") from error
+        raise DataDirectoryError(f"the metadata log in {directory} can't be opened: {error}") from error
     if log.topic_id != METADATA_TOPIC_ID:
-        raise OperatorError(f"{directory}/partition.metadata has the id of another topic; this is not a metadata log")
+        raise DataDirectoryError(
+            f"{directory}/partition.metadata has the id of another topic; this is not a metadata log"
+        )
     metadata_log = ReplicaLog(disk, clock, directory, log, snapshots)
     if snapshots and _ends_before(log, snapshots[-1]):
         metadata_log.read_snapshot(snapshots[-1])  # the log is replaced only by a readable snapshot
         metadata_log.start_from(snapshots[-1])
     if log.log_start_offset > end_of_snapshot:
-        raise OperatorError(
+        raise DataDirectoryError(
             f"the metadata log in {directory} starts at offset {log.log_start_offset}, and no snapshot covers earlier "
             "offsets; restore the missing .checkpoint file from a backup of the data directory"
         )

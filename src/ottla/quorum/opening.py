@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ottla.common.config.config_keys_authorizer import STANDARD_AUTHORIZER
 from ottla.common.config.feature_levels import METADATA_VERSION
-from ottla.common.errors import OperatorError
+from ottla.common.errors import DataDirectoryError, OperatorError
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, VersionRange
 from ottla.metadata.records import SUPPORTED_FEATURES, ApiMessageAndVersion
@@ -123,7 +123,7 @@ class MetadataTransactions:
     def refuse_undone(self, directory: str) -> None:
         """Raise OperatorError if the log in `directory` has one."""
         if self._begun or self._undone:
-            raise OperatorError(
+            raise DataDirectoryError(
                 f"the metadata log in {directory} has {'an open' if self._begun else 'an aborted'} metadata "
                 "transaction, which this version can't undo: start Apache Kafka on it, which ends the transaction, and "
                 "wait until it has taken a snapshot (metadata.log.max.snapshot.interval.ms)"
@@ -187,7 +187,7 @@ def _require_alone(log: ReplicaLog, local: ReplicaKey, voters: VoterSets) -> Non
     """Also applies if no record names voters: `quorum-state` may contain voters of an earlier configuration."""
     configured = set() if voters.latest else set(log.read_configured_voters()) - {local.node_id}
     if configured or {voter.key for voter in voters.latest} - {local}:
-        raise OperatorError(
+        raise DataDirectoryError(
             f"the metadata log in {log.directory} names other voters than this node and data directory, and the "
             "configuration names none; set controller.quorum.bootstrap.servers (controller.quorum.voters where the "
             "cluster has that), or start with the node.id and meta.properties of that directory"
@@ -204,7 +204,7 @@ def refuse_unknown_levels(directory: str, image: MetadataImage) -> None:
         level = features[name]
         supported = SUPPORTED_FEATURES.get(name, VersionRange(0, 0))
         if not supported.low <= level <= supported.high:
-            raise OperatorError(
+            raise DataDirectoryError(
                 f"the metadata log in {directory} is at level {level} of {name}, and this version has "
                 f"levels {supported.low} to {supported.high}: start the version that wrote it, or set "
                 "log.dirs (--data-dir) to another directory; `ottla adopt` lists the content"
@@ -214,7 +214,7 @@ def refuse_unknown_levels(directory: str, image: MetadataImage) -> None:
 def refuse_acls(directory: str, image: MetadataImage) -> None:
     """Raise OperatorError for an image with ACLs, of the log in `directory`, if no authorizer enforces them."""
     if image.acls:
-        raise OperatorError(
+        raise DataDirectoryError(
             f"the metadata log in {directory} has {len(image.acls)} ACLs, but no authorizer "
             f"enforces them: set authorizer.class.name to {STANDARD_AUTHORIZER}, and "
             "super.users to the principals of the cluster's nodes and administrators"

@@ -26,6 +26,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.ids import LOST_UUID, Uuid
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.platform.clock import BlockingPool, Clock, Scheduler, TimerHandle
+from ottla.common.runbooks import DAMAGED_DATA
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.topic_names import TopicKey, unknown_topic
@@ -280,7 +281,7 @@ class ReplicaManager:
             damage = Damage(
                 (partition.topic, partition.index), segment.base_offset, first, log.log_end_offset - 1, reason
             )
-            logger.error("%s is damaged, its %s", segment.data.path, damage)
+            logger.error("%s is damaged, its %s. See %s.", segment.data.path, damage, DAMAGED_DATA)
             log.epochs.truncate_from_end(first)  # the next leader's entry would not be added
             self.repair.found(partition, damage)
 

@@ -29,6 +29,7 @@ from typing import NamedTuple
 from ottla.common.errors import KafkaError
 from ottla.common.platform.clock import BlockingPool, Scheduler, TimerHandle
 from ottla.common.platform.peer import Address, PeerNetwork
+from ottla.common.runbooks import DAMAGED_DATA
 from ottla.replica.partition import Partition
 from ottla.replica.segment_repair import SegmentRepair
 from ottla.storage.directory.log_manager import LogManager
@@ -170,7 +171,7 @@ class ReplicaRepair:
                 logger.warning("%s can't be scanned: %s", segment.data.path, error)
             else:
                 for damage in scrub.damages((partition.topic, partition.index)):
-                    logger.error("%s is damaged, its %s", segment.data.path, damage)
+                    logger.error("%s is damaged, its %s. See %s.", segment.data.path, damage, DAMAGED_DATA)
                     self.found(partition, damage)
             self._look(partition, waiting, then)
 

@@ -6,6 +6,7 @@ import logging
 
 from ottla.common.errors import KafkaError
 from ottla.common.kafka.ids import Uuid, uuid_to_string
+from ottla.common.runbooks import STRAY_PARTITIONS
 from ottla.metadata.image import MetadataImage
 from ottla.storage.directory.log_manager import LogManager
 
@@ -43,7 +44,7 @@ def quarantine_stray_logs(logs: LogManager, node_id: int, image: MetadataImage) 
         except KafkaError as error:
             logger.error("%s", error)
             continue
-        logger.warning("%s %s; its data was moved to %s", log.name, reason, directory)
+        logger.warning("%s %s; its data was moved to %s. See %s.", log.name, reason, directory, STRAY_PARTITIONS)
 
 
 def _is_flipped(found: Uuid, topic_id: Uuid) -> bool:

@@ -25,6 +25,7 @@ from ottla.pipeline.model.arrays import numbers, texts
 from ottla.pipeline.model.decode import DecodeError
 from ottla.pipeline.model.failure import NO_ROOM, spark_reason
 from ottla.pipeline.model.plan import DataLossError
+from ottla.pipeline.model.rollback import LoadRefusedError
 from ottla.pipeline.sources.source import RecordsDeletedError
 
 
@@ -49,7 +50,7 @@ LASTING = frozenset(
 )
 """Permanent errors of the operating system: an immediate retry can't succeed."""
 
-_OPERATORS = frozenset(kind.__name__ for kind in (OperatorError, BrokerUnreachable))
+_OPERATORS = frozenset(kind.__name__ for kind in (OperatorError, LoadRefusedError, BrokerUnreachable))
 _OTHERS = frozenset(
     kind.__name__
     for kind in (

@@ -37,6 +37,8 @@ from ottla.client.wire.model import (
 )
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
 from ottla.common.kafka.ids import Uuid, uuid_from_string, uuid_to_string
+from ottla.common.runbooks import LOAD_REFUSED
+from ottla.pipeline.model.rollback import LoadRefusedError
 from ottla.record.legacy.stored import iter_any_batches
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ SKIP_DATA_LOSS = "set failOnDataLoss to false"
 class DataLossError(OttlaError):
     """Records were deleted before they were loaded, or replaced afterwards; the message names partition, offsets and
     the remedy."""
+
+    runbook = LOAD_REFUSED
 
 
 class TopicView(Protocol):
@@ -327,7 +331,7 @@ def make_plan(
 def require_cluster(topic: str, before: str, cluster_id: str) -> None:
     """Raise OperatorError where a topic was read of one cluster and is now of another; empty ids are not known."""
     if before and cluster_id and before != cluster_id:
-        raise OperatorError(
+        raise LoadRefusedError(
             f"topic {topic!r} was loaded from cluster {before}, but --bootstrap-server names cluster {cluster_id}, "
             f"where that name is a different topic: name a server of cluster {before}, or load from {cluster_id} into "
             "another table"

@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ottla.common.errors import OperatorError
+from ottla.common.runbooks import LOAD_REFUSED
 
 
-class RolledBackError(OperatorError):
+class LoadRefusedError(OperatorError):
+    """A table, a stream's state or a topic does not fit to the stored offsets; nothing was committed."""
+
+    runbook = LOAD_REFUSED
+
+
+class RolledBackError(LoadRefusedError):
     """A table lacks rows of loads whose offsets it stores; nothing was committed."""
 
 

@@ -22,9 +22,10 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError, OttlaError
+from ottla.common.runbooks import LOAD_REFUSED
 from ottla.pipeline.model.failure import os_reason
 from ottla.pipeline.model.plan import KnownTopics
-from ottla.pipeline.model.rollback import Rollback
+from ottla.pipeline.model.rollback import LoadRefusedError, Rollback
 from ottla.pipeline.stores.open_store import open_store
 from ottla.pipeline.stores.store import Store
 
@@ -47,9 +48,13 @@ LOAD_KEY = "ottla.load"
 class StaleCommitError(OttlaError):
     """Another load moved the same partitions since this one planned; nothing of this one was committed."""
 
+    runbook = LOAD_REFUSED
+
 
 class UnknownCommitError(OttlaError):
     """The outcome of a commit is unknown: its files have to stay, and the next load checks it."""
+
+    runbook = LOAD_REFUSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +352,7 @@ def grown_columns(location: str, found: pa.Schema, wanted: pa.Schema) -> list[pa
     for column in wanted:
         position = found.get_field_index(column.name)
         if position >= 0 and not only_adds(found.field(position).type, column.type):
-            raise OperatorError(
+            raise LoadRefusedError(
                 f"the column {column.name!r} of the table {location} has the type {found.field(position).type}, which "
                 f"this format can't widen to {column.type}"
             )
@@ -360,7 +365,7 @@ def grown_columns(location: str, found: pa.Schema, wanted: pa.Schema) -> list[pa
 
 def too_many_commits(location: str, wanted: str = "be committed") -> OperatorError:
     """Error of a commit that lost the race against others in each attempt."""
-    return OperatorError(
+    return LoadRefusedError(
         f"the table {location} could not {wanted}: {COMMIT_ATTEMPTS} other commits came first; try again"
     )
 

@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from ottla.common.errors import DAMAGED_JSON, OperatorError
 from ottla.pipeline.model.failure import os_reason
+from ottla.pipeline.model.rollback import LoadRefusedError
 from ottla.pipeline.stores.durable import write_durably
 from ottla.pipeline.stream.definition import StreamDefinition
 
@@ -127,7 +128,7 @@ class StreamState:
     def require_own(self, owner: int | None, place: str, stream: str) -> None:
         """Raise OperatorError for results of another directory; those of an earlier release have no owner."""
         if owner not in (None, self.owner):
-            raise OperatorError(
+            raise LoadRefusedError(
                 f"the {place} has results of a stream {stream!r} with another state than {self.path}, and both would "
                 "mix: name the directory of that state with --checkpoint, or give this stream another name and "
                 "another place for its results"
@@ -147,7 +148,7 @@ class StreamState:
     def require_cluster(self, definition: StreamDefinition, cluster_id: str) -> None:
         """Raise OperatorError if the stream was started on another cluster than that of the checkpoint."""
         if self.cluster_id and cluster_id and self.cluster_id != cluster_id:
-            raise OperatorError(
+            raise LoadRefusedError(
                 f"the stream {definition.name!r} was started on cluster {self.cluster_id}, but --bootstrap-server "
                 f"names cluster {cluster_id}: name a server of cluster {self.cluster_id}, or start a new stream on "
                 f"{cluster_id} with another name and another place for the results"
@@ -188,7 +189,7 @@ def _settled(path: Path, definition: StreamDefinition) -> tuple[dict[str, pa.Sch
         before = held["definition"]
         fields = {name: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(one))) for name, one in held["fields"].items()}
     except FileNotFoundError:
-        raise OperatorError(
+        raise LoadRefusedError(
             f"{path} has a checkpoint but no stream.json, which identifies its stream; restore that file, or name "
             "another directory with --checkpoint"
         ) from None
@@ -196,7 +197,7 @@ def _settled(path: Path, definition: StreamDefinition) -> tuple[dict[str, pa.Sch
         raise OperatorError(f"{path / 'stream.json'} can't be read: {os_reason(error)}") from error
     changed = _difference(before, _canonical(definition))
     if changed:
-        raise OperatorError(
+        raise LoadRefusedError(
             f"{path} is the state of another definition, which differs in {changed}: revert that change, or start a "
             "new stream with another name and another place for the results"
         )

@@ -32,6 +32,7 @@ from ottla.pipeline.load.leased_files import discard_files, leased_files
 from ottla.pipeline.load.leases import Lease
 from ottla.pipeline.load.shape import require_no_snapshot, require_rows
 from ottla.pipeline.model.plan import app_id
+from ottla.pipeline.model.rollback import LoadRefusedError
 from ottla.pipeline.sinks.partitioning import require_partition_columns, with_date_column
 from ottla.pipeline.sinks.table import (
     DataFile,
@@ -101,7 +102,7 @@ class TableResults:
     def require_fit(self, planned: int, ended: int) -> None:
         if not self._table.exists():
             if ended >= 0:
-                raise OperatorError(
+                raise LoadRefusedError(
                     f"the table {self.location} does not exist, but {self._state.path} records its results up to "
                     f"batch {ended}: restore the table, or remove that directory too to start from scratch"
                 )
@@ -109,7 +110,7 @@ class TableResults:
         require_no_snapshot(self._table)
         held = self._look()
         if held.next_batch is not None and held.next_batch > planned + 1:
-            raise OperatorError(
+            raise LoadRefusedError(
                 f"the table {self.location} has the results of this stream up to batch {held.next_batch - 1}, but "
                 f"{self._state.path} has none after {planned}: continuing would duplicate them. Restore the newer "
                 "state, name it with --checkpoint, or start a new stream with another name and table"
@@ -120,7 +121,7 @@ class TableResults:
         kept = self._state.kept_results().next_batch
         if (held.next_batch or 0) < kept:
             has = "none of them" if held.next_batch is None else f"them up to batch {held.next_batch - 1}"
-            raise OperatorError(
+            raise LoadRefusedError(
                 f"the table {self.location} was rolled back: {self._state.path} records its results up to batch "
                 f"{kept - 1}, but it has {has}: continuing would lose the others. Restore the newer table, or "
                 "the state of the same time; or start a new stream with another name and table"

@@ -29,6 +29,7 @@ from ottla.client.wire.model import CommittedOffset, Position
 from ottla.common.errors import OperatorError
 from ottla.common.kafka.ids import uuid_to_string
 from ottla.pipeline.model.failure import os_reason
+from ottla.pipeline.model.rollback import LoadRefusedError
 from ottla.pipeline.sinks.epochs import ABORT_S, EpochTask, write_epoch
 from ottla.pipeline.sinks.table import DataFile, FileLayout, files_from_json, files_to_json
 from ottla.pipeline.sinks.topic import LIBRARYS_END, TopicTarget
@@ -71,7 +72,7 @@ class TopicResults:
             owner = self._owner(cluster.groups.offsets(self._owner_group))
         newest = max(sent, default=0) - 1
         if newest > planned:
-            raise OperatorError(
+            raise LoadRefusedError(
                 f"the {self.location} has results of this stream up to batch {newest}, but {self._state.path} has "
                 f"none after {planned}: continuing would duplicate them. Restore the newer state, name it with "
                 "--checkpoint, or start a new stream with another name"
@@ -85,7 +86,7 @@ class TopicResults:
         """Raise OperatorError if the topic was recreated, and so has no results of earlier batches."""
         kept = self._state.kept_results().topic_id
         if planned >= 0 and kept not in ("", topic_id):
-            raise OperatorError(
+            raise LoadRefusedError(
                 f"the {self.location} was deleted and created again, but {self._state.path} records results in it: "
                 "continuing would lose them. Start a new stream with another name, or remove that directory and the "
                 f"groups {_TASK_GROUP.format(self._stream)}* to fill the topic from the start"

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.config.config_keys_zookeeper import MIGRATION, ZOOKEEPER_CONNECT
-from ottla.common.errors import OperatorError
+from ottla.common.errors import DataDirectoryError, OperatorError
 from ottla.common.kafka.ids import uuid_from_string
 from ottla.common.platform.clock import Clock, Rng
 from ottla.common.platform.disk import Disk
@@ -43,7 +43,7 @@ def format_or_refuse(disk: Disk, clock: Clock, rng: Rng, config: BrokerConfig, c
         if disk.exists(f"{other}/{META_PROPERTIES}"):
             raise unformatted_metadata_directory(directory, other)
     if config.names_other_controllers:
-        raise OperatorError(
+        raise DataDirectoryError(
             f"the data directory {directory} is not formatted; mount its disk, format it with the cluster's id by "
             "`ottla format`, or remove controller.quorum.bootstrap.servers for a single node"
         )
@@ -73,7 +73,7 @@ def _refuse_lost_metadata(disk: Disk, directory: str) -> None:
         began = any(name.endswith(LOG_SUFFIX) for name in disk.listdir(metadata))
         if began or not disk.exists(f"{directory}/{CLEAN_SHUTDOWN_FILE}"):
             return
-    raise OperatorError(
+    raise DataDirectoryError(
         f"the metadata log {metadata} is missing, but the data directory is formatted: restore it from a copy, or set "
         "log.dirs (--data-dir) to an empty directory and format that with `ottla format --no-initial-controllers`"
     )
@@ -88,7 +88,7 @@ def version_of_migrated(disk: Disk, config: BrokerConfig) -> int:
     if not is_of_zookeeper(disk, directory):
         return QUORUM
     if config.is_controller:
-        raise OperatorError(
+        raise DataDirectoryError(
             f"the data directory {directory} belongs to a broker on ZooKeeper, and controllers need their own "
             "directories: set process.roles=broker, or set log.dirs (--data-dir) to another directory"
         )
@@ -118,14 +118,14 @@ def refuse_final(image: MetadataImage) -> None:
 
 def migration_is_final() -> OperatorError:
     """The error for a broker configured for a final migration."""
-    return OperatorError(
+    return DataDirectoryError(
         f"the migration of this cluster from ZooKeeper is final, but {MIGRATION} is set: remove that and "
         f"{ZOOKEEPER_CONNECT}, and set process.roles=broker"
     )
 
 
 def _not_migrated(directory: str) -> OperatorError:
-    return OperatorError(
+    return DataDirectoryError(
         f"the data directory {directory} belongs to a broker on ZooKeeper, and no quorum has taken over its cluster: "
         f"start it with {ZOOKEEPER_CONNECT} and {MIGRATION} first, or set log.dirs (--data-dir) to another directory"
     )
@@ -157,13 +157,13 @@ def refuse_partitions(disk: Disk, config: BrokerConfig) -> None:
     for directory in config.log_dirs:
         found = partition_directories(disk, directory)
         if found and others:
-            raise OperatorError(
+            raise DataDirectoryError(
                 f"the partitions in {directory} ({shown(found)}) belong to the metadata log in {others[0]}, but that "
                 f"in {its_place} is empty: name {others[0]} first in log.dirs, or by metadata.log.dir"
             )
         if found:
             its = "its metadata log" if directory == its_place else f"in {its_place}"
-            raise OperatorError(
+            raise DataDirectoryError(
                 f"the data directory {directory} contains partitions ({shown(found)}), but {its} {METADATA_DIR} "
                 "is empty: restore it from a copy, or set log.dirs (--data-dir) to another directory"
             )

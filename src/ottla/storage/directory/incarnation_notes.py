@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from ottla.common.errors import OperatorError
+from ottla.common.errors import DataDirectoryError
 from ottla.common.kafka.ids import Uuid
 from ottla.common.platform.disk import Disk
 from ottla.storage.directory.directory_health import FULL
@@ -82,9 +82,7 @@ class IncarnationNotes:
             try:
                 self._disk.unlink(path)  # it must no longer confirm that this incarnation has appended nothing
             except OSError as error:
-                raise OperatorError(
-                    f"{path} can't be removed: {error.strerror}; repair the disk of log.dirs"
-                ) from error
+                raise DataDirectoryError(f"{path} can't be removed: {error.strerror}; repair its disk") from error
         self.running = LastIncarnation(broker_epoch)
 
     def note_clean_shutdown(self, broker_epoch: int) -> None:

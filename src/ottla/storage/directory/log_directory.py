@@ -20,11 +20,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
+from ottla.common.errors import DataDirectoryError, ErrorCode, InvariantError, KafkaError
 from ottla.common.kafka.ids import Uuid, uuid_from_string
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.clock import Clock, Rng
 from ottla.common.platform.disk import Disk, FileLock
+from ottla.common.runbooks import DISK_FULL
 from ottla.storage.directory.deleted_files import DeletedFiles
 from ottla.storage.directory.directory_checkpoints import DirectoryCheckpoints, StoredOffsets
 from ottla.storage.directory.directory_health import DirectoryHealth
@@ -106,7 +107,7 @@ class LogDirectory:
         try:
             self._lock = self._disk.lock(self._join(names.LOCK_FILE))
         except BlockingIOError as error:
-            raise OperatorError(
+            raise DataDirectoryError(
                 f"the data directory {self.path} is in use by another broker: stop that one or set log.dirs "
                 "(--data-dir) to a directory of its own"
             ) from error
@@ -339,10 +340,11 @@ class LogDirectory:
         """Mark it unusable at the start; the other directories of the node are served."""
         logger.error(
             "the data directory %s is offline, %s failed: %s; repair its disk and restart the node, or remove it from "
-            "log.dirs",
+            "log.dirs. See %s.",
             self.path,
             action,
             reason_of(error, self.path),
+            DISK_FULL,
         )
         self.health.offline = error
         self.abandon()

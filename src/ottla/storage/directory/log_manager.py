@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
-from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
+from ottla.common.errors import DataDirectoryError, ErrorCode, InvariantError, KafkaError, OperatorError
 from ottla.common.kafka.ids import ZERO_UUID, Uuid
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.clock import BlockingPool, Clock, Rng
@@ -136,7 +136,7 @@ class LogManager:
     def _go_without(self, directory: LogDirectory, error: OSError, doing: str = "opening") -> None:
         """Raises OperatorError for a directory that the node cannot serve without."""
         if self._is_needed(directory):
-            raise OperatorError(
+            raise DataDirectoryError(
                 f"the data directory {directory.path} can't be used: {reason_of(error, directory.path)}; set "
                 f"{self._setting(directory)} to a directory that the broker may read and write"
             ) from error
@@ -169,7 +169,7 @@ class LogManager:
             self._meta = self._meta or meta
             other = found.setdefault(meta.directory_id, directory)
             if other is not directory:
-                raise OperatorError(
+                raise DataDirectoryError(
                     f"the data directories {other.path} and {directory.path} have the same directory.id "
                     f"{meta.directory_id}, so one is a copy of the other: take the copy out of log.dirs"
                 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from ottla.common.errors import InvariantError, OperatorError
+from ottla.common.errors import DataDirectoryError, InvariantError
 from ottla.common.platform.clock import Rng
 from ottla.common.platform.disk import Disk
 from ottla.storage.directory.future_logs import end_swaps
@@ -49,7 +49,7 @@ def _end_swaps(disk: Disk, rng: Rng, directories: Sequence[LogDirectory]) -> Non
     try:
         end_swaps(disk, rng, usable)
     except OSError as error:
-        raise OperatorError(
+        raise DataDirectoryError(
             f"a move between data directories can't be completed, {error.filename or ''} "
             f"{error.strerror or error}: repair that disk of log.dirs"
         ) from error
@@ -66,11 +66,11 @@ def _one_of_twins(disk: Disk, rng: Rng, name: str, one: LogDirectory, other: Log
                 _discard(disk, rng, left.path, name)
                 return kept
     except OSError as error:
-        raise OperatorError(
+        raise DataDirectoryError(
             f"the partition {name} is in {one.path} and {other.path}, {error.filename or ''} "
             f"{error.strerror or error}: repair that disk of log.dirs"
         ) from error
-    raise OperatorError(
+    raise DataDirectoryError(
         f"the partition {name} is in two directories of log.dirs, {one.path} and {other.path}: move the older one "
         "elsewhere, or, if a disk failed recently, the one on that disk"
     )

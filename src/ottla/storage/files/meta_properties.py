@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ottla.common.errors import OperatorError
+from ottla.common.errors import DataDirectoryError
 from ottla.common.kafka.ids import RESERVED_UUIDS, new_uuid, uuid_from_string, uuid_to_string
 from ottla.common.platform.clock import Rng
 from ottla.common.platform.disk import Disk
@@ -57,12 +57,12 @@ def load_or_create(
         return meta
     if meta.node_id != node_id:
         setting = _NODE_ID[version]
-        raise OperatorError(
+        raise DataDirectoryError(
             f"{path} belongs to {setting} {meta.node_id}, but the configuration says {setting} {node_id}: "
             f"use the node's own data directory or set {setting}"
         )
     if cluster_id is not None and meta.cluster_id != cluster_id:
-        raise OperatorError(
+        raise DataDirectoryError(
             f"{path} belongs to cluster {meta.cluster_id}, not to {cluster_id}: take {directory} out of log.dirs, or "
             "bring back the directory that belongs there"
         )
@@ -135,40 +135,40 @@ def _fields(data: bytes) -> dict[str, str]:
 def _parse(path: str, data: bytes, version: int) -> MetaProperties:
     fields = _fields(data)
     if fields.get("version") == str(QUORUM) and version == ZOOKEEPER:
-        raise OperatorError(
+        raise DataDirectoryError(
             f"{path} has version 1, of a node with a quorum, and zookeeper.connect is set: set process.roles, or set "
             "log.dirs (--data-dir) to another directory"
         )
     if fields.get("version") == str(ZOOKEEPER) and version == QUORUM:
-        raise OperatorError(
+        raise DataDirectoryError(
             f"{path} has version 0, of a node in ZooKeeper mode: migrate its cluster to KRaft with Apache Kafka 3.9, "
             "or set log.dirs (--data-dir) to another directory"
         )
     if "version" not in fields:
-        raise OperatorError(
+        raise DataDirectoryError(
             f"{path} is damaged, it names no version: restore it from a copy, or set log.dirs (--data-dir) to another "
             "directory"
         )
     if fields["version"] != str(version):
-        raise OperatorError(
+        raise DataDirectoryError(
             f"{path} has version {fields['version']}, and this release reads version {version}: start the "
             "release that wrote it, or set log.dirs (--data-dir) to another directory"
         )
     cluster_id = fields.get("cluster.id", "")
     if not cluster_id:
-        raise OperatorError(f"{path} names no cluster.id")
+        raise DataDirectoryError(f"{path} names no cluster.id")
     if "directory.id" not in fields:
         if version == ZOOKEEPER:
-            raise OperatorError(
+            raise DataDirectoryError(
                 f"{path} has no directory.id, like that of an Apache Kafka broker on ZooKeeper, which is not "
                 "supported: set log.dirs (--data-dir) to another directory"
             )
-        raise OperatorError(
+        raise DataDirectoryError(
             f"{path} names no directory.id: where Apache Kafka before 3.7 wrote it, a start of a later one gives it one"
         )
     try:
         node_id = int(fields.get(_NODE_ID[version], ""))
         uuid_from_string(fields.get("directory.id", ""))
     except ValueError as error:
-        raise OperatorError(f"{path} is damaged ({_NODE_ID[version]} or directory.id): {error}") from error
+        raise DataDirectoryError(f"{path} is damaged ({_NODE_ID[version]} or directory.id): {error}") from error
     return MetaProperties(cluster_id, node_id, fields["directory.id"])

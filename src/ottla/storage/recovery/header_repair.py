@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 
 from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.runbooks import DAMAGED_DATA
 from ottla.record.batch import (
     BASE_OFFSET,
     BATCH_LENGTH,
@@ -247,7 +248,7 @@ class UnchecksummedFields:
         if segment is None:
             return
         damage = Damage(self._partition, segment.base_offset, first_offset, last_offset, reason)
-        logger.error("%s is damaged, its %s", segment.data.path, damage)
+        logger.error("%s is damaged, its %s. See %s.", segment.data.path, damage, DAMAGED_DATA)
         if len(self.unrepaired_damage) == _MAX_UNREPAIRED:  # the last range extends to the end
             last = self.unrepaired_damage.pop()
             damage = Damage(self._partition, last.segment, last.first_offset, last_offset, last.reason)

@@ -25,7 +25,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ottla.common.errors import OperatorError
+from ottla.common.errors import DataDirectoryError
 from ottla.common.kafka.ids import Uuid
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.clock import Clock, Rng
@@ -200,14 +200,14 @@ def _nothing_lost(*, proved: bool) -> None:
 def _refuse_foreign(folder: Folder, listing: list[str]) -> None:
     """Raise OperatorError for a data directory with the name of a partition's; nothing in it was changed."""
     if names.META_PROPERTIES in listing:
-        raise OperatorError(
+        raise DataDirectoryError(
             f"{folder.path} is the data directory of a node, not a partition: set log.dirs (--data-dir) to it and "
             f"node.id to that of its {names.META_PROPERTIES}, or move it elsewhere"
         )
     if listing and not any(
         name.endswith(names.PARTITION_SUFFIXES) or name in names.PARTITION_FILES for name in listing
     ):
-        raise OperatorError(
+        raise DataDirectoryError(
             f"{folder.path} has the name of a partition's directory but contains no file of one ({shown(listing)}): "
             "move it out of log.dirs"
         )

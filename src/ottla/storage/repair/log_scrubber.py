@@ -29,6 +29,7 @@ from ottla.common.errors import InvariantError
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.platform.clock import BlockingPool, Clock
+from ottla.common.runbooks import DAMAGED_DATA
 from ottla.metrics.registry import Counter
 from ottla.storage.directory.log_manager import LogManager
 from ottla.storage.files.damage import Damage
@@ -221,7 +222,7 @@ class LogScrubber:
             self._rebuild_aborted(reading)
         for damage in now.damages:
             if damage not in before.damages:
-                logger.error("%s is damaged, its %s", segment.data.path, damage)
+                logger.error("%s is damaged, its %s. See %s.", segment.data.path, damage, DAMAGED_DATA)
             self._on_damage(damage)
 
     def _rebuild_aborted(self, reading: SegmentReading) -> None:
