@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.scale import size
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.ids import ZERO_UUID
+from ottla.coordinator.group import shard
 from ottla.coordinator.group.offsets.committed_offset import (
     NO_TIMESTAMP,
     CommittedOffset,
@@ -404,11 +406,13 @@ class TestExpiry:
         assert talk.offsets() == {}
         assert [record.value for record in talk.records() if isinstance(record.key, OffsetPlace)][-1] is None
 
-    def test_many_groups_are_looked_at_in_slices(self, talk: Conversation) -> None:
-        for group in range(750):
+    def test_many_groups_are_looked_at_in_slices(self, talk: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
+        groups = size(75, 750)
+        monkeypatch.setattr(shard, "EXPIRATION_SLICE_OFFSETS", size(200, 2_000))
+        for group in range(groups):
             for topic in ("t", "u"):
                 talk.commit({(topic, partition): 1 for partition in range(4)}, group=f"g{group}")
-        assert len(talk.shard.offsets) == 6_000
+        assert len(talk.shard.offsets) == 8 * groups
         operations = talk.runtime.statistics.operations[TIMER]
         talk.time.advance(600)
         assert talk.runtime.statistics.operations[TIMER] - operations == 4
