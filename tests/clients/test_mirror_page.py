@@ -57,7 +57,9 @@ def ottla(*arguments: str, stdin: str = "") -> str:
 def copied(cluster: Cluster, topics: set[str]) -> bool:
     """Whether all topics exist with a record."""
     positions = {(topic, 0): -1 for topic in topics}
-    return topics <= set(cluster.topics()) and all(end.offset > 0 for end in cluster.list_offsets(positions).values())
+    return topics <= set(cluster.topics.all()) and all(
+        end.offset > 0 for end in cluster.records.list_offsets(positions).values()
+    )
 
 
 @pytest.mark.parametrize("command", printed_commands())

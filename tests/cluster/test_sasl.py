@@ -215,7 +215,7 @@ def flooded(node: Node, name: str) -> tuple[int, list[ErrorCode]]:
             renewers = [f"User:{'r' * length}{number:02}" for number in range(100)]
             for _ in range(MOST_TOKENS + 1):
                 try:
-                    cluster.read(lambda connection: create_token(connection, None, renewers, LEFT_TO_BROKER))  # noqa: B023
+                    cluster.tokens.create(None, renewers, LEFT_TO_BROKER)
                     created += 1
                 except KafkaError as error:
                     refusals.append(error.code)
