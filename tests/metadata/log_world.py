@@ -289,7 +289,7 @@ def check_changes(before: MetadataImage, image: MetadataImage, changes: Metadata
     changed = {(topic.topic_id, index) for topic, index in changes.changed_partitions}
     assert {(topic.topic_id, index) for topic, index in needed.changed_partitions} <= changed
     assert set(needed.changed_configs) <= set(changes.changed_configs)
-    assert needed.brokers_changed <= changes.brokers_changed  # bools: what is needed is listed
+    assert needed.brokers_changed <= changes.brokers_changed  # booleans: a needed change is listed
     assert needed.acls_changed <= changes.acls_changed
 
 

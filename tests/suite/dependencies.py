@@ -19,7 +19,7 @@ FOLDERS = ("src/ottla", "simulation", "tests", "compat", "bench")
 INDIRECT_STEP = 3
 """Length of a dependency by a string or by a process, where an import has 1."""
 BROKER = "src/ottla/app/start.py"
-"""What a process with `-m ottla` is assumed to run, beside what its test imports."""
+"""The module that a process with `-m ottla` is assumed to run, beside the imports of its test."""
 
 Steps = Mapping[str, Mapping[str, int]]
 """File to the files that it depends on directly, with the length of each step."""

@@ -1,7 +1,7 @@
-"""Which test files run: the short form of `make test`, and what .ci/run adds to it.
+"""Which test files run: the short form of `make test`, and the additions of .ci/run.
 
     python -m tests.suite.selection short tests             files of `make test`
-    python -m tests.suite.selection rest compat --limit 600  what a change touches, and the sixth of the day
+    python -m tests.suite.selection rest compat --limit 600  files that a change touches, and the sixth of the day
     python -m tests.suite.selection record report.xml ...   record durations of files from reports of pytest
 
 The short form has all unit tests and, of each family of integration tests, the representatives below. The rest is
