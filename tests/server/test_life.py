@@ -127,7 +127,7 @@ def test_failing_disk_is_reported_and_reads_continue(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(partition.log.active_segment), "append", refuse)
+        patch.setattr(type(partition.log.active_segment.data), "append", refuse)
         answer = client.produce("t", b"b")
     assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert bytes(fetched(client.ask(fetch_request(("t", 0, 0)), 12))[("t", 0)].records)
