@@ -179,6 +179,7 @@ class KafkaPythonMember(Member):
     def consume(self) -> None:
         from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
         from kafka.coordinator.assignors.range import RangePartitionAssignor
+        from kafka.errors import KafkaConnectionError
         from kafka.structs import OffsetAndMetadata
 
         member = self
@@ -212,7 +213,10 @@ class KafkaPythonMember(Member):
         try:
             consumer.subscribe([self.topic], listener=Listener())
             while not self.stopping.is_set():
-                polled = consumer.poll(timeout_ms=100, max_records=COMMIT_EVERY)
+                try:
+                    polled = consumer.poll(timeout_ms=100, max_records=COMMIT_EVERY)
+                except KafkaConnectionError:  # by a poll whose time ends while a killed broker restarts
+                    continue
                 with lock:
                     for position, records in polled.items():
                         for record in records:
