@@ -334,7 +334,7 @@ class TestObstacles:
     def test_an_identity_of_before_directories_had_one(self, made: ApacheDirectory) -> None:
         properties = made.path / "meta.properties"
         properties.write_text("".join(line for line in properties.open() if "directory.id" not in line))
-        assert "names no directory.id: where Apache Kafka before 3.7" in refused(made)
+        assert "has no directory.id: start this directory once with Apache Kafka 3.7 or later" in refused(made)
 
     def test_missing_metadata_log_is_an_obstacle(self, made: ApacheDirectory) -> None:
         made.metadata.rename(made.path.with_name("elsewhere"))

@@ -60,8 +60,13 @@ def test_without_execute_nothing_changes(directory: Path) -> None:
 def test_a_name_that_exists_is_not_taken(directory: Path) -> None:
     """Not even an empty directory, which rename(2) would replace."""
     (directory / "t-0").mkdir()
+    looked = restore(directory)
+    assert looked.exit_code == 1
+    assert "1 of 3 directories can't be restored" in looked.output
+    assert "the column `state` has the reasons" in looked.output
     done = restore(directory, "--execute", "--json")
     assert done.exit_code == 1
+    assert "directories were not restored" in done.output
     assert (directory / STRAYS["t-0"]).is_dir()
     assert not list((directory / "t-0").iterdir())
     rows = {row["name"]: row for row in json.loads(done.stdout)}

@@ -6,6 +6,8 @@ import os
 import signal
 import socket
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -25,6 +27,7 @@ from ottla.cli.produce import produce
 from ottla.cli.topic import topic
 from ottla.cli.txn import txn
 from ottla.cli.user import user
+from ottla.client.wire.model import BrokerInfo, PartitionInfo
 from ottla.common.errors import OperatorError
 
 ROOTS = {
@@ -135,6 +138,23 @@ def test_unreachable_broker_prints_one_line(arguments, nowhere):
     assert result.exit_code == 2
     assert result.stderr == f"ottla: cannot connect to {nowhere}: connection refused; is a broker running there?\n"
     assert result.stdout == ""
+
+
+def test_unregister_with_replicas_names_the_next_command(monkeypatch):
+    """`--unregister --execute` would fail with the same message."""
+    partition = PartitionInfo(0, 4, 0, (4,), (4,), ())
+    brokers = [BrokerInfo(4, "a", 1, None), BrokerInfo(5, "b", 1, None)]
+    client = SimpleNamespace(
+        brokers=SimpleNamespace(all=lambda: [SimpleNamespace(node_id=4, fenced=True)]),
+        describe=lambda: SimpleNamespace(brokers=brokers),
+        topics=SimpleNamespace(all=lambda: {"t": SimpleNamespace(name="t", partitions=[partition])}),
+    )
+    monkeypatch.setattr("ottla.cli.cluster.open_cluster", lambda servers: nullcontext(client))
+    result = CliRunner().invoke(cli, ["cluster", "decommission", "4", "--unregister", "--execute"])
+    assert result.exit_code == 2
+    assert "has 1 replica: move them with `ottla cluster decommission 4 --execute`, then run --unregister again" in (
+        result.stderr
+    )
 
 
 @pytest.mark.parametrize("digits", [5, 10, 19, 40, 5000])

@@ -87,6 +87,14 @@ def test_unrepairable_directories_are_not_changed(tmp_path: Path) -> None:
     assert list(empty.iterdir()) == []
 
 
+def test_directory_without_the_metadata_log_is_refused(tmp_path: Path) -> None:
+    """A node with several log.dirs has the metadata log in one of them."""
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    refused = repair(str(tmp_path), "--execute")
+    assert refused.returncode == 2
+    assert f"{tmp_path} contains no quorum-state: give the directory with the metadata log" in refused.stderr
+
+
 def test_pipe_instead_of_a_segment_does_not_block(tmp_path: Path) -> None:
     log = tmp_path / "__cluster_metadata-0"
     log.mkdir()

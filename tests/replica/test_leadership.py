@@ -30,35 +30,35 @@ def fetch(leadership: Leadership, replica: int, offset: int, leader_end: int, no
 class TestHighWatermark:
     def test_is_the_smallest_end_of_the_in_sync_replicas(self) -> None:
         leadership = lead()
-        assert leadership.committed_end(20, 20, 1, 100.0) == -1, "nothing was heard of the followers"
+        assert leadership.next_high_watermark(20, 20, 1, 100.0) == -1, "nothing was heard of the followers"
         assert fetch(leadership, 2, 20, 20, 100.0)
-        assert leadership.committed_end(20, 20, 1, 100.0) == -1
+        assert leadership.next_high_watermark(20, 20, 1, 100.0) == -1
         assert fetch(leadership, 3, 15, 20, 100.0)
-        assert leadership.committed_end(20, 20, 1, 100.0) == 15
+        assert leadership.next_high_watermark(20, 20, 1, 100.0) == 15
         assert not fetch(leadership, 3, 15, 20, 100.1)
         assert fetch(leadership, 3, 20, 20, 100.2)
-        assert leadership.committed_end(20, 20, 1, 100.2) == 20
-        assert leadership.committed_end(18, 20, 1, 100.2) == 18, "the leader itself waits for its disk"
+        assert leadership.next_high_watermark(20, 20, 1, 100.2) == 20
+        assert leadership.next_high_watermark(18, 20, 1, 100.2) == 18, "the leader itself waits for its disk"
 
     def test_does_not_move_below_the_smallest_isr(self) -> None:
         leadership = lead((1,))
         fetch(leadership, 2, 0, 20, 100.0)
-        assert leadership.committed_end(20, 20, 1, 100.0) == 20
-        assert leadership.committed_end(20, 20, 2, 100.0) == -1
+        assert leadership.next_high_watermark(20, 20, 1, 100.0) == 20
+        assert leadership.next_high_watermark(20, 20, 2, 100.0) == -1
         alone = Leadership(1, 5, 0, max_lag_s=LAG_S, eligible=lambda replica, epoch: True)
         alone.committed(0, (1,), (1,), 100.0)
-        assert alone.committed_end(20, 20, 2, 100.0) == 20, "one replica can't be asked for two"
+        assert alone.next_high_watermark(20, 20, 2, 100.0) == 20, "one replica can't be asked for two"
 
     def test_waits_for_joining_replica(self) -> None:
         leadership = lead((1,))
         fetch(leadership, 2, 20, 20, 100.0)
-        assert leadership.committed_end(25, 25, 1, 101.0) == 20
-        assert leadership.committed_end(25, 25, 1, 100.0 + LAG_S + 1) == 25, "it was gone for too long"
+        assert leadership.next_high_watermark(25, 25, 1, 101.0) == 20
+        assert leadership.next_high_watermark(25, 25, 1, 100.0 + LAG_S + 1) == 25, "it was gone for too long"
 
     def test_does_not_wait_for_ineligible_replica(self) -> None:
         leadership = lead((1,), barred=frozenset({2}))
         fetch(leadership, 2, 20, 20, 100.0)
-        assert leadership.committed_end(25, 25, 1, 101.0) == 25
+        assert leadership.next_high_watermark(25, 25, 1, 101.0) == 25
 
     def test_does_not_wait_for_replica_removed_from_isr(self) -> None:
         leadership = lead()
@@ -66,7 +66,7 @@ class TestHighWatermark:
         fetch(leadership, 3, 20, 20, 100.0)
         assert leadership.committed(8, (1, 2, 3), (1, 2), 100.0)
         fetch(leadership, 2, 25, 25, 100.1)
-        assert leadership.committed_end(25, 25, 1, 100.1) == 25
+        assert leadership.next_high_watermark(25, 25, 1, 100.1) == 25
 
     def test_waits_for_both_the_old_and_the_proposed_isr(self) -> None:
         leadership = lead((1, 2))
@@ -74,18 +74,18 @@ class TestHighWatermark:
         fetch(leadership, 3, 20, 20, 100.0)
         assert leadership.expansion(3, 20) is not None
         assert leadership.maximal_isr == (1, 2, 3)
-        assert leadership.committed_end(22, 22, 1, 500.0) == 20
+        assert leadership.next_high_watermark(22, 22, 1, 500.0) == 20
         fetch(leadership, 2, 22, 22, 500.0)
-        assert leadership.committed_end(22, 22, 1, 500.0) == 20, "3 may be in the ISR by now"
+        assert leadership.next_high_watermark(22, 22, 1, 500.0) == 20, "3 may be in the ISR by now"
 
         shrinking = lead((1, 2, 3))
         fetch(shrinking, 2, 20, 20, 100.0)
         fetch(shrinking, 3, 15, 20, 100.0)
         assert shrinking.shrinking(20, 100.0 + LAG_S + 1) == IsrChange(5, 7, ((1, -1), (2, 20)))
         fetch(shrinking, 2, 20, 20, 131.0)
-        assert shrinking.committed_end(20, 20, 1, 131.0) == 15, "3 may be in the ISR still"
+        assert shrinking.next_high_watermark(20, 20, 1, 131.0) == 15, "3 may be in the ISR still"
         shrinking.committed(8, (1, 2, 3), (1, 2), 131.0)
-        assert shrinking.committed_end(20, 20, 1, 131.0) == 20
+        assert shrinking.next_high_watermark(20, 20, 1, 131.0) == 20
 
 
 class TestStalling:

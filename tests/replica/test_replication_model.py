@@ -98,7 +98,7 @@ class Replica:
     def advance(self, now_s: float) -> None:
         leadership = self.leadership
         if leadership is not None:
-            end = leadership.committed_end(len(self.log), len(self.log), MIN_ISR, now_s)
+            end = leadership.next_high_watermark(len(self.log), len(self.log), MIN_ISR, now_s)
             self.high_watermark = max(self.high_watermark, end)
 
 

@@ -356,7 +356,7 @@ def skip_epoch_truncation(patch: pytest.MonkeyPatch) -> None:
 def count_a_lagging_replica(patch: pytest.MonkeyPatch) -> None:
     """A lagging replica counts as in sync, and the high watermark does not wait for it."""
     patch.setattr(FollowerProgress, "caught_up", lambda self, end, now_s, max_lag_s: True)
-    patch.setattr(Leadership, "committed_end", lambda self, own_end, leader_end, min_insync, now_s: own_end)
+    patch.setattr(Leadership, "next_high_watermark", lambda self, own_end, leader_end, min_insync, now_s: own_end)
 
 
 def acknowledge_before_the_isr_has_it(patch: pytest.MonkeyPatch) -> None:

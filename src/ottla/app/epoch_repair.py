@@ -55,12 +55,13 @@ class EpochRepair(NamedTuple):
 def repair_epoch(directories: tuple[str, ...], execute: bool, as_json: bool) -> None:
     """Reset an exhausted leader epoch.
 
-    For a cluster with nodes that fail at startup with "no leader epoch left", because the epoch in quorum-state has
-    reached the maximum. DIRECTORY is the data directory (log.dirs) of a stopped node.
+    For a cluster with nodes that fail at startup with "no leader epoch is left", because the epoch in quorum-state has
+    reached the maximum. DIRECTORY is the directory of a stopped node with the metadata log: metadata.log.dir, else the
+    first of log.dirs.
 
-    Stop all nodes of the cluster, brokers too, and run this command on each before you start the first: a node without
-    the repair would spread the old epoch again. The new epoch is a million above that of the metadata log, and the vote
-    of the node is removed. Topics, records and all other data are unchanged.
+    Stop all nodes of the cluster, brokers too. Run this command once per node, on that directory, before you start the
+    first: a node without the repair would spread the old epoch again. The new epoch is a million above that of the
+    metadata log, and the vote of the node is removed. Topics, records and all other data are unchanged.
     """
     disk = RealDisk()
     repairs = repair_all(disk, [os.path.abspath(directory) for directory in directories], execute=execute)
@@ -101,12 +102,18 @@ def repair_all(disk: Disk, directories: Sequence[str], *, execute: bool) -> list
 
 def _look(disk: Disk, directory: str) -> EpochRepair:
     log_directory = f"{directory}/{DIRECTORY}"
+    if not disk.exists(log_directory):
+        raise OperatorError(
+            f"{directory} contains no {QUORUM_STATE}: give the directory with the metadata log (metadata.log.dir, else "
+            "the first of log.dirs)"
+        )
     try:
         log_epoch = _log_epoch(disk, log_directory)
         epoch = decode_election_state(disk.read_bytes(f"{log_directory}/{QUORUM_STATE}")).leader_epoch
     except FileNotFoundError as error:
         raise OperatorError(
-            f"{log_directory} has no {QUORUM_STATE}: this node has not taken part in an election"
+            f"{log_directory} contains no {QUORUM_STATE}: this node has not taken part in an election and needs no "
+            "repair"
         ) from error
     except OSError as error:
         raise disk_refusal(error, log_directory) from error

@@ -76,7 +76,8 @@ def cleaner(directory: str, as_json: bool) -> None:
             raise OperatorError(f"{directory} is not a data directory: give one of --data-dir or log.dirs")
     except CheckpointCorruption as error:
         raise OperatorError(
-            f"{error}: a broker recreates it and cleans logs without progress from their start"
+            f"{error}: restart the broker, which replaces the file (without {CLEANER_OFFSET_CHECKPOINT} it cleans all "
+            "logs from their start)"
         ) from error
     except OSError as error:
         raise disk_refusal(error, directory) from error

@@ -54,7 +54,7 @@ def restore(directory: str, strays: tuple[str, ...], execute: bool, as_json: boo
     Renames directories with the suffix -stray to their original names. DIRECTORY is one of --data-dir or log.dirs; its
     broker must be stopped. Without STRAY, all of them are restored. A restored partition stays only if the metadata
     assigns a replica of its topic, with the same id, to this node: otherwise the next start renames it again. The exit
-    code is 1 if a directory could not be restored.
+    code is 1 if a directory can't be restored.
     """
     disk = RealDisk()
     directory = os.path.abspath(directory)
@@ -67,8 +67,11 @@ def restore(directory: str, strays: tuple[str, ...], execute: bool, as_json: boo
     _report(directory, found, execute, as_json)
     kept = [stray.directory for stray in found if stray.obstacle]
     if kept:
+        problem = "were not restored" if execute else "can't be restored"
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"{len(kept)} of {len(found)} directories not restored ({shown(kept)})"
+            ErrorCode.INVALID_REQUEST,
+            f"{len(kept)} of {len(found)} directories {problem} ({shown(kept)}); the "
+            f"{'field' if as_json else 'column'} `state` has the reasons",
         )
 
 

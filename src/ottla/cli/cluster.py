@@ -332,7 +332,10 @@ def decommission(
 
 def _unregister(client: Cluster, broker_id: int, left: Plan, *, live: bool, as_json: bool) -> None:
     if left:
-        raise OperatorError(f"broker {broker_id} still has {len(left)} replicas: run this command with --execute first")
+        raise OperatorError(
+            f"broker {broker_id} still has {counted(len(left), 'replica')}: move them with "
+            f"`ottla cluster decommission {broker_id} --execute`, then run --unregister again"
+        )
     if live:
         raise OperatorError(f"broker {broker_id} is still running and would register again: stop it first")
     client.brokers.unregister(broker_id)

@@ -1,4 +1,4 @@
-"""Partition reassignment (KIP-455): AlterPartitionReassignments, its list, and more replicas for internal topics.
+"""Partition reassignments (KIP-455): start, cancel, list; and automatic replication of internal topics.
 
 A reassignment first adds the new replicas, and removes the old ones once all new ones are in the ISR. `PartitionChange`
 completes it with the AlterPartition that adds the last one. Meanwhile the assignment contains the target first, then
@@ -111,7 +111,7 @@ def _cancel(
 ) -> list[ApiMessageAndVersion]:
     """Restore the previous replicas. Rejected if only new ones may lead and the topic forbids unclean elections.
 
-    New replicas that are still needed for durability are removed by another reassignment.
+    If too few of the previous replicas have all committed records, a reassignment to them removes the new ones later.
     """
     partition = topic.partitions[index]
     if not is_reassigning(partition):

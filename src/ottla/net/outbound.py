@@ -1,12 +1,13 @@
 """Output side of one connection: sends its responses.
 
 Bytes go straight to the wire with one `writev` as long as nothing waits. When the wire takes only a part, the rest is
-copied, at most `MAX_COPIED_BYTES`, into the transport. Everything later waits for `resume_writing` as the parts that
-the broker passed, not as bytes. Large file regions of committed records leave from the page cache by reference
-(`Wire.send_region`), in one packet with the few bytes before them. Others are read into a scratch buffer that all
-connections share. Regions that the page cache can't serve are sent from the pool (`net.sender`).
+copied, at most `MAX_COPIED_BYTES`, into the transport. Later parts stay in the queue until the transport is empty
+(`transport_empty`). Large regions of committed records leave by sendfile (`Wire.send_region`; TLS reads and encrypts
+them instead), in one packet with the few bytes before them. Others are read into a scratch buffer that all connections
+share. Regions that are not in the page cache are sent by a job: a call in the thread pool that reads them and, without
+TLS, sends them (`net.sender.SendJob`).
 
-By reference a socket holds the pages of the file instead of a copy, so unsent bytes change when the file is truncated
+By sendfile a socket holds the pages of the file instead of a copy, so unsent bytes change when the file is truncated
 and rewritten. Committed records are truncated only by an unclean election, which already loses records for consumers,
 and mixed bytes fail the CRC of their batch. Records above the high watermark, which followers fetch and elections
 regularly truncate, are copied. A deleted file's pages stay with the sockets that reference them.

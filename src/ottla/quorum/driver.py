@@ -256,8 +256,8 @@ class QuorumDriver:
         epoch = stored.leader_epoch if stored is not None else (forgotten or 0) + FORGOTTEN_EPOCHS
         if epoch >= MAX_LEADER_EPOCH:
             raise DataDirectoryError(
-                f"no leader epoch is left after {epoch} in {log.directory}/quorum-state "
-                ": stop all nodes, and run ottla cluster repair-epoch on the data directory of each"
+                f"no leader epoch is left after {epoch} in {log.directory}/quorum-state: stop all nodes, and run "
+                "ottla cluster repair-epoch once per node, on the directory with the metadata log"
             )
         raft.elections.start(self._clock.monotonic(), stored, forgotten=forgotten, must_catch_up=log.must_catch_up)
         if raft.state.election.must_catch_up:

@@ -1,4 +1,7 @@
-"""Elections of the leader of the metadata log: time, votes that arrive, and the resulting changes of role."""
+"""Elections from one replica's view: timeouts, pre-votes and votes it requests, responses to them, changes of role.
+
+Requests of other replicas are in `raft_requests`.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +52,9 @@ class Elections:
         """Restore the state of the last run; a single voter elects itself at once.
 
         `forgotten`: that state is damaged or missing, and this is the last epoch known from elsewhere. Votes may have
-        been given in any later epoch, so a voter continues far above it, and does not vote before its log has caught
-        up: otherwise it might forget later votes in the same way. `must_catch_up`: the log was truncated at damage, or
-        an earlier run did not catch up.
+        been given in any later epoch, so a voter continues far above it. It does not vote before its log has caught up
+        to that epoch: if the state is lost again, the next epoch is computed from the log, and must be above all votes.
+        `must_catch_up`: the log was truncated at damage, or an earlier run did not catch up.
         """
         state = self._state
         stored = stored or ElectionState(0)

@@ -1,8 +1,12 @@
 """AlterPartition: sends ISR proposals of this broker's leaders to the controller, several in one request (KIP-497).
 
 One request is in flight at a time; later proposals wait for the next one. A proposal is dropped when its partition has
-a newer state. A request with an unknown outcome is sent again: the controller rejects a proposal with an old partition
-epoch, so no change applies twice.
+a newer state. The error of a proposal has one of three outcomes:
+
+- `FINAL_ERRORS`: the proposal is kept, but not sent again. The partition waits for the newer metadata.
+- `WITHDRAWN_ERRORS`: the proposal is withdrawn, and the partition may propose another on the committed ISR.
+- all others, errors of the whole request and a lost response: it is sent again. The controller rejects a proposal with
+  an old partition epoch, so no change applies twice.
 
 The contents of proposals and the effect of responses are in `replica.leadership` and `replica.partition`.
 """
@@ -44,9 +48,10 @@ FINAL_ERRORS = frozenset(
 )
 """Errors that mean: the controller has a newer state of the partition, which this broker gets with the metadata."""
 
-NOT_ATTEMPTED_ERRORS = frozenset(
+WITHDRAWN_ERRORS = frozenset(
     {ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST}
 )
+"""Errors after which the proposal is withdrawn: the controller certainly did not apply it, and the ISR is unchanged."""
 
 Key = tuple[bytes, int]
 
@@ -172,7 +177,7 @@ class IsrChanges:
             return True
         statistics.failed_isr_updates.value += 1
         logger.info("%r: the controller rejected the ISR %s: %s", partition, change.isr, code.name, extra=RATE_LIMITED)
-        if code in NOT_ATTEMPTED_ERRORS:
+        if code in WITHDRAWN_ERRORS:
             partition.isr_not_attempted(change)
             return True
         return code in FINAL_ERRORS

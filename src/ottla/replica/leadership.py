@@ -1,10 +1,11 @@
-"""State of a partition's followers at the leader: log ends, in-sync replicas, committed offset. Pure.
+"""State of a partition's followers at the leader: log ends, in-sync replicas, high watermark. Pure.
 
 The leader learns about a follower from its fetches only: a fetch at offset n confirms that the follower has everything
-below n. Two decisions follow from that. The high watermark is the smallest log end of the in-sync replicas. And the
-ISR changes: a replica that lags for `replica.lag.time.max.ms` leaves; one that reached the high watermark and the start
-of this epoch may join. A change is proposed to the controller and applies only once it is committed. Until then the
-leader waits for the larger of both sets, the maximal ISR (KIP-497): the next leader may come from either set.
+below n. Two decisions follow from that. The high watermark is the lowest log end of the maximal ISR and of replicas
+about to join it. And the ISR changes: a replica that lags for `replica.lag.time.max.ms` leaves; one that reached the
+high watermark and the start of this epoch may join. A change is proposed to the controller and applies only once it is
+committed. Until then the leader waits for the larger of both sets, the maximal ISR (KIP-497): the next leader may come
+from either set.
 
 Invariants:
 - The high watermark covers only records that every member of the maximal ISR has, and does not move while the committed
@@ -220,8 +221,8 @@ class Leadership:
 
     # --- high watermark --------------------------------------------------------------------------------------------
 
-    def committed_end(self, own_end: int, leader_end_offset: int, min_insync_replicas: int, now_s: float) -> int:
-        """Return the offset up to which all required replicas have the log; -1 if it must not be computed.
+    def next_high_watermark(self, own_end: int, leader_end_offset: int, min_insync_replicas: int, now_s: float) -> int:
+        """Return the lowest log end of the maximal ISR and of replicas about to join it; -1 if it must not advance.
 
         `own_end` is the leader's own durable end, at most `leader_end_offset`. A replica that is about to join counts
         too: otherwise the high watermark could stay ahead of it for ever.

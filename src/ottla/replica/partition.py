@@ -1,10 +1,10 @@
 """One partition on this broker, as leader or follower: epochs, in-sync replicas, high watermark, append and read.
 
 The partition owns its replication state. The log stores one number of it, the high watermark, with its other offsets: a
-truncation of the log lowers it there, and only the partition raises it. On the leader it is the smallest log end of the
-in-sync replicas (`replica.leadership`; not needed with one replica). It never passes a flush that is due: when an
-append reaches `flush.messages`, consumers and acknowledgements wait for the fsync, which runs in the pool. On a
-follower the leader provides it.
+truncation of the log lowers it there, and only the partition raises it. On the leader it is the lowest log end of the
+maximal ISR and of replicas about to join it (`replica.leadership`; not needed with one replica). It never passes a
+flush that is due: when an append reaches `flush.messages`, consumers and acknowledgements wait for the fsync, which
+runs in the pool. On a follower the leader provides it.
 
 Invariants: the high watermark decreases only with a truncation; `leader_epoch` only rises; clients append only while
 this broker leads, followers only in the epoch of their fetch. Requests are in `server`, files in `storage`, and
@@ -481,7 +481,8 @@ class Partition:
         leadership = self.leadership
         if leadership is not None:
             now_s = self._leader_context.monotonic()
-            end = leadership.committed_end(end, offsets.log_end_offset, self.log.config.min_insync_replicas, now_s)
+            min_isr = self.log.config.min_insync_replicas
+            end = leadership.next_high_watermark(end, offsets.log_end_offset, min_isr, now_s)
         if end > offsets.high_watermark:
             offsets.high_watermark = end
             self._purgatory.touch(self.fetch_watch)

@@ -18,7 +18,7 @@ deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`"
 
 from ottla.pipeline.load.reading import PlannedRead, find_reading  # noqa: E402
 from ottla.pipeline.model.plan import PlanSettings  # noqa: E402
-from ottla.pipeline.model.rollback import RolledBackError  # noqa: E402
+from ottla.pipeline.model.rollback import LoadRefusedError, RolledBackError  # noqa: E402
 from ottla.pipeline.operations.status import table_status  # noqa: E402
 from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
 from ottla.pipeline.sinks.parquet import LOG_DIRECTORY  # noqa: E402
@@ -244,7 +244,11 @@ def test_parquet_log_with_a_gap_is_refused(cluster: MemoryCluster, tmp_path: Pat
     table = open_table(tmp_path / "table", format="parquet")
     load_twice(cluster, table)
     (tmp_path / "table" / LOG_DIRECTORY / f"{lost:020}.json").unlink()
-    with pytest.raises(OperatorError, match=f"lacks version {lost}, but has version {lost + 1}"):
+    left = "creates the table again" if lost == 0 else "continues from version 0"
+    remedy = (
+        f"restore .*{lost:020}.json, or remove .*{lost + 1:020}.json and all later commits: the next load then {left}"
+    )
+    with pytest.raises(LoadRefusedError, match=f"lacks version {lost}, but has version {lost + 1}: {remedy}"):
         load(cluster, again(table))
 
 

@@ -1,8 +1,11 @@
-"""`ClusterRouter`: metadata, leaders and coordinators of a cluster, and retries; the services of a `Cluster` share it.
+"""Metadata, leaders and retries of a cluster. Coordinators: `client.admin.coordinators`.
+
+The services of a `Cluster` share one `ClusterRouter`.
 
 Invariants: connections are opened on first use, at most one per broker. A call ends within about `timeout_s` (a fetch:
 plus its requested wait). Retriable failures (`RETRIABLE_ERRORS`, broken connections) are retried until then, with fresh
-metadata and growing pauses. Changes are never sent twice, since the outcome of the first attempt may be unknown.
+metadata and growing pauses. A change is sent again only after an error that proves it had no effect. A cluster that was
+never reachable fails at once.
 
 Left out: the requests of each subject (the other modules of this package).
 """
@@ -26,8 +29,8 @@ FIRST_PAUSE_S = 0.02
 MAX_PAUSE_S = 1.0
 RESPONSE_MARGIN_S = 5.0
 
-NOT_SENT_ERRORS = frozenset({ErrorCode.NOT_CONTROLLER})
-"""Errors after which a change may be retried: the broker rejected it without any effect."""
+REJECTED_ERRORS = frozenset({ErrorCode.NOT_CONTROLLER})
+"""Errors after which a change may be sent again: the broker rejected it without any effect."""
 
 NO_COORDINATOR_ERRORS = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE}
@@ -114,7 +117,7 @@ class ClusterRouter:
             controller = self.info.controller_id if self.info is not None else -1
             return self.connection(controller) if controller in self.brokers else self.any_connection()
 
-        return self.retry(lambda: change(self.retry(connect, deadline=until)), NOT_SENT_ERRORS, until)
+        return self.retry(lambda: change(self.retry(connect, deadline=until)), REJECTED_ERRORS, until)
 
     def refresh(self, topics: Sequence[str] | None) -> None:
         """Refresh the brokers and the given topics (None: all, an empty list: none)."""

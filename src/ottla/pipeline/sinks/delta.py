@@ -9,11 +9,11 @@ is still at the offset of its plan. That is checked against one snapshot, and th
 version right after that snapshot (no retries inside delta-rs), so a second loader with an older plan is refused
 in any interleaving. Commits of others in between only lead to another check. Whether a commit happened is never
 inferred from an error (delta-rs raises also when the checkpoint after it fails): each commit contains the id of its
-load, by which it is looked up in the log. A table that was rolled back below its newest load takes no other
+load, by which it is looked up in the log. A table rolled back below its newest load refuses further loads
 (`sinks/delta_history.py`).
 
-In an object store a commit is a conditional put, which is required of delta-rs. The commit can happen after its
-response was lost, so the files of such a load stay.
+Commits in an object store must be conditional puts. If the response is lost, the commit may still succeed, so its files
+are kept.
 
 Every reader of Delta can read the table. The log names files by percent-encoded addresses; only `_data_path` turns one
 into a path. Not supported: change of an existing table's partition columns.
@@ -276,7 +276,7 @@ class DeltaTarget:
         compact_groups(self, group_small_files(self.data_files(), target_bytes), load_id, before_commit)
 
     def expire(self, before_ms: int, *, dry_run: bool = False) -> set[str]:
-        """Files that Delta's own vacuum selects; its log expires versions on its own."""
+        """Only lists the files that Delta's own vacuum selects: Delta's log expires versions on its own."""
         hours = max(math.ceil((time.time() * 1000 - before_ms) / 3_600_000 - 0.01), 0)
         try:
             found = self._open().vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
@@ -356,7 +356,8 @@ class DeltaTarget:
         features = table.protocol().reader_features or []
         if "deletionVectors" in features and len(pa.table(table.deletion_vectors().read_all())):
             raise OperatorError(
-                f"the table {self.location} has deletion vectors, which reading by its files would ignore"
+                f"the table {self.location} has deletion vectors, which reading by its files would ignore: purge them "
+                "with the engine that wrote the table (REORG TABLE ... APPLY (PURGE))"
             )
 
     def _data_file(self, row: Mapping[str, Any]) -> DataFile:

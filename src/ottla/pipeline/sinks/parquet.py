@@ -34,7 +34,7 @@ import pyarrow as pa
 from ottla.common.errors import DAMAGED_JSON, OperatorError
 from ottla.pipeline.model.failure import os_reason
 from ottla.pipeline.model.plan import KnownTopics
-from ottla.pipeline.model.rollback import Rollback
+from ottla.pipeline.model.rollback import LoadRefusedError, Rollback
 from ottla.pipeline.sinks.own_directory import require_own_directory
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files
 from ottla.pipeline.sinks.table import (
@@ -301,13 +301,14 @@ class ParquetTarget:
         return state
 
     def _require_no_gap(self, newest: int, commits: Iterable[int]) -> None:
-        """Raise OperatorError for a log with commits after a missing one: the next load would join them."""
+        """Raise LoadRefusedError for a log with commits after a missing one: the next load would join them."""
         behind = sorted(version for version in commits if version > newest)
         if behind:
-            raise OperatorError(
+            result = f"continues from version {newest}" if newest >= 0 else "creates the table again"
+            raise LoadRefusedError(
                 f"the log of the table {self.location} lacks version {newest + 1}, but has version {behind[0]}: "
-                f"restore that file in {LOG_DIRECTORY}, or remove the later ones as well to go back to version "
-                f"{newest} and load again from there"
+                f"restore {_commit_file(newest + 1)}, or remove {_commit_file(behind[0])} and all later commits: the "
+                f"next load then {result}"
             )
 
     def _write(self, commit: Mapping[str, Any]) -> str:

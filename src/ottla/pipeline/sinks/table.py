@@ -296,9 +296,9 @@ class Table(Protocol):
         """
 
     def expire(self, before_ms: int, *, dry_run: bool = False) -> set[str]:
-        """Expire versions that were replaced before that time; returns the files in the table's store, written before
-        it, that no version names any more.
+        """Expire versions that were replaced before that time, which removes no data file.
 
+        Returns the files in the table's store, written before that time, that no version names any more.
         With `dry_run` no version expires, and files that would only become unnamed by that are not returned. Raises
         OperatorError.
         """

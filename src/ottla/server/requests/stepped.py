@@ -4,8 +4,9 @@ A handler with a large response returns a generator instead of a response: it pa
 step and returns the response. A request that names many items is divided: each part goes through guard and handler as
 a request of its own, and the responses of all parts are merged into one.
 
-The first slice runs at once, so that a response of ordinary size is never parked. The rest waits in the queue of
-`ottla.common.platform.shares`; the request is parked meanwhile, which preserves the order of responses of a connection.
+The first slice runs at once unless other requests are queued; a response that fits in it is then not parked. The rest
+waits in the queue of `ottla.common.platform.shares`; the request is parked meanwhile, which preserves the order of
+responses of a connection.
 
 Invariants: between two steps anything may change. A step therefore reads either an immutable image that the handler
 took first, or looks up each item again and answers a removed one as not found. A closed connection ends the work. Each
@@ -53,7 +54,7 @@ class Division(NamedTuple):
     key: Callable[[Any], Hashable] | None = None
     """Identity of an item: equal ones are in one part. None: the order is preserved."""
     mentions: int | None = None
-    """Repetitions passed to the handler; 1: only the first, 2: the handler sees that an item is repeated."""
+    """How many repetitions of an item the handler sees. None: all. 1: the first. 2: enough to notice a repetition."""
     items: int = PART_ITEMS
     """How many items a part has."""
     inner: tuple[tuple[str, str], ...] = ()

@@ -3,10 +3,11 @@
 The files have the suffix `.cleaned` until the log swaps them in (`swap`), and are durable before. Offsets and positions
 of a segment are 31-bit numbers: a batch that does not fit into a segment starts another one.
 
-As much of a group as possible stays unchanged: nothing is written before the first batch that differs. Segments before
-it are rewritten only if they have no more bytes than the segments behind them (`_begin`). A group without dropped
-records stays unchanged. So unchanged data is rewritten only together with as many other bytes, which bounds the number
-of rewrites by the logarithm of the segment size.
+As much of a group as possible stays unchanged. The rewritten part begins at the earlier of two segments: the first from
+which something is dropped, and the first with no more bytes than all segments behind it (`_begin`). So small segments
+of a group without dropped records are merged too; without such a segment that group stays unchanged. Unchanged data is
+rewritten only together with as many other bytes, which bounds the number of rewrites by the logarithm of the segment
+size.
 
 A rewritten segment gets the modification time of its youngest source: retention, lags and the tombstones of old formats
 use it for records without a timestamp.
@@ -32,7 +33,7 @@ _WRITE_BYTES = 1024 * 1024
 _LARGE_RUN_BYTES = 256 * 1024
 """Size from which a separate system call costs less than copying the bytes through memory."""
 _LARGEST_RUN_BYTES = 16 * 1024 * 1024
-"""Maximum number of batches with their index data in memory."""
+"""Bytes after which a run ends, which bounds the index data of its batches in memory."""
 
 
 class _Run:

@@ -6,8 +6,8 @@ A new log is created in the directory with the fewest logs, as in Apache Kafka. 
 Invariants:
 - All directories belong to the same node of the same cluster, each under its own `directory.id`, and a partition is in
   one of them only. Otherwise the start is refused before a log changes. There are two exceptions: a move that a crash
-  interrupted is completed first (`twins`), and an empty remainder of a log that was created elsewhere after a
-  disk failure is removed.
+  interrupted is completed first, and of two logs of a partition, one without records is removed
+  (`duplicate_partitions`).
 - One of several directories that is unusable at the start is offline from then on, and the others are served; the
   directory of the metadata log, if any, must be usable.
 - If an incarnation may have lost records in one directory, it does not count as lossless.
@@ -26,13 +26,13 @@ from ottla.common.kafka.ids import ZERO_UUID, Uuid
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.clock import BlockingPool, Clock, Rng
 from ottla.common.platform.disk import Disk
+from ottla.storage.directory.duplicate_partitions import resolve_duplicates
 from ottla.storage.directory.future_logs import FutureLogs
 from ottla.storage.directory.log_directory import (
     DEFAULT_PRODUCER_EXPIRATION_MS,
     LogDefaults,
     LogDirectory,
 )
-from ottla.storage.directory.twins import refuse_twins
 from ottla.storage.files import log_dir_ids, names
 from ottla.storage.files.cleaner_checkpoint import CleanerCheckpoints
 from ottla.storage.files.descriptors import Descriptors
@@ -232,7 +232,7 @@ class LogManager:
         unreadable, unless others are readable, and if a partition is in two of them.
         """
         if len(self.directories) > 1:
-            refuse_twins(self._disk, self._rng, self._online())
+            resolve_duplicates(self._disk, self._rng, self._online())
         for directory in self._online():
             try:
                 directory.load_logs(config_of)

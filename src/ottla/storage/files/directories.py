@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Collection, Sequence
 
-from ottla.common.errors import OperatorError
+from ottla.common.errors import DataDirectoryError
 from ottla.common.platform.disk import Disk
 from ottla.storage.files import names
 
@@ -54,7 +54,7 @@ def partition_directories(disk: Disk, directory: str) -> list[str]:
 
 
 def require_unused(disk: Disk, directory: str, besides: Collection[str] = ()) -> None:
-    """Raise OperatorError if a node's data is present; an interrupted formatting is accepted. Raises OSError.
+    """Raise DataDirectoryError if a node's data is present; an interrupted formatting is accepted. Raises OSError.
 
     `besides` are names known to the caller.
     """
@@ -69,15 +69,15 @@ def require_unused(disk: Disk, directory: str, besides: Collection[str] = ()) ->
     if disk.exists(metadata) and any(not _formatted_only(name) for name in disk.listdir(metadata)):
         left.append(names.METADATA_DIR)
     if left:
-        raise OperatorError(
+        raise DataDirectoryError(
             f"the data directory {directory} has no {names.META_PROPERTIES}, but contains files of a node "
             f"({shown(left)}): restore that file from a copy, or set log.dirs (--data-dir) to another directory"
         )
 
 
-def unformatted_metadata_directory(path: str, other: str) -> OperatorError:
+def unformatted_metadata_directory(path: str, other: str) -> DataDirectoryError:
     """Return the error for a new metadata log directory `path` next to the formatted directory `other`."""
-    return OperatorError(
+    return DataDirectoryError(
         f"the data directory {path} of the metadata log is not formatted, though {other} is: mount its disk, or set "
         "metadata.log.dir to the directory that has the metadata log"
     )

@@ -156,7 +156,7 @@ def _parse(path: str, data: bytes, version: int) -> MetaProperties:
         )
     cluster_id = fields.get("cluster.id", "")
     if not cluster_id:
-        raise DataDirectoryError(f"{path} names no cluster.id")
+        raise DataDirectoryError(f"{path} names no cluster.id: restore the file from a copy")
     if "directory.id" not in fields:
         if version == ZOOKEEPER:
             raise DataDirectoryError(
@@ -164,7 +164,7 @@ def _parse(path: str, data: bytes, version: int) -> MetaProperties:
                 "supported: set log.dirs (--data-dir) to another directory"
             )
         raise DataDirectoryError(
-            f"{path} names no directory.id: where Apache Kafka before 3.7 wrote it, a start of a later one gives it one"
+            f"{path} has no directory.id: start this directory once with Apache Kafka 3.7 or later"
         )
     try:
         node_id = int(fields.get(_NODE_ID[version], ""))

@@ -1,4 +1,4 @@
-"""Appends to a log: batches of clients, of the broker itself, and of a leader to follow. Hot.
+"""Appends to a log, and rolls its segments: batches of clients, of the broker, of a leader to follow. Hot.
 
 `append_as_leader` touches headers and counters, never a record object, and is one call below the partition.
 

@@ -1,7 +1,8 @@
-"""Partitions that are in two data directories of one node, found at the start before any log is opened.
+"""A partition in two log directories of a node, found before logs are opened.
 
-An interrupted move between directories is completed (`future_logs`), and an empty remainder of a log that was created
-elsewhere after a disk failure is removed. Anything else refuses the start.
+Completes an interrupted move (`future_logs`). Of two logs, one without any record is renamed `-delete`. It is left of
+a log that was created elsewhere after a disk failure. Two logs with records refuse the start. An unreadable directory
+goes offline.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from ottla.storage.files import names
 logger = logging.getLogger(__name__)
 
 
-def refuse_twins(disk: Disk, rng: Rng, directories: Sequence[LogDirectory]) -> None:
-    """Raise OperatorError for a partition in two of the directories that are online; unreadable ones go offline."""
+def resolve_duplicates(disk: Disk, rng: Rng, directories: Sequence[LogDirectory]) -> None:
+    """Leave each partition in one of the directories that are online.
+
+    Raises DataDirectoryError for two logs with records, and for a disk that fails meanwhile.
+    """
     found: dict[str, LogDirectory] = {}
     _end_swaps(disk, rng, directories)
     for directory in directories:
@@ -34,7 +38,7 @@ def refuse_twins(disk: Disk, rng: Rng, directories: Sequence[LogDirectory]) -> N
         for name in held:
             other = found.setdefault(name, directory)
             if other is not directory:
-                found[name] = _one_of_twins(disk, rng, name, other, directory)
+                found[name] = _keep_one(disk, rng, name, other, directory)
 
 
 def _end_swaps(disk: Disk, rng: Rng, directories: Sequence[LogDirectory]) -> None:
@@ -55,8 +59,8 @@ def _end_swaps(disk: Disk, rng: Rng, directories: Sequence[LogDirectory]) -> Non
         ) from error
 
 
-def _one_of_twins(disk: Disk, rng: Rng, name: str, one: LogDirectory, other: LogDirectory) -> LogDirectory:
-    """Return the directory with the partition's log, if the other log was never written to. Raises OperatorError."""
+def _keep_one(disk: Disk, rng: Rng, name: str, one: LogDirectory, other: LogDirectory) -> LogDirectory:
+    """Return the directory with the log, after the one without records was discarded. Raises DataDirectoryError."""
     try:
         for left, kept in ((other, one), (one, other)):
             if _only_began(disk, f"{left.path}/{name}"):
@@ -71,8 +75,9 @@ def _one_of_twins(disk: Disk, rng: Rng, name: str, one: LogDirectory, other: Log
             f"{error.strerror or error}: repair that disk of log.dirs"
         ) from error
     raise DataDirectoryError(
-        f"the partition {name} is in two directories of log.dirs, {one.path} and {other.path}: move the older one "
-        "elsewhere, or, if a disk failed recently, the one on that disk"
+        f"the partition {name} is in {one.path}/{name} and {other.path}/{name}: keep the log that ends at the higher "
+        "offset (`ottla log dump` shows it), move the other partition directory out of log.dirs; if a disk failed "
+        "recently, move the one on that disk"
     )
 
 
