@@ -80,8 +80,8 @@ REQUESTS = [
         "net.connection.MAX_REQUESTS_PER_TURN",
     ),
     row(
-        "time per tick for one connection, and for connections and responses that had their share",
-        "common.platform.shares.TURN_S",
+        "time per tick for one connection, and for queued connections and long responses",
+        "common.platform.shares.TICK_S",
         where="common/platform/shares.py, net/connection.py",
     ),
     row(

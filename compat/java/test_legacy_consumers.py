@@ -16,9 +16,9 @@ from ottla.client.legacy.assignment import ConsumerThread, assign
 from ottla.client.legacy.group_session import Done, Participation
 from ottla.client.legacy.membership import Membership, OwnedStream
 from ottla.client.legacy.offsets import offset_places
-from ottla.client.wire.model import Position
 from ottla.client.zookeeper.zookeeper_session import KazooSession
 from ottla.common.errors import KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.protocol.znodes.consumers import ConsumerRegistration
 from ottla.protocol.znodes.topics import Assignment, TopicAssignment, encode_topic
 
@@ -36,7 +36,7 @@ class Consumer:
         session = KazooSession(server, TIMEOUT_MS, post=loop.call_soon_threadsafe, pool=pool)
         self.name = name
         self.member = ""
-        self.reading: dict[Position, int] = {}
+        self.reading: dict[TopicPartition, int] = {}
         self.part = Participation(session, self, self._member, loop, loop.time, TIMEOUT_MS)
         self.part.start()
 
@@ -45,29 +45,29 @@ class Consumer:
         return Membership("group", self.member, registration(), session, offset_places({}), 200)
 
     def before_start(
-        self, consumer: str, assignment: Mapping[Position, ConsumerThread], done: Callable[[], None]
+        self, consumer: str, assignment: Mapping[TopicPartition, ConsumerThread], done: Callable[[], None]
     ) -> None:
         done()
 
-    def before_stop(self, partitions: tuple[Position, ...], done: Callable[[], None]) -> None:
+    def before_stop(self, partitions: tuple[TopicPartition, ...], done: Callable[[], None]) -> None:
         done()
 
-    def start(self, partitions: Mapping[Position, OwnedStream]) -> None:
+    def start(self, partitions: Mapping[TopicPartition, OwnedStream]) -> None:
         self.reading |= {key: owned.offset or 0 for key, owned in partitions.items()}
 
-    def stop(self, partitions: tuple[Position, ...]) -> Mapping[Position, int]:
+    def stop(self, partitions: tuple[TopicPartition, ...]) -> Mapping[TopicPartition, int]:
         return {key: self.reading.pop(key) for key in partitions}
 
     def lost(self) -> None:
         self.reading.clear()
 
-    def fetch_offsets(self, partitions: tuple[Position, ...], done: Done) -> None:
+    def fetch_offsets(self, partitions: tuple[TopicPartition, ...], done: Done) -> None:
         raise AssertionError("offsets are in ZooKeeper")
 
-    def commit_offsets(self, offsets: Mapping[Position, int], done: Done) -> None:
+    def commit_offsets(self, offsets: Mapping[TopicPartition, int], done: Done) -> None:
         raise AssertionError("offsets are in ZooKeeper")
 
-    async def commit(self, offsets: Mapping[Position, int]) -> None:
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         errors: list[KafkaError | None] = []
         self.part.commit(offsets, errors.append)
         await until(lambda: errors)

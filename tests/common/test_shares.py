@@ -1,4 +1,4 @@
-"""Fair queue of work beyond its share: a turn ends by time."""
+"""Queue of long work: a tick ends by time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottla.common.platform.shares import TURN_S, LoopShares
+from ottla.common.platform.shares import TICK_S, FairQueue
 
 
 class Loop:
@@ -17,7 +17,7 @@ class Loop:
         self.now = 0.0
         self.due: list[Callable[..., Any]] = []
         self.seen: list[str] = []
-        self.shares = LoopShares(lambda: self.now, self)
+        self.queue = FairQueue(lambda: self.now, self)
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> Any:
         self.due.append(callback)
@@ -32,9 +32,9 @@ class Loop:
             if times > 1:
                 self.work(name, seconds, times - 1)
 
-        self.shares.add(run)
+        self.queue.add(run)
 
-    def turn(self) -> list[str]:
+    def tick(self) -> list[str]:
         self.seen.clear()
         due, self.due = self.due, []
         for callback in due:
@@ -42,29 +42,29 @@ class Loop:
         return list(self.seen)
 
 
-def test_a_turn_ends_when_its_time_is_over() -> None:
+def test_tick_ends_when_its_time_is_over() -> None:
     loop = Loop()
     for name in "abc":
-        loop.work(name, TURN_S * 0.6, times=2)
-    assert [loop.turn() for _ in range(3)] == [["a", "b"], ["c", "a"], ["b", "c"]]
-    assert loop.turn() == []
+        loop.work(name, TICK_S * 0.6, times=2)
+    assert [loop.tick() for _ in range(3)] == [["a", "b"], ["c", "a"], ["b", "c"]]
+    assert loop.tick() == []
 
 
-def test_work_that_adds_itself_waits_for_the_next_turn() -> None:
+def test_work_that_adds_itself_waits_for_the_next_tick() -> None:
     loop = Loop()
     loop.work("a", 0.0, times=3)
-    assert [loop.turn() for _ in range(4)] == [["a"], ["a"], ["a"], []]
+    assert [loop.tick() for _ in range(4)] == [["a"], ["a"], ["a"], []]
 
 
 def test_cancelled_or_failed_work_does_not_stop_others() -> None:
     loop = Loop()
-    loop.shares.add(lambda: loop.seen.append("cancelled")).cancel()
+    loop.queue.add(lambda: loop.seen.append("cancelled")).cancel()
 
     def fail() -> None:
         raise ZeroDivisionError
 
-    loop.shares.add(fail)
+    loop.queue.add(fail)
     loop.work("behind", 0.0)
     with pytest.raises(ZeroDivisionError):
-        loop.turn()
-    assert loop.turn() == ["behind"]
+        loop.tick()
+    assert loop.tick() == ["behind"]

@@ -23,11 +23,12 @@ from ottla.client.admin.cluster import Cluster
 from ottla.client.librdkafka.batch_producer import BatchProducer
 from ottla.client.librdkafka.consumer import RecordConsumer
 from ottla.client.librdkafka.membership import Membership
-from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Position, ResourceType
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ResourceType
 from ottla.client.wire.security import PLAINTEXT
 from ottla.common.errors import KafkaError, OperatorError
 from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission
 from ottla.common.kafka.key_hash import hash_partition
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.mirror import driver, opening
 from ottla.mirror.opening import COMPACT, POLICY, PROGRESS, Endpoint, ProgressTopic
 from ottla.mirror.routes import PROGRESS_TOPIC, Route
@@ -349,7 +350,7 @@ def test_mirrors_share_work_and_take_over_from_a_dead_one(servers, topic, number
 class Given:
     """A membership that gives always the same."""
 
-    def __init__(self, *positions: Position) -> None:
+    def __init__(self, *positions: TopicPartition) -> None:
         self.assignment = frozenset(positions)
 
     def join(self, topics: Iterable[str]) -> None:
@@ -459,7 +460,7 @@ def test_progress_behind_an_open_transaction_is_waited_for(servers, topic, monke
         other.initialize()
         begin = BatchProducer.begin
 
-        def begin_behind(self: BatchProducer, positions: Iterable[Position]) -> None:
+        def begin_behind(self: BatchProducer, positions: Iterable[TopicPartition]) -> None:
             if not other.is_open:
                 begin(other, [PROGRESS])
                 other.send(PROGRESS, [BatchView(build_batch([RecordData(TIME, b'["later","A","t",0,"t"]', b"{}")]))])

@@ -26,9 +26,10 @@ from ottla.client.admin.cluster import Cluster
 from ottla.client.librdkafka.batch_producer import BatchProducer
 from ottla.client.librdkafka.consumer import RecordConsumer
 from ottla.client.wire.connection import BrokerUnreachable
-from ottla.client.wire.model import LATEST_TIMESTAMP, Position
+from ottla.client.wire.model import LATEST_TIMESTAMP
 from ottla.common.errors import KafkaError
 from ottla.common.kafka.key_hash import hash_partition
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.record.batch import BatchView
 from ottla.record.builder import RecordData, build_batch
 from ottla.testing import Broker
@@ -178,7 +179,7 @@ def brokers(tmp_path: Path) -> Iterator[tuple[Broker, Broker]]:
         yield source, target
 
 
-def ends(cluster: Cluster, count: int = PARTITIONS) -> dict[Position, int]:
+def ends(cluster: Cluster, count: int = PARTITIONS) -> dict[TopicPartition, int]:
     """Of both topics; `count` partitions has the one that flows together there."""
     keys = [(AS_THEY_ARE, index) for index in range(PARTITIONS)] + [(MERGED, index) for index in range(count)]
     return {
@@ -186,21 +187,23 @@ def ends(cluster: Cluster, count: int = PARTITIONS) -> dict[Position, int]:
     }
 
 
-def commit_offsets(cluster: Cluster, group: str, rng: random.Random) -> dict[Position, int]:
+def commit_offsets(cluster: Cluster, group: str, rng: random.Random) -> dict[TopicPartition, int]:
     """Commit offsets of a group in the source; returns them."""
     offsets = {key: rng.randint(0, end) for key, end in ends(cluster).items()}
     cluster.groups.commit_offsets(group, offsets)
     return offsets
 
 
-def carried(cluster: Cluster, groups: dict[str, dict[Position, int]]) -> dict[str, dict[Position, int]]:
+def carried(cluster: Cluster, groups: dict[str, dict[TopicPartition, int]]) -> dict[str, dict[TopicPartition, int]]:
     return {
         group: {key: found.offset for key, found in cluster.groups.offsets(group, stable=True).items()}
         for group in groups
     }
 
 
-def is_carried(wanted: list[Rows], found: list[Rows], here: dict[Position, int], there: dict[Position, int]) -> bool:
+def is_carried(
+    wanted: list[Rows], found: list[Rows], here: dict[TopicPartition, int], there: dict[TopicPartition, int]
+) -> bool:
     """Whether all offsets are translated; with equal partition counts exactly to the next record."""
     return all((MERGED, index) in there for index in range(FEWER)) and all(
         (AS_THEY_ARE, index) in there
@@ -209,7 +212,9 @@ def is_carried(wanted: list[Rows], found: list[Rows], here: dict[Position, int],
     )
 
 
-def repeated(wanted: list[Rows], found: list[Rows], here: dict[Position, int], there: dict[Position, int]) -> int:
+def repeated(
+    wanted: list[Rows], found: list[Rows], here: dict[TopicPartition, int], there: dict[TopicPartition, int]
+) -> int:
     """The number of repeated records of merged partitions; none is skipped."""
     left = sum(len(rows.offsets) - rows.index(here[MERGED, index]) for index, rows in enumerate(wanted))
     again = 0
@@ -251,7 +256,7 @@ def test_kills_of_all_processes_keep_content_and_group_offsets(brokers: tuple[Br
         feeder.start()
         log = tmp_path / "mirrors.log"
         members = Members(source, target, log)
-        groups: dict[str, dict[Position, int]] = {}
+        groups: dict[str, dict[TopicPartition, int]] = {}
 
         def until_copied(share: float) -> None:
             while sum(ends(there, FEWER).values()) < share * RECORDS:
@@ -280,7 +285,7 @@ def test_kills_of_all_processes_keep_content_and_group_offsets(brokers: tuple[Br
                 time.sleep(PAUSE_S)
                 found = {topic: read(target, topic) for topic in TOPICS}
             assert all(content_is_equal(wanted[topic], found[topic]) for topic in TOPICS)
-            standing: dict[str, dict[Position, int]] = {}
+            standing: dict[str, dict[TopicPartition, int]] = {}
             while not all(
                 is_carried(wanted[AS_THEY_ARE], found[AS_THEY_ARE], at, standing.get(group, {}))
                 for group, at in groups.items()

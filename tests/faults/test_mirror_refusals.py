@@ -18,9 +18,10 @@ from ottla.app.main import cli
 from ottla.client.admin.cluster import Cluster
 from ottla.client.librdkafka import batch_producer
 from ottla.client.librdkafka.batch_producer import BatchProducer, BatchRefused
-from ottla.client.wire.model import LATEST_TIMESTAMP, Position, ResourceType
+from ottla.client.wire.model import LATEST_TIMESTAMP, ResourceType
 from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission
 from ottla.common.kafka.acl import ResourceType as AclResource
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.mirror.refusals import SKIP
 from ottla.mirror.routes import PROGRESS_TOPIC, Route
 from ottla.record.batch import BatchView
@@ -209,7 +210,7 @@ def test_zombie_leaves_the_transactional_id_to_its_successor(servers, topic, mon
     fill(source, topic, [batch(good()._replace(key=None))])
     send, refused, successors = BatchProducer.send, [], []
 
-    def send_while_replaced(self: BatchProducer, position: Position, batches: Sequence[BatchView]) -> list[int]:
+    def send_while_replaced(self: BatchProducer, position: TopicPartition, batches: Sequence[BatchView]) -> list[int]:
         try:
             return send(self, position, batches)
         except BatchRefused as error:

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from ottla.common.platform.shares import TURN_S, LoopShares
+from ottla.common.platform.shares import TICK_S, FairQueue
 from ottla.net import connection as connection_module
 from ottla.net.connection import MAX_REQUESTS_PER_TURN
 from ottla.net.connection_set import RECEIVE_BYTES, ConnectionLimits
@@ -461,10 +461,10 @@ def test_a_pipeline_of_slow_requests_gets_one_turn_of_time(network, make_frame):
 
     async def body(net):
         clock = net.connections.loop = StillClock(net.loop)
-        net.connections.shares = LoopShares(clock.time, net.loop)
+        net.connections.fair_queue = FairQueue(clock.time, net.loop)
 
         def slow():
-            clock.now_s += 0.6 * TURN_S
+            clock.now_s += 0.6 * TICK_S
             return [make_frame(b"done")]
 
         net.dispatcher.answers[b"slow"] = slow

@@ -16,11 +16,11 @@ from ottla.client.wire.model import (
     FetchResult,
     OffsetInfo,
     PartitionInfo,
-    Position,
     TopicInfo,
 )
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.ids import Uuid
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.record.batch import BatchView
 from ottla.record.builder import RecordData, build_batch
 
@@ -127,7 +127,7 @@ class MemoryCluster:
             found[key] = OffsetInfo(offset, -1, partition.newest_epoch)
         return found
 
-    def epoch_ends(self, epochs: Mapping[Position, int]) -> dict[Position, int]:
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {key: self.partitions[key].epoch_end(epoch) for key, epoch in epochs.items()}
 
     def fetch(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import ErrorCode
-from ottla.common.platform.shares import LoopShares
+from ottla.common.platform.shares import FairQueue
 from ottla.protocol.header import encode_request
 from ottla.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -131,16 +131,16 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture
-def turns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Has one entry for each turn of the queue."""
+def ticks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Has one entry for each tick of the queue."""
     seen: list[int] = []
-    turn = LoopShares._turn
+    tick = FairQueue._tick
 
-    def counted(shares: LoopShares) -> None:
+    def counted(queue: FairQueue) -> None:
         seen.append(1)
-        turn(shares)
+        tick(queue)
 
-    monkeypatch.setattr(LoopShares, "_turn", counted)
+    monkeypatch.setattr(FairQueue, "_tick", counted)
     return seen
 
 
@@ -161,7 +161,7 @@ def is_read_in_steps(expensive: Expensive) -> bool:
 
 @pytest.mark.parametrize("expensive", [*filter(is_read_in_steps, STEPPED)], ids=lambda each: each.name)
 def test_a_large_request_is_served_in_steps(
-    stepped: Server, rights: str, turns: list[int], calls: list[int], expensive: Expensive
+    stepped: Server, rights: str, ticks: list[int], calls: list[int], expensive: Expensive
 ) -> None:
     """Requests are generated from the table of APIs, so a new API is included."""
     served = {each.api.key for each in broker_apis(stepped.broker.contexts) if not isinstance(each.api, RawApi)}
@@ -170,10 +170,10 @@ def test_a_large_request_is_served_in_steps(
     if expensive.api_key not in served:
         assert client.channel.closed
         return
-    assert not is_sent_at_once, "all work was done in one turn"
+    assert not is_sent_at_once, "all work was done in one tick"
     assert is_honest_answered(stepped)
     stepped.run_until(lambda: bool(client.channel.answers) or client.channel.closed)
-    assert len(turns) > 30
+    assert len(ticks) > 30
     if expensive.name != "AlterClientQuotas/entries/deep":  # the response repeats its one entity
         assert max(calls) < CALLS_IN_STEP
     client.disconnect()
@@ -289,14 +289,14 @@ def test_credentials_named_in_both_lists_are_refused_in_any_part(stepped: Server
     assert [each.user for each in described] == sorted(set(names) - set(missing))
 
 
-def test_a_connection_that_closes_ends_its_steps(stepped: Server, turns: list[int]) -> None:
+def test_a_connection_that_closes_ends_its_steps(stepped: Server, ticks: list[int]) -> None:
     client: Connection = stepped.connect()
     assert not client.send(MetadataRequest(topics=[MetadataRequestTopic(name=f"n{i}") for i in range(5000)]), 13)
     client.disconnect()
-    before = len(turns)
+    before = len(ticks)
     for _ in range(5):
         stepped.turn()
-    assert len(turns) - before <= 1
+    assert len(ticks) - before <= 1
     assert not client.channel.answers
 
 

@@ -269,7 +269,7 @@ def test_every_record_with_a_timestamp_out_of_range_is_named(
         "message_timestamp_after_max_ms": str(after),
     }
     client.create_topic("t", **(configs if narrow else {}))
-    now = client.server.broker.parts.machine.clock.time_ms()
+    now = client.server.broker.parts.node_runtime.clock.time_ms()
     times = [now, now + 7_200_000, now, now + 7_200_001, -1]
     refused = produced(client, "t", *(RecordData(time, None, b"v") for time in times), compression=compression)
     assert [error.batch_index for error in refused.record_errors] == [1, 3]

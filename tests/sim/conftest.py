@@ -67,7 +67,7 @@ def sessions_never_expire() -> Iterator[None]:
     original = CoordinatorTimer.schedule
 
     def schedule(self: Any, key: str, *arguments: Any, **options: Any) -> None:
-        if "session" not in key and not key.startswith("heartbeat-"):
+        if "session" not in key:
             original(self, key, *arguments, **options)
 
     with mock.patch.object(CoordinatorTimer, "schedule", schedule):

@@ -248,4 +248,4 @@ class TestGrowth:
         assert reign.fetch(START).records, "what follows it is there, too"
         reign.write(setting(2))
         assert reign.snapshot(first).error_code == ErrorCode.SNAPSHOT_NOT_FOUND
-        assert reign.log.place(first) == FetchVerdict(snapshot=OffsetAndEpoch(START + 2, EPOCH))
+        assert reign.log.check_log_end(first) == FetchVerdict(snapshot=OffsetAndEpoch(START + 2, EPOCH))

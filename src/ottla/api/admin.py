@@ -20,10 +20,10 @@ from ottla.client.wire.model import (
     ConfigOperation,
     GroupDescription,
     GroupListing,
-    Position,
     ResourceType,
     TopicInfo,
 )
+from ottla.common.kafka.topic_partition import TopicPartition
 
 
 class Admin(ToolClient):
@@ -79,7 +79,7 @@ class Admin(ToolClient):
         with self._asking() as cluster:
             cluster.topics.create_partitions(name, total_count)
 
-    def delete_records(self, offsets: Mapping[Position, int]) -> dict[Position, int]:
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete records below these offsets (-1: all committed ones); returns the new log start offsets."""
         with self._asking() as cluster:
             return cluster.records.delete(offsets)
@@ -129,17 +129,17 @@ class Admin(ToolClient):
         with self._asking() as cluster:
             return cluster.groups.describe(group_id)
 
-    def group_offsets(self, group_id: str) -> dict[Position, CommittedOffset]:
+    def group_offsets(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         """All committed offsets of a group; empty for one that does not exist."""
         with self._asking() as cluster:
             return cluster.groups.offsets(group_id)
 
-    def alter_group_offsets(self, group_id: str, offsets: Mapping[Position, int]) -> None:
+    def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set the committed offsets of a group without members. UNKNOWN_MEMBER_ID while it has members."""
         with self._asking() as cluster:
             cluster.groups.commit_offsets(group_id, offsets)
 
-    def delete_group_offsets(self, group_id: str, partitions: Iterable[Position]) -> None:
+    def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete committed offsets. GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND."""
         with self._asking() as cluster:
             cluster.groups.delete_offsets(group_id, partitions)

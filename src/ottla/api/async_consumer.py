@@ -25,8 +25,8 @@ from ottla.api.messages import Record
 from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config
 from ottla.api.topic_filter import Topics
-from ottla.client.wire.model import Position
 from ottla.client.wire.time_limit import require_seconds
+from ottla.common.kafka.topic_partition import TopicPartition
 
 
 class AsyncConsumer(Generic[RK, RV]):
@@ -116,18 +116,18 @@ class AsyncConsumer(Generic[RK, RV]):
     async def subscribe(self, topics: Topics) -> None:
         await self._ask(partial(self._consumer.subscribe, topics))
 
-    async def assign(self, positions: Mapping[Position, int | None] | Iterable[Position]) -> None:
+    async def assign(self, positions: Mapping[TopicPartition, int | None] | Iterable[TopicPartition]) -> None:
         await self._ask(partial(self._consumer.assign, positions))
 
     @property
-    def assignment(self) -> frozenset[Position]:
+    def assignment(self) -> frozenset[TopicPartition]:
         return self._consumer.assignment
 
     @property
     def group_id(self) -> str:
         return self._consumer.group_id
 
-    async def positions(self) -> dict[Position, int]:
+    async def positions(self) -> dict[TopicPartition, int]:
         return await self._ask(self._consumer.positions)
 
     async def group_metadata(self) -> Any:
@@ -136,31 +136,31 @@ class AsyncConsumer(Generic[RK, RV]):
     async def seek(self, topic: str, partition: int, offset: int) -> None:
         await self._ask(partial(self._consumer.seek, topic, partition, offset))
 
-    async def seek_to_time(self, timestamp_ms: int, partitions: Iterable[Position] | None = None) -> None:
+    async def seek_to_time(self, timestamp_ms: int, partitions: Iterable[TopicPartition] | None = None) -> None:
         await self._ask(partial(self._consumer.seek_to_time, timestamp_ms, partitions))
 
-    async def seek_to_beginning(self, partitions: Iterable[Position] | None = None) -> None:
+    async def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         await self._ask(partial(self._consumer.seek_to_beginning, partitions))
 
-    async def seek_to_end(self, partitions: Iterable[Position] | None = None) -> None:
+    async def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         await self._ask(partial(self._consumer.seek_to_end, partitions))
 
     async def seek_to_committed(self) -> None:
         await self._ask(self._consumer.seek_to_committed)
 
-    async def offsets_for_times(self, timestamps_ms: Mapping[Position, int]) -> dict[Position, int | None]:
+    async def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         return await self._ask(partial(self._consumer.offsets_for_times, timestamps_ms))
 
-    async def committed(self, partitions: Iterable[Position]) -> dict[Position, int]:
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return await self._ask(partial(self._consumer.committed, partitions))
 
-    async def pause(self, partitions: Iterable[Position]) -> None:
+    async def pause(self, partitions: Iterable[TopicPartition]) -> None:
         await self._ask(partial(self._consumer.pause, partitions))
 
-    async def resume(self, partitions: Iterable[Position]) -> None:
+    async def resume(self, partitions: Iterable[TopicPartition]) -> None:
         await self._ask(partial(self._consumer.resume, partitions))
 
-    async def commit(self, offsets: Mapping[Position, int] | None = None) -> None:
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         await self._ask(partial(self._consumer.commit, offsets))
 
     async def close(self) -> None:

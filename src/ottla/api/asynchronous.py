@@ -18,16 +18,9 @@ from ottla.api.errors import ClientClosed
 from ottla.api.settings import Config
 from ottla.api.simple_consumer import READ_UNCOMMITTED, Fetched, SimpleConsumer
 from ottla.client.admin.records import DEFAULT_FETCH_BYTES
-from ottla.client.wire.model import (
-    ClusterInfo,
-    CommittedOffset,
-    ConfigEntry,
-    GroupDescription,
-    GroupListing,
-    Position,
-    TopicInfo,
-)
+from ottla.client.wire.model import ClusterInfo, CommittedOffset, ConfigEntry, GroupDescription, GroupListing, TopicInfo
 from ottla.common.errors import KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 
 T = TypeVar("T")
 C = TypeVar("C", Admin, SimpleConsumer)
@@ -103,8 +96,8 @@ class AsyncSimpleConsumer(_Asynchronous[SimpleConsumer]):
         )
 
     async def fetch_many(
-        self, offsets: Mapping[Position, int], *, max_bytes: int = DEFAULT_FETCH_BYTES, max_wait_ms: int = 500
-    ) -> dict[Position, Fetched | KafkaError]:
+        self, offsets: Mapping[TopicPartition, int], *, max_bytes: int = DEFAULT_FETCH_BYTES, max_wait_ms: int = 500
+    ) -> dict[TopicPartition, Fetched | KafkaError]:
         return await self._ask(partial(self._client.fetch_many, offsets, max_bytes=max_bytes, max_wait_ms=max_wait_ms))
 
     async def earliest(self, topic: str, partition: int) -> int:
@@ -116,16 +109,16 @@ class AsyncSimpleConsumer(_Asynchronous[SimpleConsumer]):
     async def youngest(self, topic: str, partition: int) -> int | None:
         return await self._ask(partial(self._client.youngest, topic, partition))
 
-    async def offsets_for_times(self, timestamps_ms: Mapping[Position, int]) -> dict[Position, int | None]:
+    async def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         return await self._ask(partial(self._client.offsets_for_times, timestamps_ms))
 
     async def get_offsets_before(self, topic: str, partition: int, time_ms: int, max_count: int) -> list[int]:
         return await self._ask(partial(self._client.get_offsets_before, topic, partition, time_ms, max_count))
 
-    async def bounds(self, partitions: Iterable[Position]) -> dict[Position, tuple[int, int]]:
+    async def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         return await self._ask(partial(self._client.bounds, partitions))
 
-    async def partitions(self, topic: str) -> list[Position]:
+    async def partitions(self, topic: str) -> list[TopicPartition]:
         return await self._ask(partial(self._client.partitions, topic))
 
 
@@ -167,7 +160,7 @@ class AsyncAdmin(_Asynchronous[Admin]):
     async def create_partitions(self, name: str, total_count: int) -> None:
         await self._ask(partial(self._client.create_partitions, name, total_count))
 
-    async def delete_records(self, offsets: Mapping[Position, int]) -> dict[Position, int]:
+    async def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return await self._ask(partial(self._client.delete_records, offsets))
 
     async def topic_configs(self, name: str) -> dict[str, ConfigEntry]:
@@ -188,13 +181,13 @@ class AsyncAdmin(_Asynchronous[Admin]):
     async def group(self, group_id: str) -> GroupDescription:
         return await self._ask(partial(self._client.group, group_id))
 
-    async def group_offsets(self, group_id: str) -> dict[Position, CommittedOffset]:
+    async def group_offsets(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         return await self._ask(partial(self._client.group_offsets, group_id))
 
-    async def alter_group_offsets(self, group_id: str, offsets: Mapping[Position, int]) -> None:
+    async def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         await self._ask(partial(self._client.alter_group_offsets, group_id, offsets))
 
-    async def delete_group_offsets(self, group_id: str, partitions: Iterable[Position]) -> None:
+    async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         await self._ask(partial(self._client.delete_group_offsets, group_id, partitions))
 
     async def delete_group(self, group_id: str) -> None:

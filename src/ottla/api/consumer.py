@@ -32,11 +32,11 @@ from ottla.api.messages import Record
 from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config, read_settings
 from ottla.api.topic_filter import Topics
-from ottla.client.wire.model import Position
 from ottla.client.wire.time_limit import require_seconds
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 
-RebalanceHook = Callable[["Consumer[Any, Any]", list[Position]], object]
+RebalanceHook = Callable[["Consumer[Any, Any]", list[TopicPartition]], object]
 
 POLL_S = 0.1
 """Timeout of library calls, which cannot be interrupted: short, so that Ctrl-C and `stop` are handled."""
@@ -117,7 +117,7 @@ class Consumer(Generic[RK, RV]):
         self._library.require_group("subscribing")
         self._membership.subscribe(topics)
 
-    def assign(self, positions: Mapping[Position, int | None] | Iterable[Position]) -> None:
+    def assign(self, positions: Mapping[TopicPartition, int | None] | Iterable[TopicPartition]) -> None:
         """Read these partitions without group assignment, from offsets, or (None) from the group's committed offsets.
 
         Without a group, `auto.offset.reset` applies to None.
@@ -129,7 +129,7 @@ class Consumer(Generic[RK, RV]):
         self._positions.assign(starts)
 
     @property
-    def assignment(self) -> frozenset[Position]:
+    def assignment(self) -> frozenset[TopicPartition]:
         """The assigned partitions."""
         return frozenset(self._positions.owned)
 
@@ -210,7 +210,7 @@ class Consumer(Generic[RK, RV]):
 
     # Positions
 
-    def positions(self) -> dict[Position, int]:
+    def positions(self) -> dict[TopicPartition, int]:
         """The next offset of each partition, after all returned records; unknown ones are omitted."""
         self._library.require_open()
         return self._positions.next_offsets()
@@ -220,7 +220,7 @@ class Consumer(Generic[RK, RV]):
         self._library.require_open()
         self._positions.seek((topic, partition), offset)
 
-    def seek_to_time(self, timestamp_ms: int, partitions: Iterable[Position] | None = None) -> None:
+    def seek_to_time(self, timestamp_ms: int, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Continue at the first record at or after a time, or at the end; without partitions, in all.
 
         Raises KafkaError.
@@ -229,13 +229,13 @@ class Consumer(Generic[RK, RV]):
         found = self._library.offsets_for_times(dict.fromkeys(self._positions.wanted(partitions), timestamp_ms))
         self._positions.seek_all(found, self._library.kafka.OFFSET_END)
 
-    def seek_to_beginning(self, partitions: Iterable[Position] | None = None) -> None:
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Continue at the first record of these partitions, or of all."""
         self._library.require_open()
         keys = self._positions.wanted(partitions)
         self._positions.seek_all(dict.fromkeys(keys), self._library.kafka.OFFSET_BEGINNING)
 
-    def seek_to_end(self, partitions: Iterable[Position] | None = None) -> None:
+    def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Continue at the end of these partitions, or of all."""
         self._library.require_open()
         keys = self._positions.wanted(partitions)
@@ -247,22 +247,22 @@ class Consumer(Generic[RK, RV]):
         committed = self._library.committed(owned)
         self._positions.seek_all({key: committed.get(key) for key in sorted(owned)}, self._library.reset_offset)
 
-    def offsets_for_times(self, timestamps_ms: Mapping[Position, int]) -> dict[Position, int | None]:
+    def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset with a timestamp at or after the given one, for each partition; None if there is none."""
         return self._library.offsets_for_times(timestamps_ms)
 
-    def committed(self, partitions: Iterable[Position]) -> dict[Position, int]:
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The committed offsets of the group; partitions without an offset are omitted."""
         return self._library.committed(partitions)
 
-    def pause(self, partitions: Iterable[Position]) -> None:
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no more records of these partitions, which stay assigned, until `resume`."""
         self._library.require_open()
         keys = list(partitions)
         self._library.consumer.pause(self._library.partitions(keys))
         self._buffer.hold(keys)
 
-    def resume(self, partitions: Iterable[Position]) -> None:
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Continue with paused partitions at their position."""
         self._library.require_open()
         keys = list(partitions)
@@ -271,7 +271,7 @@ class Consumer(Generic[RK, RV]):
 
     # Commits
 
-    def commit(self, offsets: Mapping[Position, int] | None = None, *, wait: bool = True) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, wait: bool = True) -> None:
         """Commit all returned records, or these next offsets. Without `wait`, `on_commit` receives the outcome.
 
         Raises KafkaError, such as ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID after a rebalance.

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from ottla.api.messages import Delivery, Record
 from ottla.api.records import ProducerRecord
-from ottla.client.wire.model import Position
+from ottla.common.kafka.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class ConsumerInterceptor(Protocol):
         """Called with records; the returned ones are passed to the caller instead."""
         ...
 
-    def on_commit(self, offsets: Mapping[Position, int]) -> None:
+    def on_commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Called with committed offsets."""
         ...
 

@@ -16,8 +16,9 @@ from ottla.api.settings import Config
 from ottla.api.tool_client import ToolClient
 from ottla.client.admin.records import DEFAULT_FETCH_BYTES
 from ottla.client.librdkafka.consumer import ConsumedRecord, read_batches
-from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, FetchResult, Position
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, FetchResult
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 
 READ_UNCOMMITTED = "read_uncommitted"
 MAX_OFFSETS = 2**31 - 1
@@ -72,11 +73,11 @@ class SimpleConsumer(ToolClient):
 
     def fetch_many(
         self,
-        offsets: Mapping[Position, int],
+        offsets: Mapping[TopicPartition, int],
         *,
         max_bytes: int = DEFAULT_FETCH_BYTES,
         max_wait_ms: int = 500,
-    ) -> dict[Position, Fetched | KafkaError]:
+    ) -> dict[TopicPartition, Fetched | KafkaError]:
         """The result of `fetch` or its error for each partition, with one request per leader.
 
         Nothing is retried. Raises KafkaError if the cluster is unreachable.
@@ -107,7 +108,7 @@ class SimpleConsumer(ToolClient):
         found = self._offset((topic, partition), MAX_TIMESTAMP)
         return None if found < 0 else found
 
-    def offsets_for_times(self, timestamps_ms: Mapping[Position, int]) -> dict[Position, int | None]:
+    def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset with a timestamp at or after the given one, for each partition; None if there is none.
 
         Raises KafkaError, INVALID_REQUEST for a negative time.
@@ -135,7 +136,7 @@ class SimpleConsumer(ToolClient):
         with self._asking() as cluster:
             return cluster.records.offsets_before({key: time_ms}, max_count)[key]
 
-    def bounds(self, partitions: Iterable[Position]) -> dict[Position, tuple[int, int]]:
+    def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """First offset and end offset of each partition."""
         keys = list(partitions)
         with self._asking() as cluster:
@@ -143,17 +144,17 @@ class SimpleConsumer(ToolClient):
             last = cluster.records.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation=self._isolation)
         return {key: (first[key].offset, last[key].offset) for key in keys}
 
-    def partitions(self, topic: str) -> list[Position]:
+    def partitions(self, topic: str) -> list[TopicPartition]:
         """All partitions of a topic. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
         with self._asking() as cluster:
             return [(topic, each.index) for each in cluster.topics.get(topic).partitions]
 
-    def _offset(self, key: Position, timestamp: int) -> int:
+    def _offset(self, key: TopicPartition, timestamp: int) -> int:
         with self._asking() as cluster:
             return cluster.records.list_offsets({key: timestamp}, isolation=self._isolation)[key].offset
 
 
-def _fetched(key: Position, offset: int, result: FetchResult) -> Fetched:
+def _fetched(key: TopicPartition, offset: int, result: FetchResult) -> Fetched:
     records: list[ConsumedRecord] = []
     following = offset
     for position, seen in read_batches(key, result, offset):

@@ -20,8 +20,8 @@ from typing import Any, NoReturn, Protocol
 from ottla.api.errors import TransactionAborted, library_error
 from ottla.client.librdkafka.transaction_calls import ProducerHung, TransactionCalls
 from ottla.client.librdkafka.transactional_producer import ProducerFenced
-from ottla.client.wire.model import Position
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 
 ABORT_LIMIT_S = 5.0
 """Longest wait for an abort; otherwise the coordinator aborts the transaction on timeout."""
@@ -33,7 +33,7 @@ class GroupPositions(Protocol):
     @property
     def group_id(self) -> str: ...
 
-    def positions(self) -> Mapping[Position, int]:
+    def positions(self) -> Mapping[TopicPartition, int]:
         """The next offset of each partition, after all returned records."""
         ...
 
@@ -93,7 +93,7 @@ class Transactions(TransactionCalls):
         """Record the failure of a record: the transaction can no longer be committed."""
         self._refused = self._refused or error
 
-    def send_offsets(self, offsets: Mapping[Position, int], group_metadata: Any, group_id: str) -> None:
+    def send_offsets(self, offsets: Mapping[TopicPartition, int], group_metadata: Any, group_id: str) -> None:
         """Add offsets of a group to the transaction. Raises ProducerHung, after which the producer is lost."""
         self.require_open()
         if not offsets:
@@ -188,6 +188,6 @@ class Transaction:
         """
         self.send_positions(consumer.positions(), consumer.group_metadata(), consumer.group_id)
 
-    def send_positions(self, positions: Mapping[Position, int], group_metadata: Any, group_id: str) -> None:
+    def send_positions(self, positions: Mapping[TopicPartition, int], group_metadata: Any, group_id: str) -> None:
         """The same for a consumer that cannot be called from here."""
         self._transactions.send_offsets(positions, group_metadata, group_id)

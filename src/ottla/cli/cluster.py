@@ -32,17 +32,11 @@ from ottla.cli.positions import METAVAR, Selection, find_positions, parse_select
 from ottla.cli.voters import voters
 from ottla.client.admin.cluster import Cluster
 from ottla.client.admin.reassignment_plan import Plan, evacuation, throttled_replicas, with_replication_factor
-from ottla.client.wire.model import (
-    ConfigOperation,
-    PartitionInfo,
-    Position,
-    QuorumInfo,
-    QuorumReplicaInfo,
-    ResourceType,
-)
+from ottla.client.wire.model import ConfigOperation, PartitionInfo, QuorumInfo, QuorumReplicaInfo, ResourceType
 from ottla.common.config.config_def import MAX_LONG
 from ottla.common.errors import DAMAGED_JSON, KafkaError, OperatorError
 from ottla.common.kafka.ids import uuid_to_string
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.endpoint import format_address
 from ottla.common.platform.files import read_file, within
 
@@ -456,7 +450,7 @@ def _throttled(
                 )
 
 
-def _wait(client: Cluster, moving: set[Position]) -> None:
+def _wait(client: Cluster, moving: set[TopicPartition]) -> None:
     """Wait until none of these partitions is being reassigned."""
     total = len(moving)
     with _progress(total) as show:

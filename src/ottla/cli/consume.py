@@ -26,8 +26,9 @@ from ottla.cli.times import Seconds, parse_timestamp
 from ottla.client.admin.cluster import Cluster
 from ottla.client.librdkafka.consumer import RecordConsumer
 from ottla.client.librdkafka.group_consumer import GroupConsumer
-from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, Position
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 
 
 def _milliseconds(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
@@ -202,8 +203,8 @@ def _matching(cluster: Cluster, pattern: str) -> list[str]:
 
 
 def _offset_range(
-    cluster: Cluster, keys: list[Position], span: Span, isolation: str, *, in_group: bool
-) -> tuple[Mapping[Position, int], Mapping[Position, int] | None]:
+    cluster: Cluster, keys: list[TopicPartition], span: Span, isolation: str, *, in_group: bool
+) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int] | None]:
     """Start and end offsets of each partition; no end without an end option. A group uses its committed offsets
     instead."""
     now = _offsets(cluster, keys, LATEST_TIMESTAMP, isolation)
@@ -214,7 +215,7 @@ def _offset_range(
         starts = _starts_from_offset(cluster, keys, now, span.offset, isolation)
     elif span.from_beginning and not in_group:
         starts = _offsets(cluster, keys, EARLIEST_TIMESTAMP, isolation)
-    limits: list[Mapping[Position, int]] = [now] if span.stop_at_end else []
+    limits: list[Mapping[TopicPartition, int]] = [now] if span.stop_at_end else []
     if span.end_offset is not None:
         limits.append(dict.fromkeys(keys, span.end_offset))
     if span.end_timestamp is not None:
@@ -223,14 +224,14 @@ def _offset_range(
 
 
 def _from_time(
-    cluster: Cluster, keys: list[Position], now: Mapping[Position, int], timestamp_ms: int, isolation: str
-) -> dict[Position, int]:
+    cluster: Cluster, keys: list[TopicPartition], now: Mapping[TopicPartition, int], timestamp_ms: int, isolation: str
+) -> dict[TopicPartition, int]:
     """The first offset with a timestamp at or after `timestamp_ms`; the log end where there is none."""
     found = _offsets(cluster, keys, timestamp_ms, isolation)
     return {key: now[key] if found[key] == NO_OFFSET else found[key] for key in keys}
 
 
-def _positions(cluster: Cluster, topic: str, partitions: tuple[int, ...]) -> list[Position]:
+def _positions(cluster: Cluster, topic: str, partitions: tuple[int, ...]) -> list[TopicPartition]:
     count = len(cluster.topics.get(topic).partitions)
     for partition in partitions:
         if partition >= count:
@@ -241,14 +242,14 @@ def _positions(cluster: Cluster, topic: str, partitions: tuple[int, ...]) -> lis
     return [(topic, partition) for partition in (dict.fromkeys(partitions) or range(count))]
 
 
-def _offsets(cluster: Cluster, keys: list[Position], timestamp: int, isolation: str) -> dict[Position, int]:
+def _offsets(cluster: Cluster, keys: list[TopicPartition], timestamp: int, isolation: str) -> dict[TopicPartition, int]:
     found = cluster.records.list_offsets(dict.fromkeys(keys, timestamp), isolation=isolation)
     return {key: info.offset for key, info in found.items()}
 
 
 def _starts_from_offset(
-    cluster: Cluster, keys: list[Position], ends: Mapping[Position, int], offset: int, isolation: str
-) -> dict[Position, int]:
+    cluster: Cluster, keys: list[TopicPartition], ends: Mapping[TopicPartition, int], offset: int, isolation: str
+) -> dict[TopicPartition, int]:
     """Start offset of each partition. Raises KafkaError for an offset outside of a partition's log, unless it is
     relative to the end.
     """

@@ -24,14 +24,9 @@ from ottla.cli.positions import METAVAR, Selection, find_positions, parse_select
 from ottla.cli.times import parse_duration, parse_timestamp
 from ottla.client.admin.cluster import Cluster
 from ottla.client.admin.groups import group_not_found
-from ottla.client.wire.model import (
-    LATEST_TIMESTAMP,
-    CommittedOffset,
-    GroupDescription,
-    GroupMember,
-    Position,
-)
+from ottla.client.wire.model import LATEST_TIMESTAMP, CommittedOffset, GroupDescription, GroupMember
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.endpoint import format_address
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -167,7 +162,7 @@ def describe(group_ids: tuple[str, ...], all_groups: bool, as_json: bool, bootst
 def _describe(cluster: Cluster, group_id: str) -> tuple[GroupDescription, list[dict[str, Any]]]:
     found = cluster.groups.describe(group_id)
     committed = cluster.groups.offsets(group_id)
-    owners: dict[Position, GroupMember] = {
+    owners: dict[TopicPartition, GroupMember] = {
         (topic, partition): member
         for member in found.members
         for topic, partitions in member.assignment.items()
@@ -179,7 +174,7 @@ def _describe(cluster: Cluster, group_id: str) -> tuple[GroupDescription, list[d
 
 
 def _partition_row(
-    key: Position, committed: CommittedOffset | None, end: int | None, owner: GroupMember | None
+    key: TopicPartition, committed: CommittedOffset | None, end: int | None, owner: GroupMember | None
 ) -> dict[str, Any]:
     offset = None if committed is None else committed.offset
     return {
@@ -195,7 +190,7 @@ def _partition_row(
     }
 
 
-def _ends(cluster: Cluster, positions: Iterable[Position]) -> dict[Position, int]:
+def _ends(cluster: Cluster, positions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """High watermarks; omits deleted topics and partitions."""
     existing = cluster.topics.all()
     known = [

@@ -22,8 +22,9 @@ from ottla.cli.command import (
 )
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.model import LogDirectory, Position
+from ottla.client.wire.model import LogDirectory
 from ottla.common.errors import OperatorError
+from ottla.common.kafka.topic_partition import TopicPartition
 
 POLL_S = 0.5
 
@@ -77,7 +78,7 @@ def move(
                 _wait(client, node_id, path, moving)
 
 
-def _places(client: Cluster, node_id: int, path: str) -> dict[Position, str]:
+def _places(client: Cluster, node_id: int, path: str) -> dict[TopicPartition, str]:
     """The directory of each replica of a broker. Raises OperatorError if the broker or the directory is unknown."""
     directories = _directories(client, node_id)
     if path not in [each.path for each in directories]:
@@ -93,7 +94,7 @@ def _directories(client: Cluster, node_id: int) -> list[LogDirectory]:
     return directories
 
 
-def _wait(client: Cluster, node_id: int, path: str, moving: list[Position]) -> None:
+def _wait(client: Cluster, node_id: int, path: str, moving: list[TopicPartition]) -> None:
     """Wait until all replicas are in `path`. Raises OperatorError if the directory fails."""
     while True:
         (there,) = [each for each in _directories(client, node_id) if each.path == path]

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, Position
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 
 
 class Target(NamedTuple):
@@ -21,11 +22,11 @@ class Target(NamedTuple):
 class OffsetReset:
     """Plans offsets; `committed` are the committed offsets of the group."""
 
-    def __init__(self, cluster: Cluster, committed: Mapping[Position, int]) -> None:
+    def __init__(self, cluster: Cluster, committed: Mapping[TopicPartition, int]) -> None:
         self._cluster = cluster
         self._committed = committed
 
-    def plan(self, positions: Sequence[Position], target: Target) -> dict[Position, int]:
+    def plan(self, positions: Sequence[TopicPartition], target: Target) -> dict[TopicPartition, int]:
         """The new offset of each position, within its log. Raises KafkaError for a shift without a committed offset."""
         firsts = self._offsets(positions, EARLIEST_TIMESTAMP)
         ends = self._offsets(positions, LATEST_TIMESTAMP)
@@ -34,11 +35,11 @@ class OffsetReset:
 
     def _aims(
         self,
-        positions: Sequence[Position],
+        positions: Sequence[TopicPartition],
         target: Target,
-        firsts: Mapping[Position, int],
-        ends: Mapping[Position, int],
-    ) -> Mapping[Position, int]:
+        firsts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> Mapping[TopicPartition, int]:
         match target.kind:
             case "to_earliest":
                 return firsts
@@ -56,18 +57,18 @@ class OffsetReset:
                 return {key: self._current(key) + target.value for key in positions}
 
     def _by_time(
-        self, positions: Sequence[Position], timestamp_ms: int, ends: Mapping[Position, int]
-    ) -> dict[Position, int]:
+        self, positions: Sequence[TopicPartition], timestamp_ms: int, ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
         found = self._offsets(positions, timestamp_ms)
         return {key: ends[key] if found[key] == NO_OFFSET else found[key] for key in positions}
 
-    def _current(self, key: Position) -> int:
+    def _current(self, key: TopicPartition) -> int:
         if key not in self._committed:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"--shift-by needs a committed offset, and {key[0]}-{key[1]} has none"
             )
         return self._committed[key]
 
-    def _offsets(self, positions: Sequence[Position], timestamp: int) -> dict[Position, int]:
+    def _offsets(self, positions: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         found = self._cluster.records.list_offsets(dict.fromkeys(positions, timestamp))
         return {key: info.offset for key, info in found.items()}

@@ -8,7 +8,7 @@ import click
 
 from ottla.client.admin.cluster import Cluster
 from ottla.client.wire.failure import TopicNotFound
-from ottla.client.wire.model import Position
+from ottla.common.kafka.topic_partition import TopicPartition
 
 METAVAR = "TOPIC[:PARTITION,...]"
 MAX_INDEX_DIGITS = 10
@@ -38,9 +38,9 @@ def _is_index(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= MAX_INDEX_DIGITS
 
 
-def find_positions(cluster: Cluster, topics: Selection) -> list[Position]:
+def find_positions(cluster: Cluster, topics: Selection) -> list[TopicPartition]:
     """The selected partitions, sorted. Raises TopicNotFound."""
-    positions: list[Position] = []
+    positions: list[TopicPartition] = []
     for name, partitions in topics.items():
         count = len(cluster.topics.get(name).partitions)
         for partition in range(count) if partitions is None else partitions:

@@ -32,15 +32,10 @@ from ottla.cli.positions import METAVAR, Selection, find_positions, parse_select
 from ottla.cli.record_format import format_time
 from ottla.cli.times import duration_text, parse_duration
 from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.model import (
-    Position,
-    ProducerState,
-    TransactionDescription,
-    TransactionFilters,
-)
+from ottla.client.wire.model import ProducerState, TransactionDescription, TransactionFilters
 from ottla.common.config.config_def import MAX_INT, MAX_LONG, MAX_SHORT
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.common.kafka.topic_partition import by_topic
+from ottla.common.kafka.topic_partition import TopicPartition, by_topic
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence")
 DEFAULT_MAX_TIMEOUT = "15m"
@@ -277,7 +272,7 @@ def hanging(
         notify(f"to abort one: ottla txn abort {first.topic}:{first.partition} --start-offset {first.start_offset}")
 
 
-def _searched(cluster: Cluster, topics: Selection, broker_id: int | None) -> list[Position]:
+def _searched(cluster: Cluster, topics: Selection, broker_id: int | None) -> list[TopicPartition]:
     """The partitions to search; those without a leader are omitted.
 
     Raises OperatorError for an unknown broker: an empty result would be misleading.
@@ -296,7 +291,7 @@ def _searched(cluster: Cluster, topics: Selection, broker_id: int | None) -> lis
 
 
 def _open_for_long(
-    found: Mapping[Position, Sequence[ProducerState]], max_timeout_ms: int, now_ms: int
+    found: Mapping[TopicPartition, Sequence[ProducerState]], max_timeout_ms: int, now_ms: int
 ) -> list[HangingTransaction]:
     """Transactions with a producer that last wrote before the maximum transaction timeout."""
     return [
@@ -320,7 +315,7 @@ def _unknown_to_coordinators(cluster: Cluster, candidates: Sequence[HangingTrans
     if not candidates:
         return []
     producer_ids = tuple(sorted({each.producer_id for each in candidates}))
-    known: dict[int, set[Position]] = {}
+    known: dict[int, set[TopicPartition]] = {}
     for listing in cluster.transactions.find(TransactionFilters(producer_ids=producer_ids)):
         try:
             described = cluster.transactions.describe(listing.transactional_id)
@@ -332,7 +327,7 @@ def _unknown_to_coordinators(cluster: Cluster, candidates: Sequence[HangingTrans
     return [each for each in candidates if (each.topic, each.partition) not in known.get(each.producer_id, ())]
 
 
-def _one_position(ctx: click.Context, parameter: click.Parameter, value: str) -> Position:
+def _one_position(ctx: click.Context, parameter: click.Parameter, value: str) -> TopicPartition:
     [(topic, partitions)] = parse_selection(ctx, parameter, [value]).items()
     if partitions is None or len(partitions) != 1:
         raise click.BadParameter(f"{value!r} is not of the form TOPIC:PARTITION", ctx, parameter)
@@ -358,7 +353,7 @@ def _one_position(ctx: click.Context, parameter: click.Parameter, value: str) ->
 @json_option
 @connection_options
 def abort(
-    position: Position,
+    position: TopicPartition,
     start_offset: int | None,
     yes: bool,
     as_json: bool,
@@ -387,7 +382,7 @@ def abort(
     click.echo(f"Aborted the transaction of producer {marker['producer_id']} in {where}.")
 
 
-def _marker_of(cluster: Cluster, position: Position, start_offset: int) -> dict[str, int]:
+def _marker_of(cluster: Cluster, position: TopicPartition, start_offset: int) -> dict[str, int]:
     """Ids and epochs of the abort marker for the transaction that starts at `start_offset`. Raises OperatorError."""
     for each in cluster.transactions.producers([position])[position]:
         if each.transaction_start_offset == start_offset:

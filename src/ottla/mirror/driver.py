@@ -21,9 +21,10 @@ from ottla.client.admin.cluster import Cluster
 from ottla.client.librdkafka.batch_producer import TRANSACTION_TIMEOUT_MS, BatchProducer, BatchRefused
 from ottla.client.librdkafka.membership import Membership
 from ottla.client.wire.connection import BrokerUnreachable
-from ottla.client.wire.model import LATEST_TIMESTAMP, FetchResult, Position, TopicInfo
+from ottla.client.wire.model import LATEST_TIMESTAMP, FetchResult, TopicInfo
 from ottla.client.wire.outage import Notify, OutageReporter
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.mirror.acls import AclMirror
 from ottla.mirror.copying import PartitionCopy, Step
 from ottla.mirror.groups import GroupMirror
@@ -105,8 +106,8 @@ class Totals:
         self.records = 0
         self.bytes = 0
         self.transactions = 0
-        self.lags: dict[Position, int] = {}
-        self.skipped: dict[Position, int] = {}
+        self.lags: dict[TopicPartition, int] = {}
+        self.skipped: dict[TopicPartition, int] = {}
 
     @property
     def elapsed_s(self) -> float:
@@ -133,7 +134,7 @@ class Mirror:
         self._notify = notify
         self._report = report
         self._totals = Totals()
-        self._goals: dict[Position, int] = {}
+        self._goals: dict[TopicPartition, int] = {}
         """With `once`: the ends of the partitions at the start."""
         self._progress_topic = ProgressTopic()
         self._members: Membership | None = None
@@ -218,7 +219,7 @@ class Session:
         self._settings = settings
         self._members = members
         self._progress_topic = progress_topic
-        self._given: frozenset[Position] | None = None
+        self._given: frozenset[TopicPartition] | None = None
         """Assigned by the group, which may revoke it."""
         self._notify = notify
         self._ids = ("", "")
@@ -228,8 +229,8 @@ class Session:
         self._names: dict[str, str] = {}
         self._producers: dict[Route, BatchProducer] = {}
         self._starts: dict[Route, ResumePosition] = {}
-        self._copies: dict[Position, PartitionCopy] = {}
-        self._goals: Mapping[Position, int] = {}
+        self._copies: dict[TopicPartition, PartitionCopy] = {}
+        self._goals: Mapping[TopicPartition, int] = {}
         self._acls = AclMirror(notify) if settings.acls else None
         self._groups = None if settings.groups is None else GroupMirror(settings.groups, notify)
         self._journal = JournalReader(ends[1], target, notify)
@@ -239,7 +240,7 @@ class Session:
         self._skipped: dict[Route, int] = {}
         self._refusals = Refusals(target, settings.on_refused, notify, monotonic=time.monotonic, time_s=time.time)
 
-    def open(self, goals: dict[Position, int]) -> None:
+    def open(self, goals: dict[TopicPartition, int]) -> None:
         """See `opening`; adds missing partition ends to `goals`."""
         self._ids = require_two_clusters(self._source.describe().cluster_id, self._target.describe().cluster_id)
         self.reached = True
@@ -340,7 +341,7 @@ class Session:
         self._refusals.log_rest()
         report(totals)
 
-    def _copy_on(self, wanted: Mapping[Position, int], totals: Totals) -> None:
+    def _copy_on(self, wanted: Mapping[TopicPartition, int], totals: Totals) -> None:
         """One fetch, with a transaction for each partition that returned data."""
         answers = self._source.records.fetch_several(
             wanted,
@@ -355,7 +356,7 @@ class Session:
             self._require_given()
             self._take(key, answer, totals)
 
-    def _wanted(self) -> dict[Position, int]:
+    def _wanted(self) -> dict[TopicPartition, int]:
         """Fetch positions, in turns."""
         goals = self._goals
         return {
@@ -364,7 +365,7 @@ class Session:
             if not self._settings.once or copy.position < goals.get(key, 0)
         }
 
-    def _take(self, key: Position, result: FetchResult, totals: Totals) -> None:
+    def _take(self, key: TopicPartition, result: FetchResult, totals: Totals) -> None:
         copy = self._copies[key]
         step = copy.take(result)
         if step.writes:
@@ -477,7 +478,7 @@ class Session:
             if forgotten:
                 self._write_progress(copy, forgotten)
 
-    def _whole_maps(self) -> tuple[dict[Route, RouteMap], dict[Position, int]]:
+    def _whole_maps(self) -> tuple[dict[Route, RouteMap], dict[TopicPartition, int]]:
         """Maps for the translation of group offsets, and the ends of target partitions that others write to, too.
 
         For merged partitions that several mirrors copy, the mirror of the first one translates, with the committed runs

@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 
 from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.model import Position
 from ottla.client.wire.outage import Notify
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.mirror.routes import Route
 from ottla.mirror.translation import RouteMap, Translation, translate
 
@@ -29,13 +29,13 @@ class GroupMirror:
         self._reported: set[str] = set()
 
     def carry(
-        self, source: Cluster, target: Cluster, maps: Mapping[Route, RouteMap], ends: Mapping[Position, int]
-    ) -> dict[Position, int]:
+        self, source: Cluster, target: Cluster, maps: Mapping[Route, RouteMap], ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
         """Copy translatable offsets; returns the smallest source offset of all groups by partition.
 
         No group is moved beyond `ends` of the target. Raises KafkaError, BrokerUnreachable.
         """
-        least: dict[Position, int] = {}
+        least: dict[TopicPartition, int] = {}
         for listing in source.groups.find():
             if listing.protocol_type not in OF_CONSUMERS or not self._pattern.fullmatch(listing.group_id):
                 continue
@@ -47,7 +47,7 @@ class GroupMirror:
         return least
 
     def _carry_one(
-        self, target: Cluster, group_id: str, translation: Translation, ends: Mapping[Position, int]
+        self, target: Cluster, group_id: str, translation: Translation, ends: Mapping[TopicPartition, int]
     ) -> None:
         for topic in sorted(translation.behind):
             self._notify_once(

@@ -12,18 +12,12 @@ from typing import NamedTuple
 from ottla.client.admin.cluster import Cluster
 from ottla.client.librdkafka.batch_producer import BatchProducer
 from ottla.client.librdkafka.consumer import RecordConsumer
-from ottla.client.wire.model import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    ConfigEntry,
-    Position,
-    ResourceType,
-    TopicInfo,
-)
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ConfigEntry, ResourceType, TopicInfo
 from ottla.client.wire.outage import Notify
 from ottla.client.wire.security import ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.kafka.ids import Uuid
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.mirror.progress import Journal, Progress
 from ottla.mirror.refusals import explained
 from ottla.mirror.routes import (
@@ -36,7 +30,7 @@ from ottla.mirror.routes import (
     refuse_cycle,
 )
 
-PROGRESS: Position = (PROGRESS_TOPIC, 0)
+PROGRESS: TopicPartition = (PROGRESS_TOPIC, 0)
 COMPACT = "compact"
 POLICY = "cleanup.policy"
 MAX_REQUEST = "socket.request.max.bytes"

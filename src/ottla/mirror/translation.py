@@ -1,8 +1,10 @@
 """Translation of group offsets to the target, with the runs that were committed with the records.
 
-Exact if a target partition contains one source partition: the group resumes at its next record. For merged partitions
-the group resumes at the smallest of the translated offsets, so that nothing is skipped and some records are read again.
-Offsets are never guessed: an offset before the stored runs is not translated.
+A run maps contiguous source offsets to target offsets. A translated offset is exact within a run without gaps; in a run
+with gaps it is the start of the run, so some records are read again and none is skipped.
+
+Merged partitions: the smallest of the translated offsets applies, and a partition without a committed offset counts as
+offset 0. One source partition whose runs are not stored from its offset on leaves the whole topic untranslated.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ottla.client.wire.model import Position
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.mirror.progress import Journal, Progress, Run
 from ottla.mirror.routes import Route
 
@@ -101,13 +103,13 @@ def maps_of_topic(journal: Journal, first: Route, count: int, target_count: int)
 class Translation(NamedTuple):
     """Translated offsets of a group, and topics that cannot be translated yet."""
 
-    offsets: dict[Position, int]
+    offsets: dict[TopicPartition, int]
     behind: frozenset[str]
 
 
-def translate(committed: Mapping[Position, int], maps: Mapping[Route, RouteMap]) -> Translation:
+def translate(committed: Mapping[TopicPartition, int], maps: Mapping[Route, RouteMap]) -> Translation:
     """Translate the source offsets of a group."""
-    found: dict[Position, int] = {}
+    found: dict[TopicPartition, int] = {}
     behind: set[str] = set()
     topics = {topic for topic, _ in committed}
     for route, kept in maps.items():

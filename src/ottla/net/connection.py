@@ -8,8 +8,8 @@ reads of a busy connection stay large.
 Invariants:
 - A connection that always has more to read yields after each read that filled its buffer and completed a frame: libuv
   would read 32 times in a row, which is a tenth of a second of produced records.
-- A connection that has used `TURN_S` of the loop in one turn reads and serves no more, and queues behind all others
-  that have (`LoopShares`). A pipeline therefore costs other clients one turn, however expensive its requests are.
+- A connection that has used `TICK_S` of the loop in one tick reads and serves no more, and queues behind all others
+  that have (`FairQueue`). A pipeline therefore costs other clients one tick, however expensive its requests are.
 - One request is in progress at a time. Frames behind it wait, unparsed, and reading pauses while any frame waits. A
   connection therefore holds at most one socket read beyond the frame that it collects, and responses leave in order.
 - No request is served while output waits: a client that doesn't read its responses is not served.
@@ -32,7 +32,7 @@ from ottla.common.logs import RATE_LIMITED
 from ottla.common.platform.channel import Gate, Part
 from ottla.common.platform.clock import TimerHandle
 from ottla.common.platform.endpoint import ListenerInfo
-from ottla.common.platform.shares import TURN_S
+from ottla.common.platform.shares import TICK_S
 from ottla.net.connection_set import RECEIVE_BYTES, ConnectionSet
 from ottla.net.connection_state import (
     ANSWER,
@@ -372,7 +372,7 @@ class Connection(ConnectionHandler):
         responses: list[Part] = []
         waiting_bytes = 0
         monotonic = self._owner.loop.time
-        deadline_s = monotonic() + TURN_S
+        deadline_s = monotonic() + TICK_S
         for count in range(MAX_REQUESTS_PER_TURN):
             if end - start < 4:
                 break
@@ -510,7 +510,7 @@ class Connection(ConnectionHandler):
         self._mute(self._owner.loop.call_soon(self._unmute))
 
     def _go_behind_others(self) -> None:
-        self._mute(self._owner.shares.add(self._unmute))
+        self._mute(self._owner.fair_queue.add(self._unmute))
 
     def _mute(self, unmuting: TimerHandle) -> None:
         """Neither read nor serve until `unmuting` runs; it replaces the timer of an earlier mute."""

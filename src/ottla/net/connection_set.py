@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 from ottla.common.platform.channel import Dispatcher
 from ottla.common.platform.clock import BlockingPool, TimerHandle
-from ottla.common.platform.shares import LoopShares
+from ottla.common.platform.shares import FairQueue
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net.outbound import Scratch
 from ottla.net.sender import Senders
@@ -134,6 +134,7 @@ class ConnectionSet:
         "_sweep_handle",
         "connections",
         "dispatcher",
+        "fair_queue",
         "limits",
         "loop",
         "metrics",
@@ -142,7 +143,6 @@ class ConnectionSet:
         "receive_view",
         "scratch",
         "senders",
-        "shares",
     )
 
     def __init__(
@@ -164,7 +164,7 @@ class ConnectionSet:
         self.receive_view = memoryview(self.receive_buffer)
         self.scratch = Scratch()
         self.senders = Senders(pool)
-        self.shares = LoopShares(loop.time, loop)
+        self.fair_queue = FairQueue(loop.time, loop)
         """Queue of the connections that have used their share of the loop."""
         self.connections: dict[int, Member] = {}
         self._per_host: dict[str, int] = {}

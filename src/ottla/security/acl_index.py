@@ -1,9 +1,9 @@
-"""Index of ACLs by resource, principal, host and operation. Pure; built once from the ACLs of an image.
+"""Index of ACLs by resource, principal, host and operation. No I/O; built from an image, then updated ACL by ACL.
 
 The rules are those of Apache Kafka's StandardAuthorizer (KIP-11, KIP-290, KIP-801, KIP-1276):
 - A denying ACL overrides all allowing ones.
 - An allowed operation may imply another; a denied one implies nothing.
-- A resource without matching ACLs gets the default decision; with one, only explicitly allowed operations are allowed.
+- A resource without matching ACLs gets the default decision; with one, only operations that an ACL allows or implies.
 
 Unlike Kafka, addresses are compared in canonical form, so an ACL for ::1 matches every spelling of that address.
 """
@@ -50,7 +50,7 @@ class _Rule(NamedTuple):
     operations: frozenset[int] | None
     """Operations that the rule covers; None: all."""
 
-    def speaks_of(self, principal: str, host: str, operation: int) -> bool:
+    def matches(self, principal: str, host: str, operation: int) -> bool:
         return (
             self.principal in (principal, ANY_USER)
             and (self.operations is None or operation in self.operations)
@@ -82,7 +82,7 @@ class _Rules:
         if not rules:
             del self.by_client[key]
 
-    def that_speak_of(self, principal: str, host: str) -> Iterator[_Rule]:
+    def candidates(self, principal: str, host: str) -> Iterator[_Rule]:
         """Rules that may match a principal on a host."""
         find = self.by_client.get
         yield from find((principal, WILDCARD), ())
@@ -97,7 +97,7 @@ def _host_key(host: str) -> str:
 
 
 class AclIndex:
-    """The ACLs of one image, indexed for lookup. Updated by adding and removing single ACLs."""
+    """The ACLs of one image, indexed for lookup."""
 
     __slots__ = ("_lengths", "_literal", "_of_type", "_prefix_lengths", "_prefixed")
 
@@ -180,15 +180,18 @@ class AclIndex:
     def decide(
         self, principal: str, host: str, operation: int, resource_type: int, name: str, *, default: bool
     ) -> Decision:
-        """Whether `principal` may do this; `default` if no ACL matches the resource."""
+        """Whether `principal` may do this; `default` if no ACL matches the resource.
+
+        `host` must be canonical (`canonical_host`).
+        """
         found = False
         allowing: Acl | None = None
         for rules in self._matching(resource_type, name):
             found = True
-            for rule in rules.that_speak_of(principal, host):
+            for rule in rules.candidates(principal, host):
                 if rule.allows and allowing is not None:
                     continue
-                if rule.speaks_of(principal, host, operation):
+                if rule.matches(principal, host, operation):
                     if not rule.allows:
                         return Decision(False, rule.acl)
                     allowing = rule.acl
@@ -199,13 +202,14 @@ class AclIndex:
     def allows_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
         """Whether an ACL allows `principal` the operation on any resource of that type.
 
-        As in Apache Kafka, implied operations do not count, and neither do patterns that are denied entirely.
+        `host` must be canonical. As in Apache Kafka, implied operations do not count, and neither do patterns that are
+        denied entirely.
         """
         of_type = self._of_type.get(resource_type)
         rules = [
             rule
-            for rule in (() if of_type is None else of_type.that_speak_of(principal, host))
-            if rule.acl.operation in (operation, AclOperation.ALL) and rule.speaks_of(principal, host, operation)
+            for rule in (() if of_type is None else of_type.candidates(principal, host))
+            if rule.acl.operation in (operation, AclOperation.ALL) and rule.matches(principal, host, operation)
         ]
         patterns: dict[bool, set[tuple[int, str]]] = {True: set(), False: set()}
         for rule in rules:

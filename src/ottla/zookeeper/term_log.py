@@ -7,9 +7,10 @@ Invariants:
 - Batches are contiguous between the end of the oldest snapshot and the end of the log.
 - Before the first request no batch is stored, and the snapshot is the newest image: a broker without followers has no
   cost.
-- There are at most two snapshots and `2 * MAX_BYTES` of batches, not counting the newest: after `MAX_BYTES` of batches
-  since the newest snapshot another one begins, and the oldest is dropped with its batches. A snapshot that a follower
-  is about to fetch remains until then. A snapshot is an image until its bytes are requested.
+- There are at most two snapshots, and `2 * MAX_BYTES` of batches, not counting the batch that began the newest
+  snapshot: after `MAX_BYTES` of batches another snapshot begins, and the oldest is dropped with its batches.
+- A snapshot is dropped when two newer ones exist, even if a follower wants it: it then gets SNAPSHOT_NOT_FOUND.
+- A snapshot is an image until its bytes are requested.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ SnapshotDone = Callable[[bytes | None], None]
 class _Snapshot:
     """An image, and its bytes from their first request on."""
 
-    __slots__ = ("_data", "_image", "_waiting", "is_gone", "place")
+    __slots__ = ("_data", "_image", "_waiting", "end", "is_gone")
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
         self._data: bytes | None = None
         self._waiting: list[SnapshotDone] = []
-        self.place = OffsetAndEpoch(image.offset + 1, image.epoch)
+        self.end = OffsetAndEpoch(image.offset + 1, image.epoch)
         self.is_gone = False
 
     def read(self, clock: Clock, scheduler: Scheduler, done: SnapshotDone) -> None:
@@ -52,7 +53,7 @@ class _Snapshot:
         self._waiting.append(done)
         if len(self._waiting) == 1:
             now_ms = clock.time_ms()
-            builder = SnapshotBuilder(self.place.epoch, now_ms, now_ms, ())
+            builder = SnapshotBuilder(self.end.epoch, now_ms, now_ms, ())
             encode_in_steps(builder, image_records(self._image), scheduler, self._encoded, lambda: self.is_gone)
 
     def _encoded(self, data: bytes | None) -> None:
@@ -97,7 +98,7 @@ class ControllerTermLog:
     @property
     def start_offset(self) -> int:
         """The end of the oldest snapshot, which is older than all batches."""
-        return self._snapshots[0].place.end_offset
+        return self._snapshots[0].end.end_offset
 
     def append(self, values: Sequence[bytes], image: MetadataImage) -> None:
         """Add the records written to the tree, encoded; `image` includes them."""
@@ -120,17 +121,17 @@ class ControllerTermLog:
         self._snapshots.append(_Snapshot(image))
         while len(self._snapshots) > 2:
             self._snapshots.pop(0).give_up()
-        kept = bisect_right(self._offsets, self.start_offset - 1)
-        del self._offsets[:kept], self._batches[:kept]
+        dropped = bisect_right(self._offsets, self.start_offset - 1)
+        del self._offsets[:dropped], self._batches[:dropped]
 
-    def place(self, place: OffsetAndEpoch) -> FetchVerdict:
-        """Compare a follower's log end `place` with this term: a log of another term shares nothing with it."""
+    def check_log_end(self, log_end: OffsetAndEpoch) -> FetchVerdict:
+        """Compare the log end of a follower with this term: a log of another term shares nothing with it."""
         self._is_followed = True
-        if place.end_offset < 0 or place.epoch < 0:
+        if log_end.end_offset < 0 or log_end.epoch < 0:
             return FetchVerdict(ErrorCode.INVALID_REQUEST)
-        if place.epoch != self.epoch or place.end_offset < self.start_offset:
-            return FetchVerdict(snapshot=self._snapshots[-1].place)
-        if place.end_offset > self.end_offset:
+        if log_end.epoch != self.epoch or log_end.end_offset < self.start_offset:
+            return FetchVerdict(snapshot=self._snapshots[-1].end)
+        if log_end.end_offset > self.end_offset:
             return FetchVerdict(ErrorCode.OFFSET_OUT_OF_RANGE)
         return FetchVerdict()
 
@@ -145,10 +146,10 @@ class ControllerTermLog:
             last += 1
         return b"".join(self._batches[first:last])
 
-    def read_snapshot(self, place: OffsetAndEpoch, done: SnapshotDone) -> None:
+    def read_snapshot(self, end: OffsetAndEpoch, done: SnapshotDone) -> None:
         """Call `done` with the bytes of a snapshot, perhaps before this returns; None if it does not exist."""
         for snapshot in self._snapshots:
-            if snapshot.place == place:
+            if snapshot.end == end:
                 snapshot.read(self._clock, self._scheduler, done)
                 return
         done(None)

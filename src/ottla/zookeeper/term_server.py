@@ -80,7 +80,7 @@ class TermLogServer:
         if log is None:
             respond(self._fetch_response(FetchVerdict(error)))
             return
-        verdict = log.place(OffsetAndEpoch(asked.fetch_offset, asked.last_fetched_epoch))
+        verdict = log.check_log_end(OffsetAndEpoch(asked.fetch_offset, asked.last_fetched_epoch))
         if verdict != FetchVerdict():
             respond(self._fetch_response(verdict, log))
             return

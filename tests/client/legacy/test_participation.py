@@ -13,8 +13,8 @@ from ottla.client.legacy.assignment import ConsumerThread, assign
 from ottla.client.legacy.group_session import Done, Participation
 from ottla.client.legacy.membership import Membership, OwnedStream
 from ottla.client.legacy.offsets import OffsetPlaces, OffsetStorage
-from ottla.client.wire.model import Position
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.consumers import ConsumerRegistration
 from ottla.protocol.znodes.operations import Create
@@ -39,8 +39,8 @@ class World:
         znodes = {"/brokers": b"", paths.BROKER_IDS: b"", paths.BROKER_TOPICS: b"", paths.broker(1): b""}
         session = server.connect(1 << 60)
         server.multi(session, [Create(path, each) for path, each in (znodes | {paths.topic("t"): data}).items()])
-        self.in_kafka: dict[Position, int] = {}
-        self.read_to: dict[Position, int] = {}
+        self.in_kafka: dict[TopicPartition, int] = {}
+        self.read_to: dict[TopicPartition, int] = {}
         self.readers: list[Reader] = []
 
     def join(self, name: str) -> Reader:
@@ -51,9 +51,9 @@ class World:
     def run(self, seconds: float) -> None:
         self.loop.run_until(self.loop.time() + seconds)
 
-    def owners(self) -> dict[Position, str]:
+    def owners(self) -> dict[TopicPartition, str]:
         """The reader of each partition; asserts that no partition has two."""
-        owners: dict[Position, str] = {}
+        owners: dict[TopicPartition, str] = {}
         for reader in self.readers:
             for key in reader.reading if reader.process.alive and reader.part.may_read else ():
                 assert key not in owners, f"{key} is read by {owners[key]} and {reader.name}"
@@ -69,7 +69,7 @@ class Reader:
         self.name = name
         self.process = Process(world.loop, world.rng.fork(name))
         self.session = SimSession(world.ensemble, self.process, world.rng.fork(name + "s"), TIMEOUT_MS)
-        self.reading: dict[Position, int] = {}
+        self.reading: dict[TopicPartition, int] = {}
         self.registration = ConsumerRegistration({"t": 2}, "static", 1)
         self.errors: list[KafkaError] = []
         self.member = ""
@@ -99,13 +99,13 @@ class Reader:
             self.errors.append(error)
 
     def before_start(
-        self, consumer: str, assignment: Mapping[Position, ConsumerThread], done: Callable[[], None]
+        self, consumer: str, assignment: Mapping[TopicPartition, ConsumerThread], done: Callable[[], None]
     ) -> None:
         assert consumer == self.member
         assert assignment.keys() == {("t", number) for number in range(6)}
         self._complete(done)
 
-    def before_stop(self, partitions: tuple[Position, ...], done: Callable[[], None]) -> None:
+    def before_stop(self, partitions: tuple[TopicPartition, ...], done: Callable[[], None]) -> None:
         """It may commit its progress."""
         assert self.reading.keys() >= set(partitions)
         self.stops += 1
@@ -119,20 +119,20 @@ class Reader:
         else:
             self.process.call_later(self.world.rng.uniform(0.0, 1.0), done)
 
-    def start(self, partitions: Mapping[Position, OwnedStream]) -> None:
+    def start(self, partitions: Mapping[TopicPartition, OwnedStream]) -> None:
         self.reading |= {key: owned.offset or 0 for key, owned in partitions.items()}
 
-    def stop(self, partitions: tuple[Position, ...]) -> Mapping[Position, int]:
+    def stop(self, partitions: tuple[TopicPartition, ...]) -> Mapping[TopicPartition, int]:
         return {key: self.reading.pop(key) for key in partitions}
 
     def lost(self) -> None:
         self.reading.clear()
 
-    def fetch_offsets(self, partitions: tuple[Position, ...], done: Done) -> None:
+    def fetch_offsets(self, partitions: tuple[TopicPartition, ...], done: Done) -> None:
         found = {key: at for key, at in self.world.in_kafka.items() if key in partitions}
         self.process.call_later(0.01, done, found, None)
 
-    def commit_offsets(self, offsets: Mapping[Position, int], done: Done) -> None:
+    def commit_offsets(self, offsets: Mapping[TopicPartition, int], done: Done) -> None:
         self.world.in_kafka.update(offsets)
         self.process.call_later(0.01, done, None, None)
 

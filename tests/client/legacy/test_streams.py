@@ -9,8 +9,8 @@ import pytest
 
 from ottla.client.legacy.streams import ChunkQueue, OwnedPartition, Stream
 from ottla.client.librdkafka.consumer import ConsumedRecord
-from ottla.client.wire.model import Position
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 
 A, B = ("a", 0), ("b", 0)
 
@@ -22,24 +22,24 @@ def as_it_is(record: ConsumedRecord) -> ConsumedRecord:
 class World:
     """A shelf with one stream that never waits."""
 
-    def __init__(self, *keys: Position, max_chunks: int = 9) -> None:
+    def __init__(self, *keys: TopicPartition, max_chunks: int = 9) -> None:
         self.may_read = True
         self.shelf = ChunkQueue(lambda: self.may_read, max_chunks)
         self.stream: Stream = self.shelf.stream(as_it_is, 0)
         self.shelf.start(dict.fromkeys(keys, (self.stream, 0)))
 
-    def owned(self, key: Position) -> OwnedPartition:
+    def owned(self, key: TopicPartition) -> OwnedPartition:
         (found,) = [each for each in self.shelf.wanted() or () if each.key == key]
         return found
 
-    def put(self, key: Position, offsets: Sequence[int]) -> None:
+    def put(self, key: TopicPartition, offsets: Sequence[int]) -> None:
         self.shelf.put(self.owned(key), records(key, offsets), offsets[-1] + 1)
 
-    def taken(self) -> list[tuple[Position, int]]:
+    def taken(self) -> list[tuple[TopicPartition, int]]:
         return [((record.topic, record.partition), record.offset) for record in self.stream]
 
 
-def records(key: Position, offsets: Sequence[int]) -> list[ConsumedRecord]:
+def records(key: TopicPartition, offsets: Sequence[int]) -> list[ConsumedRecord]:
     return [ConsumedRecord(*key, offset, None, None, None, b"", ()) for offset in offsets]
 
 

@@ -29,8 +29,8 @@ from ottla.client.legacy.membership import (
     WaitForChange,
 )
 from ottla.client.legacy.offsets import OffsetPlaces, OffsetStorage
-from ottla.client.wire.model import Position
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.consumers import ConsumerRegistration
 from ottla.protocol.znodes.operations import Create, Delete, Operation, SetData, Znode
@@ -57,9 +57,9 @@ class Cluster:
                 if self.server.exists(self.session, each) is None:
                     self.write(Create(each, b""))
         self.write(Create(paths.broker(1), b""))
-        self.in_kafka: dict[Position, int] = {}
-        self.ends: dict[Position, int] = {}
-        self.read_to: dict[Position, int] = {}
+        self.in_kafka: dict[TopicPartition, int] = {}
+        self.ends: dict[TopicPartition, int] = {}
+        self.read_to: dict[TopicPartition, int] = {}
 
     def write(self, operation: Operation) -> None:
         self.server.multi(self.session, [operation])
@@ -108,7 +108,7 @@ class Consumer:
         self.lives_count = 0
         self.late: tuple[Operation, ...] = ()
         """A change with a lost response that is executed in the next session."""
-        self.reading: dict[Position, int] = {}
+        self.reading: dict[TopicPartition, int] = {}
         self.requests: list[Request] = []
         self._connect()
 
@@ -218,7 +218,7 @@ class Consumer:
             self.committing = self.machine.commit(dict(self.reading))
             self._advance(None)
 
-    def read(self, key: Position) -> None:
+    def read(self, key: TopicPartition) -> None:
         """Read one record."""
         if self.lives and key in self.reading and self.reading[key] < self.cluster.ends[key]:
             assert self.reading[key] <= self.cluster.read_to.get(key, 0), f"{key}: a record was left out"
@@ -247,7 +247,7 @@ class Consumer:
         self.heard_ms = self.cluster.now_ms
         return answer
 
-    def _kafka(self, request: FetchOffsets | CommitOffsets) -> Mapping[Position, int]:
+    def _kafka(self, request: FetchOffsets | CommitOffsets) -> Mapping[TopicPartition, int]:
         if isinstance(request, CommitOffsets):
             self.cluster.in_kafka.update(request.offsets)
         return self.cluster.in_kafka
@@ -379,7 +379,7 @@ class World:
 
     def check(self) -> None:
         """Always: at most one reader per partition, and its owner znode belongs to its session."""
-        owners: dict[Position, Consumer] = {}
+        owners: dict[TopicPartition, Consumer] = {}
         for consumer in self.consumers:
             if not consumer.lives or consumer.left:
                 continue

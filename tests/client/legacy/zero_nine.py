@@ -22,7 +22,7 @@ from ottla.client.legacy.membership import (
     Stop,
     WaitForChange,
 )
-from ottla.client.wire.model import Position
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.consumers import ConsumerRegistration, decode_consumer, encode_consumer
 from ottla.protocol.znodes.operations import Create, Delete, Operation, SetData
@@ -41,7 +41,7 @@ class ZeroNine:
         self.registration = registration
         self.backoff_ms = backoff_ms
         self.ids = paths.consumer_ids(group)
-        self.owned: dict[Position, ConsumerThread] = {}
+        self.owned: dict[TopicPartition, ConsumerThread] = {}
         self.woken = self.leaving = False
 
     def notify(self) -> None:
@@ -64,7 +64,7 @@ class ZeroNine:
         yield from self._release()
         yield Change((Delete(path),))
 
-    def commit(self, offsets: Mapping[Position, int]) -> Steps:
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> Steps:
         for key, offset in offsets.items():
             yield from self._write(key, offset)
 
@@ -84,7 +84,7 @@ class ZeroNine:
         yield from self._release()
         assigned = assign(consumers, topics)
         mine = {key: thread for key, thread in assigned.items() if thread.consumer == self.consumer}
-        starts: dict[Position, OwnedStream] = {}
+        starts: dict[TopicPartition, OwnedStream] = {}
         for key, thread in mine.items():
             node = yield ReadRequest(paths.consumer_offset(self.group, *key))
             starts[key] = OwnedStream(thread, None if node is None else int(node.data))
@@ -113,7 +113,7 @@ class ZeroNine:
             yield Change((Delete(paths.consumer_owner(self.group, *key)),))
             del self.owned[key]
 
-    def _write(self, key: Position, offset: int) -> Generator[Request, Any, None]:
+    def _write(self, key: TopicPartition, offset: int) -> Generator[Request, Any, None]:
         path, data = paths.consumer_offset(self.group, *key), str(offset).encode()
         if (yield Change((SetData(path, data),))):
             yield from self._make(path, data)

@@ -12,8 +12,9 @@ import pytest
 
 from ottla.client.admin.cluster import Cluster
 from ottla.client.wire.failure import TopicReplaced
-from ottla.client.wire.model import LATEST_TIMESTAMP, Position
+from ottla.client.wire.model import LATEST_TIMESTAMP
 from ottla.common.errors import OperatorError
+from ottla.common.kafka.topic_partition import TopicPartition
 
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
@@ -70,7 +71,7 @@ def batch(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> l
     return sorted(value.decode() for values in found for value in values)
 
 
-def held(cluster: Cluster, group: str) -> dict[Position, int]:
+def held(cluster: Cluster, group: str) -> dict[TopicPartition, int]:
     """Committed offsets of a group."""
     return {key: one.offset for key, one in cluster.groups.offsets(group).items()}
 

@@ -16,7 +16,8 @@ import pytest
 cloudpickle = pytest.importorskip("pyspark.cloudpickle", reason="needs the extra `pipeline`")
 
 from ottla.client.librdkafka.transactional_producer import TransactionalProducer  # noqa: E402
-from ottla.client.wire.model import CommittedOffset, Position  # noqa: E402
+from ottla.client.wire.model import CommittedOffset  # noqa: E402
+from ottla.common.kafka.topic_partition import TopicPartition  # noqa: E402
 from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
 from ottla.pipeline.sinks.topic import TopicTarget  # noqa: E402
 from ottla.pipeline.stream.batches import BatchRunner  # noqa: E402
@@ -45,7 +46,7 @@ def doomed_target(death_log: Deaths) -> type[TopicTarget]:
     class Producer(TransactionalProducer):
         batch = -1
 
-        def send_offsets(self, group_id: str, offsets: Mapping[Position, CommittedOffset]) -> None:
+        def send_offsets(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
             (progress,) = offsets.values()
             self.batch = progress.offset - 1
             self.flush()

@@ -33,7 +33,7 @@ class Counting:
         self.client: Connection = server.connect()
         parts = server.broker.parts
         self.parts = parts
-        host = BrokerServices(1, parts.machine, parts.scheduler, parts.replicas, parts.in_flight, parts.failures)
+        host = BrokerServices(1, parts.node_runtime, parts.scheduler, parts.replicas, parts.in_flight, parts.failures)
         self.coordinator_host = parts.coordinations[KEY_TYPE] = CounterCoordination(host)
 
     @property

@@ -8,7 +8,7 @@ from typing import Generic
 
 from ottla.api.messages import Record
 from ottla.api.records import RK, RV
-from ottla.client.wire.model import Position
+from ottla.common.kafka.topic_partition import TopicPartition
 
 STAY_S = 1.0
 """Longest time of returning fetched records without a library call: otherwise the member is removed from the group
@@ -21,7 +21,7 @@ class FetchedRecords(Generic[RK, RV]):
     def __init__(self) -> None:
         self.batch: list[Record[RK, RV]] = []
         self.current = self.next = 0
-        self.held: dict[Position, list[Record[RK, RV]]] = {}
+        self.held: dict[TopicPartition, list[Record[RK, RV]]] = {}
         """Records of paused partitions that the library has already returned."""
         self.asked_at = 0.0
         """Time of the last fetch from the library."""
@@ -51,7 +51,7 @@ class FetchedRecords(Generic[RK, RV]):
         del self.batch[: self.next]
         self.current = self.next = 0
 
-    def hold(self, keys: list[Position]) -> None:
+    def hold(self, keys: list[TopicPartition]) -> None:
         """Keep the records of paused partitions aside."""
         for key in keys:
             records = [each for each in self.batch[self.next :] if (each.topic, each.partition) == key]
@@ -59,16 +59,16 @@ class FetchedRecords(Generic[RK, RV]):
                 self.held.setdefault(key, []).extend(records)
         self._take_out(keys)
 
-    def release(self, keys: Iterable[Position]) -> None:
+    def release(self, keys: Iterable[TopicPartition]) -> None:
         """Return the records of resumed partitions next."""
         self.batch[self.next : self.next] = [record for key in keys for record in self.held.pop(key, ())]
 
-    def drop(self, keys: list[Position]) -> None:
+    def drop(self, keys: list[TopicPartition]) -> None:
         """Drop the records of these partitions that were not returned."""
         for key in keys:
             self.held.pop(key, None)
         self._take_out(keys)
 
-    def _take_out(self, keys: list[Position]) -> None:
+    def _take_out(self, keys: list[TopicPartition]) -> None:
         rest = [each for each in self.batch[self.next :] if (each.topic, each.partition) not in keys]
         self.batch[self.next :] = rest

@@ -14,7 +14,7 @@ from ottla.api.consuming.library import LibraryConsumer, raise_first
 from ottla.api.consuming.positions import ConsumerPositions
 from ottla.api.errors import library_error
 from ottla.api.interceptors import ConsumerInterceptor, logged
-from ottla.client.wire.model import Position
+from ottla.common.kafka.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +40,12 @@ class ConsumerCommits:
         self._positions = positions
         self._hooks = hooks
         self._interceptors = interceptors
-        self._done: dict[Position, int] = {}
+        self._done: dict[TopicPartition, int] = {}
         """Next offsets after processed records that were not passed to the library yet."""
         self._stored_at = 0.0
         library.on_commit = self._on_commit
 
-    def commit(self, offsets: Mapping[Position, int] | None, *, wait: bool) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int] | None, *, wait: bool) -> None:
         """Commit all returned records, or these next offsets. Raises KafkaError."""
         if offsets is None:
             listed = self._positions.resume_points(self._buffer.next)

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ottla.client.wire.model import Position
 from ottla.common.errors import KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 
-CommitHook = Callable[[Mapping[Position, int], KafkaError | None], object]
+CommitHook = Callable[[Mapping[TopicPartition, int], KafkaError | None], object]
 
 
 class ConsumerHooks:
@@ -18,7 +18,7 @@ class ConsumerHooks:
     def __init__(
         self,
         consumer: Any,
-        rebalance_hooks: Mapping[str, Callable[[Any, list[Position]], object] | None],
+        rebalance_hooks: Mapping[str, Callable[[Any, list[TopicPartition]], object] | None],
         on_commit: CommitHook | None,
     ) -> None:
         self.is_running = False
@@ -27,7 +27,7 @@ class ConsumerHooks:
         self._consumer = consumer
         self._rebalance_hooks = rebalance_hooks
 
-    def call(self, event: str, keys: list[Position]) -> None:
+    def call(self, event: str, keys: list[TopicPartition]) -> None:
         """Call the hook of a rebalance, if there is one."""
         called = self._rebalance_hooks[event]
         if called is not None:

@@ -16,8 +16,8 @@ from typing import Any
 from ottla.api.errors import ClientClosed, library_error
 from ottla.api.settings import Settings
 from ottla.client.librdkafka.rdkafka import leave_group, require_text
-from ottla.client.wire.model import Position
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class LibraryConsumer:
             return self.kafka.OFFSET_BEGINNING
         return self.kafka.OFFSET_END
 
-    def partitions(self, keys: Iterable[Position]) -> list[Any]:
+    def partitions(self, keys: Iterable[TopicPartition]) -> list[Any]:
         """Partitions for the library."""
         return [self.kafka.TopicPartition(*key) for key in keys]
 
@@ -92,7 +92,7 @@ class LibraryConsumer:
         names: Iterable[str] = metadata.topics
         return names
 
-    def seek(self, key: Position, offset: int) -> None:
+    def seek(self, key: TopicPartition, offset: int) -> None:
         """Seek; retried, since a newly assigned partition cannot be moved for a moment."""
         deadline = time.monotonic() + SEEK_LIMIT_S
         while True:
@@ -106,7 +106,7 @@ class LibraryConsumer:
             else:
                 return
 
-    def offsets_for_times(self, timestamps_ms: Mapping[Position, int]) -> dict[Position, int | None]:
+    def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset with a timestamp at or after the given one, for each partition; None if there is none."""
         asked = [self.kafka.TopicPartition(*key, timestamp) for key, timestamp in timestamps_ms.items()]
         with self.asking("offsets for times"):
@@ -114,7 +114,7 @@ class LibraryConsumer:
         raise_first(found, "offset for a time")
         return {(each.topic, each.partition): each.offset if each.offset >= 0 else None for each in found}
 
-    def bound(self, key: Position, which: int) -> int:
+    def bound(self, key: TopicPartition, which: int) -> int:
         """The first offset (`OFFSET_BEGINNING`), or the end offset (`OFFSET_END`).
 
         Not with librdkafka's query for both, which waits forever if the response is lost (its issue 4878).
@@ -124,7 +124,7 @@ class LibraryConsumer:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{key[0]}-{key[1]} returned no offset")
         return found
 
-    def committed(self, keys: Iterable[Position]) -> dict[Position, int]:
+    def committed(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The committed offsets of the group; partitions without an offset are omitted."""
         self.require_group("committed offsets")
         asked = self.partitions(keys)

@@ -12,8 +12,8 @@ from ottla.api.consuming.library import LibraryConsumer
 from ottla.api.consuming.positions import ConsumerPositions
 from ottla.api.topic_filter import TopicFilter, Topics
 from ottla.client.librdkafka.rdkafka import require_text
-from ottla.client.wire.model import Position
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 
 REFRESH_MS = 300_000
 """Kafka's default of `metadata.max.age.ms`."""
@@ -117,6 +117,6 @@ class ConsumerMembership:
         finally:
             self._positions.revoke(keys)
 
-    def _call(self, event: str, keys: list[Position]) -> None:
+    def _call(self, event: str, keys: list[TopicPartition]) -> None:
         if not self._library.closed:
             self._hooks.call(event, keys)

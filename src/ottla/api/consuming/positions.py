@@ -1,4 +1,6 @@
-"""`ConsumerPositions`: the assigned partitions of a consumer and their next offsets."""
+"""Positions of a consumer: assigns and seeks the library's consumer, and knows which fetched records were not returned
+yet. Commits nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +9,25 @@ from typing import Any
 
 from ottla.api.consuming.buffer import FetchedRecords
 from ottla.api.consuming.library import LibraryConsumer
-from ottla.client.wire.model import Position
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 
 
 class ConsumerPositions:
-    """See the module."""
+    """The assigned partitions of one consumer and their next offsets."""
 
     def __init__(self, library: LibraryConsumer, buffer: FetchedRecords[Any, Any]) -> None:
-        self.owned: set[Position] = set()
+        self.owned: set[TopicPartition] = set()
         self.reassigned = False
         """True if the assignment has changed since this was set to False."""
-        self.assigning: dict[Position, int] | None = None
+        self.assigning: dict[TopicPartition, int] | None = None
         """Start offsets of new partitions, while `on_assign` runs."""
-        self.sought: dict[Position, int] = {}
+        self.sought: dict[TopicPartition, int] = {}
         """Partitions without a returned record since their last seek."""
         self._library = library
         self._buffer = buffer
 
-    def assign(self, starts: Mapping[Position, int | None]) -> None:
+    def assign(self, starts: Mapping[TopicPartition, int | None]) -> None:
         """Read these partitions from offsets, or (None) from the group's committed offsets."""
         self._buffer.clear()
         self._buffer.held.clear()
@@ -33,12 +35,12 @@ class ConsumerPositions:
         self.owned = set(starts)
         self._library.consumer.assign([self._start(key, offset) for key, offset in starts.items()])
 
-    def _start(self, key: Position, offset: int | None) -> Any:
+    def _start(self, key: TopicPartition, offset: int | None) -> Any:
         if offset is None:
             offset = self._library.kafka.OFFSET_STORED if self._library.in_group else self._library.reset_offset
         return self._library.kafka.TopicPartition(*key, offset)
 
-    def next_offsets(self) -> dict[Position, int]:
+    def next_offsets(self) -> dict[TopicPartition, int]:
         """The next offset of each partition, after all returned records; unknown ones are omitted."""
         return {(each.topic, each.partition): each.offset for each in self.resume_points(self._buffer.next)}
 
@@ -57,7 +59,7 @@ class ConsumerPositions:
                 each.offset = moved.get((each.topic, each.partition), each.offset)
         return [kind(each.topic, each.partition, each.offset) for each in found if each.offset >= 0]
 
-    def seek(self, key: Position, offset: int) -> None:
+    def seek(self, key: TopicPartition, offset: int) -> None:
         """Continue at that offset; in `on_assign`, start there. Raises KafkaError for an unassigned partition."""
         if self.assigning is not None:
             self.assigning[key] = offset
@@ -69,7 +71,7 @@ class ConsumerPositions:
         self.sought[key] = offset
         self._library.seek(key, offset)
 
-    def seek_all(self, offsets: Mapping[Position, int | None], otherwise: int) -> None:
+    def seek_all(self, offsets: Mapping[TopicPartition, int | None], otherwise: int) -> None:
         """Continue at these offsets; None means the bound `otherwise` (`OFFSET_BEGINNING`, `OFFSET_END`)."""
         for key, offset in offsets.items():
             self.seek(key, self._library.bound(key, otherwise) if offset is None else offset)
@@ -81,19 +83,19 @@ class ConsumerPositions:
         for key in {(message.topic(), message.partition()) for message in messages}:
             self._library.seek(key, self.sought[key])
 
-    def wanted(self, partitions: Iterable[Position] | None) -> list[Position]:
+    def wanted(self, partitions: Iterable[TopicPartition] | None) -> list[TopicPartition]:
         """These partitions, or all assigned ones."""
         if partitions is not None:
             return list(partitions)
         return sorted(self.owned if self.assigning is None else self.assigning)
 
-    def drop(self, keys: list[Position]) -> None:
+    def drop(self, keys: list[TopicPartition]) -> None:
         """Drop fetched records and seeks of these partitions."""
         for key in keys:
             self.sought.pop(key, None)
         self._buffer.drop(keys)
 
-    def revoke(self, keys: list[Position]) -> None:
+    def revoke(self, keys: list[TopicPartition]) -> None:
         """Remove partitions from the assignment."""
         self.drop(keys)
         self.owned -= set(keys)

@@ -13,16 +13,9 @@ from ottla.client.admin.coordinators import CoordinatorType, coordinator_of
 from ottla.client.admin.router import NO_COORDINATOR_ERRORS, ClusterRouter
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for, response_error
-from ottla.client.wire.model import (
-    BrokerInfo,
-    CommittedOffset,
-    GroupDescription,
-    GroupListing,
-    GroupMember,
-    Position,
-)
+from ottla.client.wire.model import BrokerInfo, CommittedOffset, GroupDescription, GroupListing, GroupMember
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
-from ottla.common.kafka.topic_partition import by_topic
+from ottla.common.kafka.topic_partition import TopicPartition, by_topic
 from ottla.protocol.codec import read_message
 from ottla.protocol.messages.consumer_group_describe import (
     Assignment,
@@ -206,7 +199,7 @@ def decode_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
     }
 
 
-def fetch_offsets(connection: Connection, group_id: str, *, stable: bool) -> dict[Position, CommittedOffset]:
+def fetch_offsets(connection: Connection, group_id: str, *, stable: bool) -> dict[TopicPartition, CommittedOffset]:
     """All committed offsets of the group; empty if there are none, or no such group.
 
     `stable`: raises KafkaError UNSTABLE_OFFSET_COMMIT while a transaction may change an offset (KIP-447).
@@ -221,7 +214,7 @@ def fetch_offsets(connection: Connection, group_id: str, *, stable: bool) -> dic
     if response.groups:
         found = response.groups[0]
     raise_for(found.error_code, f"offsets of group {group_id!r}")
-    offsets: dict[Position, CommittedOffset] = {}
+    offsets: dict[TopicPartition, CommittedOffset] = {}
     for topic in found.topics:
         for partition in topic.partitions:
             raise_for(partition.error_code, f"offset of group {group_id!r} in {topic.name}-{partition.partition_index}")
@@ -232,7 +225,7 @@ def fetch_offsets(connection: Connection, group_id: str, *, stable: bool) -> dic
     return dict(sorted(offsets.items()))
 
 
-def commit_offsets(connection: Connection, group_id: str, offsets: Mapping[Position, int]) -> None:
+def commit_offsets(connection: Connection, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Set offsets without being a member: rejected while the group has members. Raises the first failure."""
     request = OffsetCommitRequest(
         group_id=group_id,
@@ -255,7 +248,7 @@ def commit_offsets(connection: Connection, group_id: str, offsets: Mapping[Posit
             _raise_for_position(partition.error_code, group_id, topic.name, partition.partition_index)
 
 
-def delete_offsets(connection: Connection, group_id: str, positions: Iterable[Position]) -> None:
+def delete_offsets(connection: Connection, group_id: str, positions: Iterable[TopicPartition]) -> None:
     """Delete committed offsets. Raises the first failure, for example GROUP_SUBSCRIBED_TO_TOPIC."""
     request = OffsetDeleteRequest(
         group_id=group_id,
@@ -331,7 +324,7 @@ class GroupService:
 
         return self._router.retry(attempt)
 
-    def offsets(self, group_id: str, *, stable: bool = False) -> dict[Position, CommittedOffset]:
+    def offsets(self, group_id: str, *, stable: bool = False) -> dict[TopicPartition, CommittedOffset]:
         """All committed offsets of a group; empty for a group that does not exist.
 
         `stable`: wait for pending transactions that change an offset.
@@ -343,14 +336,14 @@ class GroupService:
         GROUP_AUTHORIZATION_FAILED."""
         return self._router.retry(lambda: authorized_operations(self._connection(group_id), group_id))
 
-    def commit_offsets(self, group_id: str, offsets: Mapping[Position, int]) -> None:
+    def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set offsets of a group without members; a missing group is created. Safe to repeat.
 
         Raises KafkaError UNKNOWN_MEMBER_ID if the group has members.
         """
         self._router.retry(lambda: commit_offsets(self._connection(group_id), group_id, offsets))
 
-    def delete_offsets(self, group_id: str, positions: Iterable[Position]) -> None:
+    def delete_offsets(self, group_id: str, positions: Iterable[TopicPartition]) -> None:
         """Delete committed offsets. Raises KafkaError GROUP_ID_NOT_FOUND, GROUP_SUBSCRIBED_TO_TOPIC."""
         doomed = list(positions)
         self._router.retry(lambda: delete_offsets(self._connection(group_id), group_id, doomed))

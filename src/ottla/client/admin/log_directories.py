@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from ottla.client.admin.router import ClusterRouter
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import error_words, raise_all, raise_for, response_error
-from ottla.client.wire.model import LogDirectory, Position
-from ottla.common.kafka.topic_partition import by_topic
+from ottla.client.wire.model import LogDirectory
+from ottla.common.kafka.topic_partition import TopicPartition, by_topic
 from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -52,7 +52,7 @@ def log_directories(
     ]
 
 
-def move_to_directory(connection: Connection, path: str, positions: Sequence[Position]) -> None:
+def move_to_directory(connection: Connection, path: str, positions: Sequence[TopicPartition]) -> None:
     """AlterReplicaLogDirs: start moving replicas of the connected broker to another of its directories.
 
     Raises KafkaError that lists each rejected partition.
@@ -91,7 +91,7 @@ class LogDirectoryService:
 
         return self._router.retry(attempt)
 
-    def move(self, node_id: int, path: str, positions: Sequence[Position]) -> None:
+    def move(self, node_id: int, path: str, positions: Sequence[TopicPartition]) -> None:
         """Start moving replicas of a broker to another of its data directories; safe to repeat.
 
         Raises KafkaError that lists each rejected partition.

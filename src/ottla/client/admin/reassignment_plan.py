@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ottla.client.wire.failure import TopicNotFound
-from ottla.client.wire.model import BrokerInfo, PartitionInfo, Position, TopicInfo
+from ottla.client.wire.model import BrokerInfo, PartitionInfo, TopicInfo
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 
-Plan = dict[Position, tuple[int, ...]]
+Plan = dict[TopicPartition, tuple[int, ...]]
 
 
 class _ReplicaCounts:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from ottla.client.admin.router import ClusterRouter, request_timeout_s
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_all, raise_for, response_error
-from ottla.client.wire.model import OngoingReassignment, Position
+from ottla.client.wire.model import OngoingReassignment
 from ottla.common.errors import ErrorCode
-from ottla.common.kafka.topic_partition import by_topic
+from ottla.common.kafka.topic_partition import TopicPartition, by_topic
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -33,8 +33,8 @@ _NO_ELECTION_NEEDED = frozenset({ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED})
 
 
 def elect_leaders(
-    connection: Connection, positions: Sequence[Position] | None, election: int, timeout_ms: int
-) -> list[Position]:
+    connection: Connection, positions: Sequence[TopicPartition] | None, election: int, timeout_ms: int
+) -> list[TopicPartition]:
     """ElectLeaders for some partitions (None: all); returns those with a new leader.
 
     Raises KafkaError that lists each failed election.
@@ -57,7 +57,7 @@ def elect_leaders(
 
 
 def alter_reassignments(
-    connection: Connection, targets: Mapping[Position, Sequence[int] | None], timeout_ms: int
+    connection: Connection, targets: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int
 ) -> None:
     """AlterPartitionReassignments: start reassignments, or cancel those with the target None.
 
@@ -85,7 +85,7 @@ def alter_reassignments(
     )
 
 
-def list_reassignments(connection: Connection, timeout_ms: int) -> dict[Position, OngoingReassignment]:
+def list_reassignments(connection: Connection, timeout_ms: int) -> dict[TopicPartition, OngoingReassignment]:
     """ListPartitionReassignments: all ongoing reassignments."""
     request = ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=None)
     response: ListPartitionReassignmentsResponse = connection.request(
@@ -105,7 +105,7 @@ def _listed(replicas: Sequence[int] | None) -> list[int] | None:
     return None if replicas is None else list(replicas)
 
 
-def _raise_failures(results: Iterable[tuple[Position, int, str | None]]) -> None:
+def _raise_failures(results: Iterable[tuple[TopicPartition, int, str | None]]) -> None:
     failures = [
         response_error(code, f"{name}-{index}", message)
         for (name, index), code, message in results
@@ -120,24 +120,26 @@ class ReassignmentService:
     def __init__(self, router: ClusterRouter) -> None:
         self._router = router
 
-    def all(self) -> dict[Position, OngoingReassignment]:
+    def all(self) -> dict[TopicPartition, OngoingReassignment]:
         """All ongoing reassignments."""
         timeout_ms = self._router.timeout_ms()
         return self._router.retry(lambda: list_reassignments(self._router.any_connection(), timeout_ms))
 
-    def alter(self, targets: Mapping[Position, Sequence[int] | None]) -> None:
+    def alter(self, targets: Mapping[TopicPartition, Sequence[int] | None]) -> None:
         """Start reassignments, or cancel those with the target None. Raises KafkaError that lists each rejected one."""
         timeout_ms = self._router.timeout_ms()
         self._router.change(lambda connection: alter_reassignments(connection, targets, timeout_ms))
 
-    def elect_leaders(self, positions: Sequence[Position] | None, *, unclean: bool = False) -> list[Position]:
+    def elect_leaders(
+        self, positions: Sequence[TopicPartition] | None, *, unclean: bool = False
+    ) -> list[TopicPartition]:
         """Elect the preferred leaders of partitions (None: all), or with `unclean` any live replica.
 
         Returns the partitions with a new leader. Raises KafkaError that lists each failed election.
         """
         timeout_ms = self._router.timeout_ms()
         election = UNCLEAN if unclean else PREFERRED
-        elected: list[Position] = []
+        elected: list[TopicPartition] = []
         self._router.change(
             lambda connection: elected.extend(elect_leaders(connection, positions, election, timeout_ms))
         )

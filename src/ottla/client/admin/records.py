@@ -11,9 +11,10 @@ from ottla.client.admin.router import ClusterRouter, request_timeout_s
 from ottla.client.wire import metadata_requests
 from ottla.client.wire.connection import BrokerUnreachable, Connection
 from ottla.client.wire.failure import TopicReplaced, raise_all, response_error
-from ottla.client.wire.model import FetchResult, OffsetInfo, Position
+from ottla.client.wire.model import FetchResult, OffsetInfo
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.ids import Uuid
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -31,7 +32,9 @@ _UNDELETED: Mapping[int, str] = {
 """Reasons for records that were not deleted: the response has no messages."""
 
 
-def delete_records(connection: Connection, offsets: Mapping[Position, int], timeout_ms: int) -> dict[Position, int]:
+def delete_records(
+    connection: Connection, offsets: Mapping[TopicPartition, int], timeout_ms: int
+) -> dict[TopicPartition, int]:
     """DeleteRecords below these offsets (-1: the high watermark), for partitions that this broker leads.
 
     Returns the new log start offsets. Raises KafkaError that lists each failed partition.
@@ -46,7 +49,7 @@ def delete_records(connection: Connection, offsets: Mapping[Position, int], time
     response: DeleteRecordsResponse = connection.request(
         ApiKey.DELETE_RECORDS, request, timeout_s=request_timeout_s(timeout_ms)
     )
-    starts: dict[Position, int] = {}
+    starts: dict[TopicPartition, int] = {}
     failures: list[KafkaError] = []
     for topic in response.topics:
         for result in topic.partitions:
@@ -77,13 +80,15 @@ class RecordService:
             timestamps, lambda connection, asked: metadata_requests.list_offsets(connection, asked, isolation_level)
         )
 
-    def offsets_before(self, timestamps: Mapping[Position, int], max_count: int) -> dict[Position, list[int]]:
+    def offsets_before(
+        self, timestamps: Mapping[TopicPartition, int], max_count: int
+    ) -> dict[TopicPartition, list[int]]:
         """At most `max_count` offsets per partition, by segment time; see `metadata_requests.offsets_before`."""
         return self._router.ask_leaders(
             timestamps, lambda connection, asked: metadata_requests.offsets_before(connection, asked, max_count)
         )
 
-    def epoch_ends(self, epochs: Mapping[Position, int]) -> dict[Position, int]:
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The end offset of a leader epoch for each partition; NO_OFFSET if it is unknown.
 
         A larger offset that was read in this epoch or an earlier one has been truncated since (KIP-320). Raises
@@ -131,19 +136,19 @@ class RecordService:
 
     def fetch_several(
         self,
-        offsets: Mapping[Position, int],
+        offsets: Mapping[TopicPartition, int],
         *,
         max_bytes: int = DEFAULT_FETCH_BYTES,
         max_wait_ms: int = 500,
         isolation: str = "read_uncommitted",
         topic_ids: Mapping[str, Uuid],
-    ) -> dict[Position, FetchResult | KafkaError]:
+    ) -> dict[TopicPartition, FetchResult | KafkaError]:
         """The result of `fetch` or its error for each partition, from one leader after another, which share the wait.
 
         Nothing is retried, but metadata that may be outdated is refreshed at the next call. Raises BrokerUnreachable,
         KafkaError and TopicNotFound if that refresh fails.
         """
-        results: dict[Position, FetchResult | KafkaError] = {}
+        results: dict[TopicPartition, FetchResult | KafkaError] = {}
         leaders: dict[int, list[metadata_requests.FetchPosition]] = {}
         missing = {topic for topic, _ in offsets} - self._router.topics.keys()
         if missing:
@@ -176,15 +181,15 @@ class RecordService:
             self._router.topics.clear()
         return results
 
-    def delete(self, offsets: Mapping[Position, int]) -> dict[Position, int]:
+    def delete(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records below an offset (-1: below the high watermark) of each partition; safe to repeat.
 
         Returns the new log start offsets. Raises TopicNotFound, and KafkaError with every failed partition, for example
         OFFSET_OUT_OF_RANGE and POLICY_VIOLATION (a compacted topic).
         """
-        starts: dict[Position, int] = {}
+        starts: dict[TopicPartition, int] = {}
 
-        def attempt() -> dict[Position, int]:
+        def attempt() -> dict[TopicPartition, int]:
             for leader, keys in self._router.by_leader([key for key in offsets if key not in starts]).items():
                 wanted = {key: offsets[key] for key in keys}
                 starts.update(delete_records(self._router.connection(leader), wanted, self._router.timeout_ms()))
@@ -192,7 +197,7 @@ class RecordService:
 
         return self._router.retry(attempt)
 
-    def leader_connection(self, position: Position) -> Connection:
+    def leader_connection(self, position: TopicPartition) -> Connection:
         """A connection to the leader of a partition, valid until closed or NOT_LEADER_OR_FOLLOWER. Raises
         TopicNotFound."""
         return self._router.retry(lambda: self._router.connection(self._router.leader(*position)))

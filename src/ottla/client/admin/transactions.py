@@ -14,14 +14,13 @@ from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import TopicNotFound, raise_for, response_error
 from ottla.client.wire.model import (
     NO_OFFSET,
-    Position,
     ProducerState,
     TransactionDescription,
     TransactionFilters,
     TransactionListing,
 )
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, ProtocolError
-from ottla.common.kafka.topic_partition import by_topic
+from ottla.common.kafka.topic_partition import TopicPartition, by_topic
 from ottla.protocol.messages.describe_producers import (
     ActiveProducer,
     DescribeProducersRequest,
@@ -95,15 +94,15 @@ def describe_transaction(connection: Connection, transactional_id: str, coordina
 
 
 def describe_producers(
-    connection: Connection, positions: Iterable[Position]
-) -> tuple[dict[Position, tuple[ProducerState, ...]], KafkaError | None]:
+    connection: Connection, positions: Iterable[TopicPartition]
+) -> tuple[dict[TopicPartition, tuple[ProducerState, ...]], KafkaError | None]:
     """The producers of the partitions that succeeded, and the first failure of the others."""
     topics = [
         DescribeProducersTopic(name=topic, partition_indexes=indexes) for topic, indexes in by_topic(positions).items()
     ]
     request = DescribeProducersRequest(topics=topics)
     response: DescribeProducersResponse = connection.request(ApiKey.DESCRIBE_PRODUCERS, request)
-    producers: dict[Position, tuple[ProducerState, ...]] = {}
+    producers: dict[TopicPartition, tuple[ProducerState, ...]] = {}
     error: KafkaError | None = None
     for described in response.topics:
         for found in described.partitions:
@@ -135,7 +134,7 @@ def _partition_error(code: int, topic: str, partition: int, message: str | None)
 
 
 def write_abort_marker(
-    connection: Connection, position: Position, *, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    connection: Connection, position: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int
 ) -> None:
     """Abort the producer's transaction in one partition, without its coordinator.
 
@@ -182,7 +181,7 @@ def fence(connection: Connection, transactional_id: str, timeout_ms: int) -> tup
     return response.producer_id, response.producer_epoch
 
 
-def in_batches(positions: Sequence[Position], size: int) -> Iterable[Sequence[Position]]:
+def in_batches(positions: Sequence[TopicPartition], size: int) -> Iterable[Sequence[TopicPartition]]:
     """Batches of at most `size`, so that the size of a request does not depend on the cluster."""
     return (positions[start : start + size] for start in range(0, len(positions), size))
 
@@ -219,15 +218,15 @@ class TransactionService:
         return self._router.retry(attempt)
 
     def producers(
-        self, positions: Sequence[Position], broker_id: int | None = None
-    ) -> dict[Position, tuple[ProducerState, ...]]:
+        self, positions: Sequence[TopicPartition], broker_id: int | None = None
+    ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
         """The active producers of each partition, as known to its leader or to the replica on `broker_id`.
 
         Raises TopicNotFound, KafkaError NOT_LEADER_OR_FOLLOWER for a broker without a replica.
         """
-        found: dict[Position, tuple[ProducerState, ...]] = {}
+        found: dict[TopicPartition, tuple[ProducerState, ...]] = {}
 
-        def attempt() -> dict[Position, tuple[ProducerState, ...]]:
+        def attempt() -> dict[TopicPartition, tuple[ProducerState, ...]]:
             missing = [key for key in positions if key not in found]
             asked = self._router.by_leader(missing) if broker_id is None else {broker_id: missing}
             for node_id, keys in asked.items():
@@ -242,7 +241,7 @@ class TransactionService:
             attempt, RETRIABLE_ERRORS if broker_id is None else RETRIABLE_ERRORS - NOT_LEADER_ERRORS
         )
 
-    def abort(self, position: Position, *, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+    def abort(self, position: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
         """Write an abort marker for a producer's transaction into one partition, bypassing its coordinator.
 
         Raises TopicNotFound, KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.

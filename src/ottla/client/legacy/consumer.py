@@ -28,9 +28,9 @@ from ottla.client.legacy.offsets import OffsetPlaces
 from ottla.client.legacy.streams import ChunkQueue, Stream
 from ottla.client.librdkafka.consumer import ConsumedRecord, K, V
 from ottla.client.librdkafka.worker import Worker
-from ottla.client.wire.model import Position
 from ottla.client.zookeeper.zookeeper_brokers import BrokerSearch
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.clock import BlockingPool
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.consumers import STATIC, ConsumerRegistration
@@ -278,7 +278,7 @@ class LegacyReader(Generic[K, V]):
     # Callbacks of `Participation`, on the loop
 
     def before_start(
-        self, consumer: str, assignment: Mapping[Position, ConsumerThread], done: Callable[[], None]
+        self, consumer: str, assignment: Mapping[TopicPartition, ConsumerThread], done: Callable[[], None]
     ) -> None:
         """See `Reader`."""
         hook = self._hooks.before_starting_fetchers
@@ -290,7 +290,7 @@ class LegacyReader(Generic[K, V]):
             by_topic.setdefault(topic, {})[partition] = thread
         self._call(partial(hook, consumer, by_topic), done)
 
-    def start(self, partitions: Mapping[Position, OwnedStream]) -> None:
+    def start(self, partitions: Mapping[TopicPartition, OwnedStream]) -> None:
         """See `Reader`."""
         by_topic = self._registration.pattern == STATIC
         (filtered, *_) = self._streams.values()
@@ -301,7 +301,7 @@ class LegacyReader(Generic[K, V]):
             }
         )
 
-    def before_stop(self, partitions: tuple[Position, ...], done: Callable[[], None]) -> None:
+    def before_stop(self, partitions: tuple[TopicPartition, ...], done: Callable[[], None]) -> None:
         """See `Reader`."""
         hook = self._hooks.before_releasing_partitions
         if hook is None or self._leaving:
@@ -323,7 +323,7 @@ class LegacyReader(Generic[K, V]):
 
         self._hook_worker.submit(hook, called)
 
-    def stop(self, partitions: tuple[Position, ...]) -> Mapping[Position, int]:
+    def stop(self, partitions: tuple[TopicPartition, ...]) -> Mapping[TopicPartition, int]:
         """See `Reader`; commits nothing on leaving if the caller manages commits."""
         offsets = self._shelf.stop(partitions)
         return {} if self._settings.auto_commit_ms is None else offsets
@@ -332,16 +332,16 @@ class LegacyReader(Generic[K, V]):
         """See `Reader`."""
         self._shelf.lose()
 
-    def fetch_offsets(self, partitions: tuple[Position, ...], done: Done) -> None:
+    def fetch_offsets(self, partitions: tuple[TopicPartition, ...], done: Done) -> None:
         """See `Reader`."""
 
-        def fetch() -> dict[Position, int]:
+        def fetch() -> dict[TopicPartition, int]:
             found = self._offset_brokers.cluster().groups.offsets(self._settings.group)
             return {key: found[key].offset for key in partitions if key in found}
 
         self._ask(fetch, done)
 
-    def commit_offsets(self, offsets: Mapping[Position, int], done: Done) -> None:
+    def commit_offsets(self, offsets: Mapping[TopicPartition, int], done: Done) -> None:
         """See `Reader`."""
         self._ask(lambda: self._offset_brokers.cluster().groups.commit_offsets(self._settings.group, offsets), done)
 

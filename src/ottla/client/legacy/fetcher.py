@@ -15,9 +15,10 @@ from ottla.client.legacy.streams import ChunkQueue, OwnedPartition
 from ottla.client.librdkafka.consumer import ConsumedRecord, read_batches
 from ottla.client.wire.connection import BrokerUnreachable
 from ottla.client.wire.failure import TopicNotFound, TopicReplaced
-from ottla.client.wire.model import FetchResult, Position
+from ottla.client.wire.model import FetchResult
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OperatorError, ProtocolError
 from ottla.common.kafka.ids import Uuid
+from ottla.common.kafka.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -93,8 +94,8 @@ class Fetcher:
     def _round(self, cluster: Cluster, wanted: list[OwnedPartition]) -> Failure | None:
         """One fetch for all partitions; returns the latest retriable failure."""
         failure: Failure | None = None
-        asked: dict[Position, OwnedPartition] = {}
-        offsets: dict[Position, int] = {}
+        asked: dict[TopicPartition, OwnedPartition] = {}
+        offsets: dict[TopicPartition, int] = {}
         for owned in wanted:
             try:
                 offset = self._begin(cluster, owned)

@@ -33,8 +33,8 @@ from ottla.client.legacy.membership import (
     Stop,
     WaitForChange,
 )
-from ottla.client.wire.model import Position
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.clock import Scheduler, TimerHandle
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.session import Code, ZooKeeperError, ZooKeeperSession
@@ -52,20 +52,20 @@ class Reader(Protocol):
     """Reads partitions, and accesses Kafka offsets. It calls each `done` on the loop."""
 
     def before_start(
-        self, consumer: str, assignment: Mapping[Position, ConsumerThread], done: Callable[[], None]
+        self, consumer: str, assignment: Mapping[TopicPartition, ConsumerThread], done: Callable[[], None]
     ) -> None:
         """Announce the assignment of the group, before something is started."""
         ...
 
-    def start(self, partitions: Mapping[Position, OwnedStream]) -> None:
+    def start(self, partitions: Mapping[TopicPartition, OwnedStream]) -> None:
         """Also read these partitions."""
         ...
 
-    def before_stop(self, partitions: tuple[Position, ...], done: Callable[[], None]) -> None:
+    def before_stop(self, partitions: tuple[TopicPartition, ...], done: Callable[[], None]) -> None:
         """Announce that these partitions will be stopped; their progress may still be committed."""
         ...
 
-    def stop(self, partitions: tuple[Position, ...]) -> Mapping[Position, int]:
+    def stop(self, partitions: tuple[TopicPartition, ...]) -> Mapping[TopicPartition, int]:
         """Stop reading these partitions; returns the next offset of those with progress."""
         ...
 
@@ -73,11 +73,11 @@ class Reader(Protocol):
         """Stop reading everything: other consumers may own the partitions already."""
         ...
 
-    def fetch_offsets(self, partitions: tuple[Position, ...], done: Done) -> None:
+    def fetch_offsets(self, partitions: tuple[TopicPartition, ...], done: Done) -> None:
         """The offsets that the group has committed in Kafka, or a KafkaError."""
         ...
 
-    def commit_offsets(self, offsets: Mapping[Position, int], done: Done) -> None:
+    def commit_offsets(self, offsets: Mapping[TopicPartition, int], done: Done) -> None:
         """Commit in Kafka; the error is a KafkaError."""
         ...
 
@@ -113,7 +113,7 @@ class Participation:
         self._announced = False
         self._timer: TimerHandle | None = None
         self._committing: tuple[Steps, Callable[[KafkaError | None], None]] | None = None
-        self._commits: deque[tuple[Mapping[Position, int], Callable[[KafkaError | None], None]]] = deque()
+        self._commits: deque[tuple[Mapping[TopicPartition, int], Callable[[KafkaError | None], None]]] = deque()
         self._heard = float("-inf")
         self._left: Callable[[], None] | None = None
 
@@ -131,7 +131,7 @@ class Participation:
         """The error that prevents membership, if any."""
         return None if self._member is None else self._member.problem
 
-    def commit(self, offsets: Mapping[Position, int], done: Callable[[KafkaError | None], None]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int], done: Callable[[KafkaError | None], None]) -> None:
         """Commit offsets, as soon as no rebalance is in progress.
 
         The error is the KafkaError of `Membership.commit`, or NETWORK_EXCEPTION if the outcome is unknown.
@@ -306,7 +306,7 @@ class Participation:
             announce = partial(self._reader.before_stop, request.partitions)
             self._announce(announce, steps, partial(self._reader.stop, request.partitions))
 
-    def _standing(self) -> tuple[str, Mapping[Position, ConsumerThread]]:
+    def _standing(self) -> tuple[str, Mapping[TopicPartition, ConsumerThread]]:
         member = self._member
         return ("", {}) if member is None else (member.consumer, member.assignment)
 

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 from ottla.client.legacy.assignment import ConsumerThread, assign, topics_of
 from ottla.client.legacy.offsets import OffsetPlaces, OffsetStorage
-from ottla.client.wire.model import Position
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.consumers import (
     ConsumerRegistration,
@@ -68,13 +68,13 @@ class Change(NamedTuple):
 class FetchOffsets(NamedTuple):
     """Requests the offsets that the group has committed in Kafka: a mapping, without partitions that have none."""
 
-    partitions: tuple[Position, ...]
+    partitions: tuple[TopicPartition, ...]
 
 
 class CommitOffsets(NamedTuple):
     """Requests a commit in Kafka. A rejection is raised as KafkaError."""
 
-    offsets: Mapping[Position, int]
+    offsets: Mapping[TopicPartition, int]
 
 
 class OwnedStream(NamedTuple):
@@ -87,13 +87,13 @@ class OwnedStream(NamedTuple):
 class StartReading(NamedTuple):
     """Start reading these partitions, in addition to the others."""
 
-    partitions: Mapping[Position, OwnedStream]
+    partitions: Mapping[TopicPartition, OwnedStream]
 
 
 class Stop(NamedTuple):
     """Stop reading these partitions; the response contains the next offset of those with progress."""
 
-    partitions: tuple[Position, ...]
+    partitions: tuple[TopicPartition, ...]
 
 
 class WaitForChange(NamedTuple):
@@ -134,15 +134,15 @@ class Membership:
         self._guard = Check(self._path, ANY_VERSION)
         for topic in topics_of(registration, ()):
             paths.topic(topic)
-        self._held: dict[Position, ConsumerThread] = {}
+        self._held: dict[TopicPartition, ConsumerThread] = {}
         """Partitions with an owner znode that may belong to this session."""
-        self._claimed: set[Position] = set()
+        self._claimed: set[TopicPartition] = set()
         """Those of them with an owner znode that does."""
-        self._reading: set[Position] = set()
+        self._reading: set[TopicPartition] = set()
         """Those of them that are being read."""
-        self._committed: dict[Position, dict[OffsetStorage, int]] = {}
+        self._committed: dict[TopicPartition, dict[OffsetStorage, int]] = {}
         self._changed = self._leaving = self._doubtful = False
-        self.assignment: Mapping[Position, ConsumerThread] = {}
+        self.assignment: Mapping[TopicPartition, ConsumerThread] = {}
         """Assignment of the whole group in the last round."""
         self.problem: KafkaError | ProtocolError | None = None
         """Reason why the last round is incomplete, or an offset is missing in its second storage; retried in the next.
@@ -186,7 +186,7 @@ class Membership:
         """Its consumer id in the group."""
         return self._consumer
 
-    def commit(self, offsets: Mapping[Position, int]) -> Steps:
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> Steps:
         """Commit offsets; only while `run` waits, or in response to a Stop or Start.
 
         The first storage decides. Raises AnswerLost, and KafkaError: ILLEGAL_GENERATION for a partition that is not
@@ -216,7 +216,7 @@ class Membership:
             yield StartReading(starts)
         return self._claimed == wanted.keys()
 
-    def _look(self) -> Generator[Request, Any, dict[Position, ConsumerThread] | None]:
+    def _look(self) -> Generator[Request, Any, dict[TopicPartition, ConsumerThread] | None]:
         """The current assignment of this consumer; None while it cannot be computed."""
         if self._doubtful:
             # Another server may lag behind; a server never lags behind a write made through it.
@@ -262,7 +262,7 @@ class Membership:
                 yield from self._change((Create(parent, b""),))
             yield from self._change(create)
 
-    def _claim(self, key: Position, thread: ConsumerThread) -> Generator[Request, Any, None]:
+    def _claim(self, key: TopicPartition, thread: ConsumerThread) -> Generator[Request, Any, None]:
         path = paths.consumer_owner(self._group, *key)
         self._held[key] = thread
         if (yield from self._make(path, encode_owner(thread.name), ephemeral=True)) == NODE_EXISTS:
@@ -272,7 +272,7 @@ class Membership:
                 return
         self._claimed.add(key)
 
-    def _release(self, keys: list[Position]) -> Generator[Request, Any, None]:
+    def _release(self, keys: list[TopicPartition]) -> Generator[Request, Any, None]:
         stopped = tuple(key for key in keys if key in self._reading)
         if stopped:
             offsets = yield Stop(stopped)  # commits are possible until the response
@@ -300,11 +300,11 @@ class Membership:
 
     # Offsets
 
-    def _starts(self, keys: list[Position]) -> Generator[Request, Any, dict[Position, OwnedStream]]:
-        in_kafka: Mapping[Position, int] = {}
+    def _starts(self, keys: list[TopicPartition]) -> Generator[Request, Any, dict[TopicPartition, OwnedStream]]:
+        in_kafka: Mapping[TopicPartition, int] = {}
         if OffsetStorage.KAFKA in self._places:
             in_kafka = yield FetchOffsets(tuple(keys))
-        starts: dict[Position, OwnedStream] = {}
+        starts: dict[TopicPartition, OwnedStream] = {}
         for key in keys:
             found = {OffsetStorage.KAFKA: in_kafka[key]} if key in in_kafka else {}
             if OffsetStorage.ZOOKEEPER in self._places:
@@ -316,7 +316,7 @@ class Membership:
             starts[key] = OwnedStream(self._held[key], self._places.resumed_at(found))
         return starts
 
-    def _write(self, offsets: Mapping[Position, int]) -> Generator[Request, Any, None]:
+    def _write(self, offsets: Mapping[TopicPartition, int]) -> Generator[Request, Any, None]:
         yield from self._write_to(self._places.first, offsets)
         if self._places.second is not None:
             try:
@@ -324,7 +324,7 @@ class Membership:
             except KafkaError as error:
                 self.problem = error
 
-    def _write_to(self, place: OffsetStorage, offsets: Mapping[Position, int]) -> Generator[Request, Any, None]:
+    def _write_to(self, place: OffsetStorage, offsets: Mapping[TopicPartition, int]) -> Generator[Request, Any, None]:
         fresh = {key: offset for key, offset in offsets.items() if self._committed[key].get(place) != offset}
         if fresh and place is OffsetStorage.KAFKA:
             yield CommitOffsets(fresh)

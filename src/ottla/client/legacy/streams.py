@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple
 
 from ottla.client.librdkafka.consumer import ConsumedRecord, K, V
-from ottla.client.wire.model import Position
 from ottla.common.errors import KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 
 LOOK_AGAIN_S = 0.05
 """Interval for checks of whether records may be returned again, which are not notified."""
@@ -30,7 +30,7 @@ class OwnedPartition:
 
     __slots__ = ("active", "done", "failed", "fetched", "given", "key", "stream")
 
-    def __init__(self, key: Position, stream: Stream[Any, Any], offset: int | None) -> None:
+    def __init__(self, key: TopicPartition, stream: Stream[Any, Any], offset: int | None) -> None:
         self.key = key
         self.stream = stream
         self.active = True
@@ -111,7 +111,7 @@ class ChunkQueue:
         self._room = threading.Condition(self._lock)
         """Notified when there is something to fetch, and at the end."""
         self._streams: list[Stream[Any, Any]] = []
-        self._owned: dict[Position, OwnedPartition] = {}
+        self._owned: dict[TopicPartition, OwnedPartition] = {}
         self._ended = False
         self._failure: BaseException | None = None
 
@@ -123,19 +123,19 @@ class ChunkQueue:
 
     # Owned partitions
 
-    def start(self, partitions: Mapping[Position, tuple[Stream[Any, Any], int | None]]) -> None:
+    def start(self, partitions: Mapping[TopicPartition, tuple[Stream[Any, Any], int | None]]) -> None:
         """Read these partitions, each for a stream, from an offset or from `auto.offset.reset`."""
         with self._lock:
             for key, (stream, offset) in partitions.items():
                 self._owned[key] = OwnedPartition(key, stream, offset)
             self._room.notify_all()
 
-    def hold(self, partitions: Sequence[Position]) -> None:
+    def hold(self, partitions: Sequence[TopicPartition]) -> None:
         """Return no more records of these partitions before they stop; returned records may be committed."""
         with self._lock:
             self._forget([self._owned[key] for key in partitions])
 
-    def stop(self, partitions: Sequence[Position]) -> dict[Position, int]:
+    def stop(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return no more records of these partitions; returns their next offsets."""
         with self._lock:
             gone = [self._owned.pop(key) for key in partitions]
@@ -158,7 +158,7 @@ class ChunkQueue:
             stream.chunks = deque(chunk for chunk in stream.chunks if chunk.owned.active)
         self._room.notify_all()
 
-    def positions(self, *, given: bool) -> dict[Position, int]:
+    def positions(self, *, given: bool) -> dict[TopicPartition, int]:
         """Next offsets of all partitions; with `given`, returned records count as processed from now on."""
         with self._lock:
             if given:

@@ -20,9 +20,8 @@ from ottla.client.admin.cluster import Cluster
 from ottla.client.admin.router import NO_COORDINATOR_ERRORS
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for, response_error
-from ottla.client.wire.model import Position
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
-from ottla.common.kafka.topic_partition import by_topic
+from ottla.common.kafka.topic_partition import TopicPartition, by_topic
 from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -99,7 +98,7 @@ class BatchProducer:
         self._transactional_id = transactional_id
         self._coordinator: Connection | None = None
         self._producer_id = self._producer_epoch = -1
-        self._sequences: dict[Position, int] = {}
+        self._sequences: dict[TopicPartition, int] = {}
         self.is_open = False
         """A transaction was started, and its completion is not confirmed."""
 
@@ -119,7 +118,7 @@ class BatchProducer:
         self._sequences.clear()
         self.is_open = False
 
-    def begin(self, positions: Iterable[Position]) -> None:
+    def begin(self, positions: Iterable[TopicPartition]) -> None:
         """Begin a transaction over these partitions. Raises KafkaError, BrokerUnreachable."""
         topics = [AddPartitionsToTxnTopic(name=name, partitions=found) for name, found in by_topic(positions).items()]
         request = AddPartitionsToTxnRequest(
@@ -142,7 +141,7 @@ class BatchProducer:
         self.is_open = True
         self._ask_coordinator(attempt)
 
-    def send(self, position: Position, batches: Sequence[BatchView]) -> list[int]:
+    def send(self, position: TopicPartition, batches: Sequence[BatchView]) -> list[int]:
         """Write batches to a partition of the transaction, in order; returns the base offset of each.
 
         Raises BatchRefused: if this was the only batch, the transaction may continue without it, otherwise abort it,

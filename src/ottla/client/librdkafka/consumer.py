@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Generic
 from ottla.client.admin.cluster import Cluster
 from ottla.client.wire.connection import BrokerUnreachable
 from ottla.client.wire.failure import TopicNotFound, TopicReplaced
-from ottla.client.wire.model import FetchResult, Position
+from ottla.client.wire.model import FetchResult
 from ottla.client.wire.outage import Notify, OutageReporter
 from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.client.wire.time_limit import require_seconds
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
 from ottla.common.kafka.ids import Uuid
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.record.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchView
 from ottla.record.legacy.stored import iter_any_batches
 from ottla.record.transactions import TransactionFilter
@@ -70,9 +71,9 @@ class RecordConsumer:
     def __init__(
         self,
         bootstrap_servers: str,
-        starts: Mapping[Position, int],
+        starts: Mapping[TopicPartition, int],
         *,
-        ends: Mapping[Position, int] | None = None,
+        ends: Mapping[TopicPartition, int] | None = None,
         client_id: str = "ottla",
         isolation: str = "read_committed",
         notify: Notify | None = None,
@@ -128,7 +129,7 @@ class RecordConsumer:
             if idle_timeout_s is not None and time.monotonic() - last_arrival >= idle_timeout_s:
                 return
 
-    def _fetch(self, limit_s: float | None) -> dict[Position, FetchResult]:
+    def _fetch(self, limit_s: float | None) -> dict[TopicPartition, FetchResult]:
         """One round over all partitions, in turn; empty, after a pause, if the cluster does not respond."""
         wait_ms = FETCH_WAIT_MS if limit_s is None else max(0, min(FETCH_WAIT_MS, int(limit_s * 1000)))
         try:
@@ -146,7 +147,7 @@ class RecordConsumer:
         except (BrokerUnreachable, KafkaError) as error:
             self._rest(error)
             return {}
-        results: dict[Position, FetchResult] = {}
+        results: dict[TopicPartition, FetchResult] = {}
         failure: KafkaError | None = None
         for key, answer in answers.items():
             if isinstance(answer, KafkaError):
@@ -176,7 +177,7 @@ class RecordConsumer:
         if isinstance(error, (TopicNotFound, TopicReplaced)) or error.code not in RETRIABLE_ERRORS:
             raise error
 
-    def _records(self, key: Position, result: FetchResult) -> Iterator[list[ConsumedRecord]]:
+    def _records(self, key: TopicPartition, result: FetchResult) -> Iterator[list[ConsumedRecord]]:
         """The records of a fetch from the position to before the end, batch by batch; advances the position."""
         end = None if self._ends is None else self._ends[key]
         position = start = self._positions[key]
@@ -190,7 +191,7 @@ class RecordConsumer:
 
 
 def read_batches(
-    key: Position, result: FetchResult, position: int, end: int | None = None
+    key: TopicPartition, result: FetchResult, position: int, end: int | None = None
 ) -> Iterator[tuple[int, list[ConsumedRecord]]]:
     """For each batch of a fetch: the next offset, and its visible records from `position` to before `end`.
 
@@ -214,7 +215,7 @@ def read_batches(
         raise KafkaError(error.code, f"{where} can't be read: {error.message}") from error
 
 
-def _consumed(key: Position, batch: BatchView, start: int, end: int | None) -> list[ConsumedRecord]:
+def _consumed(key: TopicPartition, batch: BatchView, start: int, end: int | None) -> list[ConsumedRecord]:
     topic, partition = key
     kind = TIMESTAMP_TYPES[2 if batch.timestamp_type == LOG_APPEND_TIME else 1]
     return [

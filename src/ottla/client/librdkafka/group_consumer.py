@@ -27,10 +27,10 @@ from ottla.client.librdkafka.rdkafka import (
     require_text,
 )
 from ottla.client.wire.connection import library_servers
-from ottla.client.wire.model import Position
 from ottla.client.wire.outage import Notify
 from ottla.client.wire.time_limit import require_seconds
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 
 BATCH_RECORDS = 500
 BATCH_WAIT_S = 0.1
@@ -56,7 +56,7 @@ class GroupConsumer:
         topics: Sequence[str],
         *,
         from_beginning: bool = False,
-        ends: Mapping[Position, int] | None = None,
+        ends: Mapping[TopicPartition, int] | None = None,
         client_id: str = "ottla",
         isolation: str = "read_committed",
         properties: Mapping[str, str] | None = None,
@@ -88,9 +88,9 @@ class GroupConsumer:
         self._instance_id = settings.get("group.instance.id")
         self._outage = LibraryOutage(notify)
         self._ends = dict(ends) if ends is not None else None
-        self._owned: set[Position] = set()
-        self._finished: set[Position] = set()
-        self._uncommitted: dict[Position, int] = {}
+        self._owned: set[TopicPartition] = set()
+        self._finished: set[TopicPartition] = set()
+        self._uncommitted: dict[TopicPartition, int] = {}
         self._committed_at = time.monotonic()
         try:
             self._consumer = confluent_kafka.Consumer({**settings, "error_cb": self._outage.on_error})
@@ -165,11 +165,11 @@ class GroupConsumer:
         self._finish_at(key, message.offset() + 1)
         return [] if end is not None and message.offset() >= end else [_record_of(message)]
 
-    def _end(self, key: Position) -> int | None:
+    def _end(self, key: TopicPartition) -> int | None:
         """The end of a partition; a partition that was created later has no records before its end."""
         return None if self._ends is None else self._ends.get(key, 0)
 
-    def _finish_at(self, key: Position, position: int) -> None:
+    def _finish_at(self, key: TopicPartition, position: int) -> None:
         end = self._end(key)
         if end is not None and position >= end and key not in self._finished:
             self._finished.add(key)

@@ -21,9 +21,9 @@ from ottla.client.librdkafka.rdkafka import (
     require_text,
 )
 from ottla.client.wire.connection import library_servers
-from ottla.client.wire.model import Position
 from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 
 SESSION_TIMEOUT_MS = 10_000
 """Time until the partitions of a killed member are reassigned."""
@@ -62,7 +62,7 @@ class Membership:
         require_text(self._settings.values())
         self._consumer: Any = None
         self._topics: list[str] = []
-        self.assignment: frozenset[Position] | None = None
+        self.assignment: frozenset[TopicPartition] | None = None
         """The assignment; None between two assignments. Each assignment is a new object, even if it is equal."""
 
     def join(self, topics: Iterable[str]) -> None:

@@ -16,9 +16,10 @@ from typing import Any
 from ottla.client.librdkafka.producer import SILENT, RecordProducer
 from ottla.client.librdkafka.rdkafka import kafka_error
 from ottla.client.librdkafka.transaction_calls import TransactionCalls
-from ottla.client.wire.model import CommittedOffset, Position
+from ottla.client.wire.model import CommittedOffset
 from ottla.client.wire.outage import Notify
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 
 AT_ONCE = {"enable.sparse.connections": "false"}
 """Connect to the brokers immediately. Otherwise librdkafka waits 50 ms before it connects to a coordinator, or 500 ms
@@ -89,7 +90,7 @@ class TransactionalProducer(RecordProducer, TransactionCalls):
             raise self.failure(error.args[0]) from error
         self._is_open = True
 
-    def send_offsets(self, group_id: str, offsets: Mapping[Position, CommittedOffset]) -> None:
+    def send_offsets(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Add offsets of a group without members to the transaction (KIP-98), which is started if none is open.
 
         Offsets are sent without leader epochs. After the return, the coordinator has confirmed that this producer still

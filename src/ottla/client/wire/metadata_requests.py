@@ -18,11 +18,11 @@ from ottla.client.wire.model import (
     FetchResult,
     OffsetInfo,
     PartitionInfo,
-    Position,
     TopicInfo,
 )
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.kafka.ids import Uuid
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -232,7 +232,7 @@ class FetchLimits(NamedTuple):
 
 def fetch_several(
     connection: Connection, positions: Sequence[FetchPosition], limits: FetchLimits, timeout_s: float
-) -> dict[Position, FetchResult | KafkaError]:
+) -> dict[TopicPartition, FetchResult | KafkaError]:
     """Raw batches of partitions of one leader, or the error of each; omits partitions that the response lacks.
 
     Raises KafkaError for an error of the whole request.
@@ -258,7 +258,7 @@ def fetch_several(
     raise_for(response.error_code, "fetch")
     asked = {(position.topic, position.partition): position for position in positions}
     names = {position.topic_id: position.topic for position in positions}
-    results: dict[Position, FetchResult | KafkaError] = {}
+    results: dict[TopicPartition, FetchResult | KafkaError] = {}
     for answer in response.responses:
         name = answer.topic or names.get(answer.topic_id, "")
         for data in answer.partitions:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from ottla.common.kafka.ids import Uuid
+from ottla.common.kafka.topic_partition import TopicPartition
 
 EARLIEST_TIMESTAMP = -2
 """ListOffsets: the log start offset."""
@@ -16,8 +17,8 @@ MAX_TIMESTAMP = -3
 """ListOffsets: the offset of the record with the largest timestamp (KIP-734)."""
 NO_OFFSET = -1
 
-Position = tuple[str, int]
-"""A topic and one of its partitions."""
+Position = TopicPartition
+"""Former name; `client.admin.router` still uses it."""
 
 ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 
@@ -168,7 +169,7 @@ class LogDirectory:
     error: str | None
     total_bytes: int | None
     usable_bytes: int | None
-    sizes: Mapping[Position, int]
+    sizes: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +324,7 @@ class TransactionDescription:
     producer_epoch: int
     timeout_ms: int
     start_ms: int | None
-    partitions: tuple[Position, ...]
+    partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
-"""Fair queue for clients that used up their share of the event loop; each tick does a part of the queued work.
+"""Queue of long work on the event loop. Callers measure their time (`SHARE_S`) and add themselves again.
 
 An event loop runs all ready work before it reads again. So a client with expensive requests, or many clients that send
-without pause, would delay each other client for that long. Work beyond its share moves to the end of the queue instead,
-and a turn ends by time. Heartbeats between nodes, raft traffic and clients that wait for one response at a time are
-not queued: they are served between two turns of the queue.
+without pause, would delay each other client for that long. Instead, long work moves to the end of this queue, and each
+tick runs a part of the queue that is limited by time. Heartbeats between nodes, raft traffic and clients that wait for
+one response at a time are not queued: they are served between two ticks of the queue.
 
-Invariants: first come, first served; a turn takes at most `TURN_S` plus the last piece of work in it; work that fails
+Invariants: first come, first served; a tick takes at most `TICK_S` plus the last piece of work in it; work that fails
 does not stop the work behind it.
 """
 
@@ -19,13 +19,13 @@ from ottla.common.platform.clock import Scheduler
 
 T = TypeVar("T")
 
-TURN_S = 0.005
-"""Time on the loop for all queued work together, before the loop reads again."""
+TICK_S = 0.005
+"""Time on the loop for all queued work together in one tick, before the loop reads again."""
 SHARE_S = 0.002
 """Time that one piece of long work may take before it moves to the end of the queue."""
 
 
-class Share:
+class QueuedWork:
     """One place in the queue. Satisfies `ottla.common.platform.clock.TimerHandle`."""
 
     __slots__ = ("run",)
@@ -38,7 +38,7 @@ class Share:
         self.run = None
 
 
-class LoopShares:
+class FairQueue:
     """The fair queue of one event loop."""
 
     __slots__ = ("_line", "_monotonic", "_scheduled", "_scheduler")
@@ -46,15 +46,15 @@ class LoopShares:
     def __init__(self, monotonic: Callable[[], float], scheduler: Scheduler) -> None:
         self._monotonic = monotonic
         self._scheduler = scheduler
-        self._line: deque[Share] = deque()
+        self._line: deque[QueuedWork] = deque()
         self._scheduled = False
 
-    def add(self, run: Callable[[], None]) -> Share:
-        """Call `run` once, in a later turn, behind the queued work; it adds itself again if work is left."""
-        share = Share(run)
-        self._line.append(share)
+    def add(self, run: Callable[[], None]) -> QueuedWork:
+        """Call `run` once, in a later tick, behind the queued work; it adds itself again if work is left."""
+        work = QueuedWork(run)
+        self._line.append(work)
         self._schedule()
-        return share
+        return work
 
     @property
     def waiting(self) -> bool:
@@ -64,14 +64,14 @@ class LoopShares:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._scheduler.call_soon(self._turn)
+            self._scheduler.call_soon(self._tick)
 
-    def _turn(self) -> None:
+    def _tick(self) -> None:
         line, monotonic = self._line, self._monotonic
-        deadline_s = monotonic() + TURN_S
+        deadline_s = monotonic() + TICK_S
         self._scheduled = False
         try:
-            for _ in range(len(line)):  # work added meanwhile belongs to the next turn
+            for _ in range(len(line)):  # work added meanwhile belongs to the next tick
                 run = line.popleft().run
                 if run is None:
                     continue
@@ -81,6 +81,11 @@ class LoopShares:
         finally:
             if line:
                 self._schedule()
+
+
+LoopShares = FairQueue
+Share = QueuedWork
+"""Former names; `server.requests.stepped` still uses them."""
 
 
 def finish(steps: Generator[Any, None, T]) -> T:

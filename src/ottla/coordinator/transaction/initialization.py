@@ -1,8 +1,8 @@
 """InitProducerId: the producer id and epoch for the next producer of a transactional id (KIP-98, KIP-360).
 
 A producer without producer id is a new instance: a higher epoch fences the previous owner. A producer that sends its id
-and epoch continues after an error: the epoch rises if it still owns the id, and a retry gets the same response. The
-coordinator aborts an open transaction first, and the producer retries.
+and epoch continues after an error: the epoch rises if id and epoch are current, and a retry gets the same response.
+The coordinator aborts an open transaction first, and the producer retries.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def initialize(
     version: int,
     spare_producer_id: int | None,
 ) -> Decision:
-    """Return the producer's next epoch (state EMPTY), the abort of an open transaction (PREPARE_ABORT), or an error.
+    """Return the producer's next epoch (state EMPTY), the abort of an open transaction (PREPARE_ABORT), an error, or
+    NEEDS_PRODUCER_ID: call again with a spare id.
 
     `expected` is the identity that the producer sent, `version` the cluster's level of `transaction.version`. The spare
     producer id is used for a new transactional id, or when epochs are exhausted. Errors: PRODUCER_FENCED;

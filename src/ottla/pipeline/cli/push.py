@@ -27,7 +27,7 @@ from ottla.pipeline.cli.options import TableLocation, absolute, catalog_option
 from ottla.pipeline.spark.session import require_extra
 
 if TYPE_CHECKING:
-    from ottla.client.wire.model import Position
+    from ottla.common.kafka.topic_partition import TopicPartition
     from ottla.pipeline.operations.push import Observe, PushSummary
     from ottla.pipeline.sinks.table import Table
     from ottla.pipeline.sources.rows import FileRows, RowSource, Shape, TableRows
@@ -107,7 +107,9 @@ def default_push_id(topic: str, sources: tuple[Path | str, ...], catalog_url: st
     return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-def rows_of(sources: tuple[Path | str, ...], catalog_url: str | None, shape: Shape, position: Position) -> FileRows:
+def rows_of(
+    sources: tuple[Path | str, ...], catalog_url: str | None, shape: Shape, position: TopicPartition
+) -> FileRows:
     """The rows of a table, or of the given files.
 
     Raises OperatorError for a mixture of both, and for a file that can't be read twice.
@@ -142,7 +144,7 @@ def rows_of(sources: tuple[Path | str, ...], catalog_url: str | None, shape: Sha
     return FileRows(root, paths, str(kinds[files[0]]), shape, position)
 
 
-def table_rows(table: Table, shape: Shape, position: Position) -> TableRows:
+def table_rows(table: Table, shape: Shape, position: TopicPartition) -> TableRows:
     """Rows of the table's newest version. Raises OperatorError for a missing table."""
     from ottla.pipeline.sources.rows import TableRows
 
@@ -163,7 +165,7 @@ def progress_bar(source: RowSource, *, silent: bool) -> Iterator[Observe | None]
     with Progress(*columns, console=Console(file=sys.__stderr__), transient=True) as bar:
         task = bar.add_task("pushing", total=source.rows)
 
-        def observe(positions: Mapping[Position, int], rows: int) -> None:
+        def observe(positions: Mapping[TopicPartition, int], rows: int) -> None:
             bar.update(task, completed=rows)
 
         yield observe

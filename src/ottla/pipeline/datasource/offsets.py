@@ -12,13 +12,14 @@ from dataclasses import replace
 from typing import Literal, Protocol
 
 from ottla.client.wire.failure import TopicNotFound
-from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, OffsetInfo, Position, TopicInfo
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, OffsetInfo, TopicInfo
 from ottla.common.errors import KafkaError, OperatorError
 from ottla.common.kafka.patterns import compile_pattern
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.datasource.options import Bound, Subscription
 from ottla.pipeline.model.plan import ClusterView, OffsetRange, TopicView
 
-Offsets = Mapping[Position, int]
+Offsets = Mapping[TopicPartition, int]
 
 
 class SourceTopics(TopicView, Protocol):
@@ -31,7 +32,7 @@ class SourceTopics(TopicView, Protocol):
 class SourceGroups(Protocol):
     """The part of `Cluster.groups` that the data source uses."""
 
-    def commit_offsets(self, group_id: str, offsets: Mapping[Position, int]) -> None: ...
+    def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None: ...
 
 
 class SourceCluster(ClusterView, Protocol):
@@ -67,7 +68,7 @@ def subscribed(cluster: SourceCluster, subscription: Subscription) -> dict[str, 
     return found
 
 
-def positions(topics: Mapping[str, TopicInfo], subscription: Subscription) -> list[Position]:
+def positions(topics: Mapping[str, TopicInfo], subscription: Subscription) -> list[TopicPartition]:
     """The partitions to read, of existing topics."""
     every = [(name, one.index) for name, topic in topics.items() for one in topic.partitions]
     return [key for key in every if key in subscription.partitions] if subscription.partitions else every
@@ -90,12 +91,12 @@ def _others(count: int) -> str:
     return f", nor do {count} others of the option" if count else ""
 
 
-def latest(cluster: SourceCluster, keys: Iterable[Position], isolation: str) -> dict[Position, OffsetInfo]:
+def latest(cluster: SourceCluster, keys: Iterable[TopicPartition], isolation: str) -> dict[TopicPartition, OffsetInfo]:
     """The ends of partitions, with the leader epochs at which they were read."""
     return _ask(cluster, dict.fromkeys(keys, LATEST_TIMESTAMP), isolation)
 
 
-def earliest(cluster: SourceCluster, keys: Iterable[Position]) -> dict[Position, int]:
+def earliest(cluster: SourceCluster, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Log start offsets of partitions."""
     found = _ask(cluster, dict.fromkeys(keys, EARLIEST_TIMESTAMP), "read_uncommitted")
     return {key: info.offset for key, info in found.items()}
@@ -104,10 +105,10 @@ def earliest(cluster: SourceCluster, keys: Iterable[Position]) -> dict[Position,
 def resolve(
     cluster: SourceCluster,
     bound: Bound,
-    ends: Mapping[Position, OffsetInfo],
+    ends: Mapping[TopicPartition, OffsetInfo],
     isolation: str,
     no_match: Literal["error", "latest"],
-) -> dict[Position, int]:
+) -> dict[TopicPartition, int]:
     """The offset of `bound` in each partition of `ends`, which has their present ends.
 
     A time after all records means the end if `no_match` allows it. Raises OperatorError.
@@ -128,7 +129,7 @@ def resolve(
     }
 
 
-def _by_position(bound: Bound, keys: Mapping[Position, object]) -> Mapping[Position, int]:
+def _by_position(bound: Bound, keys: Mapping[TopicPartition, object]) -> Mapping[TopicPartition, int]:
     given = bound.offsets if bound.offsets is not None else bound.times
     if given is None:
         return dict.fromkeys(keys, bound.time)
@@ -141,7 +142,9 @@ def _by_position(bound: Bound, keys: Mapping[Position, object]) -> Mapping[Posit
     return given
 
 
-def _ask(cluster: SourceCluster, times: Mapping[Position, int], isolation: str) -> dict[Position, OffsetInfo]:
+def _ask(
+    cluster: SourceCluster, times: Mapping[TopicPartition, int], isolation: str
+) -> dict[TopicPartition, OffsetInfo]:
     return cluster.records.list_offsets(times, isolation=isolation) if times else {}
 
 

@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, TypeGuard
 
 from ottla.client.admin.cluster import DEFAULT_TIMEOUT_S
-from ottla.client.wire.model import EARLIEST_TIMESTAMP, ISOLATION_LEVELS, LATEST_TIMESTAMP, Position
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, ISOLATION_LEVELS, LATEST_TIMESTAMP
 from ottla.client.wire.security import PLAINTEXT, PROPERTIES, ClientSecurity
 from ottla.common.errors import OperatorError
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.suggestion import did_you_mean
 from ottla.pipeline.datasource.security_options import option_security
 from ottla.pipeline.model.plan import OnDataLoss
@@ -117,7 +118,7 @@ class Subscription:
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
-    partitions: frozenset[Position] = frozenset()
+    partitions: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +131,8 @@ class Bound:
     option: str
     """The option that set it, for messages; empty for the default."""
     time: int = EARLIEST_TIMESTAMP
-    times: Mapping[Position, int] | None = None
-    offsets: Mapping[Position, int] | None = None
+    times: Mapping[TopicPartition, int] | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +256,8 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
     return Subscription(partitions=_assigned(text))
 
 
-def _assigned(text: str) -> frozenset[Position]:
-    found: set[Position] = set()
+def _assigned(text: str) -> frozenset[TopicPartition]:
+    found: set[TopicPartition] = set()
     for topic, partitions in _json_object(text, "assign").items():
         if not isinstance(partitions, list) or not all(map(_is_partition, partitions)):
             _refuse_json("assign", '{"topicA":[0,1]}')
@@ -283,9 +284,9 @@ def _bound(options: Mapping[str, str], side: str) -> Bound | None:
     return Bound(name, offsets=_by_partition(text, name, least=EARLIEST_TIMESTAMP))
 
 
-def _by_partition(text: str, name: str, least: int) -> dict[Position, int]:
+def _by_partition(text: str, name: str, least: int) -> dict[TopicPartition, int]:
     example = '{"topicA":{"0":23,"1":-2}}' if least < 0 else '{"topicA":{"0":1700000000000}}'
-    found: dict[Position, int] = {}
+    found: dict[TopicPartition, int] = {}
     for topic, partitions in _json_object(text, name).items():
         if not isinstance(partitions, dict):
             _refuse_json(name, example)

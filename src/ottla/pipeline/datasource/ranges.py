@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ottla.client.wire.model import NO_OFFSET, OffsetInfo, Position
+from ottla.client.wire.model import NO_OFFSET, OffsetInfo
 from ottla.common.errors import OperatorError
 from ottla.common.kafka.ids import uuid_to_string
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.datasource.bounds import UNBOUNDED, Bounds
 from ottla.pipeline.datasource.offsets import (
     SourceCluster,
@@ -43,10 +44,10 @@ def plan_ranges(cluster: SourceCluster, options: SourceOptions, wanted: Bounds) 
 def _checked(
     cluster: SourceCluster,
     options: SourceOptions,
-    starts: Mapping[Position, int],
-    ends: Mapping[Position, int],
-    now: Mapping[Position, OffsetInfo],
-) -> tuple[dict[Position, int], dict[Position, int]]:
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    now: Mapping[TopicPartition, OffsetInfo],
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     """Both ends within the log; missing offsets are reported, or skipped if failOnDataLoss is false."""
     firsts = earliest(cluster, now)
     checked_starts, checked_ends = dict(starts), dict(ends)

@@ -29,9 +29,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ottla.client.wire.model import Position
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.common.kafka.ids import uuid_to_string
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.datasource.offsets import (
     SourceCluster,
     cut,
@@ -59,7 +59,7 @@ FEW_OFFSETS = 2_000
 class StreamOffset:
     """The next offset of each partition, and the ids of their topics; an id is missing if it is not known."""
 
-    offsets: Mapping[Position, int] = field(default_factory=dict)
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
 
     def by_topic(self) -> dict[str, dict[str, int]]:
@@ -116,9 +116,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: StreamOffset | None = None
         """The end of a query that only reads the available records."""
         self._latest: StreamOffset | None = None
-        self._epochs: dict[Position, int] = {}
+        self._epochs: dict[TopicPartition, int] = {}
         self._triggered_at = -math.inf
-        self._in_group: Mapping[Position, int] | None = None
+        self._in_group: Mapping[TopicPartition, int] | None = None
 
     # Offsets
 
@@ -231,7 +231,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _epoch(self, topic: str, partition: int) -> int:
         return self._epochs.get((topic, partition), -1)
 
-    def _begins(self, begun: StreamOffset, ended: StreamOffset) -> dict[Position, int]:
+    def _begins(self, begun: StreamOffset, ended: StreamOffset) -> dict[TopicPartition, int]:
         """The offset at which each partition of `ended` resumes; a new partition starts at its first record."""
         for key in begun.offsets.keys() - ended.offsets.keys():
             self._lose(f"{_where(key)} does not exist any more; it was read up to offset {begun.offsets[key]}")
@@ -262,7 +262,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise DataLossError(f"{what}; {SKIP_DATA_LOSS} to continue with the remaining records")
         logger.warning("%s; failOnDataLoss is false: continuing with the remaining records", what)
 
-    def _is_to_wait(self, begins: Mapping[Position, int], ends: Mapping[Position, int]) -> bool:
+    def _is_to_wait(self, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
         """True if fewer offsets arrived than the minimum of a batch, and the maximum delay has not passed."""
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None:
@@ -284,7 +284,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logger.warning("offsets were not committed to the group %r: %s", self._options.group_id, error)
 
 
-def limited(begins: Mapping[Position, int], ends: Mapping[Position, int], most: int | None) -> dict[Position, int]:
+def limited(
+    begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], most: int | None
+) -> dict[TopicPartition, int]:
     """Ends of a batch of about `most` offsets, shared in proportion to the new offsets; every partition with new
     offsets gets some, as in the connector."""
     sizes = {key: end - begins[key] for key, end in ends.items() if end > begins[key]}
@@ -295,5 +297,5 @@ def limited(begins: Mapping[Position, int], ends: Mapping[Position, int], most: 
     return {key: begins[key] + shares[key] if key in shares else end for key, end in ends.items()}
 
 
-def _where(key: Position) -> str:
+def _where(key: TopicPartition) -> str:
     return f"topic {key[0]!r} partition {key[1]}"

@@ -1,7 +1,8 @@
 """One load from topics into a table: plan, land, commit.
 
 **Invariant:** exactly once. If the commit happened, files and offsets are in the table together; if not, nothing of the
-load is in it. Wherever the driver or a worker dies, the next run continues from the offsets in the table. The commit
+load is in it. Dead letters are committed before, into a table of their own; the next load does not write them twice.
+Wherever the driver or a worker dies, the next run continues from the offsets in the table. The commit
 decides between two concurrent loads: one wins, the other raises StaleCommitError. A file is committed only after the
 driver has seen it in the table's store.
 
@@ -103,11 +104,11 @@ def load(
     if not reading.plan.is_empty:
         summary = _run(reading, target, open_session, observer, summary)
     if group:
-        summary = show_offsets(summary, reading.plan, open_cluster, group)
+        summary = publish_offsets(summary, reading.plan, open_cluster, group)
     return replace(summary, seconds=time.monotonic() - started)
 
 
-def show_offsets(summary: Summary, plan: LoadPlan, open_cluster: Callable[[], Cluster], group: str) -> Summary:
+def publish_offsets(summary: Summary, plan: LoadPlan, open_cluster: Callable[[], Cluster], group: str) -> Summary:
     """Commit the table's offsets to the group, even without new records: the previous load may have died before this.
 
     The end of a partition includes the markers of transactions, so a table with all records shows no lag.

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ottla.client.wire.model import Position
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.load.tasks import ManifestRow, attempt, run_tasks
 from ottla.pipeline.model.decode import DEAD_LETTER_SCHEMA, SCHEMA
 from ottla.pipeline.model.plan import ClusterView, OffsetRange, OnDataLoss
@@ -48,7 +48,7 @@ class LandSettings:
     """Part of the name of every file of this load, so that the files of a failed load can be found."""
     isolation: str = "read_committed"
     on_data_loss: OnDataLoss = "fail"
-    letters_held: Mapping[Position, int] = field(default_factory=dict)
+    letters_held: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Offsets below which dead letters are already in their table."""
     record_decoder: RecordDecoder | None = None
     """Decodes values; None leaves values unchanged."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-from ottla.client.wire.model import Position
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.load.land import WrittenRange
 from ottla.pipeline.load.reading import PlannedRead
 from ottla.pipeline.load.tasks import ManifestRow
@@ -88,7 +88,7 @@ def with_commit(
 
 def _loss_notes(plan: LoadPlan, landed: Sequence[WrittenRange]) -> list[str]:
     """Offsets that tasks skipped, as the operator accepted; the plan reports those that were deleted before."""
-    lost: Counter[Position] = Counter()
+    lost: Counter[TopicPartition] = Counter()
     for row in landed:
         task = plan.tasks[row.task]
         lost[task.topic, task.partition] += row.skipped_offsets

@@ -1,4 +1,4 @@
-"""Plan of a load: committed offsets and the partitions' ends -> ranges, cut into tasks by bytes.
+"""Plan of a load: committed offsets and the partitions' ends -> ranges, divided into tasks by bytes.
 
 The table is the source of truth. Each topic partition has an application id, `pipeline/topic id/partition`, whose
 committed version is the next offset. A topic that was deleted and recreated has a new id, so it loads from its start. A
@@ -11,9 +11,12 @@ end, regardless of records that arrive meanwhile; nothing is planned past the la
 no record below the table's offset that was written after a truncation is skipped: the load is refused, or starts at the
 truncation offset.
 
+A range starts at the committed offset. Exceptions: the first load of a pipeline id, a truncated log, and skipped data
+loss.
+
 Sizes are estimated by small fetches at points spread over a range, since no request returns the bytes between two
-offsets; a wrong estimate makes tasks uneven, never wrong. Not supported: reading segment files, and any start other
-than the committed offset, except for the first load of a pipeline id.
+offsets; a wrong estimate makes tasks uneven, never wrong. Planning uses only requests; the tasks may read segment files
+(`sources/segments`).
 """
 
 from __future__ import annotations
@@ -32,11 +35,11 @@ from ottla.client.wire.model import (
     ClusterInfo,
     FetchResult,
     OffsetInfo,
-    Position,
     TopicInfo,
 )
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
 from ottla.common.kafka.ids import Uuid, uuid_from_string, uuid_to_string
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.runbooks import LOAD_REFUSED
 from ottla.pipeline.model.rollback import LoadRefusedError
 from ottla.record.legacy.stored import iter_any_batches
@@ -84,7 +87,7 @@ class RecordView(Protocol):
     def list_offsets(
         self, timestamps: Mapping[tuple[str, int], int], *, isolation: str = ...
     ) -> dict[tuple[str, int], OffsetInfo]: ...
-    def epoch_ends(self, epochs: Mapping[Position, int]) -> dict[Position, int]: ...
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]: ...
     def fetch(
         self,
         topic: str,
@@ -126,7 +129,9 @@ class Boundary:
     def _instant(self) -> float:
         return _INSTANTS.get(self.timestamp, self.timestamp)
 
-    def resolve(self, cluster: ClusterView, ends: Mapping[Position, OffsetInfo], isolation: str) -> dict[Position, int]:
+    def resolve(
+        self, cluster: ClusterView, ends: Mapping[TopicPartition, OffsetInfo], isolation: str
+    ) -> dict[TopicPartition, int]:
         """Offset per partition; for a time, of the first record with that timestamp or a later one, else the end."""
         if self.offset is not None:
             return dict.fromkeys(ends, self.offset)
@@ -199,7 +204,7 @@ class LetterPlan:
     `held`: its offsets where a load died between both commits or lost a race; those letters are not written twice.
     """
 
-    held: dict[Position, int] = field(default_factory=dict)
+    held: dict[TopicPartition, int] = field(default_factory=dict)
     expected: dict[str, int | None] = field(default_factory=dict)
     following: dict[str, int] = field(default_factory=dict)
     accepted_rollback: Rollback | None = None
@@ -218,7 +223,7 @@ class LoadPlan:
     topic_ids: dict[str, str] = field(default_factory=dict)
     cluster_id: str = ""
     """Id of the cluster that is read, empty if it returns none."""
-    reached: dict[Position, int] = field(default_factory=dict)
+    reached: dict[TopicPartition, int] = field(default_factory=dict)
     """The table's next offset in every partition after the load, including those that the load does not move."""
     letters: LetterPlan = field(default_factory=LetterPlan)
     notes: list[str] = field(default_factory=list)
@@ -354,7 +359,7 @@ def cut_into_tasks(cluster: ClusterView, plan: LoadPlan, settings: PlanSettings)
 
 def _plan_topic(
     cluster: ClusterView, table: TableState, topic: TopicInfo, topic_id: str, settings: PlanSettings, plan: LoadPlan
-) -> dict[Position, OffsetInfo]:
+) -> dict[TopicPartition, OffsetInfo]:
     """Add the topic's ranges to the plan; returns the ends of its partitions."""
     keys = [(topic.name, info.index) for info in topic.partitions]
     starts = cluster.records.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
@@ -362,19 +367,19 @@ def _plan_topic(
     names = {key: app_id(settings.pipeline_id, topic_id, key[1]) for key in keys}
     committed = table.committed_offsets([*names.values(), *map(epoch_app_id, names.values())])
     held = {key: before for key, name in names.items() if (before := committed[name]) is not None}
-    cuts = find_cuts(cluster, held, {key: committed[epoch_app_id(names[key])] for key in held}, ends)
+    truncated = find_truncations(cluster, held, {key: committed[epoch_app_id(names[key])] for key in held}, ends)
     first = _first_offsets(cluster, held, starts, ends, settings)
     stops = settings.end.resolve(cluster, ends, settings.isolation) if settings.end else {}
-    moved: list[Position] = []
-    idle: list[Position] = []
+    moved: list[TopicPartition] = []
+    idle: list[TopicPartition] = []
     for key in names:
         log_start, end = starts[key].offset, ends[key].offset
         end = min(end, stops.get(key, end))
         before = held.get(key)
         start = first[key] if before is None else before
-        if key in cuts:
-            start = log_start if settings.follows_log else cuts[key]
-            _note(_cut_text(key, cuts[key], held[key]), f"load from offset {start} on", settings, plan)
+        if key in truncated:
+            start = log_start if settings.follows_log else truncated[key]
+            _note(_truncation_text(key, truncated[key], held[key]), f"load from offset {start} on", settings, plan)
         lost = max(log_start - start, 0)
         if lost:
             plan.skipped_offsets += lost
@@ -398,11 +403,11 @@ def _plan_topic(
 
 def _first_offsets(
     cluster: ClusterView,
-    held: Mapping[Position, int],
-    starts: Mapping[Position, OffsetInfo],
-    ends: Mapping[Position, OffsetInfo],
+    held: Mapping[TopicPartition, int],
+    starts: Mapping[TopicPartition, OffsetInfo],
+    ends: Mapping[TopicPartition, OffsetInfo],
     settings: PlanSettings,
-) -> dict[Position, int]:
+) -> dict[TopicPartition, int]:
     """Start offsets of partitions that the table has no offset for. Raises OperatorError if --from can't apply."""
     if settings.start is None:  # a partition that was added later loads from its first record
         return {key: 0 if held else info.offset for key, info in starts.items()}
@@ -424,7 +429,7 @@ def plan_letters(
     letters: TableState,
     topic: str,
     topic_id: str,
-    ends: Mapping[Position, OffsetInfo],
+    ends: Mapping[TopicPartition, OffsetInfo],
     plan: LoadPlan,
 ) -> None:
     """Plan where the dead letters of a topic's ranges resume. A log truncated below them has other records from there
@@ -433,8 +438,8 @@ def plan_letters(
     names = {key: name for key, name in names.items() if name in plan.following}
     committed = letters.committed_offsets([*names.values(), *map(epoch_app_id, names.values())])
     held = {key: offset for key, name in names.items() if (offset := committed[name]) is not None}
-    cuts = find_cuts(cluster, held, {key: committed[epoch_app_id(names[key])] for key in held}, ends)
-    plan.letters.held |= held | cuts
+    truncated = find_truncations(cluster, held, {key: committed[epoch_app_id(names[key])] for key in held}, ends)
+    plan.letters.held |= held | truncated
     for key, name in names.items():
         plan.letters.expected |= {one: committed[one] for one in (name, epoch_app_id(name)) if one in plan.following}
         plan.letters.following[name] = max(plan.following[name], plan.letters.held.get(key, 0))
@@ -442,17 +447,17 @@ def plan_letters(
             plan.letters.following[epoch_app_id(name)] = plan.following[epoch_app_id(name)]
 
 
-def find_cuts(
+def find_truncations(
     cluster: ClusterView,
-    held: Mapping[Position, int],
-    epochs: Mapping[Position, int | None],
-    ends: Mapping[Position, OffsetInfo],
-) -> dict[Position, int]:
+    held: Mapping[TopicPartition, int],
+    epochs: Mapping[TopicPartition, int | None],
+    ends: Mapping[TopicPartition, OffsetInfo],
+) -> dict[TopicPartition, int]:
     """Ends of logs that are shorter than the table's offsets: above them the log differs from the table.
 
     Raises DataLossError for a log whose leader epochs went back, since the point of divergence is then unknown.
     """
-    asked: dict[Position, int] = {}
+    asked: dict[TopicPartition, int] = {}
     for key in held:
         epoch, newest = epochs[key], ends[key].leader_epoch
         if epoch is not None and 0 <= newest < epoch:
@@ -474,14 +479,14 @@ def find_cuts(
     return found
 
 
-def _where(key: Position) -> str:
+def _where(key: TopicPartition) -> str:
     return f"topic {key[0]!r} partition {key[1]}"
 
 
-def _cut_text(key: Position, cut: int, before: int) -> str:
+def _truncation_text(key: TopicPartition, log_end: int, before: int) -> str:
     return (
-        f"{_where(key)}: the log was truncated to offset {cut}, but the table has offsets up to {before}: its rows of "
-        f"offsets {cut} to {before - 1} are of lost records, and other records have these offsets now"
+        f"{_where(key)}: the log was truncated to offset {log_end}, but the table has offsets up to {before}: its rows "
+        f"of offsets {log_end} to {before - 1} are of lost records, and other records have these offsets now"
     )
 
 

@@ -23,9 +23,10 @@ from typing import Any
 from ottla.client.admin.cluster import Cluster
 from ottla.client.librdkafka.transaction_calls import ProducerHung
 from ottla.client.librdkafka.transactional_producer import TransactionalProducer
-from ottla.client.wire.model import CommittedOffset, Position
+from ottla.client.wire.model import CommittedOffset
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.kafka.ids import uuid_to_string
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.sinks.topic import LIBRARYS_END, RowWriter, TopicTarget
 from ottla.pipeline.sources.rows import RowSource
 from ottla.pipeline.sources.text_rows import UnreadableRows
@@ -38,7 +39,7 @@ PUSH_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _ID_MARK = "@"
 """Separator between the identity of a source and the id of a topic."""
 
-Observe = Callable[[Mapping[Position, int], int], None]
+Observe = Callable[[Mapping[TopicPartition, int], int], None]
 """Receives the committed positions and the number of rows, after each transaction."""
 
 
@@ -129,7 +130,9 @@ def _topic_id(cluster: Cluster, target: TopicTarget) -> str:
     return uuid_to_string(cluster.topics.get(target.topic or "").topic_id)
 
 
-def progress_in(topic_id: str, committed: Mapping[Position, CommittedOffset]) -> dict[Position, CommittedOffset]:
+def progress_in(
+    topic_id: str, committed: Mapping[TopicPartition, CommittedOffset]
+) -> dict[TopicPartition, CommittedOffset]:
     """The offsets of a push that are in the topic of that id, with the source's identity as metadata.
 
     Positions of an earlier topic of the same name are ignored: its rows are gone.
@@ -152,7 +155,7 @@ class _Progress:
     identity: str
     topic_id: str
 
-    def commit(self, producer: TransactionalProducer, positions: Mapping[Position, int]) -> None:
+    def commit(self, producer: TransactionalProducer, positions: Mapping[TopicPartition, int]) -> None:
         """Raises OperatorError, with nothing committed, for a recreated topic, TopicNotFound, KafkaError."""
         metadata = f"{self.identity}{_ID_MARK}{self.topic_id}"
         offsets = {key: CommittedOffset(offset, -1, metadata) for key, offset in positions.items()}
@@ -169,12 +172,12 @@ def _copy(
     producer: TransactionalProducer,
     source: RowSource,
     progress: _Progress,
-    done: dict[Position, int],
+    done: dict[TopicPartition, int],
     observe: Observe | None,
 ) -> None:
     """Each commit updates `done`."""
     writer = RowWriter(producer, progress.target.topic)
-    pending: dict[Position, int] = {}
+    pending: dict[TopicPartition, int] = {}
 
     def commit() -> None:
         if producer.open_count:  # positions without rows are not committed, and read again
@@ -194,7 +197,7 @@ def _copy(
     commit()
 
 
-def _positions(progress: _Progress) -> dict[Position, int]:
+def _positions(progress: _Progress) -> dict[TopicPartition, int]:
     found = progress.target.committed_offsets(group_name(progress.push_id))
     if any(_ID_MARK not in each.metadata for each in found.values()):
         group = group_name(progress.push_id)

@@ -18,10 +18,11 @@ import pyarrow as pa
 
 from ottla.client.admin.cluster import Cluster
 from ottla.client.wire.connection import BrokerUnreachable
-from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Position, TopicInfo
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicInfo
 from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
 from ottla.common.kafka.ids import uuid_to_string
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.model.failure import os_reason
 from ottla.pipeline.model.plan import app_id
 from ottla.pipeline.sinks.dataset import open_dataset
@@ -162,13 +163,13 @@ class _Places:
     pipeline_id: str
     topic: str
     held: Mapping[int, int | None]
-    rows: Mapping[Position, int] | None
-    letters: Mapping[Position, int]
+    rows: Mapping[TopicPartition, int] | None
+    letters: Mapping[TopicPartition, int]
 
     def compare(self, cluster: Cluster, isolation: str, absence: str) -> list[PartitionStatus]:
         """One status a partition; `absence` is the reason if the topic has no ends to compare with."""
         keys = [(self.topic, index) for index in self.held]
-        ends: Mapping[Position, int] = {}
+        ends: Mapping[TopicPartition, int] = {}
         if keys and not absence:
             found = cluster.records.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation=isolation)
             ends = {key: info.offset for key, info in found.items()}
@@ -180,7 +181,7 @@ class _Places:
             for index in self.held
         ]
 
-    def _starts(self, cluster: Cluster) -> dict[Position, int]:
+    def _starts(self, cluster: Cluster) -> dict[TopicPartition, int]:
         """Start of the next load in partitions that were never loaded, such as added ones."""
         new = [(self.topic, index) for index, committed in self.held.items() if committed is None]
         found = cluster.records.list_offsets(dict.fromkeys(new, EARLIEST_TIMESTAMP)) if new else {}
@@ -212,7 +213,7 @@ class _Places:
         )
 
 
-def _age_s(cluster: Cluster, key: Position, offset: int) -> float | None:
+def _age_s(cluster: Cluster, key: TopicPartition, offset: int) -> float | None:
     """Age of the batch at `offset` in seconds; None if it has no timestamp."""
     result = cluster.records.fetch(
         *key, offset, max_bytes=1, max_wait_ms=0, isolation="read_uncommitted", topic_id=None
@@ -223,7 +224,7 @@ def _age_s(cluster: Cluster, key: Position, offset: int) -> float | None:
     return max(time.time() - batch.base_timestamp / 1000, 0.0)
 
 
-def row_counts(table: Table) -> dict[Position, int] | None:
+def row_counts(table: Table) -> dict[TopicPartition, int] | None:
     """Rows of a table by topic and partition, None where it has no such columns; reads these two alone."""
     if not table.exists():
         return {}
@@ -231,7 +232,7 @@ def row_counts(table: Table) -> dict[Position, int] | None:
     if not set(columns) <= set(table.schema().names):
         return None
     files = table.files()
-    counts: Counter[Position] = Counter()
+    counts: Counter[TopicPartition] = Counter()
     if files:
         try:
             for batch in open_dataset(table.layout(), table.schema(), files).to_batches(columns=columns):

@@ -17,9 +17,10 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.model import LATEST_TIMESTAMP, Position
+from ottla.client.wire.model import LATEST_TIMESTAMP
 from ottla.common.errors import OperatorError
 from ottla.common.kafka.ids import uuid_to_string
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.load.driver import OpenSession
 from ottla.pipeline.load.leased_files import leased_files
 from ottla.pipeline.load.shape import require_no_snapshot, require_rows
@@ -32,7 +33,7 @@ from ottla.pipeline.model.plan import (
     app_id,
     cut_into_tasks,
     epoch_app_id,
-    find_cuts,
+    find_truncations,
     plan_letters,
 )
 from ottla.pipeline.model.row_bounds import RowBounds
@@ -63,7 +64,7 @@ class TopicReplay:
     """Plans the records of a range of some partitions that a table lacks; a `Planner` for
     `ottla.pipeline.load.driver`."""
 
-    positions: Sequence[Position]
+    positions: Sequence[TopicPartition]
     start: Bound
     end: Bound
 
@@ -80,7 +81,7 @@ class TopicReplay:
         committed = _require_own(table, settings.pipeline_id, [*names.values(), *map(epoch_app_id, names.values())])
         held = {key: offset for key, name in names.items() if (offset := committed[name]) is not None}
         ends = cluster.records.list_offsets(dict.fromkeys(names, LATEST_TIMESTAMP), isolation=settings.isolation)
-        for key in find_cuts(cluster, held, {key: committed[epoch_app_id(names[key])] for key in held}, ends):
+        for key in find_truncations(cluster, held, {key: committed[epoch_app_id(names[key])] for key in held}, ends):
             raise DataLossError(
                 f"topic {key[0]!r} partition {key[1]}: the log was truncated below offset {held[key]}, up to which it "
                 f"was replayed into {table.location}; replay it into a new table"

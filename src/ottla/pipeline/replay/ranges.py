@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, Position
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET
 from ottla.common.errors import OperatorError
 from ottla.common.kafka.ids import uuid_to_string
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.model.plan import OffsetRange
 from ottla.pipeline.model.row_bounds import RowBounds
 
@@ -35,7 +36,7 @@ def require_order(start: Bound, end: Bound) -> None:
         raise OperatorError("--to must be after --from, else nothing is replayed")
 
 
-def topic_ranges(cluster: Cluster, positions: Sequence[Position], start: Bound, end: Bound) -> list[OffsetRange]:
+def topic_ranges(cluster: Cluster, positions: Sequence[TopicPartition], start: Bound, end: Bound) -> list[OffsetRange]:
     """The existing offsets from `start` up to `end`, without empty ranges. Raises TopicNotFound, KafkaError.
 
     For a bound by time they contain all records within it, and others.

@@ -29,8 +29,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ottla.client.librdkafka.transactional_producer import TransactionalProducer
-from ottla.client.wire.model import CommittedOffset, Position
+from ottla.client.wire.model import CommittedOffset
 from ottla.common.errors import KafkaError, OperatorError
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.model.lru_pool import LruPool
 from ottla.pipeline.sinks.topic import Fingerprint, RowWriter, TopicTarget, slices
 
@@ -92,7 +93,7 @@ def write_epoch(target: TopicTarget, task: EpochTask, batches: Iterable[pa.Recor
 
 
 def _write_with_new_producer(
-    target: TopicTarget, task: EpochTask, key: Position, name: Hashable, batches: Iterable[pa.RecordBatch]
+    target: TopicTarget, task: EpochTask, key: TopicPartition, name: Hashable, batches: Iterable[pa.RecordBatch]
 ) -> int:
     """Initialize the id, read the committed offset, and write the epoch unless it is committed."""
     producer = target.transactional_producer(task.transactional_id)
@@ -122,7 +123,9 @@ def _progress(task: EpochTask, fingerprint: Fingerprint) -> CommittedOffset:
     return CommittedOffset(task.epoch + 1, -1, str(fingerprint))
 
 
-def _has_id(producer: TransactionalProducer, task: EpochTask, progress: Mapping[Position, CommittedOffset]) -> bool:
+def _has_id(
+    producer: TransactionalProducer, task: EpochTask, progress: Mapping[TopicPartition, CommittedOffset]
+) -> bool:
     """Start the transaction of an epoch by storing its progress; False if the producer can't, for any reason: then a
     new producer either can, or reports the reason, and ends a transaction that this one may have started."""
     try:

@@ -23,9 +23,10 @@ from crc32c import crc32c
 from ottla.client.admin.cluster import Cluster
 from ottla.client.librdkafka.producer import NOW, UNASSIGNED, RecordProducer
 from ottla.client.librdkafka.transactional_producer import ProducerFenced, TransactionalProducer
-from ottla.client.wire.model import CommittedOffset, Position
+from ottla.client.wire.model import CommittedOffset
 from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.kafka.topic_partition import TopicPartition
 
 SLICE_ROWS = 1_000
 """Rows between two checks of deliveries."""
@@ -126,7 +127,7 @@ class TopicTarget:
             },
         )
 
-    def committed_offsets(self, group_id: str) -> dict[Position, CommittedOffset]:
+    def committed_offsets(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         """Progress of this target's transactions, as offsets of a group. Raises KafkaError."""
         with self.open_cluster() as cluster:
             found = cluster.groups.offsets(group_id, stable=True)
@@ -230,7 +231,7 @@ class Fingerprint:
     """Number of records and checksums of their keys and values in order, independent of how they are split into
     batches.
 
-    Detects a replayed task with other rows. It is no protection against malicious changes (CRC-32C).
+    Detects a replayed task with other rows. It does not detect malicious changes (CRC-32C).
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ottla.client.wire.model import Position
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.load.shape import CURRENT, TIME_TYPE, VALID_FROM, VALID_TO, Shape
 from ottla.pipeline.load.tasks import ManifestRow, attempt
 from ottla.pipeline.sinks.rewrite import conformed
@@ -59,7 +59,7 @@ class MergeSettings:
     load_id: str
     void_topics: frozenset[str] = frozenset()
     """All rows of these topics are void, regardless of their offsets."""
-    void_partitions: frozenset[Position] = frozenset()
+    void_partitions: frozenset[TopicPartition] = frozenset()
     now_us: int = 0
     """End of validity for void rows, in a history."""
 

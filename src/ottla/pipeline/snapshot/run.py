@@ -22,10 +22,10 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.model import Position
 from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError
-from ottla.pipeline.load.driver import CLIENT_ID, Observer, OpenSession, commit_letters, commit_of, show_offsets
+from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.pipeline.load.driver import CLIENT_ID, Observer, OpenSession, commit_letters, commit_of, publish_offsets
 from ottla.pipeline.load.land import (
     Counters,
     LandSettings,
@@ -112,7 +112,7 @@ def snapshot(
     open_cluster = partial(Cluster, bootstrap_servers, client_id=CLIENT_ID, security=security)
     run = Run(target, open_cluster, settings, shape, observer or SnapshotObserver())
     summary, plan = run.run(topics, open_session, value_format)
-    return show_offsets(summary, plan, open_cluster, group) if group else summary
+    return publish_offsets(summary, plan, open_cluster, group) if group else summary
 
 
 def snapshot_plan_settings(**settings: Any) -> PlanSettings:
@@ -126,7 +126,7 @@ class VoidRows:
 
     topics: frozenset[str]
     """Topics without records read under their present ids."""
-    partitions: frozenset[Position]
+    partitions: frozenset[TopicPartition]
     """Partitions whose logs were truncated below the table's offsets."""
 
 

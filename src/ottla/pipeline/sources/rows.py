@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ottla.client.wire.model import Position
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.model.decode import HEADERS_TYPE
 from ottla.pipeline.model.plan import ClusterView, OffsetRange
 from ottla.pipeline.model.results import printable
@@ -39,7 +39,7 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
 RECORD_COLUMNS = ["partition", "offset", "key", "value", "headers"]
 
 T = TypeVar("T")
-Batch = tuple[pa.RecordBatch, Mapping[Position, int]]
+Batch = tuple[pa.RecordBatch, Mapping[TopicPartition, int]]
 
 
 class RowSource(Protocol):
@@ -53,7 +53,7 @@ class RowSource(Protocol):
     def rows(self) -> int | None:
         """Total number of positions, for a progress bar; None if it is unknown."""
 
-    def batches(self, done: Mapping[Position, int]) -> Iterator[Batch]:
+    def batches(self, done: Mapping[TopicPartition, int]) -> Iterator[Batch]:
         """The rows after the `done` positions (empty: all), each batch with the positions after it.
 
         Raises UnreadableRows.
@@ -97,7 +97,7 @@ class _File:
 class FileRows:
     """The rows of files, one after another, counted at `position`."""
 
-    def __init__(self, store: Store, paths: Sequence[str], format: str, shape: Shape, position: Position) -> None:
+    def __init__(self, store: Store, paths: Sequence[str], format: str, shape: Shape, position: TopicPartition) -> None:
         """`paths` in the store, in the order in which they are read. Raises UnreadableRows for a missing file."""
         filesystem, names = store.arrow(paths)
         self._files = [_File(store.locate(path), filesystem, name) for path, name in zip(paths, names, strict=True)]
@@ -119,7 +119,7 @@ class FileRows:
             return None
         return sum(_read(file, file.parquet_rows) for file in self._files)
 
-    def batches(self, done: Mapping[Position, int]) -> Iterator[Batch]:
+    def batches(self, done: Mapping[TopicPartition, int]) -> Iterator[Batch]:
         """Implements `RowSource`."""
         skip = done.get(self._position, 0)
         number = 0
@@ -159,7 +159,7 @@ class TableRows(FileRows):
     """The rows of a table with its columns: values of partitions, and null in files that are older than a column."""
 
     def __init__(
-        self, store: Store, files: Sequence[DataFile], schema: pa.Schema, shape: Shape, position: Position
+        self, store: Store, files: Sequence[DataFile], schema: pa.Schema, shape: Shape, position: TopicPartition
     ) -> None:
         """`files`: those of one version, with its schema. Raises UnreadableRows."""
         ordered = sorted(files, key=lambda file: file.path)
@@ -209,7 +209,7 @@ class TopicRows:
         """Number of offsets."""
         return sum(each.offsets for each in self._ranges)
 
-    def batches(self, done: Mapping[Position, int]) -> Iterator[Batch]:
+    def batches(self, done: Mapping[TopicPartition, int]) -> Iterator[Batch]:
         """Implements `RowSource`."""
         for whole in self._ranges:
             key = (whole.topic, whole.partition)

@@ -116,7 +116,7 @@ class SegmentSource:
             yield from fetch.read_range(cluster, rest, isolation=isolation, on_data_loss=on_data_loss)
 
     def _folder(self, cluster: ClusterView, whole: OffsetRange) -> Path:
-        """The leader's directory of the partition. Raises _Missing."""
+        """The leader's directory of the partition. Raises _OffsetMissing."""
         partitions = cluster.topics.get(whole.topic).partitions
         leader = partitions[whole.partition].leader if whole.partition < len(partitions) else -1
         for path in map(Path, self.directories.get(leader, ())):
@@ -149,7 +149,7 @@ def _fields(path: Path) -> dict[str, str]:
 
 
 def _read(folder: Path, whole: OffsetRange, isolation: str) -> Iterator[RangePart]:
-    """The parts of a range. Raises _Missing, DecodeError, SegmentDamage, OSError before it skips any record."""
+    """The parts of a range. Raises _OffsetMissing, DecodeError, SegmentDamage, OSError before it skips any record."""
     offset = whole.start_offset
     bases = _segments_from(folder, offset)
     aborted = _aborted(folder, bases, whole) if isolation == "read_committed" else []

@@ -25,9 +25,10 @@ from pyspark.sql import functions as F
 
 from ottla.client.admin.cluster import Cluster
 from ottla.client.librdkafka.transactional_producer import ProducerFenced
-from ottla.client.wire.model import CommittedOffset, Position
+from ottla.client.wire.model import CommittedOffset
 from ottla.common.errors import OperatorError
 from ottla.common.kafka.ids import uuid_to_string
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.model.failure import os_reason
 from ottla.pipeline.model.rollback import LoadRefusedError
 from ottla.pipeline.sinks.epochs import ABORT_S, EpochTask, write_epoch
@@ -114,7 +115,7 @@ class TopicResults:
         finally:
             producer.end(ABORT_S)
 
-    def _owner(self, committed: Mapping[Position, CommittedOffset]) -> int | None:
+    def _owner(self, committed: Mapping[TopicPartition, CommittedOffset]) -> int | None:
         """The owner of the topic, from the offsets of its group."""
         found = committed.get(self._owner_position)
         return None if found is None else int(found.metadata.rstrip(LIBRARYS_END))
@@ -124,7 +125,7 @@ class TopicResults:
         return _OWNER_GROUP.format(self._stream)
 
     @property
-    def _owner_position(self) -> Position:
+    def _owner_position(self) -> TopicPartition:
         return (str(self._target.topic), 0)
 
     def open(self, frame: Any) -> None:

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ottla.client.wire.model import Position
 from ottla.common.errors import RETRIABLE_ERRORS, KafkaError, OperatorError
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.model.decode import SCHEMA, DecodeError
 from ottla.pipeline.model.plan import ClusterView, OffsetRange
 from ottla.pipeline.sinks.table import Table, stored_schema
@@ -76,7 +76,7 @@ def sample_values(
 ) -> Samples:
     """Values at the start and near the end of ranges, a bounded number of each topic, in the form for decoders."""
     found: dict[str, list[pa.Array]] = {}
-    sampled: dict[str, set[Position]] = {}
+    sampled: dict[str, set[TopicPartition]] = {}
     for whole in ranges:
         key = (whole.topic, whole.partition)
         places = sampled.setdefault(whole.topic, set())

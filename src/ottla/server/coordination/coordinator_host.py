@@ -51,9 +51,9 @@ class BrokerServices(NamedTuple):
     """Services of the broker that every coordinator uses."""
 
     node_id: int
-    machine: NodeRuntime
+    node_runtime: NodeRuntime
     scheduler: EndOfTickScheduler
-    """Runs at the end of a turn; shared by all coordinators and the controller's queue."""
+    """Runs at the end of a tick; shared by all coordinators and the controller's queue."""
     replicas: ReplicaManager
     in_flight: InFlight
     failures: Failures
@@ -80,13 +80,13 @@ class CoordinatorHost(Generic[S]):
         self.topic = topic
         self._node_id = host.node_id
         self._replicas = host.replicas
-        machine = host.machine
+        node_runtime = host.node_runtime
         self.runtime: CoordinatorRuntime[S] = CoordinatorRuntime(
             name=topic.name,
-            log=ReplicaCoordinatorLog(topic.name, host.replicas, machine.pool, host.in_flight, transactions),
+            log=ReplicaCoordinatorLog(topic.name, host.replicas, node_runtime.pool, host.in_flight, transactions),
             serde=serde,
             shard_factory=make_shard,
-            clock=machine.clock,
+            clock=node_runtime.clock,
             scheduler=host.scheduler,
             failures=host.failures,
             compression=compression,

@@ -79,7 +79,7 @@ class GroupCoordination(CoordinatorHost[GroupCoordinatorShard]):
         self._config = group_coordinator_config(config)
         self._new_partitions = config.get_int(OFFSETS_TOPIC.partitions)
         self._host = host
-        self._memory = MemberMemory(lambda: self._config, host.machine.clock, self._held_bytes)
+        self._memory = MemberMemory(lambda: self._config, host.node_runtime.clock, self._held_bytes)
         self._publisher = publisher
         super().__init__(
             OFFSETS_TOPIC,
@@ -99,8 +99,8 @@ class GroupCoordination(CoordinatorHost[GroupCoordinatorShard]):
             ShardContext(
                 config=lambda: self._config,
                 image=lambda: self._publisher.image,
-                clock=self._host.machine.clock,
-                rng=self._host.machine.rng,
+                clock=self._host.node_runtime.clock,
+                rng=self._host.node_runtime.rng,
                 registry=registry,
                 timer=timer,
                 memory=self._memory,

@@ -72,10 +72,10 @@ class TransactionCoordination(CoordinatorHost[TransactionShard]):
         context = self._context = ShardContext(
             config=lambda: settings,
             transaction_version=lambda: transaction_version(publisher.image),
-            clock=host.machine.clock,
+            clock=host.node_runtime.clock,
             producer_ids=producer_ids,
             markers=markers,
-            memory=TransactionMemory(lambda: settings.max_bytes, host.machine.clock, self._held),
+            memory=TransactionMemory(lambda: settings.max_bytes, host.node_runtime.clock, self._held),
             writes=lambda: self.runtime,
         )
         super().__init__(
@@ -91,7 +91,7 @@ class TransactionCoordination(CoordinatorHost[TransactionShard]):
             context,
             image=lambda: publisher.image,
             group_partition=group_partition,
-            scheduler=host.machine.scheduler,
+            scheduler=host.node_runtime.scheduler,
         )
 
     def _make_shard(self, partition: int, registry: SnapshotRegistry, timer: CoordinatorTimer) -> TransactionShard:

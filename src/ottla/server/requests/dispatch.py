@@ -23,7 +23,7 @@ from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolE
 from ottla.common.kafka.acl import CLUSTER_NAME
 from ottla.common.platform.channel import Channel, Part
 from ottla.common.platform.clock import Clock
-from ottla.common.platform.shares import LoopShares, finish
+from ottla.common.platform.shares import FairQueue, finish
 from ottla.protocol.codec import read_in_steps, read_message
 from ottla.protocol.error_codes import compile_error_codes, compile_stepped_error_codes
 from ottla.protocol.framing import SIZE_BYTES
@@ -116,7 +116,7 @@ class DispatcherContext(NamedTuple):
     """Forwards requests that only the active controller serves."""
     statistics: BrokerStatistics
     failures: Failures
-    shares: LoopShares | None = None
+    fair_queue: FairQueue | None = None
     """Queue of responses built in steps; None: each is built at once."""
 
 
@@ -413,7 +413,6 @@ class RequestDispatcher:
 
     def _begin_steps(self, entry: _Entry, request: Request, response: Steps) -> list[Part] | None:
         """The response if its first slice completes it, else None: then it follows like that of a parked request."""
-        shares = self._context.shares
         steps = self._encoded(entry, request, response)
         channel_id = request.channel.id
 
@@ -438,7 +437,7 @@ class RequestDispatcher:
             self._context.failures(entry.name, error)
             request.channel.close(f"{entry.name} failed: internal error")
 
-        answer = SteppedAnswer(steps, self._monotonic, shares, ended, failed)
+        answer = SteppedAnswer(steps, self._monotonic, self._context.fair_queue, ended, failed)
         self._stepped[channel_id] = answer
         try:
             parts: list[Part] | None = answer.begin()

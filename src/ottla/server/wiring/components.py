@@ -1,4 +1,7 @@
-"""Components of one node that serve requests; `server.broker` owns their lifecycle."""
+"""Builds the objects with which one broker serves requests, and applies changed settings to them.
+
+`server.broker` starts and stops them.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +48,8 @@ class BrokerComponents:
         "groups",
         "in_flight",
         "logs",
-        "machine",
         "marker_writer",
+        "node_runtime",
         "producer_ids",
         "publisher",
         "purgatory",
@@ -64,7 +67,7 @@ class BrokerComponents:
     def __init__(
         self,
         config: BrokerConfig,
-        machine: NodeRuntime,
+        node_runtime: NodeRuntime,
         control: Control,
         membership: Membership,
         *,
@@ -74,47 +77,47 @@ class BrokerComponents:
         registry: MetricsRegistry,
     ) -> None:
         """`config` includes the currently known dynamic settings."""
-        self.machine = machine
+        self.node_runtime = node_runtime
         self.control = control
         self.logs = logs
         self.publisher = publisher
         self.failures = failures
         self.statistics = BrokerStatistics(registry)
         windows = Windows(config.get_int("quota.window.num"), config.get_int("quota.window.size.seconds"))
-        self.quotas = ClientQuotas(windows, machine.clock, registry)
+        self.quotas = ClientQuotas(windows, node_runtime.clock, registry)
         self.in_flight = InFlight()
-        self.purgatory = Purgatory(machine.scheduler, failures)
+        self.purgatory = Purgatory(node_runtime.scheduler, failures)
         self.replicas = ReplicaManager(
             membership,
             logs,
             self.purgatory,
             config.topic_properties,
-            clock=machine.clock,
-            scheduler=machine.scheduler,
-            pool=machine.pool,
+            clock=node_runtime.clock,
+            scheduler=node_runtime.scheduler,
+            pool=node_runtime.pool,
             settings=replication_settings(config),
             statistics=ReplicationStatistics(registry),
-            assignments=DirectoryAssignments(membership, control.channel, machine.scheduler),
+            assignments=DirectoryAssignments(membership, control.channel, node_runtime.scheduler),
         )
-        self.scheduler = EndOfTickScheduler(machine.scheduler)
-        host = BrokerServices(membership.node_id, machine, self.scheduler, self.replicas, self.in_flight, failures)
+        self.scheduler = EndOfTickScheduler(node_runtime.scheduler)
+        host = BrokerServices(membership.node_id, node_runtime, self.scheduler, self.replicas, self.in_flight, failures)
         self.producer_ids = ProducerIdSource(control.channel, membership.node_id, membership.broker_epoch)
-        self._coordinate_transactions(config, host, membership, registry)
+        self._make_transaction_components(config, host, membership, registry)
         self.groups = GroupCoordination(config, host, publisher, self.transaction_partitions)
         self.coordinations: dict[int, CoordinatorHost[Any]] = {
             CoordinatorType.GROUP: self.groups,
             CoordinatorType.TRANSACTION: self.transactions,
         }
         """Coordinators of this broker, by FindCoordinator's key type."""
-        self.topic_arrivals = TopicReadyWaiters(self.replicas, machine.scheduler)
+        self.topic_arrivals = TopicReadyWaiters(self.replicas, node_runtime.scheduler)
         self.sessions = FetchSessionCache(
-            config.get_int("max.incremental.fetch.session.cache.slots"), machine.rng, self.purgatory
+            config.get_int("max.incremental.fetch.session.cache.slots"), node_runtime.rng, self.purgatory
         )
 
-    def _coordinate_transactions(
+    def _make_transaction_components(
         self, config: BrokerConfig, host: BrokerServices, membership: Membership, registry: MetricsRegistry
     ) -> None:
-        """The transaction coordinator, its partition verification, and its marker channel."""
+        """Create the transaction coordinator, its partition verification, and its marker channel."""
         publisher = self.publisher
         coordinators: dict[str, Callable[[], CoordinatorTransactions]] = {
             GROUP_METADATA_TOPIC: lambda: self.groups.runtime,
@@ -144,7 +147,7 @@ class BrokerComponents:
             membership.peers,
             coordinator_of=lambda transactional_id: self.transactions.leader(transactional_id, publisher.image),
             address_of=self.replicas.cluster.address_of,
-            clock=host.machine.clock,
+            clock=host.node_runtime.clock,
             statistics=VerificationStatistics(registry),
         )
 

@@ -6,7 +6,7 @@ The context of a new handler package is created here; its APIs are added to `ser
 from __future__ import annotations
 
 from ottla.common.config.broker_configs import BrokerConfig
-from ottla.common.platform.shares import LoopShares
+from ottla.common.platform.shares import FairQueue
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.handlers.data.consumer_fetch import ConsumerFetch
 from ottla.server.handlers.data.context import DataContext
@@ -31,20 +31,20 @@ class Contexts:
     __slots__ = ("admin", "data", "dispatcher", "groups", "quorum", "topics", "transactions", "zookeeper")
 
     def __init__(self, config: BrokerConfig, parts: BrokerComponents) -> None:
-        control, machine = parts.control, parts.machine
+        control, node_runtime = parts.control, parts.node_runtime
         cluster_id = parts.logs.meta_properties.cluster_id
         metadata = MetadataCache(config.node_id, cluster_id, parts.publisher, control.metadata.log)
         limits = RequestLimits(parts.publisher)
         decisions = ControllerQueue(control.controller, parts.replicas)
         self.topics = TopicCreation(metadata, control.channel, parts.topic_arrivals)
         self.dispatcher = DispatcherContext(
-            clock=machine.clock,
+            clock=node_runtime.clock,
             purgatory=parts.purgatory,
             limits=limits,
             controller=control.channel,
             statistics=parts.statistics,
             failures=parts.failures,
-            shares=LoopShares(machine.clock.monotonic, parts.scheduler),
+            fair_queue=FairQueue(node_runtime.clock.monotonic, parts.scheduler),
         )
         self.data = DataContext(
             metadata=metadata,
@@ -52,12 +52,12 @@ class Contexts:
             purgatory=parts.purgatory,
             sessions=parts.sessions,
             limits=limits,
-            work=OffLoopWork(machine.pool, PoolShare(machine.pool), parts.in_flight),
-            clock=machine.clock,
+            work=OffLoopWork(node_runtime.pool, PoolShare(node_runtime.pool), parts.in_flight),
+            clock=node_runtime.clock,
             statistics=parts.statistics,
             failures=parts.failures,
             transactions=TransactionGate(
-                parts.transaction_partitions, parts.replicas, clock=machine.clock, scheduler=parts.scheduler
+                parts.transaction_partitions, parts.replicas, clock=node_runtime.clock, scheduler=parts.scheduler
             ),
         )
         self.use_limits(limited=False)
@@ -80,7 +80,7 @@ class Contexts:
             topics=self.topics,
             replicas=parts.replicas,
             logs=parts.logs,
-            disk=machine.disk,
+            disk=node_runtime.disk,
             limits=limits,
             failures=parts.failures,
         )

@@ -11,7 +11,7 @@ from ottla.server.wiring.replication_gauges import register_replication_gauges
 def register_gauges(registry: MetricsRegistry, parts: BrokerComponents, config: BrokerConfig) -> None:
     """Register the gauges of one broker. Each read is cheap; those over partitions are linear in their number."""
     max_transaction_timeout_ms = config.get_int("transaction.max.timeout.ms")
-    register_replication_gauges(registry, parts.replicas, parts.machine.clock, max_transaction_timeout_ms)
+    register_replication_gauges(registry, parts.replicas, parts.node_runtime.clock, max_transaction_timeout_ms)
     registry.gauge(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         "Parked requests: fetches that wait for records, produces that wait for acknowledgement.",

@@ -24,7 +24,7 @@ from ottla.coordinator.group.classic.group import (
 )
 from ottla.coordinator.group.classic.join import ClassicJoin
 from ottla.coordinator.group.classic.member import SyncReply
-from ottla.coordinator.group.classic.rebalance import Rebalance, Result, heartbeat_timer
+from ottla.coordinator.group.classic.rebalance import Rebalance, Result, session_timer
 from ottla.coordinator.group.context import RequestContext, ShardContext
 from ottla.coordinator.group.group import GroupType
 from ottla.coordinator.group.records import GroupRecord
@@ -201,7 +201,7 @@ class ClassicGroups:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             self.rebalance.remove_member(group, group.static_members[instance_id])
         elif member_id in group.pending_join_members:
-            self._context.timer.cancel(heartbeat_timer(group.group_id, member_id))
+            self._context.timer.cancel(session_timer(group.group_id, member_id))
             group.remove(member_id)
         else:
             try:

@@ -15,7 +15,7 @@ from ottla.coordinator.group.classic.group import (
     ClassicGroup,
 )
 from ottla.coordinator.group.classic.member import ClassicGroupMember, JoinReply, request_protocols
-from ottla.coordinator.group.classic.rebalance import Rebalance, Result, heartbeat_timer, join_error
+from ottla.coordinator.group.classic.rebalance import Rebalance, Result, join_error, session_timer
 from ottla.coordinator.group.context import RequestContext, ShardContext
 from ottla.coordinator.group.member_memory import MEMBER_BYTES, protocols_bytes
 from ottla.coordinator.group.records import GroupRecord
@@ -143,7 +143,7 @@ class ClassicJoin:
             return self._add(request_context, request, group, member_id, reply)
         group.pending_join_members[member_id] = None
         self._context.timer.schedule(
-            heartbeat_timer(group.group_id, member_id),
+            session_timer(group.group_id, member_id),
             request.session_timeout_ms,
             partial(self._rebalance.session_timed_out, group.group_id, member_id),
         )
@@ -197,7 +197,7 @@ class ClassicJoin:
         instance_id = request.group_instance_id or ""
         old = group.members[group.static_members[instance_id]]
         old_leader_id = group.leader_id
-        self._context.timer.cancel(heartbeat_timer(group.group_id, old.member_id))
+        self._context.timer.cancel(session_timer(group.group_id, old.member_id))
         member = group.replace_static_member(instance_id, member_id)
         # Until the change is stored, the replacement uses its predecessor's session.
         self._rebalance.restart_session(group, member)
@@ -252,7 +252,7 @@ class ClassicJoin:
         if group.static_members.get(instance_id) != member.member_id:
             return
         group.update_member(member, old.protocols, old.rebalance_timeout_ms, old.session_timeout_ms, None)
-        self._context.timer.cancel(heartbeat_timer(group.group_id, member.member_id))
+        self._context.timer.cancel(session_timer(group.group_id, member.member_id))
         restored = group.replace_static_member(instance_id, old.member_id)
         self._rebalance.restart_session(group, restored)
 

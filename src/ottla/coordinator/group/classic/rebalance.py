@@ -3,9 +3,9 @@
 Each method is part of a shard operation and returns the records to write. Only two steps write records: a group that
 became empty, and (in `handlers`) an assignment. Timers, one of each kind for a group, by key:
 
-    rebalance-<group>    time for the members of a rebalance to join
-    sync-<group>         time for the members of a generation to send SyncGroup
-    heartbeat-<group>-<member>
+    rebalance-<group>         time for the members of a rebalance to join
+    sync-<group>              time for the members of a generation to send SyncGroup
+    session-<group>-<member>  time until the next heartbeat of a member
 
 Timers carry ids, not the group: the group may be a different one, or deleted, when they fire.
 """
@@ -39,9 +39,9 @@ MIN_ROUND_MS = 1_000
 """Minimum length of a repeated join phase, even if members set a timeout of 0: repetitions must not spin the loop."""
 
 
-def heartbeat_timer(group_id: str, member_id: str) -> str:
+def session_timer(group_id: str, member_id: str) -> str:
     """Return the key of a member's session timer."""
-    return f"heartbeat-{group_id}-{member_id}"
+    return f"session-{group_id}-{member_id}"
 
 
 def rebalance_timer(group_id: str) -> str:
@@ -216,7 +216,7 @@ class Rebalance:
     def restart_session(self, group: ClassicGroup, member: ClassicGroupMember, timeout_ms: int | None = None) -> None:
         """Restart the member's session, with `timeout_ms` instead of its session timeout if given (new members)."""
         self._context.timer.schedule(
-            heartbeat_timer(group.group_id, member.member_id),
+            session_timer(group.group_id, member.member_id),
             member.session_timeout_ms if timeout_ms is None else timeout_ms,
             partial(self.session_timed_out, group.group_id, member.member_id),
         )
@@ -243,7 +243,7 @@ class Rebalance:
 
     def remove_member(self, group: ClassicGroup, member_id: str) -> None:
         """Remove a member. Its pending requests get UNKNOWN_MEMBER_ID, so that a live client rejoins."""
-        self._context.timer.cancel(heartbeat_timer(group.group_id, member_id))
+        self._context.timer.cancel(session_timer(group.group_id, member_id))
         member = group.members.get(member_id)
         if member is not None:
             group.answer_join(member, join_error("", ErrorCode.UNKNOWN_MEMBER_ID))
@@ -262,7 +262,7 @@ class Rebalance:
         timer.cancel(rebalance_timer(group.group_id))
         timer.cancel(sync_timer(group.group_id))
         for member_id in (*group.members, *group.pending_join_members):
-            timer.cancel(heartbeat_timer(group.group_id, member_id))
+            timer.cancel(session_timer(group.group_id, member_id))
 
     def abandon(self, group: ClassicGroup, code: ErrorCode) -> None:
         """Remove a group from this shard: waiting members get the error code."""
