@@ -12,6 +12,7 @@ deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`"
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.app import main  # noqa: E402
+from ottla.common.runbooks import LOAD_REFUSED  # noqa: E402
 from ottla.pipeline.operations import doctor  # noqa: E402
 
 from .topics import produce  # noqa: E402
@@ -35,9 +36,8 @@ def test_restored_table_is_refused_until_accepted(bootstrap: str, topic: str, tm
     refused = run(*load)
     assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1), refused.output
     assert "version 3 (RESTORE) rolled it back below its load of version 2 with 1 row" in refused.stderr
-    assert refused.stderr.endswith(
-        "restore version 2, or load into another table, or leave them out with --on-rollback skip\n"
-    )
+    remedy = "restore version 2, or load into another table, or leave them out with --on-rollback skip"
+    assert refused.stderr.endswith(f"{remedy}. See {LOAD_REFUSED}.\n")
     shown = run("status", table, "-b", bootstrap)
     assert (shown.exit_code, shown.stdout.count("rows of loads are missing")) == (2, 3), shown.output
     assert "version 3 (RESTORE)" in shown.stderr
