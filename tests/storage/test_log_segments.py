@@ -34,11 +34,11 @@ def test_the_high_watermark_stays_between_start_and_end(replicated, moves):
             offsets.cut(offset)
         elif move == "restart":
             offsets.restart_at(offset)
-        assert offsets.log_start_offset <= offsets.committed_end <= offsets.log_end_offset
+        assert offsets.log_start_offset <= offsets.high_watermark_or_end <= offsets.log_end_offset
         assert offsets.flushed_offset <= offsets.log_end_offset
         assert replicated is (offsets.high_watermark != NO_HIGH_WATERMARK)
         if not replicated:
-            assert offsets.committed_end == offsets.log_end_offset
+            assert offsets.high_watermark_or_end == offsets.log_end_offset
 
 
 class TestReplace:

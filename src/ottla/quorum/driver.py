@@ -229,7 +229,7 @@ class QuorumDriver:
             log, local.log_config, self._snapshot_source, clock=clock, scheduler=self._scheduler, pool=self._pool
         )
         snapshots.appended(content.tail_bytes, content.last_timestamp_ms)
-        raft = Raft(local.key, log, self._machine.rng, self._quorum.timeouts, content.voters, content.committed_end)
+        raft = Raft(local.key, log, self._machine.rng, self._quorum.timeouts, content.voters, content.high_watermark)
         leader_log = LeaderLog(
             log, raft, self._replay, snapshots, clock=clock, own=own, request_flush=self._request_flush
         )

@@ -42,7 +42,7 @@ class LogContent(NamedTuple):
     """The content of a log besides its images."""
 
     voters: VoterSets
-    committed_end: int
+    high_watermark: int
     """End of the part known to be committed: the newest snapshot, or the whole log of a single voter."""
     tail_bytes: int
     """Total size in bytes of the batches after the newest snapshot."""
@@ -62,10 +62,10 @@ def read_log(
     """
     local = node.key
     voters = VoterSets(configured)
-    committed_end, bootstrap, unreadable = _read_snapshot(log, replay, voters)
+    high_watermark, bootstrap, unreadable = _read_snapshot(log, replay, voters)
     tail_bytes = last_timestamp_ms = 0
     transactions = MetadataTransactions()
-    for batch in log.batches(committed_end):
+    for batch in log.batches(high_watermark):
         if unreadable and not batch.crc_matches():  # a start checks the log only after the newest snapshot
             raise unreadable[0].error
         messages, sets = batch_content(batch)
@@ -78,8 +78,8 @@ def read_log(
     if alone:
         _require_alone(log, local, voters)
     if [voter.key for voter in voters.latest] == [voters.key_of(local)]:
-        committed_end = log.end_offset  # a single voter has committed its whole log
-    replay.advance(committed_end, leading=False)
+        high_watermark = log.end_offset  # a single voter has committed its whole log
+    replay.advance(high_watermark, leading=False)
     transactions.refuse_undone(log.directory)
     formatted = image_of(BOOTSTRAP, bootstrap)
     for image in (replay.latest, formatted):
@@ -93,7 +93,7 @@ def read_log(
             UNREADABLE_SUFFIX,
         )
         log.set_aside(each.snapshot)
-    return LogContent(voters, committed_end, tail_bytes, last_timestamp_ms, bootstrap)
+    return LogContent(voters, high_watermark, tail_bytes, last_timestamp_ms, bootstrap)
 
 
 class MetadataTransactions:

@@ -83,7 +83,7 @@ def cleanable_range(log: Log, first_dirty: int, now_ms: int) -> CleanableRange:
     inactive = segments[:-1]
     dirty_number = segments.number_of(first_dirty)
     end_number = dirty_number
-    stable = log.last_stable_offset(log.offsets.committed_end)
+    stable = log.last_stable_offset(log.offsets.high_watermark_or_end)
     aborted_are_written = all(segment.aborted.is_written for segment in segments)
     lag_ms = log.config.min_compaction_lag_ms
     held_by = ""

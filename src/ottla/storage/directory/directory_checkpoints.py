@@ -125,7 +125,7 @@ class DirectoryCheckpoints:
         self.write_recovery_points()
         for name, current in (
             (names.LOG_START_OFFSET_CHECKPOINT, self._start_offsets),
-            (names.HIGH_WATERMARK_CHECKPOINT, self._committed_ends),
+            (names.HIGH_WATERMARK_CHECKPOINT, self._current_high_watermarks),
         ):
             if self._files.highest(name, partition) > offset:
                 offsets = current()
@@ -160,11 +160,11 @@ class DirectoryCheckpoints:
         content = self._files.content
         return [
             content(names.LOG_START_OFFSET_CHECKPOINT, self._start_offsets()),
-            content(names.HIGH_WATERMARK_CHECKPOINT, self._committed_ends()),
+            content(names.HIGH_WATERMARK_CHECKPOINT, self._current_high_watermarks()),
         ]
 
-    def _committed_ends(self) -> dict[TopicPartition, int]:
-        ends = {key: log.offsets.committed_end for key, log in self._held.both().items()}
+    def _current_high_watermarks(self) -> dict[TopicPartition, int]:
+        ends = {key: log.offsets.high_watermark_or_end for key, log in self._held.both().items()}
         for key, log in self._held.logs.items():
             if log.offsets.high_watermark == NO_HIGH_WATERMARK:  # its replica is not open yet
                 ends[key] = min(ends[key], self._high_watermarks.get(key, ends[key]))

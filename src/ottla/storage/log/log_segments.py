@@ -44,7 +44,7 @@ class LogOffsets:
         """Offsets may be missing before the segments up to here although the recovery point is lower."""
 
     @property
-    def committed_end(self) -> int:
+    def high_watermark_or_end(self) -> int:
         """The high watermark; the log end if it is not tracked."""
         return self.log_end_offset if self.high_watermark == NO_HIGH_WATERMARK else self.high_watermark
 

@@ -23,7 +23,7 @@ def count_deletable(segments: LogSegments, offsets: LogOffsets, config: LogConfi
 
     Includes the active segment only if it is expired too.
     """
-    limit = offsets.committed_end
+    limit = offsets.high_watermark_or_end
     by_policy = config.deleted_by_age_or_size
     excess = segments.size_bytes - config.retention_bytes if by_policy and config.retention_bytes >= 0 else -1
     count = 0
