@@ -76,6 +76,17 @@ def test_merged_maps_are_complete_or_empty() -> None:
     assert translate({("t", 0): 20, ("t", 1): 9}, maps).offsets == {("u", 0): 59}
 
 
+def test_merged_partition_without_offset_waits_for_its_start() -> None:
+    """The group reads such a partition from the start, so its first records must not be skipped."""
+    maps = {}
+    for index, complete_from in enumerate((0, 10)):
+        made = RouteMap(complete_from, 1, in_step=False)
+        made.add(10, [Run(0, 10, 19, 50 + 20 * index, 9)])
+        maps[Route("A", "t", index, "u")] = made
+    assert translate({("t", 0): 12}, maps) == ({}, frozenset({"t"}))
+    assert translate({("t", 0): 12, ("t", 1): 10}, maps).offsets == {("u", 0): 52}
+
+
 @pytest.mark.parametrize("dense", [True, False])
 def test_offsets_before_stored_runs_are_not_translated(dense: bool) -> None:
     made = RouteMap(30, 2, in_step=dense)

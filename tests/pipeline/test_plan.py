@@ -182,6 +182,17 @@ def test_end_below_loaded_offset_is_not_truncation() -> None:
     assert bounds(make_plan(cluster, table, ["clicks"], PlanSettings())) == [(0, 60, 100)]
 
 
+def test_dead_letter_offsets_stay_ahead_of_a_shorter_load() -> None:
+    """The load that wrote the letters lost its own commit; a later one with an earlier end must not repeat them."""
+    cluster, letters = cluster_with(100), Table()
+    letters.apply(make_plan(cluster, Table(), ["clicks"], PlanSettings()))
+    plan = make_plan(cluster, Table(), ["clicks"], PlanSettings(end=Boundary(offset=60)), letters)
+    name = app_id("default", uuid_to_string(cluster.topic_ids["clicks"]), 0)
+    assert (plan.following[name], plan.letters.expected[name]) == (60, 100)
+    assert plan.letters.held == {("clicks", 0): 100}
+    assert plan.letters.following[name] == 100
+
+
 def test_recreated_topic_loads_from_start_and_is_noted() -> None:
     cluster, table = cluster_with(50), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))

@@ -27,6 +27,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from ottla.record.batch import iter_batches
+from ottla.record.builder import RecordData, build_batch
 from ottla.replica.partition import Partition
 from ottla.storage.files import names
 
@@ -228,6 +229,19 @@ def test_an_idempotent_producer_does_not_notice(server: Server) -> None:
     gap = client.produce("t", b"v", producer_id=9, producer_epoch=0, base_sequence=7)
     assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert client.produce("t", b"v", producer_id=9, producer_epoch=0, base_sequence=5).base_offset == 5
+
+
+def test_transaction_verified_before_move_begins_after_it(server: Server) -> None:
+    server.connect().create_topic("t")
+    partition = partition_of(server)
+    guard = partition.begin_verification(7, 0, 0, supports_epoch_bump=True)
+    assert ask_move(server, "b") == [0]
+    wait_for(server, "b")
+    batch = build_batch(
+        [RecordData(0, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    partition.append_records(batch, 0, len(batch), True, guard=guard)
+    assert (partition.last_stable_offset, partition.high_watermark) == (0, 1)
 
 
 def test_acknowledged_records_are_flushed_during_a_move(server: Server) -> None:

@@ -308,6 +308,15 @@ class TestProducers:
         restarted = fakes.open_manager(disk, clock, config=log.config).get_log("t", 0)
         assert restarted.producers.get(9).batches == log.producers.get(9).batches
 
+    def test_restarted_log_loads_no_snapshot_of_old_producers(self, fakes, log, clock):
+        append(log, self.batch(fakes, clock, 0))
+        log.roll()
+        log.truncate_fully_and_start_at(0)
+        for _ in range(2):
+            append(log, fakes.make_batch(clock.now_ms))
+        log.truncate_to(1)
+        assert log.producers.get(9) is None
+
     def test_batch_of_other_length_is_not_a_duplicate(self, fakes, log, clock):
         append(log, self.batch(fakes, clock, 0, 2))
         append(log, self.batch(fakes, clock, 2))

@@ -259,12 +259,12 @@ MARK = ":ottla:no-gaps-above 0 0"
 class TestMissingOffsets:
     """A start from segments at 0, 2, 6 and 8, since the one at 4 is lost."""
 
-    def start(self, fakes, disk, clock, points: list[str]):
+    def start(self, fakes, disk, clock, points: list[str], config: LogConfig = CONFIG):
         for suffix in (".log", ".index", ".timeindex"):
             disk.unlink(f"/data/t-0/{4:020d}{suffix}")
         disk.write_bytes(POINTS, "\n".join(["0", str(len(points)), *points, ""]).encode())
         disk.locked.clear()
-        return fakes.open_manager(disk, clock, config=CONFIG)
+        return fakes.open_manager(disk, clock, config=config)
 
     @pytest.mark.parametrize(
         ("points", "has_epochs", "end_offset"),
@@ -282,6 +282,13 @@ class TestMissingOffsets:
             disk.unlink("/data/t-0/leader-epoch-checkpoint")
         manager = self.start(fakes, disk, clock, points)
         assert manager.get_log("t", 0).log_end_offset == end_offset
+
+    def test_gap_after_change_to_delete_policy_loses_nothing(self, fakes, log, disk, clock):
+        """The cleaner checkpoint shows that the topic was compacted before."""
+        disk.write_bytes(CHECKPOINT, format_offsets({("t", 0): 8}))
+        config = CONFIG._replace(cleanup_policy=frozenset({"delete"}))
+        manager = self.start(fakes, disk, clock, ["t 0 5"], config)
+        assert manager.get_log("t", 0).log_end_offset == 10
 
     def test_mark_is_set_once_gaps_are_below_recovery_points(self, fakes, log, disk, clock):
         manager = self.start(fakes, disk, clock, ["t 0 5"])

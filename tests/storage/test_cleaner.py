@@ -214,7 +214,7 @@ def test_tombstone_is_retained_until_delete_horizon(partition):
 
 
 def test_the_time_of_an_append_outlives_a_rewritten_batch(partition):
-    partition.append([(b"a", b"1"), (b"b", None)], timestamp_type=1)
+    partition.append([(b"b", None), (b"a", b"1")], timestamp_type=1)
     partition.append([(b"a", b"2")])
     partition.roll()
     newest = partition.batches()[0].max_timestamp
@@ -795,6 +795,17 @@ def test_crash_in_unstage_keeps_each_record_once(fakes, power):
         if left[0] >= 0:
             break
     assert actions > 6
+
+
+def test_start_reverts_segment_with_only_staged_indexes(disk):
+    """After a crash before the data file was renamed, no index of the cleaned segment may replace an old one."""
+    disk.makedirs("/d")
+    old = {f"{0:020}{suffix}": b"old" for suffix in (".log", ".index", ".timeindex", ".txnindex")}
+    for name, data in old.items():
+        disk.write_bytes(f"/d/{name}", data)
+        disk.write_bytes(f"/d/{name}{'.cleaned' if name.endswith('.log') else '.swap'}", b"new")
+    swap.finish_swaps(Folder(Descriptors(disk, 8), "/d"))
+    assert {name: disk.read_bytes(f"/d/{name}") for name in disk.listdir("/d")} == old
 
 
 @pytest.mark.parametrize("done", [0, 1, 2])

@@ -56,6 +56,16 @@ def test_every_offset_finds_its_batch(fakes, log, clock):
     assert take(log.read(80, 1, max_offset=80)) == b""
 
 
+def test_read_after_truncation_returns_batch_written_since(fakes, log, clock):
+    """The batches before the truncation began at other offsets, and positions of them were known."""
+    fill(fakes, log, clock, 6, count=1)
+    log.truncate_to(2)
+    batches = fill(fakes, log, clock, 1, count=4)
+    assert len(log.segments) == 1
+    for offset in range(2, 6):
+        assert take(log.read(offset, 1000, max_offset=6)) == batches[0]
+
+
 def test_max_bytes_and_the_first_batch(fakes, log, clock):
     batches = fill(fakes, log, clock, 4)
     size = len(batches[0])
