@@ -20,8 +20,9 @@ from ottla.client.wire import metadata_requests
 from ottla.client.wire.broker_connections import BrokerConnections
 from ottla.client.wire.connection import BrokerUnreachable, Connection
 from ottla.client.wire.failure import TopicNotFound, TopicReplaced, response_error
-from ottla.client.wire.model import BrokerInfo, ClusterInfo, Position, TopicInfo
+from ottla.client.wire.model import BrokerInfo, ClusterInfo, TopicInfo
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
 
 T = TypeVar("T")
 
@@ -169,26 +170,26 @@ class ClusterRouter:
             raise response_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
         return leader
 
-    def by_leader(self, keys: Iterable[Position]) -> dict[int, list[Position]]:
+    def by_leader(self, keys: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """Partitions by their leaders. Raises as `leader`."""
         keys = list(keys)
         unknown = sorted({topic for topic, _ in keys} - self.topics.keys())
         if unknown:
             self.refresh(unknown)
-        leaders: dict[int, list[Position]] = {}
+        leaders: dict[int, list[TopicPartition]] = {}
         for topic, partition in keys:
             leaders.setdefault(self.leader(topic, partition), []).append((topic, partition))
         return leaders
 
     def ask_leaders(
         self,
-        questions: Mapping[Position, int],
-        ask: Callable[[Connection, Mapping[Position, int]], tuple[dict[Position, T], KafkaError | None]],
-    ) -> dict[Position, T]:
+        questions: Mapping[TopicPartition, int],
+        ask: Callable[[Connection, Mapping[TopicPartition, int]], tuple[dict[TopicPartition, T], KafkaError | None]],
+    ) -> dict[TopicPartition, T]:
         """The responses for each partition, in request order; failed ones are retried alone."""
-        found: dict[Position, T] = {}
+        found: dict[TopicPartition, T] = {}
 
-        def attempt() -> dict[Position, T]:
+        def attempt() -> dict[TopicPartition, T]:
             missing = [key for key in questions if key not in found]
             for leader, keys in self.by_leader(missing).items():
                 answers, error = ask(self.connection(leader), {key: questions[key] for key in keys})

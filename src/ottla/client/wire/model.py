@@ -17,9 +17,6 @@ MAX_TIMESTAMP = -3
 """ListOffsets: the offset of the record with the largest timestamp (KIP-734)."""
 NO_OFFSET = -1
 
-Position = TopicPartition
-"""Former name; `client.admin.router` still uses it."""
-
 ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 
 

@@ -83,11 +83,6 @@ class FairQueue:
                 self._schedule()
 
 
-LoopShares = FairQueue
-Share = QueuedWork
-"""Former names; `server.requests.stepped` still uses them."""
-
-
 def finish(steps: Generator[Any, None, T]) -> T:
     """Run steps to the end and return their result; for few steps, or when no other work waits."""
     while True:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ottla.common.errors import InvariantError, KafkaError
-from ottla.common.platform.shares import SHARE_S, LoopShares, Share
+from ottla.common.platform.shares import SHARE_S, FairQueue, QueuedWork
 from ottla.server.requests.request import Request
 
 PART_ITEMS = 64
@@ -292,7 +292,7 @@ class SteppedAnswer:
         self,
         steps: Steps,
         monotonic: Callable[[], float],
-        shares: LoopShares | None,
+        shares: FairQueue | None,
         ended: Callable[[Any, float], None],
         failed: Callable[[Exception], None],
     ) -> None:
@@ -302,7 +302,7 @@ class SteppedAnswer:
         self._shares = shares
         self._ended = ended
         self._failed = failed
-        self._share: Share | None = None
+        self._share: QueuedWork | None = None
         self.spent_s = 0.0
         """Time on the loop after `begin`."""
 
