@@ -120,6 +120,20 @@ class TestAcknowledgement:
         assert lost.result()[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert kept.result()[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER, "it was deposed, too"
 
+    def test_leader_elected_again_fails_requests_from_before(self, make_world: MakeWorld) -> None:
+        """It missed the metadata of the leader in between, so the records of that epoch are unknown to it."""
+        world = make_world()
+        world.settle(1, 2, 3)
+        world.cuts |= {frozenset((2, 1)), frozenset((3, 1))}
+        world.deaf.add(1)
+        answer = world.produce(1, b"old")
+        world.change(leader=2)
+        world.deaf.clear()
+        world.cuts.clear()
+        world.change(leader=1)
+        assert world.nodes[1].partition().leader_since == 2
+        assert answer.result()[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
     def test_followers_flush_before_they_count(self, make_world: MakeWorld) -> None:
         world = make_world(flush_messages="1")
         assert world.produce(1, b"a").result() == (NONE, 0)
