@@ -5,7 +5,7 @@
     python -m tests.suite.selection record report.xml ...   record durations of files from reports of pytest
 
 The short form has all unit tests and, of each family of integration tests, the representatives below. The rest is
-ordered: test files that the change edits, the sixth of the day (so every file runs at least every sixth day), then the
+ordered: the sixth of the day (so every file runs at least every sixth day), test files that the change edits, then the
 files that depend on changed files, by distance (`dependencies.distances_to`). Files are chosen in this order while
 their recorded durations fit the limit.
 """
@@ -27,8 +27,8 @@ from typing import NamedTuple
 from .dependencies import ROOT, Steps, dependencies, distances_to, source_files
 
 DURATIONS = Path(__file__).with_name("durations.json")
-SHORTEST_S = 0.3
-"""Duration that is assumed for files without a record: shorter ones are not recorded."""
+UNKNOWN_S = 30.0
+"""Duration that is assumed for files without a record."""
 PARTS = 6
 EVERYTHING = {"pyproject.toml", "constraints.txt", "setup.py", "Makefile", "conftest.py", ".ci/run"}
 """Files that all tests depend on."""
@@ -120,10 +120,10 @@ def sixths(files: Iterable[str], durations: Mapping[str, float]) -> list[list[st
     """Six sets of files of about equal duration: the longest first, each into the set that is shortest so far."""
     sets: list[list[str]] = [[] for _ in range(PARTS)]
     totals = [0.0] * PARTS
-    for path in sorted(files, key=lambda path: (-durations.get(path, SHORTEST_S), path)):
+    for path in sorted(files, key=lambda path: (-durations.get(path, UNKNOWN_S), path)):
         place = totals.index(min(totals))
         sets[place].append(path)
-        totals[place] += durations.get(path, SHORTEST_S)
+        totals[place] += durations.get(path, UNKNOWN_S)
     return sets
 
 
@@ -143,17 +143,17 @@ def select(
     reasons: dict[str, tuple[int, str]] = {}
     for path in files:
         distance = distances.get(path)
-        if distance == 0:
-            reasons[path] = (0, "changed")
-        elif path in daily:
-            reasons[path] = (1, "sixth of the day")
+        if path in daily:
+            reasons[path] = (0, "sixth of the day")
+        elif distance == 0:
+            reasons[path] = (1, "changed")
         elif distance is not None:
             reasons[path] = (1 + distance, f"depends on the change, distance {distance}")
     chosen: dict[str, str] = {}
     left_out: dict[str, str] = {}
     seconds = 0.0
-    for path in sorted(reasons, key=lambda path: (reasons[path][0], durations.get(path, SHORTEST_S), path)):
-        needed = durations.get(path, SHORTEST_S)
+    for path in sorted(reasons, key=lambda path: (reasons[path][0], durations.get(path, UNKNOWN_S), path)):
+        needed = durations.get(path, UNKNOWN_S)
         if seconds + needed <= limit_s:
             chosen[path] = reasons[path][1]
             seconds += needed
@@ -215,7 +215,7 @@ def record(reports: Iterable[Path]) -> None:
     """Write the durations of the reports over those that are recorded; files that are gone are removed."""
     known = (recorded() if DURATIONS.exists() else {}) | durations_in(reports)
     kept = {path: round(seconds, 1) for path, seconds in sorted(known.items()) if (ROOT / path).exists()}
-    lines = [f"{json.dumps(path)}: {seconds}" for path, seconds in kept.items() if seconds > SHORTEST_S]
+    lines = [f"{json.dumps(path)}: {seconds}" for path, seconds in kept.items()]
     DURATIONS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

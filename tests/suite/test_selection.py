@@ -88,14 +88,14 @@ def test_every_file_runs_within_six_days() -> None:
     assert sum(map(len, chosen)) == len(durations)
 
 
-def test_changed_tests_and_the_sixth_come_before_dependents() -> None:
+def test_the_sixth_and_changed_tests_come_before_dependents() -> None:
     files = [f"tests/a/test_{number}.py" for number in range(12)]
     durations = dict.fromkeys(files, 10.0)
     daily = sixths(files, durations)[5]
     others = [path for path in files if path not in daily]
     distances = {others[0]: 0, others[1]: 4, others[2]: 2}
     selection = select(files, durations, distances, 5, 40)
-    assert list(selection.chosen) == [others[0], *daily, others[2]]
+    assert list(selection.chosen) == [*daily, others[0], others[2]]
     assert selection.left_out == {others[1]: "depends on the change, distance 4"}
     assert selection.seconds == 40
 
