@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import signal
 
 from hypothesis import HealthCheck, settings
@@ -20,3 +21,10 @@ def pytest_collection_finish() -> None:
     """Modules and tests stay to the end: the collector need not look at them again and again."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_logstart() -> None:
+    """Undo the logging set-up of `ottla start` in this process: its rate limit would change messages of later tests."""
+    root = logging.getLogger()
+    root.handlers[:] = [each for each in root.handlers if not type(each).__module__.startswith("ottla.")]
+    root.setLevel(logging.WARNING)

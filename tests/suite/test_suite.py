@@ -44,6 +44,17 @@ def test_a_child_can_be_interrupted():
     assert child.wait(timeout=60) == -signal.SIGINT
 """
 
+CONFIGURES_LOGGING = """
+import logging
+from ottla.app.logging import configure_logging
+
+def test_starts_a_node():
+    configure_logging("info", "text")
+
+def test_next():
+    assert not [each for each in logging.getLogger().handlers if each.filters]
+"""
+
 
 def run_pytest(folder: Path, content: str, *arguments: str, shell: str = "") -> str:
     """The output of a run of one module, with the settings and the conftests of this suite."""
@@ -81,3 +92,8 @@ def test_a_test_with_a_longer_limit_of_its_own_reaches_it(tmp_path: Path) -> Non
 
 def test_a_shell_that_ignores_interrupts_does_not_matter(tmp_path: Path) -> None:
     assert "1 passed" in run_pytest(tmp_path, CHILD_IS_INTERRUPTED, "-v", shell="trap '' INT;")
+
+
+def test_logging_set_up_by_one_test_ends_with_it(tmp_path: Path) -> None:
+    """The rate limit of a node changes messages, which tests of log lines compare."""
+    assert "2 passed" in run_pytest(tmp_path, CONFIGURES_LOGGING)
