@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ..suite.dependencies import imported_modules, module_of
 from .tree import ROOT, SOURCE, modules, parsed, place, report
 
 MAX_CONSTRUCTOR_ARGUMENTS = 10
@@ -52,20 +53,10 @@ Graph = Mapping[str, set[str]]
 
 def import_graph(trees: Mapping[str, ast.Module]) -> Graph:
     """Which of the modules imports which, wherever the statement stands."""
-    return {name: {each for each in imports_in(tree, trees) if each != name} for name, tree in trees.items()}
-
-
-def imports_in(tree: ast.Module, trees: Mapping[str, ast.Module]) -> Iterator[str]:
-    """The imported modules. A package itself counts only if the imported name is not a module."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            named = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            named = [name if name in trees else str(node.module) for name in inner]
-        else:
-            continue
-        yield from (name for name in named if name in trees)
+    return {
+        name: {each for each in imported_modules("", tree, trees) if each in trees and each != name}
+        for name, tree in trees.items()
+    }
 
 
 def circles(graph: Graph) -> list[set[str]]:
@@ -95,12 +86,6 @@ def circles(graph: Graph) -> list[set[str]]:
     return found
 
 
-def module_name(path: Path) -> str:
-    """The name in an import: `ottla.net.connection`, `ottla.net` for its `__init__`, `simulation.loop`."""
-    root = SOURCE.parent if path.is_relative_to(SOURCE) else ROOT
-    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
-
-
 def constructors(trees: Mapping[str, ast.Module]) -> Iterator[tuple[str, int]]:
     """Classes with an `__init__` of their own, and how many arguments it has beside `self`."""
     for name, tree in trees.items():
@@ -124,7 +109,7 @@ def methods(trees: Mapping[str, ast.Module]) -> Iterator[tuple[str, tuple[int, i
 
 def whole_tree() -> dict[str, ast.Module]:
     """Every module of the package by its name."""
-    return {module_name(path): parsed(path) for path in modules()}
+    return {module_of(str(path.relative_to(ROOT))): parsed(path) for path in modules()}
 
 
 def test_imports_form_no_circle() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,7 +69,8 @@ class Files:
 def steps_of(path: str, tree: ast.Module, files: Files) -> dict[str, int]:
     """What one file depends on directly."""
     found: dict[str, int] = {}
-    for module in _imported_modules(path, tree, files):
+    package = module_of(path) if path.endswith("__init__.py") else module_of(path).rpartition(".")[0]
+    for module in imported_modules(package, tree, files.by_module):
         for other in files.imported(path, module):
             found[other] = 1
     for node in ast.walk(tree):
@@ -91,8 +92,11 @@ def steps_of(path: str, tree: ast.Module, files: Files) -> dict[str, int]:
     return found
 
 
-def _imported_modules(path: str, tree: ast.Module, files: Files) -> Iterator[str]:
-    package = module_of(path) if path.endswith("__init__.py") else module_of(path).rpartition(".")[0]
+def imported_modules(package: str, tree: ast.Module, known: Container[str]) -> Iterator[str]:
+    """Names of imported modules, also of those imported in a function or for types only.
+
+    A package counts only if the imported name is not a module in `known`. `package` resolves relative imports.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -100,7 +104,7 @@ def _imported_modules(path: str, tree: ast.Module, files: Files) -> Iterator[str
             base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             inner = [f"{module}.{alias.name}" for alias in node.names]
-            yield from (name if name in files.by_module else module for name in inner)
+            yield from (name if name in known else module for name in inner)
 
 
 def dependencies(paths: Iterable[str], read: Mapping[str, str] | None = None) -> Steps:
