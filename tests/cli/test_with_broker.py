@@ -355,7 +355,7 @@ def test_where_to_start_and_stop(run, name):
 def test_a_line_without_a_key_fails_after_what_came_before(run, name):
     run(topic, "create", name)
     result = run(produce, name, "-k", ":", stdin="a:1\nb\nc:3\n", exit_code=1)
-    assert result.stderr == "ottla: line 2 has no key: ':' not found\n"
+    assert result.stderr == "ottla: line 2 has no key: ':' not found; correct the line, or omit --key-separator\n"
     assert run(consume, name, "--from-beginning", "-e").stdout == "1\n"
 
 

@@ -17,7 +17,7 @@ from ottla.protocol.messages.vote import VotePartition, VoteRequest, VoteTopic
 from ottla.quorum.driver import QuorumDriver
 from ottla.storage.files.names import METADATA_TOPIC
 
-from .driver_world import CLUSTER_ID, PORT, ServiceDispatcher, World, voter_of
+from .driver_world import CLUSTER_ID, PORT, Node, ServiceDispatcher, World, voter_of
 
 ROLES = "unattached|follower|prospective|candidate|leader|resigned"
 TRANSITION = re.compile(rf"node (\d) completed transition to (({ROLES})\(epoch=(\d+).*?\))(?: from (({ROLES})\(.*\)))?")
@@ -151,18 +151,30 @@ class Refusing(ServiceDispatcher):
     """A controller that rejects all other nodes, such as one without loaded ACLs."""
 
     def __init__(self, driver: QuorumDriver, code: ErrorCode) -> None:
-        def refuse(_: object) -> None:
+        def refuse(*_: object) -> None:
             raise KafkaError(code)
 
         super().__init__(driver)
         self._now = dict.fromkeys(self._now, refuse)
+        self._later = dict.fromkeys(self._later, refuse)
+
+
+def refuse_all(world: World, node: Node, code: ErrorCode) -> None:
+    assert node.process is not None
+    assert node.driver is not None
+    refusing = ListeningProcess(node.process, Refusing(node.driver, code), ListenerInfo("CONTROLLER", "PLAINTEXT"))
+    world.network.listen((node.host, PORT), refusing)
+
+
+def warnings_of(said: pytest.LogCaptureFixture) -> set[str]:
+    return {record.getMessage() for record in said.records if record.levelno == logging.WARNING}
 
 
 @pytest.mark.parametrize(
     ("code", "hint"),
     [
         (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "super.users"),
-        (ErrorCode.INCONSISTENT_CLUSTER_ID, "format"),
+        (ErrorCode.INCONSISTENT_CLUSTER_ID, "another cluster"),
     ],
 )
 def test_voter_that_rejects_all_requests_is_logged_with_a_hint(
@@ -170,15 +182,23 @@ def test_voter_that_rejects_all_requests_is_logged_with_a_hint(
 ) -> None:
     world = World(3)
     for node in world.nodes.values():
-        assert node.process is not None
-        assert node.driver is not None
-        refusing = ListeningProcess(node.process, Refusing(node.driver, code), ListenerInfo("CONTROLLER", "PLAINTEXT"))
-        world.network.listen((node.host, PORT), refusing)
+        refuse_all(world, node, code)
     world.run(8.0)
     assert world.active() is None
-    warnings = {record.getMessage() for record in said.records if record.levelno == logging.WARNING}
+    warnings = warnings_of(said)
     assert len(warnings) == 3, "each node is named"
     assert all(code.name in warning and hint in warning for warning in warnings)
+
+
+def test_controller_of_another_cluster_is_logged_by_a_broker(said: pytest.LogCaptureFixture) -> None:
+    world = World(3, voters=1, observers=1)
+    voter, broker = world.nodes.values()
+    broker.kill()  # it is connected already
+    refuse_all(world, voter, ErrorCode.INCONSISTENT_CLUSTER_ID)
+    broker.start()
+    world.run(8.0)
+    (warning,) = warnings_of(said)
+    assert f"controller {voter.host}:{PORT} rejects" in warning
 
 
 def test_state_that_the_disk_refuses_is_not_logged(said: pytest.LogCaptureFixture) -> None:

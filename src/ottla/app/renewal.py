@@ -105,6 +105,9 @@ class IssuedToken:
         now_s = self._clock.time_ms() / 1000
         ends_s = ends_of(token, now_s)
         if ends_s <= now_s:
-            raise OperatorError(f"{self._what} returned an expired token: compare the clocks of both machines")
+            raise OperatorError(
+                f"the issuer in {self._what} returned an expired token: synchronize the clocks of this node "
+                "and the issuer"
+            )
         self._token, self._ends_s = token, ends_s
         return max(self._window.wait_s(ends_s - now_s, self._rng), MIN_PAUSE_S)

@@ -1,4 +1,8 @@
-"""`ottla produce`: lines of standard input or a file, sent as records to a topic."""
+"""`ottla produce`: send lines of standard input or a file to a topic, optionally in transactions.
+
+A line is one record: a value, or a key and a value with `--key-separator`. Delivery, idempotence and fencing are in
+`client.librdkafka`.
+"""
 
 from __future__ import annotations
 
@@ -264,7 +268,10 @@ def _split(line: bytes, separator: bytes | None, null: bytes | None, number: int
     if separator is not None:
         key, found, value = line.partition(separator)
         if not found:
-            raise KafkaError(ErrorCode.INVALID_RECORD, f"line {number} has no key: {separator.decode()!r} not found")
+            message = (
+                f"line {number} has no key: {separator.decode()!r} not found; correct the line, or omit --key-separator"
+            )
+            raise KafkaError(ErrorCode.INVALID_RECORD, message)
     return (None if key == null else key), (None if value == null else value)
 
 

@@ -426,7 +426,9 @@ class MetadataDelta:
         try:
             self._migration = ZkMigrationState(record.zk_migration_state)
         except ValueError as error:
-            raise InvariantError(f"unknown ZooKeeper migration state {record.zk_migration_state}") from error
+            raise InvariantError(
+                f"metadata record has the unknown ZooKeeper migration state {record.zk_migration_state} (known: 0 to 3)"
+            ) from error
 
     def replay_feature_level(self, record: FeatureLevelRecord) -> None:
         if self._features is None:

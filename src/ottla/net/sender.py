@@ -1,17 +1,18 @@
-"""Pool jobs that read uncached file regions from disk and send them.
+"""Thread-pool jobs that read file regions outside of the page cache, and send them to a client.
 
 On the loop they would delay all other connections, even by a non-blocking read: `RWF_NOWAIT` submits the disk's
-work, including the kernel's readahead. So a job sends the parts at the head of one connection's queue, until the
-socket is full or the job's limit is reached.
+work, including the kernel's readahead. So a `SendJob` sends the parts at the head of one connection's queue, until the
+socket is full or the job's limit is reached. With TLS a `ReadJob` only reads; the connection encrypts and sends.
+`net.outbound` submits the jobs.
 
 Invariants:
-- A job writes to a duplicate of the socket's descriptor: otherwise a connection that ends meanwhile could free its
-  number for another one. There are as many duplicates as running jobs.
+- A `SendJob` writes to a duplicate of the socket's descriptor: otherwise a connection that ends meanwhile could free
+  its number for another one. There are at most as many duplicates as running jobs.
 - At most `MAX_JOBS` run at a time, in order of arrival, so that threads stay free for the requests of producers. Only
-  that many buffers exist; a waiting job holds neither memory nor descriptor, and is dropped with its connection.
+  that many buffers exist. A waiting job has neither a buffer nor a duplicate, and is dropped with its connection.
 
-Not here: sending by reference, as `net.outbound` does: the disk is the bottleneck here; and `posix_fadvise`, since
-the kernel already reads ahead for sequential readers.
+Not here: sendfile, which `net.outbound` uses for cached regions (here the disk is the bottleneck); and
+`posix_fadvise`, since the kernel already reads ahead for sequential readers.
 """
 
 from __future__ import annotations

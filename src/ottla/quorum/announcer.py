@@ -13,6 +13,7 @@ from ottla.common.errors import ErrorCode
 from ottla.common.kafka.ids import ZERO_UUID, uuid_to_string
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.platform.endpoint import format_address
+from ottla.common.platform.peer import Address
 from ottla.metadata.log import NO_NODE
 from ottla.quorum.raft import Raft
 from ottla.quorum.raft_types import ReplicaKey, Standing, Voter
@@ -21,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 
 _REFUSALS = {
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "its super.users has to name the principals of the cluster's nodes",
-    ErrorCode.INCONSISTENT_CLUSTER_ID: "format this node's directories with the id of its cluster",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "add the principal of this node to its super.users",
+    ErrorCode.INCONSISTENT_CLUSTER_ID: "it belongs to another cluster than the data directories of this node",
 }
 """Hint for the operator, by the error with which a voter keeps rejecting requests until the configuration changes."""
 
@@ -64,12 +65,15 @@ def announce_vote(candidate: ReplicaKey, epoch: int, error: ErrorCode, *, pre_vo
         )
 
 
-def announce_refusal(voter_id: int, error: ErrorCode) -> None:
-    """Log a voter that rejects all vote requests of this node, with a hint."""
-    hint = _REFUSALS.get(error)
-    if hint is not None:
+def announce_refusal(address: Address, error: object) -> None:
+    """Log a controller that rejects all Vote and Fetch requests of this node, with a hint."""
+    if isinstance(error, ErrorCode) and error in _REFUSALS:
         logger.warning(
-            "node %d rejects vote requests of this node: %s; %s", voter_id, error.name, hint, extra=RATE_LIMITED
+            "controller %s rejects the requests of this node with %s: %s",
+            format_address(*address),
+            error.name,
+            _REFUSALS[error],
+            extra=RATE_LIMITED,
         )
 
 

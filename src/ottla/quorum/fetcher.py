@@ -22,6 +22,7 @@ from ottla.common.platform.disk import Buffer
 from ottla.common.platform.peer import Address
 from ottla.common.platform.runtime import NodeRuntime
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
+from ottla.quorum.announcer import announce_refusal
 from ottla.quorum.config import QuorumConfig
 from ottla.quorum.network import QuorumNetwork
 from ottla.quorum.raft_types import OffsetAndEpoch, Peer, ReplicaKey
@@ -313,6 +314,7 @@ class Fetcher:
                     self._backoff_s = self._times.retry_backoff_s
             else:
                 self._download = None
+                announce_refusal(address, answer.error)
                 self._wait(answer.error)
             self._owner.act()
 

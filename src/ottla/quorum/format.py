@@ -43,7 +43,9 @@ def parse_initial_controllers(text: str, listener_name: str) -> tuple[Voter, ...
         directory_id = uuid_from_string(match.group(5))
         voters.append(Voter(int(match.group(1)), directory_id, ((listener_name, host, int(match.group(4))),)))
     if not voters:
-        raise OperatorError("no initial controller is given; use the form ID@HOST:PORT:DIRECTORYID")
+        raise OperatorError(
+            "--initial-controllers is empty; specify the initial voters as ID@HOST:PORT:DIRECTORYID,..."
+        )
     if len({voter.voter_id for voter in voters}) < len(voters):
         raise OperatorError("two initial controllers have the same id; each node votes once")
     if len({voter.directory_id for voter in voters}) < len(voters):

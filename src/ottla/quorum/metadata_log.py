@@ -438,7 +438,8 @@ def open_metadata_log(machine: NodeRuntime, data_dir: str, config: MetadataLogCo
         raise DataDirectoryError(f"the metadata log in {directory} can't be opened: {error}") from error
     if log.topic_id != METADATA_TOPIC_ID:
         raise DataDirectoryError(
-            f"{directory}/partition.metadata has the id of another topic; this is not a metadata log"
+            f"{directory}/partition.metadata contains the id of another topic, so this is not a metadata log: set "
+            "metadata.log.dir to the right directory, or restore it from a backup"
         )
     metadata_log = ReplicaLog(disk, clock, directory, log, snapshots)
     if snapshots and _ends_before(log, snapshots[-1]):

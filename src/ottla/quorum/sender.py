@@ -110,7 +110,7 @@ class EffectSender:
                 self._act()
                 return
             answer = read_vote(response)
-            announce_refusal(asked.to.voter_id, answer.error)
+            announce_refusal(address, answer.error)
             granted = answer.partition is not None and answer.partition.vote_granted
             now = self._clock.monotonic()
             self._raft.elections.vote_answered(now, asked.to.key, asked, answer.error, answer.peer, granted=granted)

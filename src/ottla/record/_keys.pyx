@@ -159,7 +159,10 @@ cdef class KeyTable:
         self._capacity = capacity
         self._entries = <Entry*>calloc(slots, sizeof(Entry))  # pages are allocated on the first write
         if self._entries == NULL:
-            raise MemoryError(f"no room for {slots * ENTRY_BYTES} bytes of keys")
+            raise MemoryError(
+                f"can't allocate {slots * ENTRY_BYTES} bytes for the cleaner's key map; free memory, or lower "
+                "log.cleaner.dedupe.buffer.size"
+            )
 
     def __dealloc__(self):
         free(self._entries)

@@ -49,7 +49,10 @@ class KeyTable:
         try:
             self._table = mmap.mmap(-1, slots * ENTRY_BYTES)
         except (OSError, OverflowError) as error:  # it must not look like a disk error
-            raise MemoryError(f"no room for {slots * ENTRY_BYTES} bytes of keys") from error
+            raise MemoryError(
+                f"can't allocate {slots * ENTRY_BYTES} bytes for the cleaner's key map; free memory, or lower "
+                "log.cleaner.dedupe.buffer.size"
+            ) from error
 
     def close(self) -> None:
         """Free the memory."""

@@ -260,7 +260,11 @@ class _Reader:
             for type_name in self._below(root):
                 kind = RESOURCE_TYPES.get(type_name)
                 if kind is None:
-                    raise ProtocolError(f"znode {root}/{type_name[:100]!r} is not a resource type")
+                    path, known = f"{root}/{type_name}"[:120], ", ".join(RESOURCE_TYPES)
+                    raise ProtocolError(
+                        f"ACL znode {path!r} has an unknown resource type (known: {known}); remove it, or start a "
+                        "version that supports it"
+                    )
                 for name in self._below(f"{root}/{type_name}"):
                     path = f"{root}/{type_name}/{name}"
                     for acl in decode_acls(path, self._data(path), kind, pattern, name):

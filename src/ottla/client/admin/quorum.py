@@ -1,6 +1,6 @@
 """The quorum of the metadata log and its voters (KIP-853): requests, and the service `Cluster.quorum`.
 
-See `client.admin.topics`.
+Conventions of the request functions and services: see `client.admin.topics`.
 """
 
 from __future__ import annotations

@@ -376,7 +376,8 @@ class LegacyReader(Generic[K, V]):
         if not addresses:
             raise KafkaError(
                 ErrorCode.BROKER_NOT_AVAILABLE,
-                f"ZooKeeper contains no broker with a plaintext listener below {paths.BROKER_IDS}",
+                f"no PLAINTEXT listener found below {paths.BROKER_IDS} in ZooKeeper within {FIND_TIMEOUT_S:.0f} s; "
+                "check zookeeper.connect (servers and chroot path) and the listeners of the brokers",
             )
         return ",".join(addresses)
 

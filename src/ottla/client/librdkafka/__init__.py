@@ -1,1 +1,4 @@
-"""Producers and consumers of the tools, based on librdkafka. The public API for programs is `ottla.api`."""
+"""Producers and consumers of the tools, based on librdkafka, except `consumer` and `batch_producer`.
+
+The public API for programs is `ottla.api`.
+"""

@@ -1,10 +1,13 @@
-"""A consumer for assigned partitions, with the features that the command line needs.
+"""Consumer of assigned partitions by Ottla's own client, without librdkafka, and the type of a consumed record.
+
+`ottla consume` without a group and the mirror's progress use `RecordConsumer`. The simple consumer (`ottla.api`) and
+the legacy consumer share `ConsumedRecord` and `read_batches`.
 
 Invariants: it uses neither a group nor a coordinator (which would create `__consumer_offsets`), and commits nothing. A
 partition starts at the given offset and never jumps: an offset out of range is an error, and so is a topic that was
-deleted and created again. With `ends`, records at and beyond a partition's end are not returned, and the iteration
-stops once every partition has reached its end, also when its last records are markers or were compacted. An
-unreachable cluster is retried until it responds.
+deleted and created again. With `ends`, records at and beyond a partition's end are not returned. The iteration stops
+once every partition has reached its end, also when its last records are markers or were compacted. An unreachable
+cluster is retried until it responds.
 
 Left out: groups (`ottla.client.librdkafka.group_consumer`), deserializers, the API for programs (`ottla.api`). Not
 thread-safe.

@@ -57,7 +57,7 @@ def require_headers(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[s
     listed = list(headers)
     for each in listed:
         if type(each) is not tuple or len(each) != 2:
-            raise TypeError(f"headers are pairs of a name and a value, not {each!r}")
+            raise TypeError(f"each header must be a tuple (name, value), not {each!r}")
         name = each[0]
         if not isinstance(name, str):
             raise TypeError(f"the name of a header must be str, not {type(name).__name__}")

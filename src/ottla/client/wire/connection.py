@@ -199,7 +199,10 @@ class Connection:
                 message = exchange.answered(self._exchange(key, self.version_for(key), message, None))
         except AuthenticationFailed as error:
             self.close()
-            raise OperatorError(f"{self.address} rejected the login: {error}; check sasl.jaas.config") from error
+            raise OperatorError(
+                f"{self.address} rejected the login: {error}; check sasl.mechanism and the credentials "
+                "(sasl.jaas.config, or sasl.oauthbearer.* for OAUTHBEARER)"
+            ) from error
         again_after_s = exchange.again_after_s
         self._login_again_s = None if again_after_s is None else time.monotonic() + again_after_s
 

@@ -181,7 +181,8 @@ class RowWriter:
                 raise KafkaError(error.code, what) from error
             except (TypeError, ValueError) as error:
                 raise OperatorError(
-                    f"row {self._producer.sent_count + 1:,} of the task can't be sent: {error}"
+                    f"row {self._producer.sent_count + 1:,} of the task can't be sent: {error}; "
+                    "correct or filter out such rows in the query"
                 ) from error
             self.rows += len(records)
             self._producer.poll()

@@ -1,10 +1,15 @@
-"""One batch of a stream, from the rows of the query to committed results.
+"""One micro-batch of a stream: from the rows of the query to committed results.
 
-Spark calls this for each micro-batch (`foreachBatch`). A batch that is called again after a restart is computed again
-as a whole, since Spark keeps the state of a query in the output of its tasks, but its results are added only once.
+Spark calls `BatchRunner` for each batch (`foreachBatch`). It applies the `[result] sql` statement, if there is one.
+Then it prepares the results, commits the dead letters, and commits the results to the table or topic.
+
+After a restart, Spark may pass a batch again. Its rows are computed again completely, since Spark stores the state of
+a query in the output of its tasks. Results that are already committed are not added again.
 
 **Invariants:** the rows of a batch are computed once and as a whole before they are used; dead letters are
 committed before the results, so the dead letters of a committed batch are complete.
+
+Not here: the start of the query (`run`), and storage of the results (`results`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""Avro format of a command: by a schema in a file, or by the schemas of a registry."""
+"""Value format `--decode avro`: derives the table's columns and creates the decoder.
+
+The schema is from a file (`--schema`). Without one, it is from the schema registry: from the schema ids in a sample of
+the records, and from the newest schema of each topic.
+
+`open_format` creates the format from the options. Decoding of values is in `avro_decoder`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Protobuf format of a command: by a message of a descriptor set, or by the schemas of a registry."""
+"""Value format `--decode protobuf`: derives the table's columns and creates the decoder.
+
+The message type is from a descriptor set (`--schema`, `--message`). Without one, it is from the schema registry: from
+the schema ids in a sample of the records, and from the newest schema of each topic.
+
+`open_format` creates the format from the options. Decoding of values is in `protobuf_decoder`.
+"""
 
 from __future__ import annotations
 

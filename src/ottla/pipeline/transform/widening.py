@@ -1,8 +1,10 @@
-"""Type widening of a table for the records to load: the promotions that both Delta and Iceberg consider safe.
+"""Type widening: the common Arrow type of a table's column and of new values.
 
-An integer of 32 bits becomes one of 64, a float a double, and a decimal gets more digits before the point. Structs get
-new fields, except those that differ in case only from an existing one, as with columns. All other types stay as in the
-table.
+Only promotions that both Delta and Iceberg consider safe are made: a wider signed integer or float, and a decimal with
+more digits before the point. The elements of lists and the values of maps are widened likewise. Structs get new fields,
+except those that differ from an existing one only in case. All other types stay as in the table.
+
+Pure functions. `target_schema` uses them for tables; `avro_schema` and `value_format` use them for inferred fields.
 """
 
 from __future__ import annotations

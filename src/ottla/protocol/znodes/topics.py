@@ -1,5 +1,9 @@
-"""Znodes of topics and partitions, and of requests and notifications about them: deletions, reassignments,
-elections."""
+"""Contents of znodes about topics: assignments, partition states, and requests and notifications.
+
+Requests: partition reassignments and preferred leader elections. Notifications: changed ISRs and failed data
+directories. Pure codecs: paths are in `paths` (a topic deletion is a path without data), and reads and writes of the
+tree are in `ottla.zookeeper` and `controller.znode_requests`.
+"""
 
 from __future__ import annotations
 

@@ -367,7 +367,8 @@ class BrokerLifecycle:
                 )
             else:
                 reason = (
-                    "no controller answers; start the other controllers, and check controller.quorum.bootstrap.servers"
+                    "no controller answers, or all reject it (see earlier warnings); start the other controllers, and "
+                    "check controller.quorum.bootstrap.servers"
                 )
             self._finish(NotJoinedInTimeError(f"broker {node_id} could not join the cluster: {reason}"))
             return

@@ -1,6 +1,8 @@
-"""Dispatcher: from a frame to a handler and back, with header, version check, authorization, errors and counters.
+"""Dispatcher: passes each request frame to the handler of its API, and returns the encoded response.
 
-It uses the API declarations (`server.requests.api`), so that handlers need not.
+By the API declarations (`server.requests.api`) it checks header and version, authorizes, counts, and turns errors into
+responses. Handlers with a schema get a decoded, authorized request. It also forwards requests to the active
+controller, caches responses, and handles large requests in short steps.
 
 Invariants:
 - Only ProtocolError, which closes the connection, and InvariantError, which ends the broker, leave `handle`.

@@ -155,7 +155,14 @@ class FutureLogs:
             try:
                 source.delete_log(*key)
             except KafkaError as error:
-                logger.error("%s; the next start completes the move of the log", error)
+                logger.error(
+                    "%s-%d was moved to %s, but its old copy in %s was not removed: %s. Check that disk; the next "
+                    "broker start removes the copy.",
+                    *key,
+                    directory.path,
+                    source.path,
+                    error,
+                )
         else:
             with suppress(OSError):
                 source.logs.pop(key).close(clean=False)

@@ -1,13 +1,15 @@
 """Transaction verification: proof that a coordinator added the partition to a producer's transaction (KIP-890).
 
-The append of such a batch begins a verification, asks the coordinator whether the partition belongs to the producer's
-transaction, and carries the guard of the verification. A guard is valid until a batch begins the transaction or a
-marker ends it, so a response after the marker begins nothing. Producers with an epoch that rises with each transaction
-(`supports_epoch_bump`) may begin the next verification before the marker of the last transaction arrives; it then stays
-valid.
+Before a batch may open a transaction in a partition, the broker begins a verification here and asks the coordinator.
+The append then presents the guard of that verification. A guard is valid until a transactional batch of the producer is
+appended, a marker ends the transaction, or the producer expiration passes. So a response after the marker opens
+nothing.
 
-At most `MAX_VERIFICATIONS` for each partition: the oldest is dropped beyond that, since the producer ids are not yet
-known to exist. Requests to the coordinator are in `server`, uses of a guard in `producer_state`.
+Producers with an epoch that rises with each transaction (`supports_epoch_bump`) may begin the next verification before
+the marker of the last transaction arrives; it then stays valid.
+
+At most `MAX_VERIFICATIONS` for each partition; beyond that the oldest is dropped. The limit is needed because clients
+can send any producer id. Not here: requests to the coordinator (`server`), and the check of a guard (`producer_state`).
 """
 
 from __future__ import annotations

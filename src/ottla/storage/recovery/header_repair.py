@@ -233,7 +233,7 @@ class UnchecksummedFields:
         if found == right or segment is None:
             return
         logger.warning(
-            "%s: the %s of the batch at position %d was %d, corrected to %d by the surrounding batches",
+            "%s: the %s of the batch at position %d was %d, corrected to %d by the surrounding batches; check the disk",
             segment.data.path,
             name,
             position,

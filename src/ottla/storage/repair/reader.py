@@ -1,9 +1,12 @@
-"""Reader of a partition's files without a broker: batches with their positions, indexes, and consistency checks.
+"""Read-only parser of a partition's files without a broker: batches, indexes, snapshots, checkpoints.
 
-Tools may import only this module and `segment_scrub` of storage. It gets open binary streams and bytes from its
-caller, never changes anything, and trusts nothing: the first invalid byte ends a segment with `SegmentDamage`.
+It reads open binary streams or bytes of its caller, and checks indexes. It never changes a file and trusts no content:
+the first invalid byte ends a segment with `SegmentDamage`.
 
-Rendering is in the CLI; the broker repairs at the start.
+Callers: `ottla log dump` and `ottla log scrub`, the pipeline's segment source, and `ottla cluster repair-epoch`. The
+command groups (`ottla.cli`) may import only this module and `segment_scrub` from `ottla.storage`.
+
+Not here: output (`ottla.cli`), and repair of segments (`storage.recovery` at broker start, `replacement` at run time).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""ConsumerGroupDescribe (KIP-848): one group as of a committed offset."""
+"""ConsumerGroupDescribe (KIP-848): describes one group as of the committed offset of `__consumer_offsets`.
+
+Changes whose records are not yet committed are left out. Members are described in short steps, so that a large group
+does not block the loop. Lookup of the group, and its errors, are in `handlers`.
+"""
 
 from __future__ import annotations
 
