@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +56,8 @@ from harness.expensive import Expensive, expensive_requests
 ELEMENTS = 4_000
 CALLS_IN_STEP = 5 * ELEMENTS
 """Maximum of function calls per step, so that no step does the whole request; a part of 1,000 items takes the most."""
+CYCLIC_OBJECTS = 200
+"""Maximum of objects that only a garbage collection frees after a request: those of its connection."""
 STEPPED = [each for each in expensive_requests(ELEMENTS) if not each.name.endswith("/plain")]
 
 
@@ -178,6 +181,31 @@ def test_a_large_request_is_served_in_steps(
         assert max(calls) < CALLS_IN_STEP
     client.disconnect()
     assert not stepped.broker.dispatcher._stepped
+
+
+def answer(server: Server, frame: bytes) -> None:
+    """Send a request, wait for its response or the end of the connection, and disconnect."""
+    client = server.connect()
+    client.send_bytes(frame)
+    server.run_until(lambda: bool(client.channel.answers) or client.channel.closed)
+    client.disconnect()
+
+
+def test_a_large_request_leaves_no_reference_cycle(stepped: Server, rights: str) -> None:
+    """A broker collects garbage rarely, and each collection is a pause: messages are freed by reference counting."""
+    frames = {each.name: frame_of(each) for each in expensive_requests(1_000)}
+    left = {}
+    gc.collect()
+    gc.freeze()  # so that the collections below find only garbage of a request
+    gc.disable()
+    try:
+        for name, frame in frames.items():
+            answer(stepped, frame)
+            left[name] = gc.collect()
+    finally:
+        gc.enable()
+        gc.unfreeze()
+    assert {name: count for name, count in left.items() if count > CYCLIC_OBJECTS} == {}
 
 
 @pytest.mark.parametrize(

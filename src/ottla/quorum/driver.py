@@ -477,7 +477,7 @@ class QuorumDriver:
             self._fail(error)
         self._act()
         if self._state.failure is not None:
-            raise self._state.failure
+            raise self._state.failure.with_traceback(None)  # the same error each time: its traceback would grow
 
     def append_voters(self, voters: tuple[Voter, ...], done: SubmitDone) -> None:
         """Change the set of voters; `done` as in `submit`. The caller has checked that the change is allowed."""

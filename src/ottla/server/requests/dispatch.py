@@ -16,7 +16,7 @@ preserves, and quotas (`server.requests.throttling`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from operator import is_
 from typing import Any, NamedTuple
@@ -288,7 +288,7 @@ class RequestDispatcher:
                         entry.statistics.failed(code)
                 return found
         if cached is not None and api.cache_inputs is not None:
-            request.remember = _remembering(entry, request, cached, api.cache_inputs)
+            request.remember = _remembering(entry, cached, api.cache_inputs)
         if end - body_start > LARGE_BODY_BYTES:
             with memoryview(buffer) as view:
                 body = bytes(view[body_start:end])
@@ -378,9 +378,8 @@ class RequestDispatcher:
             if isinstance(response, Generator):
                 return self._begin_steps(entry, request, response)
             if request.amend is not None:
-                response = request.amend(response)
+                response = request.amended(response)
                 if isinstance(response, Generator):
-                    request.amend = None
                     return self._begin_steps(entry, request, response)
             self._count_errors(entry, request, entry.error_codes(response))
         except (ProtocolError, InvariantError):
@@ -391,7 +390,7 @@ class RequestDispatcher:
             raise ProtocolError(f"{entry.name} failed, and its response can't carry the error")
         frame = encode_response(request.api_key, request.api_version, request.correlation_id, response)
         if request.remember is not None:
-            request.remember(frame)
+            request.remember(frame, request.errors)
         return [frame]
 
     def _refusal(self, entry: _Entry, request: Request, error: Exception) -> object | None:
@@ -402,7 +401,7 @@ class RequestDispatcher:
         response = entry.failed(request, error.code, error.message)
         if request.amend is None or response is None:
             return response
-        amended = request.amend(response)
+        amended = request.amended(response)
         return finish(amended) if isinstance(amended, Generator) else amended
 
     def _count_errors(self, entry: _Entry, request: Request, errors: list[int]) -> None:
@@ -457,7 +456,7 @@ class RequestDispatcher:
             if response is None:
                 return []
             if request.amend is not None:
-                response = request.amend(response)
+                response = request.amended(response)
                 if isinstance(response, Generator):
                     response = yield from response
             if entry.stepped_error_codes is None:
@@ -473,7 +472,7 @@ class RequestDispatcher:
             request.api_key, request.api_version, request.correlation_id, response
         )
         if request.remember is not None:
-            request.remember(frame)
+            request.remember(frame, request.errors)
         return [frame]
 
     def _unsupported_version(self, entry: _Entry, api_version: int, correlation_id: int) -> list[Part]:
@@ -520,15 +519,13 @@ def _handle_after(guarding: Steps, entry: _Entry, api: SchemaApi[Any], request: 
     return response
 
 
-def _remembering(
-    entry: _Entry, request: Request, key: Key, cache_inputs: Callable[[Any], Any]
-) -> Callable[[bytes], None]:
-    """A function that caches the response to `request`, if its inputs are unchanged since the request."""
+def _remembering(entry: _Entry, key: Key, cache_inputs: Callable[[Any], Any]) -> Callable[[bytes, Sequence[int]], None]:
+    """A function that caches a response and its errors, if its inputs are unchanged since the request."""
     before = cache_inputs(entry.context)
 
-    def remember(frame: bytes) -> None:
+    def remember(frame: bytes, errors: Sequence[int]) -> None:
         if all(map(is_, before, cache_inputs(entry.context))):
-            entry.cache.add(key, frame, request.errors)
+            entry.cache.add(key, frame, errors)
 
     return remember
 

@@ -100,11 +100,21 @@ class Request:
         self.message: object | None = None
         """The message of a declared API, once it was parsed."""
         self.amend: Callable[[Any], object] | None = None
-        """The guard's change of the response of a declared API: gets and returns the response."""
-        self.remember: Callable[[bytes], None] | None = None
-        """Caches the encoded response of a declared API for equal requests."""
+        """The guard's change of the response of a declared API: gets and returns the response. See `amended`."""
+        self.remember: Callable[[bytes, Sequence[int]], None] | None = None
+        """Caches the encoded response of a declared API, and its errors, for equal requests. It must not refer to
+        this request: such a cycle would keep a large message until a garbage collection."""
         self.errors: Sequence[int] = ()
         """Error codes in the response of a declared API, once it was built."""
+
+    def amended(self, response: object) -> object:
+        """The response after the guard's change, or a generator of it; to be called once.
+
+        The change usually refers to this request, so the reference to it is dropped: such a cycle would keep a large
+        message until a garbage collection.
+        """
+        change, self.amend = self.amend, None
+        return response if change is None else change(response)
 
     @property
     def principal(self) -> str:

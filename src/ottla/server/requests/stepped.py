@@ -224,10 +224,14 @@ class PartRequest(Request):
             resume()
 
     def response(self) -> object:
-        """The response of the part, a message or a generator of one; raises the exception given to `answer`."""
-        if self._build is None:
+        """The response of the part, a message or a generator of one; raises the exception given to `answer`.
+
+        To be called once: `_build` usually refers to this part, and would keep it until a garbage collection.
+        """
+        build, self._build = self._build, None
+        if build is None:
             raise InvariantError("a part of a request has no answer")
-        return self._build()
+        return build()
 
 
 class PartHandler(Protocol):
@@ -279,7 +283,7 @@ def _answer_part(part: PartRequest, serve: PartHandler, refuse: PartRefusal) -> 
         response = refuse(part, error)
     if part.amend is None:
         return response
-    amended = part.amend(response)
+    amended = part.amended(response)
     return (yield from amended) if isinstance(amended, Generator) else amended
 
 

@@ -35,21 +35,23 @@ def handle(context: DataContext, request: Request, message: DescribeProducersReq
         answers = []
         unknown = None if context.metadata.image.find(topic.name) is not None else unknown_name(topic.name)
         for index in topic.partition_indexes:
-            try:
-                if unknown is not None:
-                    raise unknown
-                if (topic.name, index) in described:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+            if unknown is not None:
+                answers.append(_refused(index, unknown.code, unknown.message))
+            elif (topic.name, index) in described:
+                answers.append(_refused(index, ErrorCode.INVALID_REQUEST))
+            else:
                 described.add((topic.name, index))
-                answers.append((yield from _describe(context, topic.name, index)))
-            except KafkaError as error:
-                text = None if unknown is None else unknown.message
-                answers.append(
-                    DescribeProducersPartition(partition_index=index, error_code=error.code, error_message=text)
-                )
+                try:
+                    answers.append((yield from _describe(context, topic.name, index)))
+                except KafkaError as error:
+                    answers.append(_refused(index, error.code))
             yield None
         response.topics.append(DescribeProducersTopicResponse(name=topic.name, partitions=answers))
     return response
+
+
+def _refused(index: int, code: ErrorCode, text: str | None = None) -> DescribeProducersPartition:
+    return DescribeProducersPartition(partition_index=index, error_code=code, error_message=text)
 
 
 def _describe(context: DataContext, name: str, index: int) -> Generator[None, None, DescribeProducersPartition]:
