@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import struct
 
@@ -9,7 +10,7 @@ import pytest
 
 from ottla.common.platform.shares import TICK_S, FairQueue
 from ottla.net import connection as connection_module
-from ottla.net.connection import MAX_REQUESTS_PER_TURN
+from ottla.net.connection import MAX_REQUESTS_PER_TURN, Connection
 from ottla.net.connection_set import RECEIVE_BYTES, ConnectionLimits
 from ottla.net.connection_state import HALF_CLOSED, HELD
 
@@ -230,6 +231,26 @@ def test_close_inside_handle_sends_earlier_responses(network, make_frame):
         connection.close("test")
         assert await net.response(client) == big
         assert await net.at_end(client)
+
+    network.run(body)
+
+
+def test_lost_connection_is_freed_without_a_collection(network, make_frame):
+    async def body(net):
+        gc.collect()
+        client = await net.connect()
+        await net.send(client, make_frame(b"Ea"))
+        assert await net.response(client) == b"a"
+        gc.disable()  # a broker collects garbage rarely
+        try:
+            client.close()
+            await net.until(lambda: net.dispatcher.closed)
+            net.dispatcher.closed.clear()
+            net.dispatcher.channels.clear()
+            await net.turn()
+            assert not [each for each in gc.get_objects() if type(each) is Connection]
+        finally:
+            gc.enable()
 
     network.run(body)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +18,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from ottla.replica.partition import Partition
 
 from .harness import Connection, Server, fetch_request, fetched
 
@@ -190,3 +192,15 @@ def test_requests_parked_at_a_removed_partition_are_answered(server: Server, cli
     assert client.ask(DeleteTopicsRequest(topic_names=["many"]), 5).responses[0].error_code == 0
     code = fetched(reader.answer())["many", MANY - 1].error_code
     assert code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def test_deleted_partition_is_freed_without_a_collection(server: Server, client: Connection) -> None:
+    client.create_topic("t", 3)
+    assert client.produce("t", b"a").error_code == 0
+    gc.collect()
+    gc.disable()  # a broker collects garbage rarely
+    try:
+        client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+        server.run_until(lambda: not any(type(each) is Partition for each in gc.get_objects()))
+    finally:
+        gc.enable()

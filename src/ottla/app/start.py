@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
+from ottla.app.garbage import collect_garbage_rarely
 from ottla.app.local_cluster import check_base_settings, plan_cluster, refuse_directory_of_plan, write_plan
 from ottla.app.logging import configure_logging, write_audit_log
 from ottla.app.process import EXIT_INTERRUPTED, BrokerProcess
@@ -37,15 +37,6 @@ MAX_DESCRIPTORS = 1 << 20
 MIN_TOKEN_BYTES = 16
 """Least length of a token that is hard to guess."""
 MAX_TOKEN_BYTES = 4096
-COLLECT_AFTER = (50_000, 1, 50)
-"""Thresholds of the garbage collector's three generations.
-
-A request of 10,000 partitions allocates fewer than 50,000 objects, which are freed by reference counting after the
-response. Collections every 700 allocations, the default, would take more than half the time of such a request and find
-no cycles. The second generation is collected with every second collection of the first: at the default of every
-eleventh it would have half a million objects, a pause of 90 ms. Full collections, which read all groups and topics, are
-rare.
-"""
 
 
 class StartOptions(NamedTuple):
@@ -68,9 +59,7 @@ class StartOptions(NamedTuple):
 
 def run(options: StartOptions) -> int:
     """Run until a signal; returns the exit code. Raises OperatorError."""
-    gc.freeze()
-    gc.set_threshold(*COLLECT_AFTER)
-    gc.enable()
+    collect_garbage_rarely()
     configure_logging(options.log_level, options.log_format)
     if options.audit_log is not None:
         write_audit_log(options.audit_log, options.log_format)

@@ -197,6 +197,7 @@ class Connection(ConnectionHandler):
         self._drop_own()
         if self.outbound is not None:
             self.outbound.abandon()
+            self.outbound = None  # it refers to this connection: such a cycle would stay until a garbage collection
         if exc is not None:
             logger.debug("%r lost: %s", self, exc)
         self._owner.remove(self)

@@ -337,6 +337,7 @@ class Partition:
         self.is_leader = False
         self.leadership = None
         self._alone_in_sync = False
+        self.log.start_listener = None  # a cycle of partition and log would stay until a garbage collection
         self._answer_all()
 
     @property
