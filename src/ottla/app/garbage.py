@@ -18,8 +18,8 @@ THRESHOLDS = (50_000, 1, 1_000)
 
 A request of 10,000 partitions allocates fewer than 50,000 objects. Collections every 700 allocations, the default,
 would take more than half the time of such a request. The second generation is collected with every second collection of
-the first, so with at most 150,000 objects, in about 20 ms. The default is every eleventh: half a million objects. A full
-collection follows after 100 million allocations that were not freed.
+the first, so with at most 150,000 objects, in about 20 ms; the default is every eleventh, half a million objects. A
+full collection follows after 100 million allocations that were not freed.
 """
 _SECOND, _FULL = 1, 2
 
