@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -32,7 +32,8 @@ from ottla.cli.positions import METAVAR, Selection, find_positions, parse_select
 from ottla.cli.voters import voters
 from ottla.client.admin.cluster import Cluster
 from ottla.client.admin.reassignment_plan import Plan, evacuation, throttled_replicas, with_replication_factor
-from ottla.client.wire.model import ConfigOperation, PartitionInfo, QuorumInfo, QuorumReplicaInfo, ResourceType
+from ottla.client.views.health import broker_loads, cluster_health
+from ottla.client.wire.model import ConfigOperation, QuorumInfo, QuorumReplicaInfo, ResourceType
 from ottla.common.config.config_def import MAX_LONG
 from ottla.common.errors import DAMAGED_JSON, KafkaError, OperatorError
 from ottla.common.kafka.ids import uuid_to_string
@@ -63,62 +64,19 @@ cluster.add_command(voters)
 def describe(as_json: bool, bootstrap_server: str) -> None:
     """Show the state of the cluster."""
     with open_cluster(bootstrap_server) as client:
-        info = client.describe()
-        brokers = client.brokers.all()
-        topics = client.topics.all().values()
-        quorum = client.quorum.describe()
-    partitions = [partition for topic in topics for partition in topic.partitions]
-    summary: dict[str, Any] = {
-        "cluster_id": info.cluster_id,
-        "controller": quorum.leader_id,
-        "brokers": len(brokers),
-        "fenced_brokers": [broker.node_id for broker in brokers if broker.fenced],
-        "topics": len(topics),
-        "partitions": len(partitions),
-        "under_replicated": sum(len(partition.isr) < len(partition.replicas) for partition in partitions),
-        "without_leader": sum(not partition.is_led for partition in partitions),
-        "not_preferred_leader": sum(
-            partition.leader >= 0 and partition.leader != partition.replicas[0] for partition in partitions
-        ),
-    }
-    live = {broker.node_id for broker in brokers if not broker.fenced}
-    causes = [
-        {"topic": topic.name, "partition": partition.index, "cause": _cause_without_leader(topic.name, partition, live)}
-        for topic in topics
-        for partition in topic.partitions
-        if not partition.is_led
-    ]
+        health, leaderless = cluster_health(client)
+    summary = health._asdict()
     if as_json:
-        print_json({**summary, "partitions_without_leader": causes})
+        print_json({**summary, "partitions_without_leader": [each._asdict() for each in leaderless]})
         return
     width = max(len(name) for name in summary) + 2
     for name, value in summary.items():
         text = ",".join(str(item) for item in value) or "none" if isinstance(value, list) else str(value)
         click.echo(f"{name.replace('_', ' ') + ':':<{width}}{text}")
-    for each in causes[:MAX_CAUSES]:
-        click.echo(f"{each['topic']}-{each['partition']} has no leader: {each['cause']}")
-    if len(causes) > MAX_CAUSES:
-        click.echo(f"{len(causes) - MAX_CAUSES} more partitions have no leader: --json lists all")
-
-
-def _cause_without_leader(topic: str, partition: PartitionInfo, live: set[int]) -> str:
-    """The reason why a partition has no leader, with a remedy for the operator."""
-    if partition.leader >= 0:
-        return f"the data directory of its leader, broker {partition.leader}, is offline: restore it"
-    usable = [broker_id for broker_id in partition.replicas if broker_id in live]
-    missing = [broker_id for broker_id in partition.replicas if broker_id not in live]
-    if not usable:
-        return f"no replica is live: start broker {_ids(missing)}"
-    remedy = f"start broker {_ids(missing)}, or " if missing else ""
-    return (
-        f"no live replica is known to contain all committed records: {remedy}run 'ottla cluster elect "
-        f"{topic}:{partition.index} --unclean', which loses the records that the elected replica lacks"
-    )
-
-
-def _ids(ids: Sequence[int]) -> str:
-    """Broker ids as text."""
-    return ", ".join(map(str, ids))
+    for each in leaderless[:MAX_CAUSES]:
+        click.echo(f"{each.topic}-{each.partition} has no leader: {each.cause}")
+    if len(leaderless) > MAX_CAUSES:
+        click.echo(f"{len(leaderless) - MAX_CAUSES} more partitions have no leader: --json lists all")
 
 
 @cluster.command(examples=("ottla cluster brokers", "ottla cluster brokers --json | jq '.[] | select(.fenced)'"))
@@ -130,19 +88,18 @@ def brokers(as_json: bool, bootstrap_server: str) -> None:
     For each broker: state, rack, and the number of partitions that it leads and replicates.
     """
     with open_cluster(bootstrap_server) as client:
-        registered = client.brokers.all()
-        partitions = [partition for topic in client.topics.all().values() for partition in topic.partitions]
+        loads = broker_loads(client)
     rows = [
         {
-            "id": broker.node_id,
-            "address": format_address(broker.host, broker.port),
-            "rack": broker.rack,
-            "state": "fenced" if broker.fenced else "live",
-            "leads": sum(partition.leader == broker.node_id for partition in partitions),
-            "replicas": sum(broker.node_id in partition.replicas for partition in partitions),
-            "in_sync": sum(broker.node_id in partition.isr for partition in partitions),
+            "id": each.node_id,
+            "address": format_address(each.host, each.port),
+            "rack": each.rack,
+            "state": "fenced" if each.fenced else "live",
+            "leads": each.leads,
+            "replicas": each.replicas,
+            "in_sync": each.in_sync,
         }
-        for broker in registered
+        for each in loads
     ]
     if as_json:
         print_json(rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -24,9 +24,9 @@ from ottla.cli.positions import METAVAR, Selection, find_positions, parse_select
 from ottla.cli.times import parse_duration, parse_timestamp
 from ottla.client.admin.cluster import Cluster
 from ottla.client.admin.groups import group_not_found
-from ottla.client.wire.model import LATEST_TIMESTAMP, CommittedOffset, GroupDescription, GroupMember
+from ottla.client.views.group_positions import GroupPosition, group_positions, total_lags
+from ottla.client.wire.model import GroupDescription, GroupMember
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.endpoint import format_address
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -79,7 +79,7 @@ def list_groups(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, 
     """
     with open_cluster(bootstrap_server) as cluster:
         listings = cluster.groups.find(states, types)
-        lags = _lags(cluster, [each.group_id for each in listings if each.group_type in (None, *TYPES)])
+        lags = total_lags(cluster, [each.group_id for each in listings if each.group_type in (None, *TYPES)])
     if as_json:
         print_json(
             [
@@ -104,22 +104,6 @@ def list_groups(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, 
     )
 
 
-def _lags(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, int]:
-    """Total lag of each group that has committed offsets of existing partitions."""
-    committed = {group_id: cluster.groups.offsets(group_id) for group_id in group_ids}
-    ends = _ends(cluster, {key for offsets in committed.values() for key in offsets})
-    lags: dict[str, int] = {}
-    for group_id, offsets in committed.items():
-        behind = [_lag(each.offset, ends.get(key)) for key, each in offsets.items()]
-        if known := [lag for lag in behind if lag is not None]:
-            lags[group_id] = sum(known)
-    return lags
-
-
-def _lag(offset: int | None, end: int | None) -> int | None:
-    return None if offset is None or end is None else max(0, end - offset)
-
-
 @group.command(
     examples=(
         "ottla group describe billing",
@@ -141,11 +125,16 @@ def describe(group_ids: tuple[str, ...], all_groups: bool, as_json: bool, bootst
         raise click.UsageError("give group ids or --all")
     with open_cluster(bootstrap_server) as cluster:
         wanted = [each.group_id for each in cluster.groups.find()] if all_groups else list(dict.fromkeys(group_ids))
-        described = [_describe(cluster, group_id) for group_id in wanted]
+        described = [group_positions(cluster, group_id) for group_id in wanted]
     if as_json:
-        print_json([{**_state_json(found), "partitions": rows} for found, rows in described])
+        print_json(
+            [
+                {**_state_json(found), "partitions": [_partition_row(each) for each in positions]}
+                for found, positions in described
+            ]
+        )
         return
-    for number, (found, rows) in enumerate(described):
+    for number, (found, positions) in enumerate(described):
         if number:
             click.echo()
         click.echo(
@@ -154,54 +143,24 @@ def describe(group_ids: tuple[str, ...], all_groups: bool, as_json: bool, bootst
         columns = ("topic", "partition", "offset", "end", "lag", "member", "client_id", "host")
         print_table(
             tuple(column.replace("_", " ") for column in columns),
-            [tuple(row[column] for column in columns) for row in rows],
+            [tuple(map(_partition_row(each).get, columns)) for each in positions],
             right=("partition", "offset", "end", "lag"),
         )
 
 
-def _describe(cluster: Cluster, group_id: str) -> tuple[GroupDescription, list[dict[str, Any]]]:
-    found = cluster.groups.describe(group_id)
-    committed = cluster.groups.offsets(group_id)
-    owners: dict[TopicPartition, GroupMember] = {
-        (topic, partition): member
-        for member in found.members
-        for topic, partitions in member.assignment.items()
-        for partition in partitions
-    }
-    positions = sorted({*committed, *owners})
-    ends = _ends(cluster, positions)
-    return found, [_partition_row(key, committed.get(key), ends.get(key), owners.get(key)) for key in positions]
-
-
-def _partition_row(
-    key: TopicPartition, committed: CommittedOffset | None, end: int | None, owner: GroupMember | None
-) -> dict[str, Any]:
-    offset = None if committed is None else committed.offset
+def _partition_row(position: GroupPosition) -> dict[str, Any]:
+    committed, owner = position.committed, position.owner
     return {
-        "topic": key[0],
-        "partition": key[1],
-        "offset": offset,
-        "end": end,
-        "lag": _lag(offset, end),
+        "topic": position.topic,
+        "partition": position.partition,
+        "offset": position.offset,
+        "end": position.end,
+        "lag": position.lag,
         "metadata": None if committed is None else committed.metadata or None,
         "member": None if owner is None else owner.member_id,
         "client_id": None if owner is None else owner.client_id,
         "host": None if owner is None else owner.host,
     }
-
-
-def _ends(cluster: Cluster, positions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """High watermarks; omits deleted topics and partitions."""
-    existing = cluster.topics.all()
-    known = [
-        (topic, partition)
-        for topic, partition in positions
-        if topic in existing
-        and partition < len(existing[topic].partitions)
-        and existing[topic].partitions[partition].is_led
-    ]
-    found = cluster.records.list_offsets(dict.fromkeys(known, LATEST_TIMESTAMP))
-    return {key: info.offset for key, info in found.items()}
 
 
 @group.command(examples=("ottla group members billing", "ottla group members billing --json | jq '.[].client_id'"))
