@@ -189,7 +189,7 @@ class Fetcher:
         log: FollowedLog,
         network: QuorumNetwork,
         *,
-        machine: NodeRuntime,
+        runtime: NodeRuntime,
         quorum: QuorumConfig,
         bootstrap: Callable[[], list[Address]],
         fetch_answered: FetchAnswered,
@@ -200,10 +200,10 @@ class Fetcher:
         self._fetch_answered = fetch_answered
         self._log = log
         self._network = network
-        self._clock = machine.clock
-        self._rng = machine.rng
-        self._scheduler = machine.scheduler
-        self._pool = machine.pool
+        self._clock = runtime.clock
+        self._rng = runtime.rng
+        self._scheduler = runtime.scheduler
+        self._pool = runtime.pool
         self._cluster_id = quorum.cluster_id
         self._times = quorum.times
         self._bootstrap = bootstrap
