@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ottla.common.errors import ErrorCode
 from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.coordinator.group.context import RequestContext
 from ottla.coordinator.group.coordinator import GroupCoordinator
@@ -92,24 +91,6 @@ def guard_read_topics(context: GroupContext, request: Request, message: Any, ref
         return name is None or request.allowed(AclOperation.READ, ResourceType.TOPIC, name)
 
     return guard_items(request, message, Items("topics", "topics", refuse), may_read)
-
-
-def partition_errors(
-    response: Callable[..., object], topic: Callable[..., object], partition: Callable[..., object], *names: str
-) -> ErrorResponse:
-    """For responses with only an error code for every partition. `names` are the fields that identify a topic."""
-
-    def error_response(message: Any, code: ErrorCode, text: str) -> object:
-        topics = [
-            topic(
-                **{name: getattr(each, name) for name in names},
-                partitions=[partition(partition_index=one.partition_index, error_code=code) for one in each.partitions],
-            )
-            for each in message.topics
-        ]
-        return response(topics=topics)
-
-    return error_response
 
 
 def answering_with_operations(request: Request, *, wanted: bool) -> Callable[[Any], None]:

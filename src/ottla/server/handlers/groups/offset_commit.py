@@ -13,8 +13,9 @@ from ottla.protocol.messages.offset_commit import (
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.groups.context import GroupContext
-from ottla.server.handlers.groups.group_requests import coordinated, guard_read_topics, partition_errors
+from ottla.server.handlers.groups.group_requests import coordinated, guard_read_topics
 from ottla.server.handlers.groups.zookeeper_offsets import commit_offsets
+from ottla.server.requests.api import partition_errors
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
 from ottla.server.requests.stepped import Division

@@ -12,8 +12,8 @@ from ottla.protocol.messages.offset_delete import (
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.groups.context import GroupContext
-from ottla.server.handlers.groups.group_requests import coordinated, partition_errors
-from ottla.server.requests.api import bare_error
+from ottla.server.handlers.groups.group_requests import coordinated
+from ottla.server.requests.api import bare_error, partition_errors
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.guards import Items, guard_items
 from ottla.server.requests.request import Request
