@@ -316,7 +316,7 @@ class HeldMarkers:
     def __init__(self, server: Server) -> None:
         self.channel = server.broker.parts.transaction_markers
         self.writer = self.channel._local
-        self.channel._local = self
+        self.channel._local = cast(Any, self)
         self.held: list[Callable[[], None]] = []
 
     def write(self, *marker: Any) -> None:
