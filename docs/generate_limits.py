@@ -53,10 +53,10 @@ CONNECTIONS = [
         "connections above the rate of their address that a listener keeps for up to a quota window",
         "net.listener.MAX_LEAVING",
     ),
-    row("connections accepted by a listener per tick", "net.listener.MAX_ACCEPTS_PER_TURN"),
+    row("connections accepted by a listener per tick", "net.listener.MAX_ACCEPTS_PER_TICK"),
     row("TLS handshake", "net.tls.HANDSHAKE_TIMEOUT_S", "net.tls.MAX_HANDSHAKE_BYTES"),
     row("concurrent handshakes of a listener; above it the oldest one is closed", "net.tls.MAX_HANDSHAKES"),
-    row("handshakes and accepted TLS connections per tick", "net.wire.MAX_HANDSHAKES_PER_TURN"),
+    row("handshakes and accepted TLS connections per tick", "net.wire.MAX_HANDSHAKES_PER_TICK"),
 ]
 REQUESTS = [
     row("size of a request", "socket.request.max.bytes", where="net/connection.py"),
@@ -77,7 +77,7 @@ REQUESTS = [
     ),
     row(
         "requests of one connection before others are served, of one read or the rest of one frame",
-        "net.connection.MAX_REQUESTS_PER_TURN",
+        "net.connection.MAX_REQUESTS_PER_TICK",
     ),
     row(
         "time per tick for one connection, and for queued connections and long responses",
@@ -121,7 +121,7 @@ RESPONSES = [
     ),
     row(
         "bytes sent before others are served, from the loop and from the pool",
-        "net.outbound.MAX_BYTES_PER_TURN",
+        "net.outbound.MAX_BYTES_PER_TICK",
         "net.outbound.MAX_BYTES_PER_JOB",
     ),
     row("concurrent cold reads per listener; memory of each", "net.sender.MAX_JOBS", "net.sender.READ_BYTES"),

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.coordinator.runtime import CoordinatorResult
@@ -270,7 +270,7 @@ _CONTEXT = ShardContext(
     producer_ids=_UnusedDependencies(),
     markers=_UnusedDependencies(),
     memory=TransactionMemory(lambda: 2**62, _Clock(), lambda: MemoryUsage(0, 0)),
-    writes=_UnusedDependencies,
+    writes=cast(Any, _UnusedDependencies),
 )
 
 _TIMER: Any = _UnusedDependencies()

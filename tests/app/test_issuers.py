@@ -102,8 +102,8 @@ class Site:
             **self.trusting(),
         }
         config, _ = BrokerConfig.parse(listeners | by_default | settings)
-        machine = NodeRuntime(RealDisk(), self.clock, SystemRng(), self.loop, self.loop)
-        return SaslOfListeners(config, machine, lambda *_: None, lambda _: None, bytes, no_waiters)
+        runtime = NodeRuntime(RealDisk(), self.clock, SystemRng(), self.loop, self.loop)
+        return SaslOfListeners(config, runtime, lambda *_: None, lambda _: None, bytes, no_waiters)
 
     def trusting(self, options: str | None = None) -> dict[str, str]:
         options = f'ssl.truststore.location="{self.issuer.ca}"' if options is None else options

@@ -112,8 +112,8 @@ class World:
         self.time = VirtualTime()
         self.pool = HeldPool()
         self.realm = Realm(self.time)
-        machine = NodeRuntime(RealDisk(), self.time, SystemRng(), self.time, self.pool)
-        self.node = NodeTickets(LOGIN, cast(Any, self.realm), WINDOW, machine)
+        runtime = NodeRuntime(RealDisk(), self.time, SystemRng(), self.time, self.pool)
+        self.node = NodeTickets(LOGIN, cast(Any, self.realm), WINDOW, runtime)
 
     def begin(self, host: str = "h") -> list[str]:
         """The results, now or later: the ticket or the error."""
@@ -215,9 +215,9 @@ def test_tickets_are_used_without_kdc_until_expiry(world: World) -> None:
 def test_a_node_without_a_ticket_does_not_start() -> None:
     realm = Realm(VirtualTime())
     realm.down = True
-    machine = NodeRuntime(RealDisk(), realm.time, SystemRng(), realm.time, HeldPool())
+    runtime = NodeRuntime(RealDisk(), realm.time, SystemRng(), realm.time, HeldPool())
     with pytest.raises(OperatorError, match="the KDC is not there"):
-        NodeTickets(LOGIN, cast(Any, realm), WINDOW, machine)
+        NodeTickets(LOGIN, cast(Any, realm), WINDOW, runtime)
 
 
 @pytest.fixture
@@ -233,8 +233,8 @@ def node_of(login: KerberosLogin) -> NodeTickets:
     from ottla.security.sasl.kerberos_tickets import Initiator
 
     time = VirtualTime()
-    machine = NodeRuntime(RealDisk(), time, SystemRng(), time, HeldPool())
-    return NodeTickets(login, Initiator(login, lambda: SystemClock().time_ms() / 1000), WINDOW, machine)
+    runtime = NodeRuntime(RealDisk(), time, SystemRng(), time, HeldPool())
+    return NodeTickets(login, Initiator(login, lambda: SystemClock().time_ms() / 1000), WINDOW, runtime)
 
 
 def by_keytab(setting: str, kdc: Kdc) -> KerberosLogin:

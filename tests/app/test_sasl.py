@@ -59,8 +59,8 @@ class Idle:
 def made(**settings: str) -> SaslOfListeners:
     config, _ = BrokerConfig.parse(LISTENER | settings)
     clock: Clock = SystemClock()
-    machine = NodeRuntime(RealDisk(), clock, SystemRng(), Idle(), Idle())
-    return SaslOfListeners(config, machine, lambda *_: None, lambda _: None, bytes, no_waiters)
+    runtime = NodeRuntime(RealDisk(), clock, SystemRng(), Idle(), Idle())
+    return SaslOfListeners(config, runtime, lambda *_: None, lambda _: None, bytes, no_waiters)
 
 
 @pytest.fixture

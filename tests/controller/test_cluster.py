@@ -321,7 +321,7 @@ class Life:
 
         rng = Rng()
         quorum = QuorumDriver(
-            machine=NodeRuntime(RealDisk(), Clock(), rng, Now(), Now()),
+            runtime=NodeRuntime(RealDisk(), Clock(), rng, Now(), Now()),
             local=LocalReplica(config.node_id, b"D" * 16, str(data_dir), metadata_log_config(config)),
             publisher=self.publisher,
             on_failure=lambda error: None,

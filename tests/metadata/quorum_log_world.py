@@ -87,7 +87,7 @@ class QuorumLogWorld(LogWorld):
         publisher = MetadataPublisher()
         failures: list[BaseException] = []
         log = QuorumDriver(
-            machine=NodeRuntime(Mount(self._disks[node_id], process), clock, rng, process, process),
+            runtime=NodeRuntime(Mount(self._disks[node_id], process), clock, rng, process, process),
             local=LocalReplica(node_id, voter_of(node_id).directory_id, DATA_DIR, LOG_CONFIG),
             publisher=publisher,
             on_failure=failures.append,

@@ -14,7 +14,7 @@ import pytest
 from ottla.app.disk import RealDisk
 from ottla.metrics.registry import Counter
 from ottla.net.connection_state import ConnectionState
-from ottla.net.outbound import LARGE_REGION_BYTES, MAX_BYTES_PER_TURN, Outbound, Scratch
+from ottla.net.outbound import LARGE_REGION_BYTES, MAX_BYTES_PER_TICK, Outbound, Scratch
 from ottla.net.wire import PlainWire
 from ottla.storage.files.descriptors import Descriptors, Folder
 from ottla.storage.segment.data import SegmentRegion
@@ -262,7 +262,7 @@ def test_other_connections_get_a_turn_after_about_a_mib(store, tmp_path):
         turns += 1
         loop.due.pop()()
         now = os.fstat(target).st_size
-        assert 0 < now - sent < MAX_BYTES_PER_TURN + 300_000
+        assert 0 < now - sent < MAX_BYTES_PER_TICK + 300_000
         sent = now
     assert turns >= 4
     assert idle

@@ -10,7 +10,7 @@ import pytest
 
 from ottla.common.platform.shares import TICK_S, FairQueue
 from ottla.net import connection as connection_module
-from ottla.net.connection import MAX_REQUESTS_PER_TURN, Connection
+from ottla.net.connection import MAX_REQUESTS_PER_TICK, Connection
 from ottla.net.connection_set import RECEIVE_BYTES, ConnectionLimits
 from ottla.net.connection_state import HALF_CLOSED, HELD
 
@@ -144,7 +144,7 @@ def test_many_small_requests_in_one_read_yield_to_others(network, make_frame):
         assert fill(flooding, flood) == len(flood)
         other.send(make_frame(b"Eother"))
         await net.until(lambda: b"Eother" in net.dispatcher.requests)
-        assert net.dispatcher.requests.index(b"Eother") <= 2 * MAX_REQUESTS_PER_TURN < count
+        assert net.dispatcher.requests.index(b"Eother") <= 2 * MAX_REQUESTS_PER_TICK < count
         assert [await net.response(flooding) for _ in range(count + 1)] == [b"flood"] * count + [b"last"]
 
     network.run(body)
@@ -154,7 +154,7 @@ def test_many_small_requests_in_one_read_yield_to_others(network, make_frame):
 def test_half_closed_peer_gets_answers_over_several_turns(network, make_frame, extra):
     async def body(net):
         client = await net.connect()
-        frames = [make_frame(b"E%d" % number) for number in range(4 * MAX_REQUESTS_PER_TURN + extra)]
+        frames = [make_frame(b"E%d" % number) for number in range(4 * MAX_REQUESTS_PER_TICK + extra)]
         await net.send(client, b"".join(frames))
         client.shutdown(socket.SHUT_WR)
         assert [await net.response(client) for _ in frames] == [b"%d" % number for number in range(len(frames))]

@@ -23,7 +23,7 @@ from ottla.common.kafka.acl import ANONYMOUS
 from ottla.metrics.registry import Counter as Metric
 from ottla.net import tls as tls_module
 from ottla.net.connection_set import ConnectionLimits
-from ottla.net.wire import MAX_HANDSHAKES_PER_TURN, ConnectionHandler
+from ottla.net.wire import MAX_HANDSHAKES_PER_TICK, ConnectionHandler
 from ottla.security.authority import Authority
 from ottla.security.listener_tls import ListenerTls
 
@@ -467,7 +467,7 @@ def test_handshake_flood_yields_to_open_connections(network, make_frame, keys, m
         assert sum(gone_on.values()) < crowd, "not all handshakes ran first"
         for client in clients:
             await client.shake_hands()
-        assert max(gone_on.values()) <= 2 * MAX_HANDSHAKES_PER_TURN, "in a turn, and before the next one"
+        assert max(gone_on.values()) <= 2 * MAX_HANDSHAKES_PER_TICK, "in a turn, and before the next one"
         await net.until(lambda: net.room.handshakes == 0)
 
     network.run(body, tls=keys.listener())

@@ -62,7 +62,7 @@ def main(settings: dict[str, Any]) -> None:
     if settings["graves"]:
         arm(Path(settings["graves"]))
     with open_session(settings["master"], "ottla cluster tests", settings["conf"]) as spark:
-        for name in ("load", "replay", "snapshot", "sql", "stream"):
+        for name in ("replay", "sql", "stream", "table_run"):
             module = importlib.import_module(f"ottla.pipeline.cli.{name}")
             vars(module).update(open_session=lambda *_: nullcontext(spark))
         for command in settings["commands"]:

@@ -45,8 +45,8 @@ def spark(light_java: None) -> Iterator[Any]:
 @pytest.fixture
 def commands_in_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run commands in this process with the shared session, in place of a session of their own."""
-    for command in ("load", "replay", "snapshot", "sql", "stream"):
-        monkeypatch.setattr(f"ottla.pipeline.cli.{command}.open_session", lambda *_: nullcontext(spark))
+    for module in ("replay", "sql", "stream", "table_run"):
+        monkeypatch.setattr(f"ottla.pipeline.cli.{module}.open_session", lambda *_: nullcontext(spark))
 
 
 @pytest.fixture(scope="module")

@@ -121,7 +121,7 @@ class Setup:
     def driver(self, node_id: int = 1, directory_id: bytes = DIRECTORY_ID) -> QuorumDriver:
         self.publisher = MetadataPublisher()
         return QuorumDriver(
-            machine=NodeRuntime(self.disk, self.clock, self.rng, self.scheduler, self.pool),
+            runtime=NodeRuntime(self.disk, self.clock, self.rng, self.scheduler, self.pool),
             local=LocalReplica(node_id, directory_id, str(self.data_dir), self.config),
             publisher=self.publisher,
             on_failure=self.failures.append,

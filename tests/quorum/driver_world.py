@@ -144,7 +144,7 @@ class Node:
         self.publisher.register(self._published)
         self.image = self.publisher.image
         driver = QuorumDriver(
-            machine=NodeRuntime(self.mount, self.clock, self.rng, process, process),
+            runtime=NodeRuntime(self.mount, self.clock, self.rng, process, process),
             local=LocalReplica(self.node_id, self.voter.directory_id, DATA_DIR, LOG_CONFIG),
             publisher=self.publisher,
             on_failure=self._failed,

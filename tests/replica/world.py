@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.config.config_def import ConfigResourceType
@@ -324,7 +324,7 @@ class Node:
         unused: Any = None
         self.context = DataContext(
             metadata=MetadataCache(
-                node_id, "c" * 22, self.publisher, SimpleNamespace(leader=LeaderAndEpoch(NO_NODE, 0))
+                node_id, "c" * 22, self.publisher, cast(Any, SimpleNamespace(leader=LeaderAndEpoch(NO_NODE, 0)))
             ),
             replicas=self.replicas,
             purgatory=purgatory,

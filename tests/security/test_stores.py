@@ -177,14 +177,20 @@ def test_a_subject_is_written_as_java_writes_it() -> None:
             x509.NameAttribute(NameOID.COMMON_NAME, "a+b=\u00e5"),
         ]
     )
-    text = distinguished_name(name.public_bytes())
+    text = distinguished_name(name)
     assert text == "CN=a\\+b\\=\u00e5,1.2.840.113549.1.9.1=#1603614062,O=Acme\\, Inc.\\ ,C=SE"
+
+
+def test_a_long_value_without_keyword_is_hexadecimal() -> None:
+    parts = [x509.NameAttribute(NameOID.EMAIL_ADDRESS, "a" * 200), x509.NameAttribute(NameOID.COMMON_NAME, "b")]
+    name = x509.Name([x509.RelativeDistinguishedName(parts)])
+    assert distinguished_name(name) == f"1.2.840.113549.1.9.1=#1681c8{'61' * 200}+CN=b"
 
 
 def test_escaped_common_name_cannot_forge_another_subject() -> None:
     """A client-chosen common name can't add a second part to the subject."""
     forged = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "admin,OU=operators")])
-    text = distinguished_name(forged.public_bytes())
+    text = distinguished_name(forged)
     mapping = PrincipalMapping(r"RULE:^CN=([^,\\]+),OU=operators$/$1/,RULE:.*/nobody/")
     assert mapping.name("CN=admin,OU=operators") == "admin"
     assert mapping.name(text) == "nobody"

@@ -249,8 +249,8 @@ class Server:
         config, _ = BrokerConfig.parse(self.settings)
         self.registry = MetricsRegistry()
         self.pool = ThreadPool(self.loop)
-        machine = NodeRuntime(self.disk, self.clock, SystemRng(), self.loop, self.pool)
-        self.broker = Broker(config, machine, self.registry)
+        runtime = NodeRuntime(self.disk, self.clock, SystemRng(), self.loop, self.pool)
+        self.broker = Broker(config, runtime, self.registry)
         self.loop.run_until_complete(self.broker.start([Endpoint(LISTENER, "PLAINTEXT", "127.0.0.1", 9092)]))
         self._next_channel = 1
 

@@ -24,6 +24,7 @@ from ottla.protocol.messages.heartbeat import HeartbeatRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.registry import API
 from ottla.protocol.schema import ArrayType, Primitive, schema_of
+from ottla.security.authorizer import StandardAuthorizer
 from ottla.server.handlers.admin.apis import ADMIN_APIS
 from ottla.server.handlers.data.apis import DATA_APIS
 from ottla.server.handlers.groups.apis import GROUP_APIS
@@ -248,7 +249,7 @@ def test_cached_leaderless_partition_is_counted_each_time(
 # --- authorization ----------------------------------------------------------------------------------------------------
 
 
-class Allowing:
+class Allowing(StandardAuthorizer):
     """An authorizer that allows a given set, and records its calls."""
 
     def __init__(self, *allowed: tuple[AclOperation, ResourceType, str]) -> None:

@@ -16,6 +16,7 @@ from ottla.protocol.messages.elect_leaders import ElectLeadersRequest
 from ottla.protocol.messages.envelope import EnvelopeRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.registry import ApiKey
+from ottla.security.authorizer import StandardAuthorizer
 from ottla.server.requests.dispatch import RequestDispatcher
 from ottla.server.requests.principals import pack_principal
 from ottla.server.wiring.apis import controller_apis
@@ -81,7 +82,7 @@ def test_inactive_controller_fails_the_envelope(controller: ControllerClient) ->
     assert controller.ask(request(ApiKey.CREATE_TOPICS, 7, CREATE)).error_code == ErrorCode.NOT_CONTROLLER
 
 
-class Noting:
+class Noting(StandardAuthorizer):
     """An authorizer that allows everything and records the principals."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -95,7 +95,7 @@ class DeniesAll:
 @pytest.fixture(params=["open", "unprivileged"])
 def rights(request: pytest.FixtureRequest, stepped: Server) -> Iterator[str]:
     """Whether a client may do everything, or nothing: refusals are served in steps too."""
-    stepped.broker.dispatcher.authorizer = DeniesAll() if request.param == "unprivileged" else None
+    stepped.broker.dispatcher.authorizer = cast(Any, DeniesAll()) if request.param == "unprivileged" else None
     yield request.param
     stepped.broker.dispatcher.authorizer = None
 

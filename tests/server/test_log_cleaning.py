@@ -101,9 +101,9 @@ def new_cleaning(scheduler, disk):
         get_log=lambda *key: bad,
     )
     nothing: Any = None
-    machine = NodeRuntime(disk, Clock(), nothing, scheduler, InlinePool())
+    runtime = NodeRuntime(disk, Clock(), nothing, scheduler, InlinePool())
     steps = PeriodicSteps(scheduler, Failures(Clock()))
-    return LogCleaning(parse(), cast("Any", logs), machine, lambda: nothing, in_flight=InFlight(), steps=steps)
+    return LogCleaning(parse(), cast("Any", logs), runtime, lambda: nothing, in_flight=InFlight(), steps=steps)
 
 
 def test_defaults_are_kafkas():

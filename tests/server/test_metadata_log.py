@@ -40,7 +40,7 @@ class MemoryLog:
 
     def __init__(self, context: MetadataLogContext) -> None:
         self._publisher = context.publisher
-        self._scheduler = context.machine.scheduler
+        self._scheduler = context.runtime.scheduler
         self._node_id = context.config.node_id
         self._endpoints: tuple[Endpoint, ...] = ()
         self._closed = False

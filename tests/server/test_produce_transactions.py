@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -316,7 +316,7 @@ class HeldMarkers:
     def __init__(self, server: Server) -> None:
         self.channel = server.broker.parts.transaction_markers
         self.writer = self.channel._local
-        self.channel._local = self
+        self.channel._local = cast(Any, self)
         self.held: list[Callable[[], None]] = []
 
     def write(self, *marker: Any) -> None:
@@ -497,7 +497,7 @@ class Denies:
 
 def test_a_transactional_id_may_be_forbidden(client: Connection, coordinators: SlowCoordinators) -> None:
     one = producer(client)
-    client.server.broker.dispatcher.authorizer = Denies()
+    client.server.broker.dispatcher.authorizer = cast(Any, Denies())
     answer = client.ask(request_of({("a", 0): batch_by(one, b"x")}), ADDS)
     assert codes_of(answer) == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
     assert not coordinators.asked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any, cast
 
 import pytest
 
@@ -118,7 +119,7 @@ class World:
         self.ended: list[tuple[int, ErrorCode]] = []
         self.channel = TransactionMarkers(
             HERE,
-            self,
+            cast(Any, self),
             self,
             image=self.image,
             address_of=self.addresses.get,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -96,7 +96,7 @@ class World:
         self.registry = MetricsRegistry()
         self.manager = TransactionPartitions(
             HERE,
-            self,
+            cast(Any, self),
             self,
             coordinator_of=lambda _: self.coordinator_id,
             address_of=self.addresses.get,

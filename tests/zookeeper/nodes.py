@@ -156,7 +156,7 @@ class Node:
             listener_name="PLAINTEXT",
             peers=world.wire.of(self),
             publisher=publisher,
-            machine=NodeRuntime(disk, clock, rng, self.process, self.process),
+            runtime=NodeRuntime(disk, clock, rng, self.process, self.process),
             on_failure=world.loop.failures.append,
         )
         self.controller = Controller(

@@ -81,8 +81,8 @@ class Quorum:
             }
         )
         peers = SimPeerNetwork(world.network, process, HOST)
-        machine = NodeRuntime(mount, SimClock(world.loop), world.rng.fork("controller"), process, process)
-        self.broker = Broker(config, machine, MetricsRegistry(), peers=Peers(peers, peers))
+        runtime = NodeRuntime(mount, SimClock(world.loop), world.rng.fork("controller"), process, process)
+        self.broker = Broker(config, runtime, MetricsRegistry(), peers=Peers(peers, peers))
         self.broker.open([endpoint])
         world.network.listen(
             (HOST, PORT), ListeningProcess(process, self.broker.controller_dispatcher, endpoint.listener)

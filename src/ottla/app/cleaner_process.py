@@ -8,12 +8,12 @@ Invariant: a round is reported as ended only when its process is idle or has exi
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import subprocess
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection, Pipe
-from typing import Protocol
 
 from ottla.common.platform.clock import BlockingPool
 from ottla.storage.compaction.cleaning import CleanedGroup
@@ -23,18 +23,12 @@ _KILLED = -9
 """Killed by `stop`, or by the kernel for lack of memory."""
 
 
-class _Loop(Protocol):
-    def add_reader(self, descriptor: int, callback: Callable[[], object]) -> object: ...
-
-    def remove_reader(self, descriptor: int) -> object: ...
-
-
 class CleanerProcess:
     """Implements `ottla.storage.compaction.worker.Worker`."""
 
     __slots__ = ("_connection", "_loop", "_pool", "_process", "_report", "_stopped")
 
-    def __init__(self, loop: _Loop, pool: BlockingPool) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, pool: BlockingPool) -> None:
         """`pool` starts and ends the process."""
         self._loop = loop
         self._pool = pool

@@ -25,12 +25,12 @@ FIRST_BACKOFF_MS = 1000
 class NodeTickets:
     """Ticket cache of a node. All methods must be called on the loop."""
 
-    def __init__(self, login: KerberosLogin, initiator: Initiator, window: RefreshWindow, machine: NodeRuntime) -> None:
-        """`initiator` obtains the tickets of `login`, in threads of the machine's pool, which may block.
+    def __init__(self, login: KerberosLogin, initiator: Initiator, window: RefreshWindow, runtime: NodeRuntime) -> None:
+        """`initiator` obtains the tickets of `login`, in threads of the node's pool, which may block.
 
         Waits for the first ticket. Raises OperatorError.
         """
-        self._machine = machine
+        self._runtime = runtime
         self._window = window
         self._principal = login.principal or login.source
         self._known: dict[str, Tickets] = {}
@@ -39,7 +39,7 @@ class NodeTickets:
         """Callbacks that wait for a ticket, by host."""
         late = f"{login.setting}: the KDC issued no ticket for {login.source} within {START_S:.0f} s: check krb5.conf"
         backoff = Backoff(FIRST_BACKOFF_MS, max(FIRST_BACKOFF_MS, int(1000 * window.min_period_s)))
-        renewal = Renewal("the ticket of this node", initiator.take, self._use, backoff, machine)
+        renewal = Renewal("the ticket of this node", initiator.take, self._use, backoff, runtime)
         renewal.begin_in(self._use(within(START_S, initiator.take, late)))
 
     def begin(self, host: str, begun: Begun) -> None:
@@ -70,13 +70,13 @@ class NodeTickets:
                 else:
                     begun(None, ConnectionError(str(error)))
 
-        self._machine.pool.submit(lambda: tickets.fetch(host), came)
+        self._runtime.pool.submit(lambda: tickets.fetch(host), came)
 
     def _use(self, tickets: Tickets) -> float:
         self._tickets = tickets
         self._known = {host: known for host, known in self._known.items() if known.last(host)}
         life_s = tickets.ends_s - self._now_s()
-        return max(self._window.wait_s(life_s, self._machine.rng), MIN_PAUSE_S)
+        return max(self._window.wait_s(life_s, self._runtime.rng), MIN_PAUSE_S)
 
     def _now_s(self) -> float:
-        return self._machine.clock.time_ms() / 1000
+        return self._runtime.clock.time_ms() / 1000

@@ -10,10 +10,11 @@ was started is completed.
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -23,17 +24,13 @@ MAX_THREADS = 8
 _Work = tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]
 
 
-class _Loop(Protocol):
-    def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> object: ...
-
-
 class ThreadPool:
     """Implements `ottla.common.platform.clock.BlockingPool` for one event loop. `submit` and `close` belong to the
     loop."""
 
     __slots__ = ("_closed", "_idle", "_loop", "_max_threads", "_queue", "_threads")
 
-    def __init__(self, loop: _Loop, max_threads: int = MAX_THREADS) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, max_threads: int = MAX_THREADS) -> None:
         self._loop = loop
         self._max_threads = max_threads
         self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()

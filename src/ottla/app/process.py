@@ -147,9 +147,9 @@ class BrokerProcess:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
         pool = ThreadPool(loop)
-        machine = NodeRuntime(self._disk, SystemClock(), SystemRng(), loop, pool)
+        runtime = NodeRuntime(self._disk, SystemClock(), SystemRng(), loop, pool)
         self._tls = tls_of_listeners(self._config, serves_metrics=self._metrics_port is not None)
-        self._sasl = self._make_sasl(machine)
+        self._sasl = self._make_sasl(runtime)
         peers = self._peers(loop)
         bound = bind_listeners(self._config, self._config.get_int("socket.listen.backlog.size"))
         metrics = self._bind_metrics()
@@ -158,7 +158,7 @@ class BrokerProcess:
         budget = DescriptorBudget.of(self._config, self._descriptor_limit)
         broker = self._broker = Broker(
             self._config,
-            machine,
+            runtime,
             self._registry,
             peers=peers,
             on_fatal=_end_of_node,
@@ -245,7 +245,7 @@ class BrokerProcess:
         access = zookeeper_access(self._config.get, os.environ, read_file)
         return KazooSession(connect, timeout_ms, post=loop.call_soon_threadsafe, pool=pool, access=access)
 
-    def _make_sasl(self, machine: NodeRuntime) -> SaslOfListeners | None:
+    def _make_sasl(self, runtime: NodeRuntime) -> SaslOfListeners | None:
         if not any(listener.authenticates for listener in self._config.spoken_listeners):
             return None
         from ottla.app.sasl import SaslOfListeners  # imported here: most brokers do not authenticate
@@ -262,7 +262,7 @@ class BrokerProcess:
             return self._broker.salt_key
 
         return SaslOfListeners(
-            self._config, machine, find, find_token, salt_key, lambda: ThreadPool(asyncio.get_running_loop(), WAITERS)
+            self._config, runtime, find, find_token, salt_key, lambda: ThreadPool(asyncio.get_running_loop(), WAITERS)
         )
 
     async def _join(self, broker: Broker) -> None:

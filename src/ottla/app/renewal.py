@@ -35,7 +35,7 @@ class Renewal(Generic[T]):
     """Requests a value periodically for the lifetime of the node."""
 
     def __init__(
-        self, what: str, ask: Callable[[], T], use: Callable[[T], float], backoff: Backoff, machine: NodeRuntime
+        self, what: str, ask: Callable[[], T], use: Callable[[T], float], backoff: Backoff, runtime: NodeRuntime
     ) -> None:
         """`what` is the name for the log. `ask` blocks; `use` takes the result and returns the seconds until the next
         request.
@@ -46,25 +46,25 @@ class Renewal(Generic[T]):
         self._ask = ask
         self._use = use
         self._backoff = backoff
-        self._machine = machine
+        self._runtime = runtime
         self._failures = 0
-        self._asked_s = machine.clock.monotonic()
+        self._asked_s = runtime.clock.monotonic()
         self._timer: TimerHandle | None = None
 
     def begin_in(self, delay_s: float) -> None:
         """Schedule the next request, which schedules the following ones."""
-        self._timer = self._machine.scheduler.call_later(delay_s, self._again)
+        self._timer = self._runtime.scheduler.call_later(delay_s, self._again)
 
     def hasten(self) -> None:
         """Request now, because the current value seems outdated; at most once in `HASTE_S`."""
-        if self._timer is not None and self._machine.clock.monotonic() - self._asked_s >= HASTE_S:
+        if self._timer is not None and self._runtime.clock.monotonic() - self._asked_s >= HASTE_S:
             self._timer.cancel()
             self._again()
 
     def _again(self) -> None:
         self._timer = None
-        self._asked_s = self._machine.clock.monotonic()
-        self._machine.pool.submit(self._ask, self._came)
+        self._asked_s = self._runtime.clock.monotonic()
+        self._runtime.pool.submit(self._ask, self._came)
 
     def _came(self, found: T | None, error: BaseException | None) -> None:
         if found is not None:
@@ -84,16 +84,16 @@ class IssuedToken:
     """The token with which this node authenticates to other nodes, renewed before it expires."""
 
     def __init__(
-        self, what: str, ask: Callable[[], str], window: RefreshWindow, backoff: Backoff, machine: NodeRuntime
+        self, what: str, ask: Callable[[], str], window: RefreshWindow, backoff: Backoff, runtime: NodeRuntime
     ) -> None:
         """`ask` is called immediately. Raises OperatorError."""
-        self._clock: Clock = machine.clock
-        self._rng = machine.rng
+        self._clock: Clock = runtime.clock
+        self._rng = runtime.rng
         self._window = window
         self._what = what
         self._token = ""
         self._ends_s = 0.0
-        Renewal(what, ask, self._use, backoff, machine).begin_in(self._use(ask()))
+        Renewal(what, ask, self._use, backoff, runtime).begin_in(self._use(ask()))
 
     def get(self) -> str:
         """The token. Raises ConnectionError if it has expired because the issuer did not return a new one."""

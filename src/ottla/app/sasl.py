@@ -52,7 +52,7 @@ class SaslOfListeners:
     def __init__(
         self,
         config: BrokerConfig,
-        machine: NodeRuntime,
+        runtime: NodeRuntime,
         find: FindCredential,
         find_token: Callable[[str], DelegationToken | None],
         salt_key: Callable[[], bytes],
@@ -64,12 +64,12 @@ class SaslOfListeners:
         `make_waiters` creates threads for slow work, which must not delay disk work.
         """
         self._config = config
-        self._machine = machine
+        self._runtime = runtime
         self._find = find
         self._make_waiters = make_waiters
         self._salt_key = salt_key
         # Clients that authenticate may occupy a part of the pool, but must not delay disk work.
-        self._pool = PoolShare(machine.pool)
+        self._pool = PoolShare(runtime.pool)
         self._tokens = TokenLogins(token_secret(config.get_str), find_token, salt_key)
         opened = (*config.listeners, *(config.controller_listeners if config.clustered else ()))
         self._offers = {
@@ -86,8 +86,8 @@ class SaslOfListeners:
         return ListenerAuthentication(
             offers,
             dispatcher,
-            clock=self._machine.clock,
-            scheduler=self._machine.scheduler,
+            clock=self._runtime.clock,
+            scheduler=self._runtime.scheduler,
             pool=self._pool,
             metrics=AuthenticationMetrics(registry),
             failure_delay_ms=self._config.get_int("connection.failed.authentication.delay.ms"),
@@ -107,7 +107,7 @@ class SaslOfListeners:
         if mechanism == OAUTHBEARER:
             return self._token_login(listener)
         if mechanism == GSSAPI:
-            return Login(self._kerberos_login(listener, mechanism_setting), self._machine.pool)
+            return Login(self._kerberos_login(listener, mechanism_setting), self._runtime.pool)
         module = self._module(listener, mechanism, mechanism_setting)
         name, password = module.options.get("username"), module.options.get("password")
         if not name or not password:
@@ -115,14 +115,14 @@ class SaslOfListeners:
                 f"{of_listener(listener.name, _JAAS, mechanism)} has no username and password, with which this node "
                 "authenticates to other nodes"
             )
-        rng = self._machine.rng
+        rng = self._runtime.rng
 
         def begin() -> ClientMechanism:
             if mechanism == PLAIN:
                 return PlainClient(name, password)
             return ScramClient(BY_NAME[mechanism], name, password, rng)
 
-        return Login(at_once(begin), self._machine.pool)
+        return Login(at_once(begin), self._runtime.pool)
 
     def _kerberos_login(self, listener: ListenerInfo, mechanism_setting: str) -> Callable[[str, Begun], None]:
         """Login with a Kerberos ticket of this node. Waits for the KDC."""
@@ -139,8 +139,8 @@ class SaslOfListeners:
             self._number(listener, "sasl.kerberos.min.time.before.relogin", GSSAPI) / 1000,
         )
         login = login_of(setting, options, str(service or ""), SERVICE_NAME)
-        initiator = Initiator(login, lambda: self._machine.clock.time_ms() / 1000)
-        return NodeTickets(login, initiator, window, self._machine._replace(pool=self._make_waiters())).begin
+        initiator = Initiator(login, lambda: self._runtime.clock.time_ms() / 1000)
+        return NodeTickets(login, initiator, window, self._runtime._replace(pool=self._make_waiters())).begin
 
     def _token_login(self, listener: ListenerInfo) -> Login:
         """Login with a token from a file, which is replaced when it is renewed, or from an issuer. Blocks."""
@@ -158,8 +158,8 @@ class SaslOfListeners:
                 )
             )
             backoff = self._backoff(listener, "sasl.login.retry.backoff")
-            issued = IssuedToken(what, self._issuer(listener, url, what), window, backoff, self._machine)
-            return Login(at_once(lambda: OAuthBearerClient(issued.get())), self._machine.pool)
+            issued = IssuedToken(what, self._issuer(listener, url, what), window, backoff, self._runtime)
+            return Login(at_once(lambda: OAuthBearerClient(issued.get())), self._runtime.pool)
         token_in_file(path, URL, read_file)  # a missing file is reported at startup
 
         def begin() -> ClientMechanism:
@@ -168,7 +168,7 @@ class SaslOfListeners:
             except OperatorError as error:
                 raise ConnectionError(str(error)) from error
 
-        return Login(at_once(begin), self._machine.pool)
+        return Login(at_once(begin), self._runtime.pool)
 
     def _issuer(self, listener: ListenerInfo, url: str, what: str) -> Callable[[], str]:
         """A function that requests a token from an issuer, and blocks."""
@@ -252,12 +252,12 @@ class SaslOfListeners:
         if name == GSSAPI:
             return self._gssapi(listener)
         mechanism = BY_NAME[name]
-        machine = self._machine
+        runtime = self._runtime
         return lambda: ScramServer(
             mechanism,
             lambda user: self._find(user, mechanism),
-            lambda token_id: self._tokens.find(token_id, mechanism, machine.clock.time_ms()),
-            machine.rng,
+            lambda token_id: self._tokens.find(token_id, mechanism, runtime.clock.time_ms()),
+            runtime.rng,
             self._salt_key(),
         )
 
@@ -324,10 +324,10 @@ class SaslOfListeners:
             return refresh_s
 
         backoff = self._backoff(listener, "sasl.oauthbearer.jwks.endpoint.retry.backoff")
-        renewal = Renewal("the set of keys", lambda: read_key_set(url, tls), use, backoff, self._machine)
+        renewal = Renewal("the set of keys", lambda: read_key_set(url, tls), use, backoff, self._runtime)
         renewal.begin_in(refresh_s)
         validator.unknown_key = renewal.hasten
-        return lambda: OAuthBearerServer(validator, self._machine.clock)
+        return lambda: OAuthBearerServer(validator, self._runtime.clock)
 
 
 def read_key_set(url: str, tls: SSLContext | None = None) -> bytes:

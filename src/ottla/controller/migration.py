@@ -82,9 +82,9 @@ class Migration:
         "_last_logged",
         "_leader",
         "_leaving",
-        "_machine",
         "_publisher",
         "_reached",
+        "_runtime",
         "_session",
         "_voters",
         "_writer",
@@ -96,7 +96,7 @@ class Migration:
         session: ZooKeeperSession,
         controller: Controller,
         publisher: MetadataPublisher,
-        machine: NodeRuntime,
+        runtime: NodeRuntime,
         cluster_id: str,
         voters: Callable[[], Iterable[int]],
     ) -> None:
@@ -104,7 +104,7 @@ class Migration:
         self._session = session
         self._controller = controller
         self._publisher = publisher
-        self._machine = machine
+        self._runtime = runtime
         self._cluster_id = cluster_id
         self._voters = voters
         self._leader = LeaderAndEpoch(NO_NODE, 0)
@@ -135,7 +135,7 @@ class Migration:
             self._leaving = True
             done()
 
-        self._wait_while(lambda: self.behind > 0, leaving, self._machine.clock.monotonic() + CAUGHT_UP_S)
+        self._wait_while(lambda: self.behind > 0, leaving, self._runtime.clock.monotonic() + CAUGHT_UP_S)
 
     def stop(self, done: Callable[[], None]) -> None:
         """Write the rest, and end the session. The claim stays: it belongs to the quorum."""
@@ -148,12 +148,12 @@ class Migration:
             self._session.close(done)
 
         self._wait_while(
-            lambda: self._following and self.behind > 0, end, self._machine.clock.monotonic() + CAUGHT_UP_S
+            lambda: self._following and self.behind > 0, end, self._runtime.clock.monotonic() + CAUGHT_UP_S
         )
 
     def _wait_while(self, condition: Callable[[], bool], then: Callable[[], None], deadline_s: float) -> None:
-        if condition() and self._machine.clock.monotonic() < deadline_s:
-            self._machine.scheduler.call_later(_POLL_S, self._wait_while, condition, then, deadline_s)
+        if condition() and self._runtime.clock.monotonic() < deadline_s:
+            self._runtime.scheduler.call_later(_POLL_S, self._wait_while, condition, then, deadline_s)
         else:
             then()
 
@@ -228,7 +228,7 @@ class Migration:
         if not (isinstance(error, ZooKeeperError) and error.code in (Code.CONNECTION_LOSS, Code.SESSION_EXPIRED)):
             logger.warning("claiming and reading ZooKeeper's tree again: %s", error)
         self._cease()
-        self._machine.scheduler.call_later(RETRY_S, self._generation.during(self._begin))
+        self._runtime.scheduler.call_later(RETRY_S, self._generation.during(self._begin))
 
     def _log_change(self, text: str) -> None:
         if text != self._last_logged:
@@ -237,7 +237,7 @@ class Migration:
 
     def _wait(self, why: str) -> None:
         self._log_change(why)
-        self._machine.scheduler.call_later(RETRY_S, self._generation.during(self._begin))
+        self._runtime.scheduler.call_later(RETRY_S, self._generation.during(self._begin))
 
     # -- before the claim ------------------------------------------------------------------------------------------
 
@@ -325,12 +325,12 @@ class Migration:
                 else:
                     then(tree, found)
 
-            self._machine.pool.submit(lambda: found_in(tree, id_of), self._generation.during(read))
+            self._runtime.pool.submit(lambda: found_in(tree, id_of), self._generation.during(read))
 
         TreeScan(self._session, self._generation.during(scanned))
 
     def _new_id(self, _topic: str) -> Uuid:
-        return new_uuid(self._machine.rng.random_bytes(16))
+        return new_uuid(self._runtime.rng.random_bytes(16))
 
     def _ids_of(self, tree: Tree) -> Callable[[str], Uuid]:
         """Return the function that assigns ids to topics without id in the tree; brokers identify their data by id."""
@@ -378,7 +378,7 @@ class Migration:
                     "cluster is being rolled back to ZooKeeper, so stop the controllers"
                 )
                 return
-            made = take_over(self._leader, self._machine.clock.time_ms(), claim, epoch, migration)
+            made = take_over(self._leader, self._runtime.clock.time_ms(), claim, epoch, migration)
         except ProtocolError as error:
             self._again(error)
             return
@@ -445,7 +445,7 @@ class Migration:
 
             def later(position: int, count: int) -> Callable[[], Any]:
                 step = self._generation.during(partial(self._copy, found, position, count))
-                return lambda: self._machine.scheduler.call_soon(step)
+                return lambda: self._runtime.scheduler.call_soon(step)
 
             halved = later(position, len(part) // 2) if len(part) > 1 else None
             self._decide(
@@ -480,7 +480,7 @@ class Migration:
             "ZooKeeper can't represent committed metadata; its tree stays behind until that is reverted: %s",
             error.message,
         )
-        self._machine.scheduler.call_later(REFUSED_S, self._generation.during(self._follow))
+        self._runtime.scheduler.call_later(REFUSED_S, self._generation.during(self._follow))
 
 
 def _is_of_quorum(claim: Znode | None) -> bool:

@@ -78,8 +78,8 @@ MAX_RETAINED_BYTES = 2 * 1024 * 1024
 """A larger own buffer is freed as soon as it is empty."""
 COALESCED_BYTES = 256 * 1024
 """Responses of one read are sent together up to this size."""
-MAX_REQUESTS_PER_TURN = 32
-"""Responses after which other connections are served even if the turn has time left: bounds the held responses."""
+MAX_REQUESTS_PER_TICK = 32
+"""Responses after which other connections are served even if the tick has time left: bounds the held responses."""
 HALF_CLOSED_GRACE_S = 30.0
 """Time limit of a parked request whose peer has shut down its sending side."""
 CLOSING_GRACE_S = 30.0
@@ -148,7 +148,7 @@ class Connection(ConnectionHandler):
         self._unmuting: TimerHandle | None = None
         """Timer that ends the mute."""
         self._muted_until = 0.0
-        """End of the mute by the loop's clock; 0 if not muted, or muted for one turn of the loop only."""
+        """End of the mute by the loop's clock; 0 if not muted, or muted for one tick only."""
         self._more: Callable[[], float] | None = None
         """Returns the additional seconds to stay muted when the mute ends."""
 
@@ -360,7 +360,7 @@ class Connection(ConnectionHandler):
     # Frames.
 
     def _serve(self, buffer: bytearray, start: int, end: int) -> int:
-        """Serve the complete frames in `buffer[start:end]` until the turn is used up.
+        """Serve the complete frames in `buffer[start:end]` until the tick is used up.
 
         Returns the position of the first unserved byte.
         """
@@ -374,7 +374,7 @@ class Connection(ConnectionHandler):
         waiting_bytes = 0
         monotonic = self._owner.loop.time
         deadline_s = monotonic() + TICK_S
-        for count in range(MAX_REQUESTS_PER_TURN):
+        for count in range(MAX_REQUESTS_PER_TICK):
             if end - start < 4:
                 break
             try:

@@ -68,7 +68,7 @@ READING: Final = Phase("reading")
 HELD: Final = Phase("held")
 """Frames wait for the request before them, or for the output, so reading is paused."""
 MUTED: Final = Phase("muted")
-"""Nothing is read or served until a deadline: a throttled client, or one that has used its turn."""
+"""Nothing is read or served until a deadline: a throttled client, or one that has used its tick."""
 HALF_CLOSED: Final = Phase("half-closed")
 """The peer's end of input has arrived while responses are outstanding: its earlier requests are still served."""
 HALF_CLOSED_MUTED: Final = Phase("half-closed and muted")
@@ -185,7 +185,7 @@ PARK: Final = Event("park", {HANDLING: PARKED, ANSWERED: HANDLING})
 FAIL: Final = Event("fail", {HANDLING: HANDLING, ANSWERED: HANDLING})
 """`Dispatcher.handle` raised; the connection closes."""
 END: Final = Event("end to serve", {HANDLING: IDLE, PARKED: PARKED})
-"""The responses of this turn were sent."""
+"""The responses of this tick were sent."""
 
 SENDS_LATER: Final = frozenset({HANDLING, ANSWERED})
 """Unsent responses may exist; a new response or a close must wait behind them."""
@@ -203,7 +203,7 @@ class OutputState(State):
 FREE: Final = OutputState("free")
 """The queue is empty: output goes to the socket at once."""
 DRAINING: Final = OutputState("draining")
-"""Output waits for room in the socket, for the disk, or for the next turn of the loop."""
+"""Output waits for room in the socket, for the disk, or for the next tick."""
 ABANDONED: Final = OutputState("abandoned")
 """The waiting output was dropped, and no more is accepted."""
 

@@ -24,12 +24,12 @@ from ottla.common.platform.endpoint import Endpoint, canonical_host, peer_host
 from ottla.net import congestion
 from ottla.net.connection import Connection
 from ottla.net.connection_set import ConnectionSet
-from ottla.net.wire import MAX_HANDSHAKES_PER_TURN, PlainWire, Wire
+from ottla.net.wire import MAX_HANDSHAKES_PER_TICK, PlainWire, Wire
 
 logger = logging.getLogger(__name__)
 
-MAX_ACCEPTS_PER_TURN = 64
-"""For a listener without TLS; one with TLS accepts as many as may handshake in a turn."""
+MAX_ACCEPTS_PER_TICK = 64
+"""For a listener without TLS; one with TLS accepts as many as may handshake in a tick."""
 ACCEPT_RETRY_S = 0.5
 """Pause of accepting when descriptors or memory ran out, in seconds."""
 MAX_LEAVING = 256
@@ -94,7 +94,7 @@ class Listener:
 
     __slots__ = (
         "_accepting",
-        "_accepts_per_turn",
+        "_accepts_per_tick",
         "_closed",
         "_connections",
         "_leaving",
@@ -131,7 +131,7 @@ class Listener:
         self.endpoint = endpoint
         self._connections = connections
         self._make_wire = make_wire or PlainWire
-        self._accepts_per_turn = MAX_ACCEPTS_PER_TURN if make_wire is None else MAX_HANDSHAKES_PER_TURN
+        self._accepts_per_tick = MAX_ACCEPTS_PER_TICK if make_wire is None else MAX_HANDSHAKES_PER_TICK
         self._make_gate = make_gate
         self._pacing = pacing
         self._send_buffer_bytes = send_buffer_bytes
@@ -178,7 +178,7 @@ class Listener:
                 extra=RATE_LIMITED,
             )
             return
-        for _ in range(min(room, self._accepts_per_turn)):  # the loop reports further waiting clients
+        for _ in range(min(room, self._accepts_per_tick)):  # the loop reports further waiting clients
             try:
                 accepted, address = self._socket.accept()
             except (BlockingIOError, InterruptedError):
@@ -213,7 +213,7 @@ class Listener:
             return
         leave_s = connections.rates.refused(host, connections.loop.time())
         if leave_s > 0:
-            self._turn_away(accepted, host, leave_s)
+            self._refuse(accepted, host, leave_s)
             return
         try:
             self._tune(accepted, host)
@@ -225,7 +225,7 @@ class Listener:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _turn_away(self, accepted: socket.socket, host: str, leave_s: float) -> None:
+    def _refuse(self, accepted: socket.socket, host: str, leave_s: float) -> None:
         """Close a connection above the rate of its address after a delay, during which it counts against the limits."""
         connections = self._connections
         connections.metrics.throttled.value += 1

@@ -45,10 +45,10 @@ SCRATCH_BYTES = 1024 * 1024
 LARGE_REGION_BYTES = 64 * 1024
 """From this size on a region may leave by reference, after a check whether it is cold. A smaller one is read without
 the check, which costs few disk reads."""
-MAX_BYTES_PER_TURN = 1024 * 1024
-"""Bytes after which the other connections get their turn of the loop."""
+MAX_BYTES_PER_TICK = 1024 * 1024
+"""Bytes after which the other connections are served by the loop."""
 MAX_BYTES_PER_JOB = 4 * 1024 * 1024
-"""Bytes after which the other connections get their turn of the pool."""
+"""Bytes after which the other connections are served by the pool."""
 WAITING_BYTES = 4096
 """Copied after a region sent by reference when the socket is full: the transport waits for room; more costs more."""
 MAX_PIECES = 512
@@ -190,7 +190,7 @@ class Outbound:
         """Write until the queue is empty or must wait; returns whether it is empty."""
         state = self._state
         wire = self._wire
-        budget = MAX_BYTES_PER_TURN
+        budget = MAX_BYTES_PER_TICK
         while self._queue:
             if budget <= 0:
                 self._loop.call_soon(self._continue)
@@ -261,7 +261,7 @@ class Outbound:
                 if count < left or used == room:
                     break
             skip = 0
-            if len(pieces) >= MAX_PIECES or total >= MAX_BYTES_PER_TURN:
+            if len(pieces) >= MAX_PIECES or total >= MAX_BYTES_PER_TICK:
                 break
         return pieces, total, False
 
@@ -273,7 +273,7 @@ class Outbound:
         part, start = self._queue[0], self._offset
         if isinstance(part, BUFFER_TYPES) or not part.by_reference:
             return -1
-        want = min(part.length - start, MAX_BYTES_PER_TURN)
+        want = min(part.length - start, MAX_BYTES_PER_TICK)
         if part.is_cold(start, want):
             return -1
         scratch = self._scratch.view

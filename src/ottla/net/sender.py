@@ -155,7 +155,7 @@ class Senders:
         self._waiting: deque[tuple[SendJob, Done]] = deque()
 
     def submit(self, job: SendJob, done: Done) -> None:
-        """Run the job in its turn, then `done(outcome, error)` on the loop."""
+        """Run the job after those before it, then `done(outcome, error)` on the loop."""
         if self._running >= MAX_JOBS:
             self._waiting.append((job, done))
         else:

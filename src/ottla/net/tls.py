@@ -9,8 +9,8 @@ Invariants:
   closed for waiting clients like any connection without a request.
 - A handshake ends within `HANDSHAKE_TIMEOUT_S` and `MAX_HANDSHAKE_BYTES`, and at most `MAX_HANDSHAKES` run at a time:
   then the oldest one is closed. Before its first byte it holds no OpenSSL memory.
-- At most `MAX_HANDSHAKES_PER_TURN` handshakes continue in one turn of the loop, the others in the next turns, in order.
-  The listener accepts no more in a turn either, so that a flood can't overtake a waiting client.
+- At most `MAX_HANDSHAKES_PER_TICK` handshakes continue in one tick of the loop, the others in the next ticks, in order.
+  The listener accepts no more in a tick either, so that a flood can't overtake a waiting client.
 - No byte reaches the connection before the handshake is done, so every request has a principal.
 - Renegotiation is off (the context's options), so a peer can't repeat the expensive part.
 
@@ -34,7 +34,7 @@ from ottla.common.platform.clock import TimerHandle
 from ottla.common.platform.disk import Buffer
 from ottla.metrics.registry import Counter
 from ottla.net.sender import MAX_COPIED_BYTES, ReadJob, SendJob, copy_pieces
-from ottla.net.wire import MAX_HANDSHAKES_PER_TURN, ConnectionHandler
+from ottla.net.wire import MAX_HANDSHAKES_PER_TICK, ConnectionHandler
 from ottla.security.listener_tls import ListenerTls
 
 logger = logging.getLogger(__name__)
@@ -69,8 +69,8 @@ class TlsHandshakeLimiter:
         self._handshakes: dict[TlsTransport, None] = {}
         self._waiting: dict[TlsTransport, None] = {}
         """Handshakes that have input to continue with."""
-        self._left = MAX_HANDSHAKES_PER_TURN
-        """Handshakes that may still continue in this turn; if fewer than in a new turn, `_next_turn` is scheduled."""
+        self._left = MAX_HANDSHAKES_PER_TICK
+        """Handshakes that may still continue in this tick; if fewer than in a new tick, `_next_tick` is scheduled."""
 
     def begin(self, transport: TlsTransport) -> None:
         """Add a handshake; the oldest one is closed when there are too many."""
@@ -88,18 +88,18 @@ class TlsHandshakeLimiter:
         if self._waiting or not self._left:
             self._waiting[transport] = None
             return False
-        self._begin_turn()
+        self._begin_tick()
         self._left -= 1
         return True
 
-    def _begin_turn(self) -> None:
-        if self._left == MAX_HANDSHAKES_PER_TURN:
-            asyncio.get_running_loop().call_soon(self._next_turn)
+    def _begin_tick(self) -> None:
+        if self._left == MAX_HANDSHAKES_PER_TICK:
+            asyncio.get_running_loop().call_soon(self._next_tick)
 
-    def _next_turn(self) -> None:
-        self._left = MAX_HANDSHAKES_PER_TURN
+    def _next_tick(self) -> None:
+        self._left = MAX_HANDSHAKES_PER_TICK
         if self._waiting:
-            self._begin_turn()
+            self._begin_tick()
         while self._waiting and self._left:
             self._left -= 1
             transport = next(iter(self._waiting))

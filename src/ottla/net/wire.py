@@ -19,7 +19,7 @@ from ottla.common.platform.channel import FileRegion, Part
 from ottla.common.platform.disk import Buffer
 from ottla.net.sender import SendJob
 
-MAX_HANDSHAKES_PER_TURN = 8
+MAX_HANDSHAKES_PER_TICK = 8
 """TLS handshakes: each takes a signature and two curve multiplications, a millisecond together."""
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 

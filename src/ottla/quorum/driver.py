@@ -82,7 +82,6 @@ class QuorumDriver:
         "_listeners",
         "_local",
         "_log",
-        "_machine",
         "_network",
         "_on_failure",
         "_parts",
@@ -91,6 +90,7 @@ class QuorumDriver:
         "_quorum",
         "_replay",
         "_rounds",
+        "_runtime",
         "_scheduler",
         "_state",
         "_timer",
@@ -100,7 +100,7 @@ class QuorumDriver:
     def __init__(
         self,
         *,
-        machine: NodeRuntime,
+        runtime: NodeRuntime,
         local: LocalReplica,
         publisher: MetadataPublisher,
         on_failure: Callable[[BaseException], None],
@@ -108,10 +108,10 @@ class QuorumDriver:
         quorum: QuorumConfig | None = None,
     ) -> None:
         """Without `peers` this node is the only voter, and the first image is published by `submit_start`."""
-        self._machine = machine
-        self._clock = machine.clock
-        self._scheduler = machine.scheduler
-        self._pool = machine.pool
+        self._runtime = runtime
+        self._clock = runtime.clock
+        self._scheduler = runtime.scheduler
+        self._pool = runtime.pool
         self._local = local
         self._publisher = publisher
         self._on_failure = on_failure
@@ -122,10 +122,10 @@ class QuorumDriver:
         self._parts: _Parts | None = None
         self._replay = Replay(publisher)
         self._rounds = Rounds(self._step)
-        self._timer = DeadlineTimer(machine.clock, machine.scheduler, self._tick)
+        self._timer = DeadlineTimer(runtime.clock, runtime.scheduler, self._tick)
         self._listeners: list[LeadershipListener] = []
         self._known = (LeaderAndEpoch(NO_NODE, 0), False)
-        self.service = QuorumService(self, machine, self._quorum.cluster_id)
+        self.service = QuorumService(self, runtime, self._quorum.cluster_id)
 
     # -- facts -----------------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class QuorumDriver:
         own = Voter.at(self._local.key, endpoints)
         self._state.open()
         try:
-            log = self._log = open_metadata_log(self._machine, self._local.data_dir, self._local.log_config)
+            log = self._log = open_metadata_log(self._runtime, self._local.data_dir, self._local.log_config)
             was_empty = log.end_offset == 0
             parts = self._parts = self._read(log, own)
             self._take_up(parts)
@@ -229,7 +229,7 @@ class QuorumDriver:
             log, local.log_config, self._snapshot_source, clock=clock, scheduler=self._scheduler, pool=self._pool
         )
         snapshots.appended(content.tail_bytes, content.last_timestamp_ms)
-        raft = Raft(local.key, log, self._machine.rng, self._quorum.timeouts, content.voters, content.high_watermark)
+        raft = Raft(local.key, log, self._runtime.rng, self._quorum.timeouts, content.voters, content.high_watermark)
         leader_log = LeaderLog(
             log, raft, self._replay, snapshots, clock=clock, own=own, request_flush=self._request_flush
         )
@@ -238,7 +238,7 @@ class QuorumDriver:
             from ottla.quorum.peers import QuorumPeers  # here, since a single node starts faster without it
 
             followed = FollowerLog(log, raft, self._replay, snapshots, clock, act=self._act, failed=self._fail)
-            peers = QuorumPeers(self._network, raft, log, followed, machine=self._machine, quorum=self._quorum, own=own)
+            peers = QuorumPeers(self._network, raft, log, followed, runtime=self._runtime, quorum=self._quorum, own=own)
         announcer = Announcer(local.node_id, alone=alone)
         return _Parts(log, raft, snapshots, leader_log, peers, announcer, content.bootstrap)
 

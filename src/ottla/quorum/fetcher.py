@@ -19,6 +19,7 @@ from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.platform.clock import BlockingPool, TimerHandle
 from ottla.common.platform.disk import Buffer
+from ottla.common.platform.generation import Generation
 from ottla.common.platform.peer import Address
 from ottla.common.platform.runtime import NodeRuntime
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
@@ -168,6 +169,7 @@ class Fetcher:
         "_cluster_id",
         "_download",
         "_fetch_answered",
+        "_generation",
         "_leadership",
         "_log",
         "_network",
@@ -178,7 +180,6 @@ class Fetcher:
         "_scheduler",
         "_stopped",
         "_times",
-        "_turn",
         "trouble",
     )
 
@@ -189,7 +190,7 @@ class Fetcher:
         log: FollowedLog,
         network: QuorumNetwork,
         *,
-        machine: NodeRuntime,
+        runtime: NodeRuntime,
         quorum: QuorumConfig,
         bootstrap: Callable[[], list[Address]],
         fetch_answered: FetchAnswered,
@@ -200,15 +201,15 @@ class Fetcher:
         self._fetch_answered = fetch_answered
         self._log = log
         self._network = network
-        self._clock = machine.clock
-        self._rng = machine.rng
-        self._scheduler = machine.scheduler
-        self._pool = machine.pool
+        self._clock = runtime.clock
+        self._rng = runtime.rng
+        self._scheduler = runtime.scheduler
+        self._pool = runtime.pool
         self._cluster_id = quorum.cluster_id
         self._times = quorum.times
         self._bootstrap = bootstrap
         self._busy = False
-        self._turn = 0
+        self._generation = Generation()
         self._address: Address | None = None
         self._asked = LeaderAndEpoch(NO_NODE, -1)
         self._rest: TimerHandle | None = None
@@ -221,7 +222,7 @@ class Fetcher:
     def stop(self) -> None:
         """Send no more requests; pending responses are dropped."""
         self._stopped = True
-        self._turn += 1
+        self._generation.renew()
         if self._rest is not None:
             self._rest.cancel()
 
@@ -265,7 +266,7 @@ class Fetcher:
         return known[self._rng.randrange(len(known))] if known else None
 
     def _forget(self) -> None:
-        self._turn += 1
+        self._generation.renew()
         self._busy = False
         self._address = None
         self._download = None
@@ -297,11 +298,9 @@ class Fetcher:
     def _send(
         self, address: Address, message: object, read: Callable[[Any], QuorumResponse], use: Callable[[Any], None]
     ) -> None:
-        turn, epoch = self._turn, self._leadership.epoch
+        epoch = self._leadership.epoch
 
         def answered(response: Any, error: BaseException | None) -> None:
-            if turn != self._turn:
-                return
             self._address = None
             if error is not None:
                 self._wait(error)
@@ -318,7 +317,8 @@ class Fetcher:
                 self._wait(answer.error)
             self._owner.act()
 
-        self._network.send(address, message, answered, self._times.request_s + MAX_FETCH_WAIT_MS / 1000)
+        timeout_s = self._times.request_s + MAX_FETCH_WAIT_MS / 1000
+        self._network.send(address, message, self._generation.during(answered), timeout_s)
 
     def _use(self, use: Callable[[Any], None], partition: Any) -> None:
         try:

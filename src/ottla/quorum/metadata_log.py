@@ -407,9 +407,9 @@ def list_snapshots(disk: Disk, directory: str) -> list[SnapshotId]:
     return sorted(found for name in disk.listdir(directory) if (found := parse_snapshot_name(name)) is not None)
 
 
-def open_metadata_log(machine: NodeRuntime, data_dir: str, config: MetadataLogConfig) -> ReplicaLog:
+def open_metadata_log(runtime: NodeRuntime, data_dir: str, config: MetadataLogConfig) -> ReplicaLog:
     """Open or create the metadata log below `data_dir`; blocks. Raises OSError, OperatorError."""
-    disk, clock = machine.disk, machine.clock
+    disk, clock = runtime.disk, runtime.clock
     directory = f"{data_dir}/{DIRECTORY}"
     make_durably(disk, directory)
     snapshots = list_snapshots(disk, directory)
@@ -431,7 +431,7 @@ def open_metadata_log(machine: NodeRuntime, data_dir: str, config: MetadataLogCo
     folder = Folder(Descriptors(disk, _MAX_DESCRIPTORS), directory)
     try:
         events = _Events(disk, directory)
-        log = load_log(folder, (METADATA_TOPIC, 0), options, clock=clock, rng=machine.rng, events=events)
+        log = load_log(folder, (METADATA_TOPIC, 0), options, clock=clock, rng=runtime.rng, events=events)
         if log.topic_id is None:
             log.assign_topic_id(METADATA_TOPIC_ID)
     except KafkaError as error:

@@ -129,11 +129,11 @@ class QuorumService:
 
     __slots__ = ("_clock", "_cluster_id", "_pool", "_probing", "_replica", "_scheduler", "_waiting")
 
-    def __init__(self, replica: ServedReplica, machine: NodeRuntime, cluster_id: str) -> None:
+    def __init__(self, replica: ServedReplica, runtime: NodeRuntime, cluster_id: str) -> None:
         self._replica = replica
-        self._clock = machine.clock
-        self._scheduler = machine.scheduler
-        self._pool = machine.pool
+        self._clock = runtime.clock
+        self._scheduler = runtime.scheduler
+        self._pool = runtime.pool
         self._cluster_id = cluster_id
         self._probing = False
         self._waiting: list[_ParkedFetch] = []

@@ -25,11 +25,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.platform.clock import Rng
 from ottla.metadata.topic_names import TopicKey
+from ottla.protocol.fetch import FetchPartition
 from ottla.replica.purgatory import Purgatory, Watch
 
 INVALID_SESSION_ID = 0
@@ -47,24 +47,7 @@ MAX_CACHED_PARTITIONS = 500_000
 PartitionKey = tuple[TopicKey, int]
 
 
-class RequestedPartition(Protocol):
-    """One partition of a fetch request, as `protocol.fetch` parses it."""
-
-    @property
-    def partition(self) -> int: ...
-    @property
-    def current_leader_epoch(self) -> int: ...
-    @property
-    def fetch_offset(self) -> int: ...
-    @property
-    def last_fetched_epoch(self) -> int: ...
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def partition_max_bytes(self) -> int: ...
-
-
-RequestedTopics = Sequence[tuple[TopicKey, Sequence[RequestedPartition]]]
+RequestedTopics = Sequence[tuple[TopicKey, Sequence[FetchPartition]]]
 ForgottenTopics = Sequence[tuple[TopicKey, Sequence[int]]]
 
 
@@ -91,7 +74,7 @@ class SessionPartition:
         "topic",
     )
 
-    def __init__(self, topic: TopicKey, requested: RequestedPartition) -> None:
+    def __init__(self, topic: TopicKey, requested: FetchPartition) -> None:
         self.topic = topic
         self.index = requested.partition
         self.sent_high_watermark = -1
@@ -162,7 +145,7 @@ class SessionPartition:
             self._end_rest()
             session.active[self] = None
 
-    def update(self, requested: RequestedPartition) -> None:
+    def update(self, requested: FetchPartition) -> None:
         """Apply the fields of a request for this partition."""
         if self._resting:
             self._end_rest()

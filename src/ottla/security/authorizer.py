@@ -44,7 +44,7 @@ Key = tuple[str, str, AclOperation, ResourceType, str]
 
 
 class StandardAuthorizer:
-    """Implements `ottla.server.requests.authorization.Authorizer`."""
+    """Decides by the rules of the cluster."""
 
     __slots__ = ("_acls", "_audit", "_default", "_index", "_indexed", "_remembered", "_remembered_any", "_super_users")
 
@@ -75,7 +75,11 @@ class StandardAuthorizer:
         request: str,
         audit: bool = True,
     ) -> bool:
-        """Whether `principal` may do this. `audit` is False for a check that is not a request of its own."""
+        """Whether `principal` ("User:name") may do this from `client_host`, in a request of that name.
+
+        `audit`: log a denial to the audit log. False for resources that the request does not name: in filters, and for
+        the operations that responses describe.
+        """
         if principal in self._super_users:
             if audit:
                 self._audit_decision(

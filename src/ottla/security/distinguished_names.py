@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.common.errors import OperatorError
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Name, NameAttribute
 
 _KEYWORDS = {
     "2.5.4.3": "CN",
@@ -28,46 +31,20 @@ _TEXTS = {12: "utf-8", 19: "latin-1", 20: "latin-1", 22: "latin-1", 27: "latin-1
 _ESCAPED = frozenset(',=+<>#;"\\')
 
 
-def distinguished_name(subject: bytes) -> str:
-    """The text of a subject in DER, the most specific part first; raises ValueError for invalid DER."""
-    _, names, _ = _element(subject, 0)
-    parts = []
-    for name in _elements(names):
-        pairs = [_elements(pair) for pair in _elements(name)]
-        parts.append("+".join(_attribute(*pair) for pair in pairs))
-    return ",".join(reversed(parts))
+def distinguished_name(subject: Name) -> str:
+    """The text of a subject, the most specific part first."""
+    return ",".join("+".join(map(_attribute, part)) for part in reversed(subject.rdns))
 
 
-def _element(data: bytes, start: int) -> tuple[int, bytes, int]:
-    """Tag and content of the element at `start`, and the position of the next one."""
-    if len(data) < start + 2:
-        raise ValueError("an element of DER is cut off")
-    tag, length, begin = data[start], data[start + 1], start + 2
-    if length & 0x80:
-        begin += length & 0x7F
-        length = int.from_bytes(data[start + 2 : begin], "big")
-    if begin + length > len(data):
-        raise ValueError("an element of DER is cut off")
-    return tag, data[begin : begin + length], begin + length
+def _attribute(attribute: NameAttribute[str | bytes]) -> str:
+    from cryptography.x509 import Name
 
-
-def _elements(data: bytes) -> list[bytes]:
-    """The contents of a sequence or set; of a pair of type and value the value with its tag and length."""
-    found = []
-    position = 0
-    while position < len(data):
-        tag, content, end = _element(data, position)
-        found.append(content if tag in (0x06, 0x30, 0x31) else data[position:end])
-        position = end
-    return found
-
-
-def _attribute(kind: bytes, value: bytes) -> str:
-    oid = _oid(kind)
-    tag, content, _ = _element(value, 0)
-    if oid not in _KEYWORDS or tag not in _TEXTS:
+    oid = attribute.oid.dotted_string
+    pair = _content(_content(_content(Name([attribute]).public_bytes())))  # a name has a set of pairs
+    value = pair[2 + pair[1] :]  # behind the OID, which has at most 63 bytes
+    if oid not in _KEYWORDS or value[0] not in _TEXTS:
         return f"{_KEYWORDS.get(oid, oid)}=#{value.hex()}"
-    text = content.decode(_TEXTS[tag])
+    text = _content(value).decode(_TEXTS[value[0]])
     escaped = "".join(f"\\{char}" if char in _ESCAPED else char for char in text)
     inner = escaped.strip(" ")
     lead = len(escaped) - len(escaped.lstrip(" "))
@@ -75,16 +52,9 @@ def _attribute(kind: bytes, value: bytes) -> str:
     return f"{_KEYWORDS[oid]}=" + "\\ " * lead + inner + "\\ " * trail
 
 
-def _oid(data: bytes) -> str:
-    numbers = []
-    number = 0
-    for byte in data:
-        number = number << 7 | byte & 0x7F
-        if not byte & 0x80:
-            numbers.append(number)
-            number = 0
-    first = min(numbers[0] // 40, 2)
-    return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
+def _content(element: bytes) -> bytes:
+    """`element` in DER without its tag and length."""
+    return element[2 + (element[1] & 0x7F if element[1] & 0x80 else 0) :]
 
 
 class _Rule(NamedTuple):

@@ -62,7 +62,7 @@ class ListenerTls:
             return ANONYMOUS
         from cryptography.x509 import load_der_x509_certificate
 
-        subject = load_der_x509_certificate(certificate).subject.public_bytes()
+        subject = load_der_x509_certificate(certificate).subject
         return f"User:{self._mapping.name(distinguished_name(subject))}"
 
     def follow(self, config: BrokerConfig) -> None:

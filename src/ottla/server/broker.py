@@ -100,7 +100,7 @@ class Broker:
     def __init__(
         self,
         config: BrokerConfig,
-        machine: NodeRuntime,
+        runtime: NodeRuntime,
         metrics_registry: MetricsRegistry,
         *,
         hostname: str = "localhost",
@@ -120,25 +120,25 @@ class Broker:
         self._on_fatal = on_fatal if config.clustered or config.on_zookeeper else None
         self._zookeeper = None
         if zookeeper is not None and config.on_zookeeper:
-            self._zookeeper = self._make_zookeeper(config, machine, zookeeper)
+            self._zookeeper = self._make_zookeeper(config, runtime, zookeeper)
         self._migrates_from = zookeeper if config.leads_migration else None
         self._migration: Migration | None = None
         self._cleaner_worker = cleaner_worker
         self._cleaning: LogCleaning | None = None
         self._scrubbing: LogScrubbing | None = None
         self._static_config = config
-        self._machine = machine
+        self._runtime = runtime
         self._registry = metrics_registry
         self._hostname = hostname
-        self._failures = Failures(machine.clock)
-        self._steps = PeriodicSteps(machine.scheduler, self._failures)
+        self._failures = Failures(runtime.clock)
+        self._steps = PeriodicSteps(runtime.scheduler, self._failures)
         self._publisher = MetadataPublisher()
         self.authorizer = make_authorizer(config, self._publisher)
         """Decides about client operations; None allows every operation."""
         self._logs = LogManager(
-            machine.disk,
-            machine.clock,
-            machine.rng,
+            runtime.disk,
+            runtime.clock,
+            runtime.rng,
             config.log_dirs,
             metadata_dir=config.metadata_log_dir,
             has_metadata_log=not config.on_zookeeper or config.migrating_broker,
@@ -234,15 +234,15 @@ class Broker:
             return
         version = QUORUM
         if config.clustered:
-            version = version_of_migrated(self._machine.disk, config)
+            version = version_of_migrated(self._runtime.disk, config)
             self._migrated = version == ZOOKEEPER
-            format_or_refuse(self._machine.disk, self._machine.clock, self._machine.rng, config, own)
+            format_or_refuse(self._runtime.disk, self._runtime.clock, self._runtime.rng, config, own)
         self._logs.open(node_id=config.node_id, version=version)
         control = self._control = self._make_control(config)
         if config.clustered:
             metadata_log = control.metadata.log
             if metadata_log.start(own):
-                refuse_partitions(self._machine.disk, config)
+                refuse_partitions(self._runtime.disk, config)
             self._open_logs(metadata_log.latest)
             self._make_parts(control, metadata_log.latest)
             self._controller_dispatcher = RequestDispatcher(
@@ -288,9 +288,9 @@ class Broker:
         self._dispatcher = RequestDispatcher(
             self.contexts.dispatcher, broker_apis(self.contexts), authorizer=self.authorizer
         )
-        self._within_quotas = QuotaDispatcher(self._dispatcher, self.parts.quotas, self._machine.clock)
+        self._within_quotas = QuotaDispatcher(self._dispatcher, self.parts.quotas, self._runtime.clock)
         register_gauges(self._registry, self.parts, config)
-        register_group_gauges(self._registry, self.parts.groups.runtime, self._machine.clock)
+        register_group_gauges(self._registry, self.parts.groups.runtime, self._runtime.clock)
         register_transaction_gauges(self._registry, self.parts.transactions.runtime, self.parts.transaction_markers)
         self._start_steps(config)
         self._scrubbing = self._start_scrubbing()
@@ -356,7 +356,7 @@ class Broker:
         tree = zookeeper.take_part(control, self.advertised_listeners, images, self._metadata_log_failed)
         if migrating is None:
             await await_callback(tree.follow)
-            forget_quorum(self._machine.disk, self._static_config)
+            forget_quorum(self._runtime.disk, self._static_config)
         else:
             await self._follow_either(tree)
             refuse_final(self._publisher.image)
@@ -379,9 +379,9 @@ class Broker:
 
         if self._peers is None:
             raise InvariantError("a migrating broker needs connections to other nodes")
-        scheduler = self._machine.scheduler
+        scheduler = self._runtime.scheduler
         channel = ControllerChannel(
-            None, log.quorum.leader_endpoint, self._peers.controllers, clock=self._machine.clock, scheduler=scheduler
+            None, log.quorum.leader_endpoint, self._peers.controllers, clock=self._runtime.clock, scheduler=scheduler
         )
         log.quorum.listen(QuorumChannel(channel))
         lifecycle = self._make_lifecycle(channel, log.quorum_images, migrating_for_ms=FOREVER_MS)
@@ -412,7 +412,7 @@ class Broker:
     def _open_logs_alone(self, image: MetadataImage) -> dict[tuple[Uuid, int], int]:
         """Like `_open_logs`, where `image` has all topics."""
         if not image.features:
-            refuse_partitions(self._machine.disk, self._static_config)
+            refuse_partitions(self._runtime.disk, self._static_config)
         return self._open_logs(image)
 
     def _make_control(self, config: BrokerConfig) -> Control:
@@ -422,7 +422,7 @@ class Broker:
                 config=config,
                 cluster_id=self.cluster_id,
                 directory_id=directory_id,
-                machine=self._machine,
+                runtime=self._runtime,
                 peers=self._peers,
                 publisher=self._publisher,
                 on_failure=self._metadata_log_failed,
@@ -435,25 +435,25 @@ class Broker:
             cluster_id=self.cluster_id,
             log_dirs=self._logs.directory_ids,
             cordoned=self._logs.cordoned_ids,
-            clock=self._machine.clock,
-            rng=self._machine.rng,
-            scheduler=self._machine.scheduler,
+            clock=self._runtime.clock,
+            rng=self._runtime.rng,
+            scheduler=self._runtime.scheduler,
             registry=self._registry,
         )
         channel = ControllerChannel(
             controller,
             metadata.log.leader_endpoint,
             metadata.controllers,
-            clock=self._machine.clock,
-            scheduler=self._machine.scheduler,
+            clock=self._runtime.clock,
+            scheduler=self._runtime.scheduler,
         )
         return Control(metadata, controller, channel)
 
     @staticmethod
-    def _make_zookeeper(config: BrokerConfig, machine: NodeRuntime, session: ZooKeeperSession) -> ZooKeeperNode:
+    def _make_zookeeper(config: BrokerConfig, runtime: NodeRuntime, session: ZooKeeperSession) -> ZooKeeperNode:
         from ottla.server.zookeeper.zookeeper_node import ZooKeeperNode  # here, since a node with a quorum needs none
 
-        return ZooKeeperNode(config, machine, session)
+        return ZooKeeperNode(config, runtime, session)
 
     def _make_controller_lifecycle(self, control: Control) -> ControllerLifecycle:
         from ottla.server.lifecycle.controller_lifecycle import (
@@ -462,11 +462,11 @@ class Broker:
 
         return ControllerLifecycle(
             self._static_config.node_id,
-            uuid_from_string(random_id(self._machine.rng)),
+            uuid_from_string(random_id(self._runtime.rng)),
             self.advertised_controllers,
             control.channel,
             self._publisher,
-            self._machine.scheduler,
+            self._runtime.scheduler,
             zk_migration_ready=self._static_config.leads_migration,
         )
 
@@ -480,7 +480,7 @@ class Broker:
             session=session,
             controller=control.controller,
             publisher=self._publisher,
-            machine=self._machine,
+            runtime=self._runtime,
             cluster_id=self.cluster_id,
             voters=lambda: [voter.voter_id for voter in quorum.raft.state.voters],
         )
@@ -517,15 +517,15 @@ class Broker:
             publisher,
             new_incarnation_id=self._begin_incarnation,
             registered_again=self._registered_again,
-            clock=self._machine.clock,
-            scheduler=self._machine.scheduler,
+            clock=self._runtime.clock,
+            scheduler=self._runtime.scheduler,
             heartbeat_interval_ms=config.get_int("broker.heartbeat.interval.ms"),
             session_timeout_ms=config.get_int("broker.session.timeout.ms"),
             registration_timeout_ms=migrating_for_ms or config.get_int("initial.broker.registration.timeout.ms"),
         )
 
     def _begin_incarnation(self) -> Uuid:
-        return self._logs.begin_incarnation(uuid_from_string(random_id(self._machine.rng)))
+        return self._logs.begin_incarnation(uuid_from_string(random_id(self._runtime.rng)))
 
     def _registered_again(self, broker_epoch: int) -> None:
         try:
@@ -544,7 +544,7 @@ class Broker:
             if directory is self._logs.metadata_directory or not self._logs.directory_ids():
                 self._end_of_disk(error)
             else:
-                self._machine.scheduler.call_soon(self._give_up, directory)
+                self._runtime.scheduler.call_soon(self._give_up, directory)
 
     def _give_up(self, directory: LogDirectory) -> None:
         """After the turn in which it failed: pending reads and writes there have got the error."""
@@ -557,7 +557,7 @@ class Broker:
     def _end_of_disk(self, error: BaseException) -> None:
         """A single node continues to serve reads; in a cluster other brokers can lead its partitions."""
         if self._on_fatal is not None:
-            self._machine.scheduler.call_soon(self._on_fatal, error)
+            self._runtime.scheduler.call_soon(self._on_fatal, error)
 
     def broker_epoch(self) -> int:
         """Epoch of the current registration; -1 before it."""
@@ -582,7 +582,7 @@ class Broker:
         config = self._config.effective
         parts = self._parts = BrokerComponents(
             config,
-            self._machine,
+            self._runtime,
             control,
             membership,
             logs=self._logs,
@@ -622,7 +622,7 @@ class Broker:
             config.get_int("log.flush.start.offset.checkpoint.interval.ms"),
         )
         recovery_interval_ms = config.get_int("log.flush.offset.checkpoint.interval.ms")
-        logs, pool, in_flight = self._logs, self._machine.pool, self.parts.in_flight
+        logs, pool, in_flight = self._logs, self._runtime.pool, self.parts.in_flight
         checkpoints = [each.checkpoints for each in logs.directories]
         offsets = [
             PoolWriter(each.offsets_due, each.write_files, each.written, pool, in_flight) for each in checkpoints
@@ -642,7 +642,7 @@ class Broker:
             "log retention",
             config.get_int("log.retention.check.interval.ms"),
             logs.retention_steps,
-            SlicedWork(self._machine.clock, self._machine.scheduler),
+            SlicedWork(self._runtime.clock, self._runtime.scheduler),
             initial_delay_ms=config.get_int("log.initial.task.delay.ms"),
         )
         add("log flush", flush_interval_ms, lambda: logs.flush_due(pool))
@@ -655,7 +655,7 @@ class Broker:
     def _start_scrubbing(self) -> LogScrubbing:
         scrubbing = LogScrubbing(
             self._logs,
-            self._machine,
+            self._runtime,
             self.parts.replicas.report_damage,
             in_flight=self.parts.in_flight,
             steps=self._steps,
@@ -668,13 +668,13 @@ class Broker:
         cleaning = LogCleaning(
             self._config.effective,
             self._logs,
-            self._machine,
+            self._runtime,
             make_worker,
             in_flight=self.parts.in_flight,
             steps=self._steps,
         )
         self._config.follow(cleaning.use_config)
-        register_cleaner_gauges(self._registry, cleaning.cleaner, self._machine.clock)
+        register_cleaner_gauges(self._registry, cleaning.cleaner, self._runtime.clock)
         return cleaning
 
     # --- stop ------------------------------------------------------------------------------------------------------
@@ -706,7 +706,7 @@ class Broker:
             parts.topic_arrivals.stop()
             # Results of pool jobs may park again: an append that waits for its fsync.
             await parts.in_flight.drained()
-        await flush_all(self._logs.all_logs(), self._machine.pool)
+        await flush_all(self._logs.all_logs(), self._runtime.pool)
         if parts is not None:
             parts.purgatory.expire_all()
         if self._control is not None:

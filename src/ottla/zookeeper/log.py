@@ -105,13 +105,13 @@ class ZooKeeperLog:
         "_latest",
         "_listener_name",
         "_listeners",
-        "_machine",
         "_on_failure",
         "_peers",
         "_publisher",
         "_pumping",
         "_rng",
         "_round",
+        "_runtime",
         "_scheduler",
         "_sending",
         "_session",
@@ -134,7 +134,7 @@ class ZooKeeperLog:
         listener_name: str,
         peers: PeerNetwork | None,
         publisher: MetadataPublisher,
-        machine: NodeRuntime,
+        runtime: NodeRuntime,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         """`session` is not started yet. `on_failure` is called when this node has to stop.
@@ -148,10 +148,10 @@ class ZooKeeperLog:
         self._listener_name = listener_name
         self._peers = peers
         self._publisher = publisher
-        self._machine = machine
-        self._clock = machine.clock
-        self._rng = machine.rng
-        self._scheduler = machine.scheduler
+        self._runtime = runtime
+        self._clock = runtime.clock
+        self._rng = runtime.rng
+        self._scheduler = runtime.scheduler
         self._endpoint: Endpoint | None = None
         self._session_id = 0
         self._round = Generation()
@@ -174,7 +174,7 @@ class ZooKeeperLog:
         """Brokers that were registered when this term read the tree, but that no controller has accepted: the first
         image lacks them.
         """
-        self.service = TermLogServer(cluster_id, lambda: self.leader, machine.scheduler)
+        self.service = TermLogServer(cluster_id, lambda: self.leader, runtime.scheduler)
         """Requests of other brokers while this node is active."""
         self.claimed_by_quorum: Callable[[int | None], None] = lambda _epoch: None
         """Called with the controller epoch if a quorum has the claim (KIP-866), with None if a broker or none has it.
@@ -377,7 +377,7 @@ class ZooKeeperLog:
                 cluster_id=self._cluster_id,
                 peers=self._peers,
                 publisher=self._publisher,
-                machine=self._machine,
+                runtime=self._runtime,
                 on_failure=self._end_for_good,
             )
         self._notify(leader, active=False)

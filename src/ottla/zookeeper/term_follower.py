@@ -94,13 +94,13 @@ class TermLogFollower:
         "_cluster_id",
         "_fetcher",
         "_followed",
-        "_machine",
         "_network",
         "_on_failure",
         "_peers",
         "_publisher",
         "_replay",
         "_retry",
+        "_runtime",
         "_stopped",
         "endpoint",
     )
@@ -113,20 +113,20 @@ class TermLogFollower:
         cluster_id: str,
         peers: PeerNetwork,
         publisher: MetadataPublisher,
-        machine: NodeRuntime,
+        runtime: NodeRuntime,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         """Fetches from `found` on. `on_failure` is called when a listener of `publisher` raised."""
         self._cluster_id = cluster_id
         self._peers = peers
         self._publisher = publisher
-        self._machine = machine
+        self._runtime = runtime
         self._on_failure = on_failure
         self._stopped = False
         self._retry: TimerHandle | None = None
         self.endpoint: Endpoint | None = None
         """Address of the controller; None before it is known."""
-        self._followed = FollowedTerm(ReplicaKey(broker_id), leader, publisher.image, machine.scheduler)
+        self._followed = FollowedTerm(ReplicaKey(broker_id), leader, publisher.image, runtime.scheduler)
         self._begin()
 
     @property
@@ -168,7 +168,7 @@ class TermLogFollower:
             self._followed,
             self._followed,
             self._network,
-            machine=self._machine,
+            runtime=self._runtime,
             quorum=QuorumConfig(self._cluster_id),
             bootstrap=list,
             fetch_answered=self._followed.fetch_answered,
@@ -246,7 +246,7 @@ class TermLogFollower:
         logger.error("fetching the controller's metadata again: %s", error, extra=RATE_LIMITED)
         self._fetcher.stop()
         self._network.close()
-        self._retry = self._machine.scheduler.call_later(RETRY_S, self._restart)
+        self._retry = self._runtime.scheduler.call_later(RETRY_S, self._restart)
 
     def _restart(self) -> None:
         self._retry = None

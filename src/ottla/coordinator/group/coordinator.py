@@ -251,10 +251,10 @@ class GroupCoordinator:
     ) -> None:
         """Responds when the offsets are stored; they are pending until their transaction ends. Results are per
         partition."""
-        plan = offset_requests.plan_transactional_commit(context, request, self._image())
-        if plan.commit.accepted.topics:
+        plan, transaction = offset_requests.plan_transactional_commit(context, request, self._image())
+        if plan.accepted.topics:
             self._runtime.answer_in_transaction(
-                operations.COMMIT_TRANSACTIONAL_OFFSETS, context, plan, plan.transaction, done
+                operations.COMMIT_TRANSACTIONAL_OFFSETS, context, plan, transaction, done
             )
         else:
             done(plan.response(None, None))

@@ -12,7 +12,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.group import responses
 from ottla.coordinator.group.context import RequestContext
 from ottla.coordinator.group.modern.consumer.describe import GroupDescriptionSteps
-from ottla.coordinator.group.offsets.requests import CommitPlan, DeletePlan, FetchPlan, TransactionalCommitPlan
+from ottla.coordinator.group.offsets.requests import CommitPlan, DeletePlan, FetchPlan
 from ottla.coordinator.group.response_collector import Reply
 from ottla.coordinator.runtime import WRITE_TXN_MARKER, CoordinatorOperation
 from ottla.protocol.messages.consumer_group_heartbeat import (
@@ -154,19 +154,19 @@ LIST = "list-groups"
 
 COMMIT_OFFSETS: CoordinatorOperation[RequestContext, CommitPlan, OffsetCommitResponse] = CoordinatorOperation(
     "commit-offset",
-    key=lambda plan: any_group(plan.request.group_id),
+    key=lambda plan: any_group(plan.accepted.group_id),
     run=lambda context, plan, shard: shard.offsets.commit(context, plan.accepted),
     refused=lambda context, plan, error: plan.response(None, error),
-    answered=lambda context, plan, response: plan.response(response, None),
+    answered=lambda context, plan, committed: plan.response(committed, None),
 )
 
-COMMIT_TRANSACTIONAL_OFFSETS: CoordinatorOperation[RequestContext, TransactionalCommitPlan, TxnOffsetCommitResponse] = (
+COMMIT_TRANSACTIONAL_OFFSETS: CoordinatorOperation[RequestContext, CommitPlan, TxnOffsetCommitResponse] = (
     CoordinatorOperation(
         "txn-commit-offset",
-        key=lambda plan: named_group(plan.commit.request.group_id),
-        run=lambda context, plan, shard: shard.offsets.commit_transactional(context, plan.commit.accepted),
+        key=lambda plan: named_group(plan.accepted.group_id),
+        run=lambda context, plan, shard: shard.offsets.commit_transactional(context, plan.accepted),
         refused=lambda context, plan, error: plan.response(None, error),
-        answered=lambda context, plan, response: plan.response(response, None),
+        answered=lambda context, plan, committed: plan.response(committed, None),
     )
 )
 

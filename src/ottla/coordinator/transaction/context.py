@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from ottla.common.platform.clock import Clock
+from ottla.coordinator.runtime import CoordinatorRuntime
 from ottla.coordinator.transaction.config import TransactionCoordinatorConfig
 from ottla.coordinator.transaction.markers import MarkerChannel
 from ottla.coordinator.transaction.memory import TransactionMemory
@@ -22,19 +23,6 @@ class ProducerIds(Protocol):
         ...
 
 
-class Writes(Protocol):
-    """The part of the runtime that shards use for their own writes.
-
-    Implementation: `coordinator.runtime.runtime.CoordinatorRuntime`.
-    """
-
-    def schedule_write(
-        self, name: str, partition: int, operation: Callable[[Any], Any], done: Callable[[Any, Any], None]
-    ) -> None: ...
-
-    def leader_epoch(self, partition: int) -> int: ...
-
-
 class ShardContext(NamedTuple):
     """Created once for a broker. Callables are read at each use, since their values may change."""
 
@@ -46,5 +34,5 @@ class ShardContext(NamedTuple):
     markers: MarkerChannel
     memory: TransactionMemory
     """Shared by all shards of the broker."""
-    writes: Callable[[], Writes]
+    writes: Callable[[], CoordinatorRuntime[Any]]
     """The runtime, which is created later."""

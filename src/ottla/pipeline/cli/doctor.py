@@ -13,10 +13,8 @@ from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import (
     TableLocation,
     catalog_option,
-    conf_option,
-    master_option,
     registry_options,
-    split_names,
+    spark_options,
     topics_option,
 )
 from ottla.pipeline.operations.doctor import Finding, Subject, examine
@@ -47,14 +45,13 @@ from ottla.pipeline.operations.doctor import Finding, Subject, examine
     help="Transactional id to check for writes; may be repeated.",
 )
 @registry_options
-@master_option
-@conf_option
+@spark_options
 @json_option
 @connection_options
 def doctor(
     table: Path | str | None,
     catalog_url: str | None,
-    topics: tuple[str, ...],
+    topics: list[str],
     groups: tuple[str, ...],
     transactional_ids: tuple[str, ...],
     schema_registry: str | None,
@@ -75,14 +72,13 @@ def doctor(
     ottla-push-ID, which is also its transactional id.
     """
     findings = []
-    names = split_names(topics)
     subject = Subject(
         bootstrap_server,
         master,
         conf,
         table,
         catalog_url,
-        names,
+        topics,
         schema_registry,
         schema_registry_ca,
         security(),

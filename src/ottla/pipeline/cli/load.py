@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.command import (
-    Command,
-    connection_options,
-    counted,
-    json_option,
-    print_json,
-    security,
-    size_text,
-)
-from ottla.pipeline.cli.options import (
-    TableLocation,
-    catalog_option,
-    conf_option,
-    format_option,
-    master_option,
-    run_on_schedule,
-    schedule_option,
-    split_names,
-    topics_option,
-    with_decode_options,
-    with_plan_options,
-)
-from ottla.pipeline.spark.session import open_session, parallelism, require_extra, require_spark, with_small_jvm
+from ottla.cli.command import Command, counted, security, size_text
+from ottla.pipeline.cli.table_run import TableRun, run_text, with_table_run
+from ottla.pipeline.spark.session import parallelism, require_extra, require_spark
 
 if TYPE_CHECKING:
     from ottla.pipeline.load.driver import LoadSummary
     from ottla.pipeline.operations.progress import ProgressLine
-    from ottla.pipeline.transform.decode_options import DecodeOptions
 
 
 @click.command(
@@ -54,52 +29,19 @@ if TYPE_CHECKING:
         "ottla pipeline load -t clicks --table /lake/clicks --master spark://host:7077 --json",
     ),
 )
-@topics_option("Topics to load; may be repeated.")
-@click.option(
-    "--table",
-    required=True,
-    type=TableLocation(file_okay=False),
-    help="Directory of the table, or its URL in an object store such as s3://bucket/path; created by the first load.",
+@with_table_run(
+    click.option(
+        "--partition-by",
+        multiple=True,
+        metavar="COLUMN",
+        help="Partition column of a new table: topic, partition, a decoded column, or date, the day of a "
+        "record's timestamp; may be repeated.",
+    ),
+    topics="Topics to load; may be repeated.",
+    table="Directory of the table, or its URL in an object store such as s3://bucket/path; created by the first load.",
+    group="ottla-load.TABLE.PIPELINE-ID",
 )
-@format_option
-@catalog_option
-@click.option(
-    "--partition-by",
-    multiple=True,
-    metavar="COLUMN",
-    help="Partition column of a new table: topic, partition, a decoded column, or date, the day of a "
-    "record's timestamp; may be repeated.",
-)
-@click.option(
-    "--group",
-    metavar="NAME",
-    help="Consumer group to which the loaded offsets are published for lag tools; '' for none.  "
-    "[default: ottla-load.TABLE.PIPELINE-ID]",
-)
-@schedule_option
-@with_plan_options()
-@with_decode_options
-@master_option
-@conf_option
-@click.option("--quiet", "-q", is_flag=True, help="Disable the progress line and the summary.")
-@json_option
-@connection_options
-def load(
-    topics: tuple[str, ...],
-    table: Path | str,
-    format_name: str | None,
-    catalog_url: str | None,
-    partition_by: tuple[str, ...],
-    group: str | None,
-    schedule: str | None,
-    plan_options: Mapping[str, Any],
-    decode_options: DecodeOptions,
-    master: str,
-    conf: Mapping[str, str],
-    quiet: bool,
-    as_json: bool,
-    bootstrap_server: str,
-) -> None:
+def load(run: TableRun, partition_by: tuple[str, ...]) -> None:
     """Load topics into a table exactly once.
 
     Adds the new records of topics to a table of Delta, Iceberg or Parquet files. Data and offsets are committed
@@ -129,61 +71,32 @@ def load(
     require_extra()
     from ottla.pipeline.load import driver as loading
     from ottla.pipeline.model.plan import PlanSettings
-    from ottla.pipeline.sinks.open_table import open_table
     from ottla.pipeline.transform.open_format import open_format
 
-    settings = PlanSettings(parallelism=parallelism(master), **plan_options)
-    value_format = open_format(decode_options)
-    names = split_names(topics)
-    target = open_table(table, format=format_name, partition_by=partition_by, catalog_url=catalog_url)
-    require_spark(master)  # before requests to brokers, and before the table is created
-    shown_group = f"ottla-load.{target.name}.{settings.pipeline_id}" if group is None else group
+    settings = PlanSettings(parallelism=parallelism(run.master), **run.plan_options)
+    value_format = open_format(run.decode_options)
+    target = run.open_table(partition_by)
+    require_spark(run.master)  # before requests to brokers, and before the table is created
+    group = f"ottla-load.{target.name}.{settings.pipeline_id}" if run.group is None else run.group
+    session = run.session("ottla pipeline load")
+    load_new = partial(loading.load, group=group, security=security())
 
-    session = partial(open_session, master, "ottla pipeline load", with_small_jvm(conf))
-    load_new = partial(loading.load, group=shown_group, security=security())
-
-    def run() -> None:
+    def once(progress: ProgressLine | None) -> tuple[LoadSummary, str]:
         nonlocal settings
-        with progress_line(quiet or as_json) as progress:
-            observer = progress or loading.Observer()
-            summary = load_new(names, target, bootstrap_server, session, settings, observer, value_format)
+        summary = load_new(run.topics, target, run.bootstrap_server, session, settings, progress, value_format)
         settings = replace(settings, start=None, on_rollback="fail")  # the next run resumes
-        if as_json:
-            print_json(summary.to_json(), indent=None if schedule else 2)
-        else:
-            print_summary(summary.notes, "" if quiet else summary_text(summary))
+        return summary, summary_text(summary)
 
-    run_on_schedule(schedule, run)
-
-
-def print_summary(notes: Sequence[str], summary: str) -> None:
-    """Print notes and the summary of a run; an empty summary is skipped."""
-    for note in notes:
-        click.echo(f"Note: {note}.", err=True)
-    if summary:
-        click.echo(summary)
-
-
-def progress_line(silent: bool) -> AbstractContextManager[ProgressLine | None]:
-    """A progress line during a run, if stderr is a terminal."""
-    from ottla.pipeline.operations.progress import ProgressLine
-
-    if silent or not sys.stderr.isatty():
-        return nullcontext()
-    return closing(ProgressLine(sys.__stderr__ or sys.stderr))
+    run.repeat(once)
 
 
 def summary_text(summary: LoadSummary) -> str:
     """Summary of a load in one or two sentences."""
-    topics = ", ".join(summary.topics)
-    if summary.version is None:
-        return f"Nothing new in {topics}; {summary.table} is unchanged."
-    text = (
-        f"Loaded {counted(summary.rows, 'row')} from {counted(summary.partitions, 'partition')} of {topics} "
-        f"into {summary.table} as version {summary.version}: {summary.land_s:.1f} s, {summary.rows_per_s:,.0f} rows/s, "
-        f"{size_text(summary.fetched_bytes)} fetched, {size_text(summary.written_bytes)} written in "
-        f"{counted(summary.files, 'file')} (Spark start {summary.start_s:.1f} s, commit {summary.commit_s:.2f} s)."
+    return run_text(
+        summary,
+        f"Loaded {counted(summary.rows, 'row')} from {counted(summary.partitions, 'partition')} of "
+        f"{', '.join(summary.topics)} into {summary.table} as version {summary.version}: {summary.land_s:.1f} s, "
+        f"{summary.rows_per_s:,.0f} rows/s, {size_text(summary.fetched_bytes)} fetched, "
+        f"{size_text(summary.written_bytes)} written in {counted(summary.files, 'file')} "
+        f"(Spark start {summary.start_s:.1f} s, commit {summary.commit_s:.2f} s).",
     )
-    if summary.skipped_offsets:
-        text += f" Skipped: {counted(summary.skipped_offsets, 'offset')}."
-    return text

@@ -16,7 +16,6 @@ from ottla.cli.command import F, complete_topic, settings_option
 from ottla.cli.times import parse_timestamp
 from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.pipeline.model.plan import Boundary
-from ottla.pipeline.sinks.formats import TABLE_FORMATS
 from ottla.pipeline.spark.environment import environment_settings
 from ottla.pipeline.spark.session import DEFAULT_MASTER
 from ottla.pipeline.transform.decode_options import FORMATS, DecodeOptions
@@ -77,8 +76,11 @@ def master_option(function: Any) -> Any:
     )(function)
 
 
-def conf_option(function: Any) -> Any:
-    """`--conf` and `--environment`; the function receives `conf`, in which an environment is two settings of Spark."""
+def spark_options(function: Any) -> Any:
+    """`--master`, `--conf` and `--environment`.
+
+    The function receives `master`, and `conf`, in which an environment is two settings of Spark.
+    """
 
     @functools.wraps(function)
     def with_environment(*, master: str, conf: Mapping[str, str], environment: Path | None, **others: Any) -> Any:
@@ -92,7 +94,7 @@ def conf_option(function: Any) -> Any:
         help="Archive of 'ottla pipeline package' with the packages for the workers of a cluster.",
     )
     settings = settings_option("--conf", help_text="Spark setting, such as spark.driver.memory=4g; may be repeated.")
-    return settings(archive(with_environment))
+    return master_option(settings(archive(with_environment)))
 
 
 class TableLocation(GivenPath):
@@ -179,59 +181,22 @@ PLAN_OPTIONS = {
 """Options of a load's plan, by their names in `PlanSettings`."""
 
 
-def with_plan_options(*names: str) -> Callable[[Any], Any]:
-    """Add these options of PLAN_OPTIONS, or all; the command receives them as one argument, `plan_options`."""
-    chosen = names or tuple(PLAN_OPTIONS)
-
-    def decorated(function: Any) -> Any:
-        @functools.wraps(function)
-        def collected(*arguments: Any, **named: Any) -> Any:
-            return function(*arguments, plan_options={name: named.pop(name) for name in chosen}, **named)
-
-        for name in reversed(chosen):
-            collected = PLAN_OPTIONS[name](collected)
-        return collected
-
-    return decorated
+def _split_names(ctx: click.Context, parameter: click.Parameter, values: Sequence[str]) -> list[str]:
+    return [name.strip() for value in values for name in value.split(",") if name.strip()]
 
 
 def topics_option(text: str, *, required: bool = True) -> Callable[[F], F]:
-    """`--topics`; `split_names` splits its values."""
+    """`--topics`; the function receives a list of names."""
     return click.option(
         "--topics",
         "-t",
         multiple=True,
         required=required,
+        callback=_split_names,
         metavar="NAME,...",
         shell_complete=complete_topic,
         help=text,
     )
-
-
-def split_names(values: Sequence[str]) -> list[str]:
-    """Split values that may contain several names, separated by commas."""
-    return [name.strip() for value in values for name in value.split(",") if name.strip()]
-
-
-format_option = click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(TABLE_FORMATS),
-    help="Format of a new table.  [default: delta]",
-)
-schedule_option = click.option(
-    "--schedule", metavar="hourly|daily|CRON", help="Run immediately, then on this schedule in UTC until interrupted."
-)
-
-
-def run_on_schedule(schedule: str | None, run: Callable[[], None]) -> None:
-    """Run once, or on the schedule of `--schedule`."""
-    from ottla.pipeline.spark.schedule import parse_schedule, repeat
-
-    if schedule is None:
-        run()
-    else:
-        repeat(parse_schedule(schedule), run, lambda text: click.echo(f"Schedule: {text}.", err=True))
 
 
 def registry_options(function: Any) -> Any:

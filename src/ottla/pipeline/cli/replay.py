@@ -28,8 +28,7 @@ from ottla.pipeline.cli.options import (
     TableLocation,
     absolute,
     catalog_option,
-    conf_option,
-    master_option,
+    spark_options,
     with_decode_options,
 )
 from ottla.pipeline.cli.push import print_summary, progress_bar, table_rows
@@ -125,8 +124,7 @@ class Replay:
     help="Partition column of the new table; may be repeated.  [default: those of --table]",
 )
 @with_decode_options
-@master_option
-@conf_option
+@spark_options
 @click.option("--quiet", "-q", is_flag=True, help="Disable the progress bar and the summary.")
 @json_option
 @connection_options

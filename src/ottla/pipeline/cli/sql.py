@@ -12,7 +12,7 @@ import click
 
 from ottla.cli.command import Command, connection_options, json_option, open_cluster, print_json, print_table, security
 from ottla.common.errors import OperatorError
-from ottla.pipeline.cli.options import GivenPath, TableLocation, catalog_option, conf_option, master_option
+from ottla.pipeline.cli.options import GivenPath, TableLocation, catalog_option, spark_options
 from ottla.pipeline.spark.engines import DUCKDB, ENGINES, SPARK
 from ottla.pipeline.spark.session import DEFAULT_MASTER, open_session, require_extra
 
@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     help="Query engine; DuckDB starts faster and needs no Java.",
 )
 @catalog_option
-@master_option
-@conf_option
+@spark_options
 @json_option
 @connection_options
 def sql(

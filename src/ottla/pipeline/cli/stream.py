@@ -11,7 +11,7 @@ import click
 
 from ottla.cli.command import Command, connection_options, counted, json_option, notify, print_json, security
 from ottla.common.errors import OperatorError
-from ottla.pipeline.cli.options import GivenPath, conf_option, master_option
+from ottla.pipeline.cli.options import GivenPath, spark_options
 from ottla.pipeline.spark.session import is_local, open_session, parallelism, require_extra
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ PARTITIONS_SETTING = "spark.sql.shuffle.partitions"
     help="Checkpoint directory.  [default: .ottla-streams/NAME beside the table, for a topic here]",
 )
 @click.option("--once", is_flag=True, help="Stop at the current end of the topics.")
-@master_option
-@conf_option
+@spark_options
 @click.option("--quiet", "-q", is_flag=True, help="Disable the line per batch and the summary.")
 @json_option
 @connection_options

@@ -51,7 +51,7 @@ class LogCleaning:
         self,
         config: BrokerConfig,
         logs: LogManager,
-        machine: NodeRuntime,
+        runtime: NodeRuntime,
         make_worker: Callable[[], Worker],
         *,
         in_flight: InFlight,
@@ -60,9 +60,9 @@ class LogCleaning:
         """`in_flight` counts the work in the pool. The first `use_config` starts looking for work."""
         self._steps = steps
         self._backoff_ms = -1
-        self._disk: Disk = machine.disk
-        self._clock: Clock = machine.clock
-        self._pool = TrackedPool(machine.pool, in_flight)
+        self._disk: Disk = runtime.disk
+        self._clock: Clock = runtime.clock
+        self._pool = TrackedPool(runtime.pool, in_flight)
         self._reported: dict[str, list[LogReport]] = {}
         """Content of each directory's report file; unknown without an entry."""
         self._writing: set[str] = set()
@@ -72,8 +72,8 @@ class LogCleaning:
             cleaner_settings(config),
             make_worker,
             pool=self._pool,
-            clock=machine.clock,
-            rng=machine.rng,
+            clock=runtime.clock,
+            rng=runtime.rng,
         )
         for directory in logs.directories:
             self._take_up(directory)

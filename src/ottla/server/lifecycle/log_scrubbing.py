@@ -22,7 +22,7 @@ class LogScrubbing:
     def __init__(
         self,
         logs: LogManager,
-        machine: NodeRuntime,
+        runtime: NodeRuntime,
         on_damage: Callable[[Damage], object],
         *,
         in_flight: InFlight,
@@ -33,8 +33,8 @@ class LogScrubbing:
         self.scrubber = scrubber = LogScrubber(
             logs,
             on_damage,
-            pool=TrackedPool(machine.pool, in_flight),
-            clock=machine.clock,
+            pool=TrackedPool(runtime.pool, in_flight),
+            clock=runtime.clock,
             bytes_read=registry.counter(
                 "ottla_log_scrubbed_bytes_total", "Bytes of complete segments that were read and checked."
             ),

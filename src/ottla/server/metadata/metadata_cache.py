@@ -7,10 +7,10 @@ brokers.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ottla.metadata.image import NO_LEADER, MetadataImage
-from ottla.metadata.log import LeaderAndEpoch
+from ottla.metadata.log import MetadataLog
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.topic_names import TopicKey
 from ottla.protocol.primitives import NodeEndpoint
@@ -26,24 +26,12 @@ class ReachableNode(NamedTuple):
     fenced: bool = False
 
 
-class LeadershipView(Protocol):
-    """The part of `MetadataLog` used here."""
-
-    @property
-    def leader(self) -> LeaderAndEpoch: ...
-
-    @property
-    def kraft_version(self) -> int: ...
-
-
 class MetadataCache:
     """The cluster as clients see it."""
 
     __slots__ = ("_brokers_on", "_brokers_on_image", "_metadata_log", "_publisher", "cluster_id", "node_id")
 
-    def __init__(
-        self, node_id: int, cluster_id: str, publisher: MetadataPublisher, metadata_log: LeadershipView
-    ) -> None:
+    def __init__(self, node_id: int, cluster_id: str, publisher: MetadataPublisher, metadata_log: MetadataLog) -> None:
         """`node_id` is this broker's."""
         self.node_id = node_id
         self.cluster_id = cluster_id

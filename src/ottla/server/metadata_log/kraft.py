@@ -21,7 +21,7 @@ def kraft(context: MetadataLogContext) -> NodeMetadataLog:
     config = context.config
     controllers = None if context.peers is None else context.peers.controllers
     driver = QuorumDriver(
-        machine=context.machine,
+        runtime=context.runtime,
         local=LocalReplica(
             config.node_id,
             context.directory_id,

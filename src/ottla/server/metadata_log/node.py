@@ -28,7 +28,7 @@ class MetadataLogContext(NamedTuple):
     cluster_id: str
     directory_id: Uuid
     """Cluster id of the data directory (`meta.properties`)."""
-    machine: NodeRuntime
+    runtime: NodeRuntime
     peers: Peers | None
     """Connections to other nodes; None in a cluster of one node."""
     publisher: MetadataPublisher

@@ -45,7 +45,7 @@ def _tree(context: MetadataLogContext, session: ZooKeeperSession, publisher: Met
         listener_name=context.config.inter_broker_listener,
         peers=None if context.peers is None else context.peers.brokers,
         publisher=publisher,
-        machine=context.machine,
+        runtime=context.runtime,
         on_failure=context.on_failure,
     )
 

@@ -48,7 +48,8 @@ class MessageHandler(Protocol[ContextT_contra]):
 
     Implementations: `handle` in the module of the API, in `server.handlers.admin`, `server.handlers.data`,
     `server.handlers.groups`, `server.handlers.quorum` and `server.handlers.transactions`. If that module has none,
-    `server.requests.controller_requests.controller_api`, `server.handlers.groups.group_requests.coordinated` or
+    `server.requests.controller_requests.controller_api`, `server.handlers.admin.token_requests.token_api`,
+    `server.handlers.groups.group_requests.coordinated` or
     `server.handlers.transactions.transaction_requests.coordinated` creates it.
     """
 
@@ -62,8 +63,9 @@ class MessageHandler(Protocol[ContextT_contra]):
 class ErrorResponse(Protocol):
     """Builds the response of a request that failed as a whole.
 
-    Implementations: `error_response` in the module of the API, or `server.requests.api.bare_error` and
-    `server.requests.api.error_with_message`.
+    Implementations: `error_response` in the module of the API, or made by `server.requests.api.bare_error`,
+    `server.requests.api.error_with_message`, `server.requests.api.partition_errors` or
+    `server.requests.api.resource_errors`.
     """
 
     def __call__(self, message: Any, code: ErrorCode, text: str, /) -> object | None:
@@ -84,8 +86,7 @@ class Guard(Protocol[ContextT_contra]):
 class BrokerPrevalidate(Protocol[ContextT_contra]):
     """Checks a request on the receiving broker, before the controller decides.
 
-    Implementations: `server.handlers.admin.alter_configs.broker_prevalidate` and
-    `server.handlers.admin.incremental_alter_configs.broker_prevalidate`.
+    Implementations: in `server.handlers.admin.reconfiguration.alter_api`.
     """
 
     def __call__(self, context: ContextT_contra, request: Request, message: Any, /) -> object | None:
@@ -220,3 +221,39 @@ def bare_error(response: Callable[..., object]) -> ErrorResponse:
 def error_with_message(response: Callable[..., object]) -> ErrorResponse:
     """For responses with an error code and a message."""
     return lambda message, code, text: response(error_code=code, error_message=text or None)
+
+
+def partition_errors(
+    response: Callable[..., object], topic: Callable[..., object], partition: Callable[..., object], *names: str
+) -> ErrorResponse:
+    """For responses with only an error code for every partition. `names` are the fields that identify a topic."""
+
+    def error_response(message: Any, code: ErrorCode, text: str) -> object:
+        topics = [
+            topic(
+                **{name: getattr(each, name) for name in names},
+                partitions=[partition(partition_index=one.partition_index, error_code=code) for one in each.partitions],
+            )
+            for each in message.topics
+        ]
+        return response(topics=topics)
+
+    return error_response
+
+
+def resource_errors(response: Callable[..., object], answers: str, answer: Callable[..., object]) -> ErrorResponse:
+    """For responses with an error for every resource with configs, in the list `answers`."""
+
+    def error_response(message: Any, code: ErrorCode, text: str) -> object:
+        rows = [
+            answer(
+                error_code=code,
+                error_message=text,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in message.resources
+        ]
+        return response(**{answers: rows})
+
+    return error_response

@@ -1,4 +1,4 @@
-"""Authorization of requests: required permissions and the authorizer interface.
+"""Authorization of requests: required permissions, and the authorizer of the settings.
 
 The API declares the permission for the request as a whole, which the dispatcher checks before the handler runs, and
 those for the items in it (topics, groups, configs). For items an API has a guard, called next by the dispatcher. The
@@ -10,7 +10,7 @@ an authorizer every operation is allowed and no guard is called.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.config.config_keys_authorizer import principals_of
@@ -32,38 +32,7 @@ class RequiredPermission(NamedTuple):
     attribute: str = ""
 
 
-class Authorizer(Protocol):
-    """Decides by the rules of the cluster.
-
-    Implementation: `security.authorizer`.
-    """
-
-    def allows(
-        self,
-        principal: str,
-        client_host: str,
-        operation: AclOperation,
-        resource_type: ResourceType,
-        name: str,
-        *,
-        request: str,
-        audit: bool = True,
-    ) -> bool:
-        """Whether `principal` ("User:name") may do this from `client_host`, in a request of that name.
-
-        `audit`: log a denial to the audit log. False for resources that the request does not name: in filters, and for
-        the operations that responses describe.
-        """
-        ...
-
-    def allows_any(
-        self, principal: str, client_host: str, operation: AclOperation, resource_type: ResourceType, *, request: str
-    ) -> bool:
-        """Whether `principal` may do this with any resource of that type."""
-        ...
-
-
-def make_authorizer(config: BrokerConfig, publisher: MetadataPublisher) -> Authorizer | None:
+def make_authorizer(config: BrokerConfig, publisher: MetadataPublisher) -> StandardAuthorizer | None:
     """The authorizer that the settings name, with the newest published metadata; None if they name none."""
     if not config.get_str("authorizer.class.name"):
         return None

@@ -40,8 +40,9 @@ from ottla.protocol.header import (
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.registry import API, ApiKey, ApiSpec
 from ottla.replica.purgatory import DelayedOperation, Purgatory
+from ottla.security.authorizer import StandardAuthorizer
 from ottla.server.requests.api import ApiBinding, RawApi, SchemaApi
-from ottla.server.requests.authorization import DENIED, DENIED_TEXT, Authorizer
+from ottla.server.requests.authorization import DENIED, DENIED_TEXT
 from ottla.server.requests.failures import Failures
 from ottla.server.requests.forwarding import ControllerChannel
 from ottla.server.requests.request import Request
@@ -143,7 +144,7 @@ class RequestDispatcher:
         apis: Iterable[ApiBinding],
         *,
         serves_controller: bool = False,
-        authorizer: Authorizer | None = None,
+        authorizer: StandardAuthorizer | None = None,
     ) -> None:
         self._context = context
         self.serves_controller = serves_controller

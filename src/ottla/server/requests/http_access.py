@@ -12,7 +12,7 @@ from __future__ import annotations
 import hmac
 
 from ottla.common.kafka.acl import ANONYMOUS, CLUSTER_NAME, AclOperation, ResourceType
-from ottla.server.requests.authorization import Authorizer
+from ottla.security.authorizer import StandardAuthorizer
 
 OPEN = frozenset({"/healthz"})
 """Paths open to all clients: a load balancer has no token, and gets one word."""
@@ -26,7 +26,7 @@ class HttpAccess:
 
     __slots__ = ("_authorizer", "_token")
 
-    def __init__(self, authorizer: Authorizer | None, token: str | None) -> None:
+    def __init__(self, authorizer: StandardAuthorizer | None, token: str | None) -> None:
         self._authorizer = authorizer
         self._token = None if token is None else token.encode()
 

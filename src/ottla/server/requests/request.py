@@ -13,7 +13,8 @@ from ottla.common.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.common.platform.channel import Channel, Part
 from ottla.protocol.registry import API, ApiSpec
 from ottla.replica.purgatory import DelayedOperation
-from ottla.server.requests.authorization import EVERY_OPERATION, OPERATIONS, Authorizer, operation_bits
+from ottla.security.authorizer import StandardAuthorizer
+from ottla.server.requests.authorization import EVERY_OPERATION, OPERATIONS, operation_bits
 
 
 class RequestOwner(Protocol):
@@ -25,7 +26,7 @@ class RequestOwner(Protocol):
         ...
 
     @property
-    def authorizer(self) -> Authorizer | None:
+    def authorizer(self) -> StandardAuthorizer | None:
         """Authorizes requests; None allows everything."""
         ...
 

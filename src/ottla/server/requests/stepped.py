@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ottla.common.errors import InvariantError, KafkaError
 from ottla.common.platform.shares import SHARE_S, FairQueue, QueuedWork
@@ -234,24 +234,11 @@ class PartRequest(Request):
         return build()
 
 
-class PartHandler(Protocol):
-    """Guard and handler for one part.
-
-    Implementation: `serve` within `server.requests.dispatch.RequestDispatcher`.
-    """
-
-    def __call__(self, part: PartRequest, /) -> object:
-        """Return the response, a generator that builds it, or None when the part is parked."""
-
-
-class PartRefusal(Protocol):
-    """Builds the response for a part that failed as a whole.
-
-    Implementation: `server.requests.dispatch._refuse_part`.
-    """
-
-    def __call__(self, part: PartRequest, error: KafkaError, /) -> object:
-        """Return the response."""
+PartHandler = Callable[[PartRequest], object]
+"""Guard and handler for one part, `serve` within `RequestDispatcher`: returns the response, a generator that builds it,
+or None when the part is parked."""
+PartRefusal = Callable[[PartRequest, KafkaError], object]
+"""Builds the response for a part that failed as a whole, by the row of the API."""
 
 
 def divide(request: Request, division: Division, parts: Parts, serve: PartHandler, refuse: PartRefusal) -> Steps:

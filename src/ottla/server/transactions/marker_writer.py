@@ -12,9 +12,10 @@ which the coordinator does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.coordinator.runtime import CoordinatorRuntime
 from ottla.record.control import EndMarker
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Partition
@@ -34,19 +35,6 @@ _NOT_HERE = frozenset(
 partition, as in Apache Kafka."""
 
 
-class CoordinatorTransactions(Protocol):
-    """The runtime of a coordinator, as the marker writer uses it.
-
-    Implementation: `coordinator.runtime.runtime.CoordinatorRuntime`.
-    """
-
-    def complete_transaction(
-        self, partition: int, marker: EndMarker, done: Callable[[KafkaError | None], None]
-    ) -> None:
-        """Append `marker` to `partition` and apply it to its shard; `done(None)` once it is committed."""
-        ...
-
-
 class MarkerWriter:
     """Writes markers to the partitions of this broker."""
 
@@ -56,7 +44,7 @@ class MarkerWriter:
         self,
         replicas: ReplicaManager,
         purgatory: Purgatory,
-        coordinators: Mapping[str, Callable[[], CoordinatorTransactions]],
+        coordinators: Mapping[str, Callable[[], CoordinatorRuntime[Any]]],
         failures: Failures,
     ) -> None:
         """`coordinators` has the runtime of each coordinator by topic; entries may be added later."""
@@ -115,7 +103,7 @@ class MarkerWriter:
                 self._purgatory.park(operation, [partition.produce_watch], ACKNOWLEDGEMENT_TIMEOUT_S)
 
     @staticmethod
-    def _write_to_log_of(coordinator: CoordinatorTransactions, index: int, marker: EndMarker, done: MarkerDone) -> None:
+    def _write_to_log_of(coordinator: CoordinatorRuntime[Any], index: int, marker: EndMarker, done: MarkerDone) -> None:
         def completed(error: KafkaError | None) -> None:
             if error is None:
                 done(ErrorCode.NONE)

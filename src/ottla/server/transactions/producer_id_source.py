@@ -8,21 +8,14 @@ number of connections.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.platform.peer import ControllerDone
 from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from ottla.server.requests.forwarding import ControllerChannel
 
 Receiver = Callable[["int | None", "BaseException | None"], None]
 
 TIMEOUT_S = 5.0
-
-
-class _Controller(Protocol):
-    """The part of `ControllerChannel` used here."""
-
-    def send_until(self, message: object, done: ControllerDone, timeout_s: float) -> None: ...
 
 
 class ProducerIdSource:
@@ -30,7 +23,7 @@ class ProducerIdSource:
 
     __slots__ = ("_broker_epoch", "_controller", "_end", "_next", "_node_id", "_requested", "_waiting")
 
-    def __init__(self, controller: _Controller, node_id: int, broker_epoch: Callable[[], int]) -> None:
+    def __init__(self, controller: ControllerChannel, node_id: int, broker_epoch: Callable[[], int]) -> None:
         self._controller = controller
         self._node_id = node_id
         self._broker_epoch = broker_epoch

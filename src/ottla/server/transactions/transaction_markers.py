@@ -16,9 +16,9 @@ coordinator's memory, so they need no bound of their own. Not here: the effect o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ottla.common.errors import ErrorCode
 from ottla.common.kafka.topic_partition import TopicPartition, by_topic
@@ -36,7 +36,7 @@ from ottla.protocol.messages.write_txn_markers import (
 )
 from ottla.record.control import EndMarker
 from ottla.server.requests.failures import Failures
-from ottla.server.transactions.marker_writer import ACKNOWLEDGEMENT_TIMEOUT_S, MarkerDone
+from ottla.server.transactions.marker_writer import ACKNOWLEDGEMENT_TIMEOUT_S, MarkerDone, MarkerWriter
 
 REQUEST_TIMEOUT_S = ACKNOWLEDGEMENT_TIMEOUT_S + 10.0
 """Timeout of one request: longer than the peer waits for its replicas."""
@@ -64,15 +64,6 @@ _EXPECTED = frozenset(
     }
 )
 """Transient errors of moving leaders and replicas, as in Apache Kafka's coordinator."""
-
-
-class LocalPartitions(Protocol):
-    """Implemented by `MarkerWriter`."""
-
-    def write(self, topic: str, index: int, ends: Sequence[tuple[EndMarker, MarkerDone]]) -> None:
-        """Write markers of distinct producers to a partition of this broker; each `done` is called once, possibly
-        within the call."""
-        ...
 
 
 class _Ending:
@@ -137,7 +128,7 @@ class TransactionMarkers:
     def __init__(
         self,
         node_id: int,
-        local: LocalPartitions,
+        local: MarkerWriter,
         network: PeerNetwork,
         *,
         image: Callable[[], MetadataImage],

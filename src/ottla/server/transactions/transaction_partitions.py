@@ -14,12 +14,13 @@ version gets (`handlers.data.produce_transactions`), and retries, which the call
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ottla.common.errors import ErrorCode
 from ottla.common.kafka.topic_partition import TopicPartition, by_topic
 from ottla.common.platform.clock import Clock
 from ottla.common.platform.peer import Address, PeerNetwork
+from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net.peer_link import PeerLink
 from ottla.net.peer_messages import send_message
@@ -41,32 +42,6 @@ PARTITIONS_PER_REQUEST = 1000
 PartitionErrors = Mapping[TopicPartition, ErrorCode]
 """The coordinator's result of each partition; successful ones may be omitted."""
 PartitionsDone = Callable[[PartitionErrors], None]
-
-
-class LocalCoordinator(Protocol):
-    """The coordinator of this process, as a partition leader uses it."""
-
-    def add_or_verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        *,
-        verify_only: bool,
-        api_version: int,
-        done: PartitionsDone,
-    ) -> None:
-        """Answer like AddPartitionsToTxn of that version; `done` is called exactly once, possibly within the call."""
-        ...
-
-    def after_ending(self, transactional_id: str, then: Callable[[], None]) -> bool:
-        """Call `then` once the ending transaction has ended, possibly at once; False if it is unknown here."""
-        ...
-
-    def stop_waiting(self, transactional_id: str, then: Callable[[], None]) -> None:
-        """Cancel the call of `then`."""
-        ...
 
 
 class VerificationStatistics:
@@ -124,7 +99,7 @@ class TransactionPartitions:
     def __init__(
         self,
         node_id: int,
-        local: LocalCoordinator,
+        local: TransactionCoordinator,
         network: PeerNetwork,
         *,
         coordinator_of: Callable[[str], int | None],

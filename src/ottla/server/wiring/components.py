@@ -12,6 +12,7 @@ from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.kafka.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.common.platform.end_of_tick import EndOfTickScheduler
 from ottla.common.platform.runtime import NodeRuntime
+from ottla.coordinator.runtime import CoordinatorRuntime
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
 from ottla.quota.windows import Windows
@@ -31,7 +32,7 @@ from ottla.server.requests.control import Control
 from ottla.server.requests.failures import Failures
 from ottla.server.requests.in_flight import InFlight
 from ottla.server.requests.statistics import BrokerStatistics
-from ottla.server.transactions.marker_writer import CoordinatorTransactions, MarkerWriter
+from ottla.server.transactions.marker_writer import MarkerWriter
 from ottla.server.transactions.producer_id_source import ProducerIdSource
 from ottla.server.transactions.transaction_markers import TransactionMarkers
 from ottla.server.transactions.transaction_partitions import TransactionPartitions, VerificationStatistics
@@ -119,7 +120,7 @@ class BrokerComponents:
     ) -> None:
         """Create the transaction coordinator, its partition verification, and its marker channel."""
         publisher = self.publisher
-        coordinators: dict[str, Callable[[], CoordinatorTransactions]] = {
+        coordinators: dict[str, Callable[[], CoordinatorRuntime[Any]]] = {
             GROUP_METADATA_TOPIC: lambda: self.groups.runtime,
             TRANSACTION_STATE_TOPIC: lambda: self.transactions.runtime,
         }

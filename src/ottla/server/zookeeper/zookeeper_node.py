@@ -37,13 +37,13 @@ from ottla.zookeeper.session_bootstrap import SessionBootstrap
 class ZooKeeperNode:
     """Start of one broker on ZooKeeper; `session` is used by its log."""
 
-    def __init__(self, config: BrokerConfig, machine: NodeRuntime, session: ZooKeeperSession) -> None:
+    def __init__(self, config: BrokerConfig, runtime: NodeRuntime, session: ZooKeeperSession) -> None:
         """`session` is on the servers of `zookeeper.connect`, and not started yet."""
         self._config = config
-        self._machine = machine
+        self._runtime = runtime
         self._session_timeout_ms = config.get_int("zookeeper.session.timeout.ms")
         _servers, root = split_connect(config.get_str(ZOOKEEPER_CONNECT) or "")
-        self.session = SessionBootstrap(session, root, machine.scheduler)
+        self.session = SessionBootstrap(session, root, runtime.scheduler)
 
     async def enter(self) -> str:
         """The id of the cluster; data directories are read, and not changed. Raises OperatorError."""
@@ -58,7 +58,7 @@ class ZooKeeperNode:
             elif error is not None:
                 known.set_exception(error)
 
-        self.session.enter(self._owned_by(), lambda: random_id(self._machine.rng), timeout_ms / 1000, entered)
+        self.session.enter(self._owned_by(), lambda: random_id(self._runtime.rng), timeout_ms / 1000, entered)
         return await known
 
     def _owned_by(self) -> str | None:
@@ -66,7 +66,7 @@ class ZooKeeperNode:
         refusals = []
         for directory in self._config.log_dirs:
             try:
-                meta = read_meta_properties(self._machine.disk, directory, ZOOKEEPER)
+                meta = read_meta_properties(self._runtime.disk, directory, ZOOKEEPER)
             except OperatorError as error:
                 refusals.append(error)
             else:
@@ -108,8 +108,8 @@ class ZooKeeperNode:
             session=self.session,
             broker=broker,
             publisher=publisher,
-            clock=self._machine.clock,
-            scheduler=self._machine.scheduler,
+            clock=self._runtime.clock,
+            scheduler=self._runtime.scheduler,
             session_timeout_ms=self._session_timeout_ms,
             start_timeout_ms=self._config.get_int("initial.broker.registration.timeout.ms"),
             trouble=lambda: log.trouble,
@@ -120,7 +120,7 @@ class ZooKeeperNode:
         control.metadata.log.start(endpoints)
         self.session.start(registration)
         return ZooKeeperLife(
-            self._config.node_id, registration, control.channel, publisher, self._machine.clock, self._machine.scheduler
+            self._config.node_id, registration, control.channel, publisher, self._runtime.clock, self._runtime.scheduler
         )
 
 

@@ -21,12 +21,7 @@ from ottla.coordinator.group.offsets.committed_offset import MAX_TIMESTAMP, NO_T
 from ottla.coordinator.group.offsets.pending import PendingOffset, PendingOffsets
 from ottla.coordinator.group.records import GroupRecord, OffsetPlace
 from ottla.coordinator.runtime import CoordinatorResult
-from ottla.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
+from ottla.protocol.messages.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -48,6 +43,9 @@ GROUP_ID_NOT_FOUND_VERSION = 9
 """First OffsetCommit version with GROUP_ID_NOT_FOUND (KIP-848); ILLEGAL_GENERATION before."""
 TRANSACTIONAL_GROUP_ID_NOT_FOUND_VERSION = 6
 """First TxnOffsetCommit version with GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH."""
+
+CommitResult = list[list[tuple[int, ErrorCode]]]
+"""Partitions of each topic of a commit, with their error codes."""
 
 _Partitions = TimelineDict[int, bytes]
 _Topics = TimelineDict[str, _Partitions]
@@ -127,7 +125,7 @@ class Offsets:
 
     def commit(
         self, request_context: RequestContext, request: OffsetCommitRequest
-    ) -> CoordinatorResult[GroupRecord, OffsetCommitResponse]:
+    ) -> CoordinatorResult[GroupRecord, CommitResult]:
         """Commit offsets; topics have names here in all versions. Counts as a heartbeat of a classic member.
 
         Raises KafkaError GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
@@ -137,7 +135,7 @@ class Offsets:
 
     def commit_transactional(
         self, request_context: RequestContext, request: OffsetCommitRequest
-    ) -> CoordinatorResult[GroupRecord, OffsetCommitResponse]:
+    ) -> CoordinatorResult[GroupRecord, CommitResult]:
         """Commit offsets in a transaction; the records take effect at its commit marker. The context's version is that
         of TxnOffsetCommit.
 
@@ -154,16 +152,16 @@ class Offsets:
 
     def _commit(
         self, request: OffsetCommitRequest, check: PartitionCheck | None
-    ) -> CoordinatorResult[GroupRecord, OffsetCommitResponse]:
+    ) -> CoordinatorResult[GroupRecord, CommitResult]:
         now_ms = self._context.clock.time_ms()
         retention_ms = request.retention_time_ms
         expire_timestamp = NO_TIMESTAMP if retention_ms == NO_RETENTION else min(now_ms + retention_ms, MAX_TIMESTAMP)
         max_metadata = self._context.config.offset_metadata_max_bytes
         group_id = request.group_id
         records = []
-        response = OffsetCommitResponse()
+        committed: CommitResult = []
         for topic in request.topics:
-            answers = []
+            results = []
             pack = packer(now_ms, expire_timestamp, topic.topic_id)
             for partition in topic.partitions:
                 code, index, metadata = ErrorCode.NONE, partition.partition_index, partition.committed_metadata or ""
@@ -174,11 +172,9 @@ class Offsets:
                         check(topic.name, topic.topic_id, index)
                     packed = pack(partition.committed_offset, partition.committed_leader_epoch, metadata)
                     records.append(GroupRecord(OffsetPlace(group_id, topic.name, index), packed))
-                answers.append(OffsetCommitResponsePartition(partition_index=index, error_code=code))
-            response.topics.append(
-                OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
-            )
-        return CoordinatorResult(records, response)
+                results.append((index, code))
+            committed.append(results)
+        return CoordinatorResult(records, committed)
 
     def _validate_commit(self, request_context: RequestContext, request: OffsetCommitRequest) -> PartitionCheck | None:
         group = self._context.groups.find(request.group_id)

@@ -7,18 +7,20 @@ plan contains the part for the shard and the part that is answered here, and mer
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.ids import ZERO_UUID
 from ottla.coordinator.group.context import RequestContext
+from ottla.coordinator.group.offsets.offsets import CommitResult
 from ottla.coordinator.group.responses import commit_error_code, error_code
 from ottla.coordinator.runtime import Transaction
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.topic_names import unknown_topic
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -43,6 +45,7 @@ from ottla.protocol.messages.offset_fetch import (
 )
 from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -60,170 +63,124 @@ NO_OFFSET = -1
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-# -- OffsetCommit ------------------------------------------------------------------------------------------------------
+# -- OffsetCommit, TxnOffsetCommit -------------------------------------------------------------------------------------
+
+
+class CommitResponseTypes(NamedTuple):
+    """The messages of a response, which have equal fields in both APIs."""
+
+    response: Callable[..., Any]
+    topic: Callable[..., Any]
+    partition: Callable[..., Any]
+
+
+_PLAIN = CommitResponseTypes(OffsetCommitResponse, OffsetCommitResponseTopic, OffsetCommitResponsePartition)
+_TRANSACTIONAL = CommitResponseTypes(
+    TxnOffsetCommitResponse, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition
+)
 
 
 class CommitPlan(NamedTuple):
     """A commit, split into accepted and rejected topics."""
 
-    request: OffsetCommitRequest
+    topics: Sequence[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic]
+    """All topics of the request."""
     accepted: OffsetCommitRequest
     """Topics that exist, with name and id."""
     refused: dict[int, ErrorCode]
     """Error codes of rejected topics, by position in the request."""
     missing: dict[int, list[int]]
     """Partition numbers that do not exist in an existing topic, by the topic's position in the request."""
+    types: CommitResponseTypes
+    code: Callable[[KafkaError | None], ErrorCode]
+    """The error code of the API and its version."""
 
-    def response(self, response: OffsetCommitResponse | None, error: KafkaError | None) -> OffsetCommitResponse:
-        """Merge the shard's response, or its error for every partition, with the rejected topics."""
-        answered = iter(response.topics if response is not None else ())
-        code = commit_error_code(error)
+    def response(self, committed: CommitResult | None, error: KafkaError | None) -> Any:
+        """Merge the shard's result, or its error for every partition, with the rejected topics."""
+        types = self.types
+        results = iter(committed or ())
+        code = self.code(error)
         topics = []
-        for index, topic in enumerate(self.request.topics):
+        for index, topic in enumerate(self.topics):
             refusal = self.refused.get(index)
-            if refusal is None and response is not None:
-                answer = next(answered)
-                answer.partitions.extend(
-                    OffsetCommitResponsePartition(partition_index=number, error_code=_UNKNOWN)
-                    for number in self.missing.get(index, ())
-                )
-                topics.append(answer)
+            missing = self.missing.get(index, ())
+            if refusal is None and committed is not None:
+                codes = [*next(results), *((number, _UNKNOWN) for number in missing)]
             else:
-                missing = frozenset(self.missing.get(index, ()))
-                topics.append(_commit_failed(topic, code if refusal is None else refusal, missing))
-        return OffsetCommitResponse(topics=topics)
+                absent, other = frozenset(missing), code if refusal is None else refusal
+                numbers = [partition.partition_index for partition in topic.partitions]
+                codes = [(number, _UNKNOWN if number in absent else other) for number in numbers]
+            partitions = [types.partition(partition_index=number, error_code=each) for number, each in codes]
+            topics.append(types.topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+        return types.response(topics=topics)
 
 
 def plan_commit(context: RequestContext, request: OffsetCommitRequest, image: MetadataImage) -> CommitPlan:
     """Resolve topics and partitions of a commit; unknown ones get UNKNOWN_TOPIC_ID or UNKNOWN_TOPIC_OR_PARTITION."""
-    return _plan_commit(request, image, by_id=context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS)
+    by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    plan = _plan(request, request.topics, image, by_id=by_id, types=_PLAIN, code=commit_error_code)
+    plan.accepted.retention_time_ms = request.retention_time_ms
+    return plan
 
 
-def _plan_commit(request: OffsetCommitRequest, image: MetadataImage, *, by_id: bool) -> CommitPlan:
+def plan_transactional_commit(
+    context: RequestContext, request: TxnOffsetCommitRequest, image: MetadataImage
+) -> tuple[CommitPlan, Transaction]:
+    """`plan_commit` for TxnOffsetCommit, with its transaction.
+
+    From version 5 on the commit itself adds the group's partition to the transaction. In older versions the client has
+    done that before (AddOffsetsToTxn), which is verified (KIP-890).
+    """
+    version = context.api_version
+    topics = [topic for topic in request.topics if topic.partitions]
+    by_id = version >= FIRST_TRANSACTIONAL_VERSION_WITH_TOPIC_IDS
+    plan = _plan(request, topics, image, by_id=by_id, types=_TRANSACTIONAL, code=partial(_transactional_code, version))
+    add = version >= FIRST_VERSION_THAT_ADDS_TO_THE_TRANSACTION
+    return plan, Transaction(request.transactional_id, request.producer_id, request.producer_epoch, add=add)
+
+
+def _plan(
+    request: OffsetCommitRequest | TxnOffsetCommitRequest,
+    topics: Sequence[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic],
+    image: MetadataImage,
+    *,
+    by_id: bool,
+    types: CommitResponseTypes,
+    code: Callable[[KafkaError | None], ErrorCode],
+) -> CommitPlan:
     accepted = OffsetCommitRequest(
         group_id=request.group_id,
         generation_id_or_member_epoch=request.generation_id_or_member_epoch,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
-        retention_time_ms=request.retention_time_ms,
     )
-    refused: dict[int, ErrorCode] = {}
-    missing: dict[int, list[int]] = {}
-    for index, topic in enumerate(request.topics):
+    plan = CommitPlan(topics, accepted, {}, {}, types, code)
+    for index, topic in enumerate(topics):
         named = topic.topic_id if by_id else topic.name
         found = image.find(named)
         if found is None:
-            refused[index] = unknown_topic(named)
+            plan.refused[index] = unknown_topic(named)
             continue
-        known = [partition for partition in topic.partitions if partition.partition_index in found.partitions]
+        # The partitions of both requests have the fields of a commit.
+        known: list[Any] = [each for each in topic.partitions if each.partition_index in found.partitions]
         if topic.partitions and not known:
-            refused[index] = _UNKNOWN
+            plan.refused[index] = _UNKNOWN
             continue
         if len(known) < len(topic.partitions):
             numbers = [partition.partition_index for partition in topic.partitions]
-            missing[index] = [number for number in numbers if number not in found.partitions]
+            plan.missing[index] = [number for number in numbers if number not in found.partitions]
         accepted.topics.append(OffsetCommitRequestTopic(name=found.name, topic_id=found.topic_id, partitions=known))
-    return CommitPlan(request, accepted, refused, missing)
+    return plan
 
 
-def _commit_failed(
-    topic: OffsetCommitRequestTopic, code: ErrorCode, missing: frozenset[int]
-) -> OffsetCommitResponseTopic:
-    return OffsetCommitResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            OffsetCommitResponsePartition(
-                partition_index=partition.partition_index,
-                error_code=_UNKNOWN if partition.partition_index in missing else code,
-            )
-            for partition in topic.partitions
-        ],
-    )
-
-
-# -- TxnOffsetCommit ---------------------------------------------------------------------------------------------------
-
-
-class TransactionalCommitPlan(NamedTuple):
-    """A commit in a transaction, split into accepted and rejected topics."""
-
-    api_version: int
-    transaction: Transaction
-    commit: CommitPlan
-
-    def response(self, response: OffsetCommitResponse | None, error: KafkaError | None) -> TxnOffsetCommitResponse:
-        """Return the response as for any commit, with error codes that the version supports."""
-        if error is not None:
-            error = KafkaError(self._code(error))
-        planned = self.commit.response(response, error)
-        return TxnOffsetCommitResponse(
-            topics=[
-                TxnOffsetCommitResponseTopic(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partitions=[
-                        TxnOffsetCommitResponsePartition(
-                            partition_index=partition.partition_index, error_code=partition.error_code
-                        )
-                        for partition in topic.partitions
-                    ],
-                )
-                for topic in planned.topics
-            ]
-        )
-
-    def _code(self, error: KafkaError) -> ErrorCode:
-        code = error_code(error)
-        if code == ErrorCode.TRANSACTION_ABORTABLE and self.api_version < FIRST_VERSION_WITH_ABORTABLE:
-            return ErrorCode.INVALID_TXN_STATE
-        loading = code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        if loading and self.api_version < FIRST_TRANSACTIONAL_VERSION_WITH_LOAD_IN_PROGRESS:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE  # producers before Kafka 2.0 do not retry the other code
-        return code
-
-
-def plan_transactional_commit(
-    context: RequestContext, request: TxnOffsetCommitRequest, image: MetadataImage
-) -> TransactionalCommitPlan:
-    """`plan_commit` for TxnOffsetCommit.
-
-    From version 5 on the commit itself adds the group's partition to the transaction. In older versions the client has
-    done that before (AddOffsetsToTxn), which is verified (KIP-890).
-    """
-    topics = [
-        OffsetCommitRequestTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=[
-                OffsetCommitRequestPartition(
-                    partition_index=partition.partition_index,
-                    committed_offset=partition.committed_offset,
-                    committed_leader_epoch=partition.committed_leader_epoch,
-                    committed_metadata=partition.committed_metadata,
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in request.topics
-        if topic.partitions
-    ]
-    commit = OffsetCommitRequest(
-        group_id=request.group_id,
-        generation_id_or_member_epoch=request.generation_id_or_member_epoch,
-        member_id=request.member_id,
-        group_instance_id=request.group_instance_id,
-        topics=topics,
-    )
-    version = context.api_version
-    transaction = Transaction(
-        request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
-        add=version >= FIRST_VERSION_THAT_ADDS_TO_THE_TRANSACTION,
-    )
-    by_id = version >= FIRST_TRANSACTIONAL_VERSION_WITH_TOPIC_IDS
-    return TransactionalCommitPlan(version, transaction, _plan_commit(commit, image, by_id=by_id))
+def _transactional_code(api_version: int, error: KafkaError | None) -> ErrorCode:
+    code = error_code(error)
+    if code == ErrorCode.TRANSACTION_ABORTABLE and api_version < FIRST_VERSION_WITH_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    loading = code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if loading and api_version < FIRST_TRANSACTIONAL_VERSION_WITH_LOAD_IN_PROGRESS:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE  # producers before Kafka 2.0 do not retry the other code
+    return code
 
 
 # -- OffsetFetch -------------------------------------------------------------------------------------------------------

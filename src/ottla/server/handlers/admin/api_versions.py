@@ -22,7 +22,7 @@ from ottla.protocol.messages.api_versions import (
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.requests.api import Listeners, SchemaApi
+from ottla.server.requests.api import Listeners, SchemaApi, bare_error
 from ottla.server.requests.request import Request
 
 NO_NODE = -1
@@ -41,10 +41,10 @@ def handle(context: AdminContext, request: Request, message: ApiVersionsRequest)
         and _CLIENT_SOFTWARE.fullmatch(message.client_software_version)
         and (message.cluster_id is None) == (message.node_id == NO_NODE)
     ):
-        return error_response(message, ErrorCode.INVALID_REQUEST, "")
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     meant, own = (message.cluster_id, message.node_id), (context.metadata.cluster_id, context.metadata.node_id)
     if message.cluster_id is not None and meant != own and not request.dispatcher.serves_controller:
-        return error_response(message, ErrorCode.REBOOTSTRAP_REQUIRED, "")
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     image = context.metadata.image
     return ApiVersionsResponse(
         api_keys=[
@@ -65,15 +65,10 @@ def handle(context: AdminContext, request: Request, message: ApiVersionsRequest)
     )
 
 
-def error_response(message: ApiVersionsRequest, code: ErrorCode, text: str) -> ApiVersionsResponse:
-    """The error without data."""
-    return ApiVersionsResponse(error_code=code)
-
-
 API_VERSIONS = SchemaApi(
     ApiKey.API_VERSIONS,
     handle,
-    error_response,
+    bare_error(ApiVersionsResponse),
     listeners=Listeners.BOTH,
     cache_inputs=lambda context: (context.metadata.image, context.metadata.kraft_version),
 )

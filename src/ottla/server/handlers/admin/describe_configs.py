@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
 from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.configs import handle_describe_configs
 from ottla.protocol.messages.describe_configs import (
@@ -13,31 +12,18 @@ from ottla.protocol.messages.describe_configs import (
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.requests.api import Listeners, SchemaApi
+from ottla.server.requests.api import Listeners, SchemaApi, resource_errors
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.guards import Items, guard_configs
 from ottla.server.requests.request import Request
 from ottla.server.requests.stepped import Division
 
+error_response = resource_errors(DescribeConfigsResponse, "results", DescribeConfigsResult)
+
 
 def handle(context: AdminContext, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describe topics and this broker."""
     return handle_describe_configs(context.metadata.image, message, context.config)
-
-
-def error_response(message: DescribeConfigsRequest, code: ErrorCode, text: str) -> DescribeConfigsResponse:
-    """The error for every resource."""
-    return DescribeConfigsResponse(
-        results=[
-            DescribeConfigsResult(
-                error_code=code,
-                error_message=text,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in message.resources
-        ]
-    )
 
 
 def guard(context: AdminContext, request: Request, message: DescribeConfigsRequest) -> object | None:

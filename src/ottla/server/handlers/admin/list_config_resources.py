@@ -15,7 +15,7 @@ from ottla.protocol.messages.list_config_resources import (
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.api import SchemaApi, bare_error
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
 
@@ -35,7 +35,7 @@ def handle(context: AdminContext, request: Request, message: ListConfigResources
         types = [ConfigResourceType.CLIENT_METRICS]
     unknown = [number for number in types if number not in _LISTED]
     if unknown:
-        return error_response(message, ErrorCode.UNSUPPORTED_VERSION, "")
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     wanted = types or _LISTED
     resources: list[ConfigResource] = []
     if ConfigResourceType.TOPIC in wanted:
@@ -58,14 +58,9 @@ def handle(context: AdminContext, request: Request, message: ListConfigResources
     return ListConfigResourcesResponse(config_resources=resources)
 
 
-def error_response(message: ListConfigResourcesRequest, code: ErrorCode, text: str) -> ListConfigResourcesResponse:
-    """The error without data."""
-    return ListConfigResourcesResponse(error_code=code)
-
-
 LIST_CONFIG_RESOURCES = SchemaApi(
     ApiKey.LIST_CONFIG_RESOURCES,
     handle,
-    error_response,
+    bare_error(ListConfigResourcesResponse),
     needs=RequiredPermission(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
 )

@@ -1,4 +1,4 @@
-"""Checks dynamic configs of this broker before they are written (KIP-226).
+"""APIs that alter configs, and the check of dynamic configs of this broker before they are written (KIP-226).
 
 The controller validates values; only the broker itself knows whether a keystore opens or an address can be bound. As in
 Apache Kafka, it checks them first and returns the reason of a refusal. Defaults for all brokers are checked by the
@@ -15,10 +15,15 @@ from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.controller.result import ControllerDecision
+from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.requests.api import ErrorResponse
-from ottla.server.requests.guards import amend
+from ottla.server.requests.api import ErrorResponse, Listeners, SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.controller_requests import DecidingContext, controller_api
+from ottla.server.requests.guards import Items, amend, guard_configs, resource_key
 from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
 
 THREADS = (
     "background.threads",
@@ -34,14 +39,40 @@ THREADS = (
 class Proposal(Protocol):
     """Applies one resource of a request to the dynamic configs of a broker.
 
-    Implementations: in `server.handlers.admin.alter_configs` and `server.handlers.admin.incremental_alter_configs`.
+    Implementations: `server.handlers.admin.alter_configs.proposed` and
+    `server.handlers.admin.incremental_alter_configs.proposed`.
     """
 
-    def __call__(self, current: Mapping[str, str], resource: Any, /) -> Mapping[str, str]:
+    def __call__(self, current: Mapping[str, str], resource: Any, config: BrokerConfig, /) -> Mapping[str, str]:
         """Return the configs after the change. Raises KafkaError."""
 
 
-def screen_configs(
+def alter_api(
+    key: ApiKey, decide: ControllerDecision, error_response: ErrorResponse, proposed: Proposal
+) -> SchemaApi[DecidingContext]:
+    """API that alters configs of the `resources` of its request; each is authorized separately."""
+
+    def guard(context: DecidingContext, request: Request, message: Any) -> object | None:
+        items = Items("resources", "responses", error_response)
+        return guard_configs(request, message, AclOperation.ALTER_CONFIGS, items)
+
+    def broker_prevalidate(context: AdminContext, request: Request, message: Any) -> object | None:
+        return _screen(context, request, message, proposed, error_response)
+
+    types = (ResourceType.CLUSTER, ResourceType.TOPIC, ResourceType.GROUP)
+    return controller_api(
+        key,
+        decide,
+        error_response,
+        guard=guard,
+        listeners=Listeners.BOTH,
+        item_needs=tuple(RequiredPermission(AclOperation.ALTER_CONFIGS, each) for each in types),
+        forwarded=broker_prevalidate,
+        divisions=(Division(("resources",), "responses", resource_key, mentions=2),),
+    )
+
+
+def _screen(
     context: AdminContext, request: Request, message: Any, proposed: Proposal, error_response: ErrorResponse
 ) -> object | None:
     """Remove from `message` the resources that this broker can't apply; returns the response if none remains."""
@@ -80,9 +111,9 @@ def _reason(context: AdminContext, request: Request, resource: Any, proposed: Pr
     default, own = image.default_broker_configs(), image.broker_configs(config.node_id)
     try:
         if is_default:
-            default = proposed(default, resource)
+            default = proposed(default, resource, config)
         else:
-            own = proposed(own, resource)
+            own = proposed(own, resource, config)
         future = config.with_dynamic(default, own, report=False)
         _require_small_steps(config, future)
         for check in context.config_checks if not is_default else ():

@@ -7,6 +7,7 @@ elected from them would bring the records back.
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.acl import AclOperation, ResourceType
@@ -21,7 +22,7 @@ from ottla.protocol.registry import ApiKey
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import DelayedOperation
 from ottla.server.handlers.data.context import DataContext
-from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.api import SchemaApi, partition_errors
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.guards import Items, guard_items
 from ottla.server.requests.request import Request
@@ -115,22 +116,12 @@ def _fail_one(answer: DeleteRecordsPartitionResult, code: ErrorCode) -> None:
     answer.low_watermark, answer.error_code = NO_WATERMARK, code
 
 
-def error_response(message: DeleteRecordsRequest, code: ErrorCode, text: str) -> DeleteRecordsResponse:
-    """The error for every partition."""
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    DeleteRecordsPartitionResult(
-                        partition_index=asked.partition_index, low_watermark=NO_WATERMARK, error_code=code
-                    )
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in message.topics
-        ]
-    )
+error_response = partition_errors(
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+    partial(DeleteRecordsPartitionResult, low_watermark=NO_WATERMARK),
+    "name",
+)
 
 
 def guard(context: DataContext, request: Request, message: DeleteRecordsRequest) -> object | None:

@@ -12,7 +12,7 @@ from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.groups.consumer_protocol import CONSUMER_PROTOCOL_DISABLED, consumer_protocol_enabled
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import request_context
-from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.api import SchemaApi, error_with_message
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
 
@@ -22,16 +22,11 @@ def handle(
 ) -> ConsumerGroupHeartbeatResponse | None:
     """Pass the request to the group coordinator, unless the protocol is disabled."""
     if not consumer_protocol_enabled(context):
-        return error_response(message, ErrorCode.UNSUPPORTED_VERSION, CONSUMER_PROTOCOL_DISABLED)
+        return ConsumerGroupHeartbeatResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=CONSUMER_PROTOCOL_DISABLED
+        )
     context.group_coordinator.consumer_group_heartbeat(request_context(request), message, request.answer_with)
     return None
-
-
-def error_response(
-    message: ConsumerGroupHeartbeatRequest, code: ErrorCode, text: str
-) -> ConsumerGroupHeartbeatResponse:
-    """The error for this member."""
-    return ConsumerGroupHeartbeatResponse(error_code=code, error_message=text or None)
 
 
 def guard(context: GroupContext, request: Request, message: ConsumerGroupHeartbeatRequest) -> None:
@@ -44,7 +39,7 @@ def guard(context: GroupContext, request: Request, message: ConsumerGroupHeartbe
 CONSUMER_GROUP_HEARTBEAT = SchemaApi(
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
     handle,
-    error_response,
+    error_with_message(ConsumerGroupHeartbeatResponse),
     guard=guard,
     needs=RequiredPermission(AclOperation.READ, ResourceType.GROUP, "group_id"),
     item_needs=(RequiredPermission(AclOperation.DESCRIBE, ResourceType.TOPIC),),

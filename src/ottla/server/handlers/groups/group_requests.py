@@ -17,6 +17,7 @@ from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.requests.api import ErrorResponse, Guard, SchemaApi
 from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.guards import Items, guard_items, topic_name
 from ottla.server.requests.request import Request
 from ottla.server.requests.stepped import Division
 
@@ -79,6 +80,17 @@ def request_context(request: Request) -> RequestContext:
     return RequestContext(
         request.client_id or "", f"/{channel.client_host}", request.api_version, channel.listener.name, may_describe
     )
+
+
+def guard_read_topics(context: GroupContext, request: Request, message: Any, refuse: ErrorResponse) -> object | None:
+    """`guard_items` for topics, by name or id, with READ."""
+    image = context.metadata.image
+
+    def may_read(topic: Any) -> bool:
+        name = topic_name(image, topic.name or bytes(topic.topic_id))
+        return name is None or request.allowed(AclOperation.READ, ResourceType.TOPIC, name)
+
+    return guard_items(request, message, Items("topics", "topics", refuse), may_read)
 
 
 def answering_with_operations(request: Request, *, wanted: bool) -> Callable[[Any], None]:

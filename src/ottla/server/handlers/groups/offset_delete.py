@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ottla.common.errors import ErrorCode
 from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.protocol.messages.offset_delete import (
@@ -14,27 +13,13 @@ from ottla.protocol.messages.offset_delete import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
-from ottla.server.requests.api import bare_error
+from ottla.server.requests.api import bare_error, partition_errors
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.guards import Items, guard_items
 from ottla.server.requests.request import Request
 from ottla.server.requests.stepped import Division
 
-
-def _refusal(message: OffsetDeleteRequest, code: ErrorCode, text: str) -> OffsetDeleteResponse:
-    """The error for every partition."""
-    return OffsetDeleteResponse(
-        topics=[
-            OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=code)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in message.topics
-        ]
-    )
+_refuse = partition_errors(OffsetDeleteResponse, OffsetDeleteResponseTopic, OffsetDeleteResponsePartition, "name")
 
 
 def guard(context: GroupContext, request: Request, message: OffsetDeleteRequest) -> object | None:
@@ -42,7 +27,7 @@ def guard(context: GroupContext, request: Request, message: OffsetDeleteRequest)
     return guard_items(
         request,
         message,
-        Items("topics", "topics", _refusal),
+        Items("topics", "topics", _refuse),
         lambda topic: request.allowed(AclOperation.READ, ResourceType.TOPIC, topic.name),
     )
 
