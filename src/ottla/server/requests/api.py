@@ -224,18 +224,25 @@ def error_with_message(response: Callable[..., object]) -> ErrorResponse:
 
 
 def partition_errors(
-    response: Callable[..., object], topic: Callable[..., object], partition: Callable[..., object], *names: str
+    response: Callable[..., object],
+    topic: Callable[..., Any],
+    partition: Callable[..., object],
+    *,
+    by_id: bool = False,
 ) -> ErrorResponse:
-    """For responses with only an error code for every partition. `names` are the fields that identify a topic."""
+    """For responses with only an error code for every partition; with `by_id`, topics have ids beside their names."""
 
     def error_response(message: Any, code: ErrorCode, text: str) -> object:
         topics = [
             topic(
-                **{name: getattr(each, name) for name in names},
+                name=each.name,
                 partitions=[partition(partition_index=one.partition_index, error_code=code) for one in each.partitions],
             )
             for each in message.topics
         ]
+        if by_id:
+            for answer, each in zip(topics, message.topics, strict=True):
+                answer.topic_id = each.topic_id
         return response(topics=topics)
 
     return error_response

@@ -105,11 +105,13 @@ class CommitPlan(NamedTuple):
             refusal = self.refused.get(index)
             missing = self.missing.get(index, ())
             if refusal is None and committed is not None:
-                codes = [*next(results), *((number, _UNKNOWN) for number in missing)]
+                codes = [*next(results), *[(number, _UNKNOWN) for number in missing]]
             else:
                 absent, other = frozenset(missing), code if refusal is None else refusal
-                numbers = [partition.partition_index for partition in topic.partitions]
-                codes = [(number, _UNKNOWN if number in absent else other) for number in numbers]
+                codes = [
+                    (each.partition_index, _UNKNOWN if each.partition_index in absent else other)
+                    for each in topic.partitions
+                ]
             partitions = [types.partition(partition_index=number, error_code=each) for number, each in codes]
             topics.append(types.topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
         return types.response(topics=topics)

@@ -120,7 +120,6 @@ error_response = partition_errors(
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
     partial(DeleteRecordsPartitionResult, low_watermark=NO_WATERMARK),
-    "name",
 )
 
 

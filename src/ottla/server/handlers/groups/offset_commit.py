@@ -21,7 +21,7 @@ from ottla.server.requests.request import Request
 from ottla.server.requests.stepped import Division
 
 error_response = partition_errors(
-    OffsetCommitResponse, OffsetCommitResponseTopic, OffsetCommitResponsePartition, "name", "topic_id"
+    OffsetCommitResponse, OffsetCommitResponseTopic, OffsetCommitResponsePartition, by_id=True
 )
 
 

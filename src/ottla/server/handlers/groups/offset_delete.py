@@ -19,7 +19,7 @@ from ottla.server.requests.guards import Items, guard_items
 from ottla.server.requests.request import Request
 from ottla.server.requests.stepped import Division
 
-_refuse = partition_errors(OffsetDeleteResponse, OffsetDeleteResponseTopic, OffsetDeleteResponsePartition, "name")
+_refuse = partition_errors(OffsetDeleteResponse, OffsetDeleteResponseTopic, OffsetDeleteResponsePartition)
 
 
 def guard(context: GroupContext, request: Request, message: OffsetDeleteRequest) -> object | None:

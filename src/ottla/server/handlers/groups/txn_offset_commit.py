@@ -20,7 +20,7 @@ from ottla.server.requests.request import Request
 from ottla.server.requests.stepped import Division
 
 error_response = partition_errors(
-    TxnOffsetCommitResponse, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition, "name", "topic_id"
+    TxnOffsetCommitResponse, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition, by_id=True
 )
 
 
