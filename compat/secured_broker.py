@@ -6,6 +6,7 @@ name of a group, that only the administrator may use.
 
 from __future__ import annotations
 
+import os
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,6 @@ from jwt.algorithms import RSAAlgorithm
 
 from ottla.app.main import cli
 from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.login import SystemRng
 from ottla.client.wire.security import read_security
 from ottla.common.kafka.acl import WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
 from ottla.security.sasl.credentials import BY_NAME
@@ -136,7 +136,7 @@ class SecuredBroker:
             )
 
         def as_owner(_host: str) -> ScramClient:
-            return ScramClient(BY_NAME[SCRAM_512], USERS[TOKEN], PASSWORD, SystemRng())
+            return ScramClient(BY_NAME[SCRAM_512], USERS[TOKEN], PASSWORD, os.urandom)
 
         with Cluster(self._listener("ASKING"), security=security._replace(login=as_owner)) as owner:
             self._token = owner.tokens.create(None, ())

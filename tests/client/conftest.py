@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.request_header import parse_request_header
 
 from ottla.protocol.codec import read_message
-from ottla.protocol.header import encode_response, parse_request_header
+from ottla.protocol.header import encode_response
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.registry import API, ApiKey
 

@@ -4,6 +4,7 @@ OAuth token; also delegation tokens."""
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 
@@ -22,7 +23,6 @@ from jwt.algorithms import RSAAlgorithm
 
 from ottla.client.admin.cluster import Cluster
 from ottla.client.admin.delegation_tokens import LEFT_TO_BROKER, Token, create_token, expire_token
-from ottla.client.wire.login import SystemRng
 from ottla.client.wire.security import ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.security.sasl.credentials import BY_NAME
@@ -154,7 +154,7 @@ def come_in_by_token(node: Node, issuer: Issuer, produce: Callable[[], bool]) ->
 
 def entering(name: str, secret: str, *, by_token: bool = False) -> ClientSecurity:
     """Return the security settings of a SCRAM client."""
-    return ClientSecurity(login=lambda _: ScramClient(BY_NAME[MECHANISM], name, secret, SystemRng(), by_token=by_token))
+    return ClientSecurity(login=lambda _: ScramClient(BY_NAME[MECHANISM], name, secret, os.urandom, by_token=by_token))
 
 
 def made_on(node: Node) -> Token:
@@ -261,7 +261,7 @@ def offered_salt(node: Node, user: str) -> str:
             offered.append(challenge.decode().split(",")[1])
             return super().evaluate(challenge)
 
-    client = ClientSecurity(login=lambda _: Observed(BY_NAME[MECHANISM], user, "guess", SystemRng()))
+    client = ClientSecurity(login=lambda _: Observed(BY_NAME[MECHANISM], user, "guess", os.urandom))
     with Cluster(node.address, security=client) as cluster:
         assert not served(cluster)
     return offered[0]

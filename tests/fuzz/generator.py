@@ -17,10 +17,10 @@ from functools import partial
 from typing import Any
 
 from crc32c import crc32c
+from tests.request_header import parse_request_header
 
 from ottla.common.errors import ProtocolError
 from ottla.protocol.codec import read_message, write_message
-from ottla.protocol.header import parse_request_header
 from ottla.protocol.registry import API, ApiKey, ApiSpec
 from ottla.protocol.schema import ArrayType, Field, Primitive, schema_of
 from ottla.record.batch import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_SIZE

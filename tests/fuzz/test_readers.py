@@ -6,12 +6,12 @@ import itertools
 import time
 
 import pytest
+from tests.request_header import parse_request_header
 
 from ottla.common.errors import ProtocolError
 from ottla.protocol.codec import read_message
 from ottla.protocol.fetch import parse_fetch
 from ottla.protocol.framing import SIZE_BYTES, frame_length
-from ottla.protocol.header import parse_request_header
 from ottla.protocol.produce import parse_produce
 from ottla.protocol.registry import API, ApiKey
 

@@ -9,12 +9,13 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.request_header import parse_request_header
 
 from ottla.common.errors import InvariantError
 from ottla.net.peer import SocketPeerNetwork
 from ottla.net.peer_messages import send_message
 from ottla.protocol.codec import write_message
-from ottla.protocol.header import encode_response, parse_request_header
+from ottla.protocol.header import encode_response
 from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from ottla.protocol.messages.vote import VotePartition, VoteRequest, VoteResponse, VoteTopic
 from ottla.protocol.registry import API, ApiKey

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from kio.schema.request_header.v1.header import RequestHeader as KioHeader1
 from kio.schema.request_header.v2.header import RequestHeader as KioHeader2
 from kio.serial import entity_reader
+from tests.request_header import parse_request_header
 
 from ottla.common.errors import InvariantError, ProtocolError
 from ottla.protocol.framing import frame_length
-from ottla.protocol.header import decode_response, encode_request, encode_response, parse_request_header
+from ottla.protocol.header import decode_response, encode_request, encode_response
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.registry import API, ApiKey, spec_of_request

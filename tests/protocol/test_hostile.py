@@ -9,12 +9,12 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from tests.request_header import parse_request_header
 from tests.scale import size
 
 from ottla.common.errors import ProtocolError
 from ottla.protocol.codec import MAX_REQUEST_ELEMENTS, read_message, write_message
 from ottla.protocol.fetch import parse_fetch
-from ottla.protocol.header import parse_request_header
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.produce import parse_produce
 from ottla.protocol.registry import API, ApiKey

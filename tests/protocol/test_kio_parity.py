@@ -29,7 +29,6 @@ CONTROL_RECORDS = {
     "snapshot_footer_record": control_records.SnapshotFooterRecord,
     "k_raft_version_record": control_records.KRaftVersionRecord,
     "voters_record": control_records.VotersRecord,
-    "end_txn_marker": control_records.EndTxnMarker,
 }
 EMBEDDED = {
     "consumer_protocol_subscription": consumer_protocol.ConsumerProtocolSubscription,

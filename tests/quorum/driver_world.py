@@ -10,6 +10,7 @@ from simulation.network import ListeningProcess, Network
 from simulation.peer import SimPeerNetwork
 from simulation.rng import SimRng
 from simulation.trace import Trace
+from tests.request_header import parse_request_header
 
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.kafka.ids import ZERO_UUID
@@ -22,7 +23,7 @@ from ottla.metadata.log import LeaderAndEpoch
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.protocol.codec import read_message
-from ottla.protocol.header import encode_response, parse_request_header
+from ottla.protocol.header import encode_response
 from ottla.protocol.messages.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from ottla.protocol.registry import API, ApiKey
 from ottla.quorum.config import LocalReplica, QuorumConfig

@@ -68,7 +68,7 @@ def test_every_header_field():
     )
     view = b.BatchView(b"xx" + batch + b"yy", 2)
     assert (view.base_offset, view.last_offset, view.next_offset, view.last_offset_delta) == (70, 71, 72, 1)
-    assert (view.batch_length, view.size_bytes, view.end) == (len(batch) - 12, len(batch), len(batch) + 2)
+    assert (view.size_bytes, view.end) == (len(batch), len(batch) + 2)
     assert (view.partition_leader_epoch, view.magic, view.records_count) == (4, 2, 2)
     assert (view.base_timestamp, view.max_timestamp, view.timestamp_type) == (1000, 1000, b.LOG_APPEND_TIME)
     assert (view.producer_id, view.producer_epoch, view.base_sequence, view.last_sequence) == (9, 2, (1 << 31) - 1, 0)

@@ -25,6 +25,7 @@ from ottla.record.batch import iter_batches
 from ottla.storage.files import names
 from ottla.storage.files.checkpoints import LastIncarnation, format_running
 
+from ..storage.maintenance import write_checkpoints
 from .harness import Server, fetch_request
 from .test_read_committed import end, only, values, write
 
@@ -133,7 +134,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     end(partition, committed=False)
     for number in range(6, 12):
         client.produce("t", VALUES[number])
-    server.broker.parts.logs.write_checkpoints()
+    write_checkpoints(server.broker.parts.logs)
     (folder / "data" / "cleaner-offset-checkpoint").write_bytes(b"0\n1\nt 0 1\n")
     (folder / "data" / ".ottla_cleaner").write_bytes(b"{}")
     shutil.copytree(folder / "data", folder / "killed")

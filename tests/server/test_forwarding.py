@@ -7,12 +7,13 @@ import weakref
 from typing import Any
 
 import pytest
+from tests.request_header import parse_request_header
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.platform.endpoint import Endpoint
 from ottla.controller.result import ControllerResult
 from ottla.protocol.codec import read_message, write_message
-from ottla.protocol.header import encode_response, parse_request_header
+from ottla.protocol.header import encode_response
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.protocol.messages.create_topics import (
     CreatableTopic,

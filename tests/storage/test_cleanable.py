@@ -13,6 +13,8 @@ from ottla.storage.files.checkpoints import NO_GAPS_ABOVE, format_offsets, read_
 from ottla.storage.files.cleaner_checkpoint import CleanedOffsets, CleanerCheckpoint
 from ottla.storage.files.log_config import LogConfig
 
+from .maintenance import write_checkpoints
+
 HOUR = 3_600_000
 CONFIG = LogConfig(segment_bytes=210, retention_ms=-1, cleanup_policy=frozenset({"compact"}))
 CHECKPOINT = "/data/cleaner-offset-checkpoint"
@@ -292,10 +294,10 @@ class TestMissingOffsets:
 
     def test_mark_is_set_once_gaps_are_below_recovery_points(self, fakes, log, disk, clock):
         manager = self.start(fakes, disk, clock, ["t 0 5"])
-        manager.write_checkpoints()
+        write_checkpoints(manager)
         assert read_offsets(disk, POINTS) == {("t", 0): 5}
         manager.get_log("t", 0).flush()
-        manager.write_checkpoints()
+        write_checkpoints(manager)
         assert read_offsets(disk, POINTS) == {NO_GAPS_ABOVE: 0, ("t", 0): 10}
 
     def test_recovery_point_precedes_new_gap(self, fakes, log, manager, disk, clock):

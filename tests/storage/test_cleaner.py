@@ -30,6 +30,7 @@ from ottla.storage.files.log_config import MAX_INT, LogConfig
 from ottla.storage.log import swap
 from ottla.storage.segment.index import IndexCorruption
 
+from .maintenance import write_checkpoints
 from .turns import Death
 
 CONFIG = LogConfig(segment_bytes=1 << 20, index_interval_bytes=100, cleanup_policy=frozenset({"compact"}))
@@ -387,7 +388,7 @@ def test_transaction_from_below_log_start_is_not_damage(partition):
     partition.append([(b"b", b"2")])
     partition.log.delete_records(1)
     partition.disk.files.process_died()
-    partition.manager.write_checkpoints()
+    write_checkpoints(partition.manager)
     partition.open()
     partition.append([(b"b", b"3")], base_sequence=1, **producer)
     partition.end_transaction(5, commit=False)
@@ -641,7 +642,7 @@ class Machine:
         for producer_id in sorted(self.open):
             self.end(producer_id, True, 0)
         partition.roll()
-        partition.manager.write_checkpoints()
+        write_checkpoints(partition.manager)
         want, before = partition.committed(), partition.records()
         partition.disk.fault = fault
         try:

@@ -36,6 +36,7 @@ from ottla.storage.log.log import Log
 from ottla.storage.log.log_cleaning import LogCleaning
 from ottla.storage.repair.scrub_reading import SegmentReading
 
+from .maintenance import run_retention, write_checkpoints
 from .turns import Death, Turns
 
 DELETE_RETENTION_MS = 1000
@@ -268,7 +269,7 @@ class Machine:
         self.durable_end = self.log.log_end_offset
 
     def checkpoint(self) -> None:
-        self.manager.write_checkpoints()
+        write_checkpoints(self.manager)
 
     def wait(self, ms: int) -> None:
         self.clock.now_ms += ms
@@ -286,7 +287,7 @@ class Machine:
             self.turns.take_one()
 
     def retention(self) -> None:
-        self.manager.run_retention(self.clock.now_ms)
+        run_retention(self.manager)
         first, *later = self.log.segments
         is_replicated = later and later[0].base_offset <= self.high_watermark
         if self.config.retention_bytes >= 0 and is_replicated and self.log.cleaning is None:
@@ -361,7 +362,7 @@ class Machine:
         self.disk.fault = fault
         try:
             self.clean(9)
-            self.manager.run_retention(self.clock.now_ms)
+            run_retention(self.manager)
             self.checkpoint()
         except Death:
             pass

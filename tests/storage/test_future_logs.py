@@ -11,6 +11,8 @@ from ottla.storage.directory.log_manager import LogManager
 from ottla.storage.files import names
 from ottla.storage.log.log import Log
 
+from .maintenance import write_checkpoints
+
 DIRS = "/a,/b"
 KEY = ("t", 0)
 TOPIC_ID = bytes(15) + b"t"
@@ -143,7 +145,7 @@ def test_a_crash_at_each_step_loses_nothing_and_leaves_one_log(fakes, clock, pow
         log = manager.create_log(*KEY, TOPIC_ID)
         put(fakes, log, clock, RECORDS)
         log.flush()
-        manager.write_checkpoints()
+        write_checkpoints(manager)
         before = fakes.read_log(log)
         died = crash_at(fakes, disk, clock, manager, step, power=power)
         again = fakes.open_manager(disk, clock, directory=DIRS)

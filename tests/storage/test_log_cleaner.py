@@ -17,6 +17,7 @@ from ottla.storage.directory.log_cleaner import RETRY_MS, CleanerSettings, LogCl
 from ottla.storage.files.checkpoints import format_offsets
 from ottla.storage.files.log_config import LogConfig
 
+from .maintenance import run_retention, write_checkpoints
 from .turns import Death, Turns
 
 CONFIG = LogConfig(segment_bytes=600, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
@@ -333,7 +334,7 @@ def test_retention_of_compacted_log_runs_after_pass(site):
     site.log("t").roll()
     site.log("t").flush()
     site.cleaner.run_due()
-    assert site.manager.run_retention() == 0
+    assert run_retention(site.manager) == 0
     site.run()
     assert site.keys("t") == b"b"
 
@@ -346,7 +347,7 @@ def test_retention_by_size_continues_behind_empty_segment(site):
     assert site.log("t").segments[0].data.size_bytes == 0
     for keys in (range(10, 15), range(20, 25), range(30, 35)):
         site.fill("t", *[b"%d" % number for number in keys])
-    assert site.manager.run_retention() == 2
+    assert run_retention(site.manager) == 2
     assert site.log("t").log_start_offset == 10
 
 
@@ -406,7 +407,7 @@ class Machine:
         left = [actions]
         site = self.site
         site.log("t").flush()
-        site.manager.write_checkpoints()
+        write_checkpoints(site.manager)
 
         def fault(action, path):
             left[0] -= 1

@@ -10,6 +10,8 @@ from ottla.common.errors import DataDirectoryError, ErrorCode, KafkaError, Opera
 from ottla.storage.directory.log_manager import LogManager
 from ottla.storage.files.checkpoints import NO_GAPS_ABOVE, format_offsets, read_offsets
 
+from .maintenance import write_checkpoints
+
 DIRS = "/a,/b"
 
 
@@ -176,7 +178,7 @@ def test_a_directory_that_fails_at_the_start_takes_its_logs_only(fakes, disk, cl
         again.create_log("t", 1, is_new=False)
     again.create_log("t", 7)
     assert where(again) == {"/a": ["t-0", "t-7"], "/b": []}
-    again.write_checkpoints()
+    write_checkpoints(again)
     again.shutdown()
     disk.fault = lambda action, path: None
     assert disk.exists("/b/.kafka_cleanshutdown"), "nothing of it was touched"

@@ -13,6 +13,8 @@ from ottla.storage.directory.log_manager import LogManager
 from ottla.storage.files.checkpoints import read_epochs, read_offsets
 from ottla.storage.files.log_config import LogConfig
 
+from .maintenance import remove_deleted, write_checkpoints
+
 TOPIC_ID = bytes(range(16))
 
 
@@ -140,10 +142,10 @@ def test_deletion_renames_now_and_removes_later(fakes, disk, clock, manager):
     assert all(len(name) <= 255 for name in renamed)
     assert manager.create_log("t", 0, bytes(15) + b"\x09").log_end_offset == 0
     clock.now_ms += 59_000
-    manager.purge_deleted()
+    remove_deleted(manager)
     assert len([name for name in disk.listdir("/data") if name.endswith("-delete")]) == 2
     clock.now_ms += 1_000
-    manager.purge_deleted()
+    remove_deleted(manager)
     assert not [name for name in disk.listdir("/data") if name.endswith("-delete")]
 
 
@@ -153,7 +155,7 @@ def test_interrupted_deletion_resumes_after_restart(fakes, disk, clock, manager)
     manager.shutdown()
     manager = fakes.open_manager(disk, clock)
     assert len(manager) == 0
-    manager.purge_deleted()
+    remove_deleted(manager)
     assert not [name for name in disk.listdir("/data") if "t-0" in name]
 
 
@@ -288,7 +290,7 @@ class TestIncarnations:
     def test_log_end_below_known_end_is_a_loss(self, fakes, disk, clock, manager):
         log, path = self.filled(fakes, clock, manager)
         log.flush()
-        manager.write_checkpoints()
+        write_checkpoints(manager)
         data = disk.read_bytes(path)
         disk.write_bytes(path, data[: len(data) // 2])
         assert self.killed(fakes, disk, clock).last_broker_epoch == -1
@@ -392,9 +394,9 @@ class TestFlush:
     def test_two_flushes_at_once_break_an_invariant(self, fakes, clock, manager):
         log = manager.create_log("t", 0, TOPIC_ID)
         put(fakes, log, clock)
-        task = log.prepare_flush()
+        task = log._flush.prepare()
         with pytest.raises(InvariantError):
-            log.prepare_flush()
+            log._flush.prepare()
         task.run()
         task.finish(None)
         assert log.recovery_point == 1
@@ -434,7 +436,7 @@ class TestFlush:
             pool.run_all()
             assert log.recovery_point == 12
             assert manager.flush_due(pool) == 0
-            manager.write_checkpoints()
+            write_checkpoints(manager)
         disk.crash(fakes.Rng(seed + 1))
         log = fakes.open_manager(disk, clock, config=config).get_log("t", 0)
         assert fakes.read_log(log) == before
@@ -722,7 +724,7 @@ def test_recreated_log_inherits_no_offsets(fakes, disk, clock, manager, due):
     directory.checkpoints.cleaner.write(directory.checkpoints.cleaner.due())
     waiting = []
     if due == "nothing":
-        manager.write_checkpoints()
+        write_checkpoints(manager)
     elif due == "offset_checkpoints_due":
         waiting = directory.checkpoints.offsets_due()
     else:
@@ -746,7 +748,7 @@ def test_checkpoint_is_written_again_after_a_failure(fakes, disk, clock, manager
     for _ in range(3):
         put(fakes, log, clock)
     log.flush()
-    manager.write_checkpoints()
+    write_checkpoints(manager)
     before = disk.read_bytes("/data/recovery-point-offset-checkpoint")
     put(fakes, log, clock)
     log.flush()
@@ -771,7 +773,7 @@ def test_log_restarted_at_lower_offset_retains_records(fakes, disk, clock, manag
     for _ in range(10):
         put(fakes, log, clock)
     log.delete_records(507)
-    manager.write_checkpoints()
+    write_checkpoints(manager)
     log.truncate_fully_and_start_at(100)
     for _ in range(3):
         put(fakes, log, clock)

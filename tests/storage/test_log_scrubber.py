@@ -17,6 +17,8 @@ from ottla.storage.files.log_config import LogConfig
 from ottla.storage.repair.log_scrubber import LEAST_ROUND_S, STEP_MS, LogScrubber
 from ottla.storage.segment.transaction_index import ENTRY
 
+from .maintenance import run_retention
+
 SEGMENT_BYTES = 2000
 BATCHES = 40
 BATCH = 3
@@ -188,7 +190,7 @@ def test_missing_file_is_damage_and_open_file_limit_is_not(site):
         lambda site: site.log().truncate_fully_and_start_at(1000),
         lambda site: (
             site.log().maybe_increment_log_start_offset(site.log().log_end_offset),
-            site.manager.run_retention(),
+            run_retention(site.manager),
         ),
         lambda site: site.log().begin_cleaning(),
     ],

@@ -12,6 +12,8 @@ from tests.scale import size
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.storage.files.log_config import LogConfig
 
+from .maintenance import run_retention, write_checkpoints
+
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=150, retention_bytes=6000, retention_ms=-1)
 
 OPERATIONS = st.one_of(
@@ -121,7 +123,7 @@ class Machine:
             self.log.delete_records(self.start)
 
     def retention(self, *_: int) -> None:
-        self.manager.run_retention(self.clock.now_ms)
+        run_retention(self.manager)
         assert self.log.log_start_offset >= self.start
         self.start = self.log.log_start_offset
 
@@ -214,7 +216,7 @@ class Machine:
             assert self.log.recovery_point == self.log.log_end_offset
             self.durable_end = self.end
         elif name == "checkpoint":
-            self.manager.write_checkpoints()
+            write_checkpoints(self.manager)
         else:
             getattr(self, name)(first, second)
 

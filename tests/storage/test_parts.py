@@ -353,7 +353,4 @@ class TestReader:
         with pytest.raises(SegmentDamage) as failure:
             found.extend(iter_segment(io.BytesIO(batch * 2 + batch[:-1])))
         assert failure.value.position == 2 * len(batch)
-        assert [stored.position for stored in iter_segment(io.BytesIO(batch * 3), max_bytes=len(batch) + 1)] == [
-            0,
-            len(batch),
-        ]
+        assert [stored.position for stored in found] == [0, len(batch)]

@@ -15,6 +15,8 @@ from ottla.storage.files.descriptors import Descriptor
 from ottla.storage.files.log_config import LogConfig
 from ottla.storage.files.off_loop import WouldBlock, run_off_loop
 
+from .maintenance import run_retention
+
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100)
 
 
@@ -205,7 +207,7 @@ def test_a_region_survives_deletion_and_eviction(fakes, disk, clock):
     assert manager.open_file_count <= 3
     manager.delete_log("t", 0)
     clock.now_ms += 120_000
-    manager.run_retention()
+    run_retention(manager)
     assert not any(name.startswith("t-0") for name in disk.listdir("/data"))
     assert held.records.read_all() == expected
     before = disk.open_count

@@ -12,6 +12,8 @@ from ottla.common.errors import OperatorError
 from ottla.storage.directory.log_manager import LogManager
 from ottla.storage.files.log_config import LogConfig
 
+from .maintenance import run_retention
+
 
 @pytest.fixture
 def opened(fakes, tmp_path, clock):
@@ -59,8 +61,8 @@ def test_reserved_blocks_are_released(fakes, opened, clock):
     path = log.active_segment.data.path
     reserved = os.stat(path).st_blocks * 512
     assert os.stat(path).st_size == log.size_bytes > 1024 * 1024
-    manager.run_retention()
-    manager.run_retention()
+    run_retention(manager)
+    run_retention(manager)
     kept = os.stat(path).st_blocks * 512
     assert kept <= log.size_bytes + 65536
     assert reserved >= kept
@@ -90,7 +92,7 @@ def test_cold_region_is_reported_and_read_after_log_deletion(fakes, opened, cloc
     assert region.is_cold(0, region.length)
     manager.delete_log("t", 0)
     clock.now_ms += 120_000
-    manager.run_retention()
+    run_retention(manager)
     assert not os.path.exists(path)
     view = memoryview(bytearray(len(stored)))
     assert region.read_into(view, 0) == len(stored)

@@ -13,6 +13,8 @@ from ottla.common.errors import KafkaError
 from ottla.record.legacy.message_set import append_message
 from ottla.storage.files.log_config import LogConfig
 
+from .maintenance import write_checkpoints
+
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100)
 
 
@@ -103,7 +105,7 @@ def test_log_that_ends_before_a_checkpoint_reports_loss(store, caplog, known_by)
     store.log.offsets.high_watermark = 2 if known_by == "recovery point" else 8
     directory = store.manager.directories[0]
     directory.notes.note_running(5)
-    store.manager.write_checkpoints()
+    write_checkpoints(store.manager)
     path = store.active()
     store.disk.write_bytes(path, store.disk.read_bytes(path)[: -len(store.batches[-1])])
     with caplog.at_level(logging.WARNING):
@@ -168,7 +170,7 @@ def test_flipped_offset_or_epoch_is_corrected(store, caplog, flushed, mask):
     store.fill(3, epoch=4 if not flushed else 6)
     if flushed:
         store.log.flush()
-    store.manager.write_checkpoints()
+    write_checkpoints(store.manager)
     whole = store.disk.read_bytes(store.active())
     size = len(store.batches[0])
     count = len(whole) // size
@@ -227,7 +229,7 @@ def test_last_offset_is_compared_with_clean_stop_record(store, at, mask):
 def test_foreign_batch_at_end_is_truncated(store):
     store.fill(11)
     store.log.flush()
-    store.manager.write_checkpoints()
+    write_checkpoints(store.manager)
     path = store.active()
     whole = store.disk.read_bytes(path)
     store.disk.write_bytes(path, whole + whole[: len(store.batches[0])])
@@ -281,7 +283,7 @@ def test_epoch_entries_contradicted_by_batches_are_replaced(store, entries):
     store.fill(3, epoch=4)
     store.fill(4, epoch=9)
     store.log.flush()
-    store.manager.write_checkpoints()
+    write_checkpoints(store.manager)
     path, whole = store.active(), store.disk.read_bytes(store.active())
     assert len(store.log.segments) == 1
     store.disk.write_bytes("/data/t-0/leader-epoch-checkpoint", b"0\n" + entries)
@@ -323,7 +325,7 @@ def test_truncated_epoch_does_not_return_after_kill(store, count):
     store.fill(3, epoch=4)
     store.fill(4, epoch=9)
     store.log.flush()
-    store.manager.write_checkpoints()
+    write_checkpoints(store.manager)
     path = store.active()
     store.disk.write_bytes(path, store.disk.read_bytes(path)[: 2 * len(store.batches[0])])
     log = store.reopen()
@@ -360,7 +362,7 @@ def test_segments_after_damage_are_dropped(store, caplog):
 def test_only_unflushed_segments_are_scanned(store):
     store.fill(20)
     store.log.flush()
-    store.manager.write_checkpoints()
+    write_checkpoints(store.manager)
     store.fill(1)
     read = []
 
@@ -473,7 +475,7 @@ def test_indexes_of_segment_at_recovery_point_are_rebuilt(store):
         batch = store.fakes.make_batch(timestamp, 1, 50)
         store.log.append_as_leader(batch, 0, len(batch), 0)
     store.log.flush()
-    store.manager.write_checkpoints()
+    write_checkpoints(store.manager)
     store.log.roll()
     store.fill(1)
     complete = store.log.segments[0]

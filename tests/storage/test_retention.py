@@ -8,6 +8,8 @@ from ottla.storage.directory.directory_retention import SEGMENTS_A_STEP
 from ottla.storage.files.checkpoints import read_offsets
 from ottla.storage.files.log_config import LogConfig
 
+from .maintenance import run_retention, write_checkpoints
+
 HOUR = 3_600_000
 
 
@@ -36,20 +38,20 @@ def bases(log) -> list[int]:
 def test_by_time(make, clock, disk):
     manager, log = make(retention_ms=5 * HOUR + 60_000, file_delete_delay_ms=1000)
     # It is hour 10; the newest records of the segments are of the hours 1, 3, 5, 7, 9.
-    assert manager.run_retention() == 2
+    assert run_retention(manager) == 2
     assert bases(log) == [4, 6, 8]
     assert log.log_start_offset == 4
     assert log.log_end_offset == 10
     assert disk.exists("/data/t-0/00000000000000000000.log.deleted")
     clock.now_ms += 1001
-    manager.run_retention()
+    run_retention(manager)
     assert not any(".deleted" in name for name in disk.listdir("/data/t-0"))
 
 
 def test_active_segment_expires_with_all_others(make, clock, fakes):
     manager, log = make(retention_ms=5 * HOUR)
     clock.now_ms += 100 * HOUR
-    assert manager.run_retention() == 5
+    assert run_retention(manager) == 5
     assert bases(log) == [10]
     assert (log.log_start_offset, log.log_end_offset) == (10, 10)
     batch = fakes.make_batch(clock.now_ms)
@@ -61,18 +63,18 @@ def test_by_size(make):
     manager, log = make()
     sizes = [segment.data.size_bytes for segment in log.segments]
     log.config = LogConfig(segment_bytes=210, retention_ms=-1, retention_bytes=sum(sizes[2:]) + 1)
-    assert manager.run_retention() == 1
+    assert run_retention(manager) == 1
     assert bases(log) == [2, 4, 6, 8]
     log.config = LogConfig(segment_bytes=210, retention_ms=-1, retention_bytes=sum(sizes[2:]))
-    assert manager.run_retention() == 1
+    assert run_retention(manager) == 1
     assert bases(log) == [4, 6, 8]
 
 
 def test_segments_below_start_offset_are_deleted_by_any_policy(make):
     manager, log = make(cleanup_policy=frozenset({"compact"}), retention_ms=1)
-    assert manager.run_retention() == 0
+    assert run_retention(manager) == 0
     log.delete_records(5)
-    assert manager.run_retention() == 2
+    assert run_retention(manager) == 2
     assert bases(log) == [4, 6, 8]
     assert log.log_start_offset == 5
 
@@ -81,7 +83,7 @@ def test_never_above_the_high_watermark(make, clock):
     manager, log = make(retention_ms=1)
     clock.now_ms += 100 * HOUR
     log.offsets.high_watermark = 5
-    assert manager.run_retention() == 2
+    assert run_retention(manager) == 2
     assert bases(log) == [4, 6, 8]
 
 
@@ -94,15 +96,15 @@ def test_records_without_timestamps_age_by_the_file(fakes, disk, clock):
     for _ in range(3):
         batch = build_batch([RecordData(-1, None, b"x" * 20)])
         log.append_as_leader(batch, 0, len(batch), 0)
-    assert manager.run_retention() == 0
+    assert run_retention(manager) == 0
     clock.now_ms += HOUR + 1
-    assert manager.run_retention() == 3
+    assert run_retention(manager) == 3
 
 
 def test_the_start_offset_survives_every_stop(make, fakes, disk, clock):
     manager, log = make()
     log.delete_records(5)
-    manager.write_checkpoints()
+    write_checkpoints(manager)
     assert read_offsets(disk, "/data/log-start-offset-checkpoint") == {("t", 0): 5}
     disk.locked.clear()
     manager = fakes.open_manager(disk, clock)
@@ -123,7 +125,7 @@ def test_snapshots_are_deleted_with_segments_except_newest(fakes, disk, clock):
         f"{offset:020d}.snapshot" for offset in (2, 4, 6, 8)
     ]
     clock.now_ms += 2 * HOUR
-    manager.run_retention()
+    run_retention(manager)
     assert [name for name in disk.listdir("/data/t-0") if name.endswith(".snapshot")] == [f"{10:020d}.snapshot"]
 
 
@@ -133,10 +135,10 @@ def test_idle_producers_expire(fakes, disk, clock):
     batch = fakes.make_batch(clock.now_ms, producer_id=1, producer_epoch=0, base_sequence=0)
     log.append_as_leader(batch, 0, len(batch), 0)
     clock.now_ms += HOUR - 1
-    manager.run_retention()
+    run_retention(manager)
     assert len(log.producers) == 1
     clock.now_ms += 1
-    manager.run_retention()
+    run_retention(manager)
     assert len(log.producers) == 0
 
 
@@ -175,9 +177,9 @@ def test_segment_with_future_timestamp_is_logged_once(fakes, disk, clock, caplog
         log.append_as_leader(batch, 0, len(batch), 0)
     clock.now_ms += 2 * HOUR
     for _ in range(3):
-        assert manager.run_retention() == 0
+        assert run_retention(manager) == 0
     logged = [record.getMessage() for record in caplog.records if "ahead of the clock" in record.getMessage()]
     assert len(logged) == 1
     assert "00000000000000000000.log" in logged[0]
     clock.now_ms += 1000 * HOUR
-    assert manager.run_retention() == 3
+    assert run_retention(manager) == 3

@@ -15,6 +15,8 @@ from ottla.storage.segment.index import IndexCorruption
 from ottla.storage.segment.transaction_index import ENTRY, TransactionIndex
 from ottla.storage.segment.transactions import CompletedTransaction
 
+from .maintenance import run_retention, write_checkpoints
+
 CONFIG = LogConfig(segment_bytes=1 << 20, retention_ms=-1, file_delete_delay_ms=0)
 
 
@@ -117,15 +119,16 @@ class TestFile:
         log.roll()
         log.offsets.begin_high_watermark(log.log_end_offset)
         log.delete_records(marker + 1)
-        manager.run_retention(clock.now_ms)
+        run_retention(manager)
         assert names(disk) in ([], [f"{FIRST}.deleted"])
-        manager.run_retention(clock.now_ms + 1)
+        clock.now_ms += 1
+        run_retention(manager)
         assert not names(disk)
 
     def test_transaction_index_is_deleted_on_log_restart(self, fakes, disk, clock, manager, log):
         abort(fakes, clock, log, 7)
         log.truncate_fully_and_start_at(0)
-        manager.run_retention(clock.now_ms)
+        run_retention(manager)
         assert FIRST not in names(disk)
         abort(fakes, clock, log, 7)
         assert listed(log, 0) == [(7, 0)]
@@ -304,6 +307,6 @@ class TestReading:
         manager.shutdown()
         assert aborted_counts(read_offsets(disk, points)) == {("t", 0): {0: 1}}
         again = fakes.open_manager(disk, clock, config=CONFIG)
-        again.write_checkpoints()
+        write_checkpoints(again)
         assert aborted_counts(read_offsets(disk, points)) == {}
         assert ("t", 0) in read_offsets(disk, points)

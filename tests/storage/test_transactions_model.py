@@ -20,6 +20,8 @@ from ottla.storage.files.log_config import LogConfig
 from ottla.storage.repair.scrub_reading import SegmentReading
 from ottla.storage.segment.transaction_index import ENTRY
 
+from .maintenance import run_retention, write_checkpoints
+
 CONFIG = LogConfig(segment_bytes=1200, index_interval_bytes=150, retention_bytes=4000, retention_ms=-1)
 
 OLDER, NEWER, PLAIN = 5, 6, 7
@@ -244,7 +246,7 @@ class Machine:
             assert self.log.high_watermark == self.high_watermark
 
     def retention(self, *_: int) -> None:
-        self.manager.run_retention(self.clock.now_ms)
+        run_retention(self.manager)
         self.start = self.log.log_start_offset
 
     def roll(self, *_: int) -> None:
@@ -255,7 +257,7 @@ class Machine:
         self.durable_end = self.end
 
     def checkpoint(self, *_: int) -> None:
-        self.manager.write_checkpoints()
+        write_checkpoints(self.manager)
 
     def stop(self, *_: int) -> None:
         self.manager.shutdown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -23,8 +24,8 @@ from ottla.protocol.messages.alter_partition import (
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.protocol.znodes import paths
+from ottla.protocol.znodes.fields import encode
 from ottla.protocol.znodes.operations import Create, Delete, SetData
-from ottla.protocol.znodes.topics import encode_partitions, encode_reassignment
 from ottla.zookeeper.controller_election import claim_controller
 from ottla.zookeeper.log import first_offset
 
@@ -47,6 +48,17 @@ def made(world: World, name: str, *replicas: tuple[int, ...], **configs: str) ->
     response, error = results[0]
     assert error is None
     assert [topic.error_code for topic in response.topics] == [0]
+
+
+def listed(*partitions: tuple[str, int]) -> bytes:
+    """A preferred election, as old tools request it."""
+    return encode({"version": 1, "partitions": [{"topic": topic, "partition": number} for topic, number in partitions]})
+
+
+def moves(replicas: Mapping[tuple[str, int], Sequence[int]]) -> bytes:
+    """A reassignment, as old tools request it."""
+    rows = [{"topic": topic, "partition": number, "replicas": ids} for (topic, number), ids in replicas.items()]
+    return encode({"version": 1, "partitions": rows})
 
 
 def test_acknowledged_change_is_in_tree_and_image() -> None:
@@ -211,14 +223,14 @@ class TestReassignmentRequests:
         node = world.settled()
         rejoin(world, node, "t", 1)
         world.until(lambda: world.partition("t").isr == (2, 1))
-        world.write(Create(paths.PREFERRED_REPLICA_ELECTION, encode_partitions([("t", 0), ("never", 7)])))
+        world.write(Create(paths.PREFERRED_REPLICA_ELECTION, listed(("t", 0), ("never", 7))))
         world.until(lambda: not world.there(paths.PREFERRED_REPLICA_ELECTION))
         assert world.partition("t").leader == 1
 
     def test_a_reassignment(self) -> None:
         world = cluster(1, 2, 3)
         made(world, "t", (1, 2))
-        world.write(Create(paths.REASSIGN_PARTITIONS, encode_reassignment({("t", 0): (3, 2)})))
+        world.write(Create(paths.REASSIGN_PARTITIONS, moves({("t", 0): (3, 2)})))
         world.until(lambda: not world.there(paths.REASSIGN_PARTITIONS))
         assert world.partition("t").adding_replicas == (3,)
         rejoin(world, world.settled(), "t", 3)
@@ -228,7 +240,7 @@ class TestReassignmentRequests:
         world = cluster(1, 2, 3)
         made(world, "t", (1, 2))
         requested = {("t", 0): (3, 2), ("t", 1): (3, 2), ("never", 0): (1, 2)}
-        world.write(Create(paths.REASSIGN_PARTITIONS, encode_reassignment(requested)))
+        world.write(Create(paths.REASSIGN_PARTITIONS, moves(requested)))
         world.until(lambda: not world.there(paths.REASSIGN_PARTITIONS))
         assert world.partition("t").adding_replicas == (3,)
         assert "rejected for 2 of 3 partitions, the first is t-1: " in caplog.text
@@ -238,7 +250,7 @@ class TestReassignmentRequests:
         made(world, "t", *[(1, 2)] * 10)
         for number in range(10):  # report and read, at two times
             world.join(3 + number)
-            world.write(Create(paths.REASSIGN_PARTITIONS, encode_reassignment({("t", number): (3 + number, 2)})))
+            world.write(Create(paths.REASSIGN_PARTITIONS, moves({("t", number): (3 + number, 2)})))
             world.until(lambda: not world.there(paths.REASSIGN_PARTITIONS))
             assert world.partition("t", number).adding_replicas == (3 + number,)
 
@@ -250,7 +262,7 @@ class TestReassignmentRequests:
         world.nodes[1].kill()
         world.join(3)
         requested = {("t", 0): (3, 2), ("u", 0): (4, 2)}
-        world.write(Create(paths.REASSIGN_PARTITIONS, encode_reassignment(requested)))
+        world.write(Create(paths.REASSIGN_PARTITIONS, moves(requested)))
         world.start(2)
         world.until(lambda: world.nodes[2].log.newcomers)
         world.join(4)

@@ -23,6 +23,7 @@ from ottla.client.wire.model import (
     ResourceType,
     TopicInfo,
 )
+from ottla.common.config.properties import value_text
 from ottla.common.kafka.topic_partition import TopicPartition
 
 
@@ -55,7 +56,7 @@ class Admin(ToolClient):
                 name,
                 -1 if partitions is None else partitions,
                 -1 if replication_factor is None else replication_factor,
-                {key: _text(value) for key, value in (configs or {}).items()},
+                {key: "" if value is None else value_text(value) for key, value in (configs or {}).items()},
                 validate_only=validate_only,
             )
 
@@ -112,7 +113,9 @@ class Admin(ToolClient):
                 kind,
                 name,
                 [
-                    (key, ConfigOperation.DELETE if value is None else ConfigOperation.SET, _text(value))
+                    (key, ConfigOperation.DELETE, "")
+                    if value is None
+                    else (key, ConfigOperation.SET, value_text(value))
                     for key, value in changes.items()
                 ],
             )
@@ -155,11 +158,3 @@ class Admin(ToolClient):
         """Cluster id, controller and live brokers."""
         with self._asking() as cluster:
             return cluster.describe()
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)

@@ -14,12 +14,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import TracebackType
 from typing import Generic
 
-from ottla.api.asynchronous import InThread, T
+from ottla.api.asynchronous import Asynchronous, InThread, in_thread
 from ottla.api.consumer import POLL_S
-from ottla.api.errors import ClientClosed
 from ottla.api.legacy_consumer import LegacyConsumer
 from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config
@@ -54,7 +52,7 @@ class AsyncLegacyStream(Generic[RK, RV]):
         self._thread.end()
 
 
-class AsyncLegacyConsumer(Generic[RK, RV]):
+class AsyncLegacyConsumer(Asynchronous[LegacyConsumer[RK, RV]], Generic[RK, RV]):
     """See the module. A context manager that leaves the group."""
 
     def __init__(
@@ -67,45 +65,35 @@ class AsyncLegacyConsumer(Generic[RK, RV]):
         before_starting_fetchers: Callable[[str, dict[str, dict[int, ConsumerThread]]], object] | None = None,
     ) -> None:
         """Connects later. Raises KafkaError INVALID_CONFIG, also without the extra `zookeeper`."""
-        self._consumer: LegacyConsumer[RK, RV] = LegacyConsumer(
+        consumer: LegacyConsumer[RK, RV] = LegacyConsumer(
             config,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
             before_releasing_partitions=before_releasing_partitions,
             before_starting_fetchers=before_starting_fetchers,
         )
-        self._thread = InThread("ottla-legacy-consumer")
+        super().__init__(consumer, "ottla-legacy-consumer")
         self._streams: list[AsyncLegacyStream[RK, RV]] = []
-        self._closed = False
-
-    async def __aenter__(self) -> AsyncLegacyConsumer[RK, RV]:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._leave(partial(self._consumer.__exit__, kind, error, trace))
 
     async def create_message_streams(self, counts: Mapping[str, int]) -> dict[str, list[AsyncLegacyStream[RK, RV]]]:
-        made = await self._ask(partial(self._consumer.create_message_streams, counts))
+        made = await self._ask(partial(self._client.create_message_streams, counts))
         return {topic: [self._asynchronous(stream) for stream in streams] for topic, streams in made.items()}
 
     async def create_message_streams_by_filter(
         self, topics: TopicFilter, count: int = 1
     ) -> list[AsyncLegacyStream[RK, RV]]:
-        made = await self._ask(partial(self._consumer.create_message_streams_by_filter, topics, count))
+        made = await self._ask(partial(self._client.create_message_streams_by_filter, topics, count))
         return [self._asynchronous(stream) for stream in made]
 
-    async def commit_offsets(self) -> None:
-        await self._ask(self._consumer.commit_offsets)
+    commit_offsets = in_thread(LegacyConsumer.commit_offsets)
 
     @property
     def problem(self) -> Exception | None:
-        return self._consumer.problem
+        return self._client.problem
 
     async def shutdown(self) -> None:
         """End all streams, commit processed records (`auto.commit.enable`) and leave the group; idempotent."""
-        await self._leave(self._consumer.shutdown)
+        await self._leave(self._client.shutdown)
 
     def _asynchronous(self, stream: Stream[RK, RV]) -> AsyncLegacyStream[RK, RV]:
         made = AsyncLegacyStream(stream)
@@ -114,15 +102,8 @@ class AsyncLegacyConsumer(Generic[RK, RV]):
 
     async def _leave(self, leave: Callable[[], object]) -> None:
         if not self._closed:
-            self._closed = True
             try:
-                await self._thread.run_to_end(leave)
+                await super()._leave(leave)
             finally:
-                self._thread.end()
                 for stream in self._streams:
                     stream.end()
-
-    async def _ask(self, call: Callable[[], T]) -> T:
-        if self._closed:
-            raise ClientClosed("consumer")
-        return await self._thread.run(call)

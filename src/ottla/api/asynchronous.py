@@ -1,29 +1,28 @@
 """`AsyncAdmin` and `AsyncSimpleConsumer`: the synchronous clients for a program with an event loop.
 
 Each runs its calls one after the other in its own thread, so that the loop never blocks. A call that is cancelled
-continues in that thread, and its result is discarded.
+continues in that thread, and its result is discarded. `Asynchronous` and `in_thread` are shared with the other
+asynchronous consumers.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import AbstractContextManager
+from functools import partial, wraps
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from ottla.api.admin import Admin
 from ottla.api.errors import ClientClosed
 from ottla.api.settings import Config
-from ottla.api.simple_consumer import READ_UNCOMMITTED, Fetched, SimpleConsumer
-from ottla.client.admin.records import DEFAULT_FETCH_BYTES
-from ottla.client.wire.model import ClusterInfo, CommittedOffset, ConfigEntry, GroupDescription, GroupListing, TopicInfo
-from ottla.common.errors import KafkaError
-from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.api.simple_consumer import READ_UNCOMMITTED, SimpleConsumer
 
+P = ParamSpec("P")
 T = TypeVar("T")
-C = TypeVar("C", Admin, SimpleConsumer)
+C = TypeVar("C", bound=AbstractContextManager[Any])
 
 
 class InThread:
@@ -49,12 +48,15 @@ class InThread:
         self._executor.shutdown(wait=False)
 
 
-class _Asynchronous(Generic[C]):
+class Asynchronous(Generic[C]):
     """A client with calls that run in a thread."""
 
-    def __init__(self, client: C) -> None:
+    _what = "consumer"
+    """Name of the client for messages."""
+
+    def __init__(self, client: C, thread: str) -> None:
         self._client: C = client
-        self._thread = InThread("ottla-client")
+        self._thread = InThread(thread)
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -63,135 +65,83 @@ class _Asynchronous(Generic[C]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self._leave(partial(self._client.__exit__, kind, error, trace))
 
-    async def close(self) -> None:
-        """Close the connections; idempotent."""
+    async def _leave(self, leave: Callable[[], object]) -> None:
+        """Close the client with this call, unless it is closed."""
         if not self._closed:
             self._closed = True
             try:
-                await self._thread.run_to_end(self._client.close)
+                await self._thread.run_to_end(leave)
             finally:
                 self._thread.end()
 
     async def _ask(self, call: Callable[[], T]) -> T:
         if self._closed:
-            raise ClientClosed(self._client.what)
+            raise ClientClosed(self._what)
         return await self._thread.run(call)
 
 
-class AsyncSimpleConsumer(_Asynchronous[SimpleConsumer]):
+def in_thread(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """A method of a synchronous client as a coroutine method of its asynchronous one."""
+
+    @wraps(method)
+    async def call(self: Asynchronous[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._ask(partial(method, self._client, *args, **kwargs))
+
+    call.__qualname__ = f"Async{method.__qualname__}"  # in tracebacks and warnings
+    return call
+
+
+class AsyncSimpleConsumer(Asynchronous[SimpleConsumer]):
     """`SimpleConsumer`, method by method."""
 
     def __init__(
         self, bootstrap_servers: str, config: Config | None = None, *, isolation: str = READ_UNCOMMITTED
     ) -> None:
-        super().__init__(SimpleConsumer(bootstrap_servers, config, isolation=isolation))
+        super().__init__(SimpleConsumer(bootstrap_servers, config, isolation=isolation), "ottla-client")
 
-    async def fetch(
-        self, topic: str, partition: int, offset: int, *, max_bytes: int = DEFAULT_FETCH_BYTES, max_wait_ms: int = 500
-    ) -> Fetched:
-        return await self._ask(
-            partial(self._client.fetch, topic, partition, offset, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
-        )
+    fetch = in_thread(SimpleConsumer.fetch)
+    fetch_many = in_thread(SimpleConsumer.fetch_many)
+    earliest = in_thread(SimpleConsumer.earliest)
+    latest = in_thread(SimpleConsumer.latest)
+    youngest = in_thread(SimpleConsumer.youngest)
+    offsets_for_times = in_thread(SimpleConsumer.offsets_for_times)
+    get_offsets_before = in_thread(SimpleConsumer.get_offsets_before)
+    bounds = in_thread(SimpleConsumer.bounds)
+    partitions = in_thread(SimpleConsumer.partitions)
 
-    async def fetch_many(
-        self, offsets: Mapping[TopicPartition, int], *, max_bytes: int = DEFAULT_FETCH_BYTES, max_wait_ms: int = 500
-    ) -> dict[TopicPartition, Fetched | KafkaError]:
-        return await self._ask(partial(self._client.fetch_many, offsets, max_bytes=max_bytes, max_wait_ms=max_wait_ms))
-
-    async def earliest(self, topic: str, partition: int) -> int:
-        return await self._ask(partial(self._client.earliest, topic, partition))
-
-    async def latest(self, topic: str, partition: int) -> int:
-        return await self._ask(partial(self._client.latest, topic, partition))
-
-    async def youngest(self, topic: str, partition: int) -> int | None:
-        return await self._ask(partial(self._client.youngest, topic, partition))
-
-    async def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        return await self._ask(partial(self._client.offsets_for_times, timestamps_ms))
-
-    async def get_offsets_before(self, topic: str, partition: int, time_ms: int, max_count: int) -> list[int]:
-        return await self._ask(partial(self._client.get_offsets_before, topic, partition, time_ms, max_count))
-
-    async def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        return await self._ask(partial(self._client.bounds, partitions))
-
-    async def partitions(self, topic: str) -> list[TopicPartition]:
-        return await self._ask(partial(self._client.partitions, topic))
+    async def close(self) -> None:
+        """Close the connections; idempotent."""
+        await self._leave(self._client.close)
 
 
-class AsyncAdmin(_Asynchronous[Admin]):
+class AsyncAdmin(Asynchronous[Admin]):
     """`Admin`, method by method."""
 
+    _what = Admin.what
+
     def __init__(self, bootstrap_servers: str, config: Config | None = None) -> None:
-        super().__init__(Admin(bootstrap_servers, config))
+        super().__init__(Admin(bootstrap_servers, config), "ottla-client")
 
-    async def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int | None = None,
-        replication_factor: int | None = None,
-        configs: Mapping[str, object] | None = None,
-        validate_only: bool = False,
-    ) -> None:
-        await self._ask(
-            partial(
-                self._client.create_topic,
-                name,
-                partitions=partitions,
-                replication_factor=replication_factor,
-                configs=configs,
-                validate_only=validate_only,
-            )
-        )
+    create_topic = in_thread(Admin.create_topic)
+    delete_topics = in_thread(Admin.delete_topics)
+    topics = in_thread(Admin.topics)
+    topic = in_thread(Admin.topic)
+    create_partitions = in_thread(Admin.create_partitions)
+    delete_records = in_thread(Admin.delete_records)
+    topic_configs = in_thread(Admin.topic_configs)
+    broker_configs = in_thread(Admin.broker_configs)
+    alter_topic_configs = in_thread(Admin.alter_topic_configs)
+    alter_broker_configs = in_thread(Admin.alter_broker_configs)
+    groups = in_thread(Admin.groups)
+    group = in_thread(Admin.group)
+    group_offsets = in_thread(Admin.group_offsets)
+    alter_group_offsets = in_thread(Admin.alter_group_offsets)
+    delete_group_offsets = in_thread(Admin.delete_group_offsets)
+    delete_group = in_thread(Admin.delete_group)
+    cluster = in_thread(Admin.cluster)
 
-    async def delete_topics(self, names: str | Iterable[str]) -> None:
-        await self._ask(partial(self._client.delete_topics, names))
-
-    async def topics(self) -> dict[str, TopicInfo]:
-        return await self._ask(self._client.topics)
-
-    async def topic(self, name: str) -> TopicInfo:
-        return await self._ask(partial(self._client.topic, name))
-
-    async def create_partitions(self, name: str, total_count: int) -> None:
-        await self._ask(partial(self._client.create_partitions, name, total_count))
-
-    async def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return await self._ask(partial(self._client.delete_records, offsets))
-
-    async def topic_configs(self, name: str) -> dict[str, ConfigEntry]:
-        return await self._ask(partial(self._client.topic_configs, name))
-
-    async def broker_configs(self, node_id: int | None = None) -> dict[str, ConfigEntry]:
-        return await self._ask(partial(self._client.broker_configs, node_id))
-
-    async def alter_topic_configs(self, name: str, changes: Mapping[str, object | None]) -> None:
-        await self._ask(partial(self._client.alter_topic_configs, name, changes))
-
-    async def alter_broker_configs(self, node_id: int | None, changes: Mapping[str, object | None]) -> None:
-        await self._ask(partial(self._client.alter_broker_configs, node_id, changes))
-
-    async def groups(self) -> list[GroupListing]:
-        return await self._ask(self._client.groups)
-
-    async def group(self, group_id: str) -> GroupDescription:
-        return await self._ask(partial(self._client.group, group_id))
-
-    async def group_offsets(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        return await self._ask(partial(self._client.group_offsets, group_id))
-
-    async def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        await self._ask(partial(self._client.alter_group_offsets, group_id, offsets))
-
-    async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        await self._ask(partial(self._client.delete_group_offsets, group_id, partitions))
-
-    async def delete_group(self, group_id: str) -> None:
-        await self._ask(partial(self._client.delete_group, group_id))
-
-    async def cluster(self) -> ClusterInfo:
-        return await self._ask(self._client.cluster)
+    async def close(self) -> None:
+        """Close the connections; idempotent."""
+        await self._leave(self._client.close)

@@ -36,8 +36,6 @@ from ottla.client.wire.time_limit import require_seconds
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.topic_partition import TopicPartition
 
-RebalanceHook = Callable[["Consumer[Any, Any]", list[TopicPartition]], object]
-
 POLL_S = 0.1
 """Timeout of library calls, which cannot be interrupted: short, so that Ctrl-C and `stop` are handled."""
 LEAVE_LIMIT_S = 30.0
@@ -312,3 +310,6 @@ class Consumer(Generic[RK, RV]):
             self._commits.store(start)
         finally:
             self._library.close(limit_s, is_subscribed=self._membership.is_subscribed)
+
+
+RebalanceHook = Callable[[Consumer[Any, Any], list[TopicPartition]], object]

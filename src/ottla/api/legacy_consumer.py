@@ -20,7 +20,7 @@ from typing import Any, Generic
 
 from ottla.api.errors import ClientClosed, UndecodableRecord, one_family
 from ottla.api.records import RK, RV, Deserializer
-from ottla.api.settings import Config, as_texts
+from ottla.api.settings import Config, as_texts, invalid
 from ottla.api.topic_filter import TopicFilter
 from ottla.client.legacy.assignment import ConsumerThread
 from ottla.client.legacy.consumer import Hooks, LegacyReader, ReaderSettings
@@ -86,10 +86,10 @@ class LegacyConsumer(Generic[RK, RV]):
         for name in given:
             if name not in _NUMBERS and name not in _TEXTS and name not in CLIENT_PROPERTIES:
                 known = ", ".join(sorted([*_NUMBERS, *_TEXTS]))
-                raise _invalid(f"{name} is not supported by a legacy consumer; supported: {known} and {SSL_PREFIX}*")
+                raise invalid(f"{name} is not supported by a legacy consumer; supported: {known} and {SSL_PREFIX}*")
         for name in ("zookeeper.connect", "group.id"):
             if not given.get(name):
-                raise _invalid(f"a legacy consumer needs {name}")
+                raise invalid(f"a legacy consumer needs {name}")
         with one_family():
             settings = _settings(given)
             servers = given["zookeeper.connect"]
@@ -189,9 +189,9 @@ def _settings(given: Mapping[str, str]) -> ReaderSettings:
     texts = {**_TEXTS, **given}
     automatic, reset = texts["auto.commit.enable"].strip().lower(), texts["auto.offset.reset"].strip().lower()
     if automatic not in ("true", "false"):
-        raise _invalid(f"auto.commit.enable is {automatic!r}, but must be true or false")
+        raise invalid(f"auto.commit.enable is {automatic!r}, but must be true or false")
     if reset not in _RESETS:
-        raise _invalid(f"auto.offset.reset is {reset!r}, but must be smallest or largest")
+        raise invalid(f"auto.offset.reset is {reset!r}, but must be smallest or largest")
     numbers = {
         name: _number(name, given.get(name, str(default)), lowest) for name, (default, lowest) in _NUMBERS.items()
     }
@@ -221,7 +221,7 @@ def _number(name: str, text: str, lowest: int) -> int:
     except ValueError:
         number = lowest - 1
     if not lowest <= number <= _HIGHEST:
-        raise _invalid(f"{name} must be a number from {lowest} to {_HIGHEST}, not {text!r}")
+        raise invalid(f"{name} must be a number from {lowest} to {_HIGHEST}, not {text!r}")
     return number
 
 
@@ -236,7 +236,3 @@ def _expression(wanted: str | re.Pattern[str] | None) -> str | None:
 def _check_count(count: int) -> None:
     if not 1 <= count <= MAX_STREAMS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"count must be from 1 to {MAX_STREAMS} streams, not {count}")
-
-
-def _invalid(message: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_CONFIG, message)

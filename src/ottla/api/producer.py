@@ -36,7 +36,7 @@ from ottla.api.partitioners import BY_NAME, Partitioner, Sticky
 from ottla.api.records import Bytes, Headers, K, ProducerRecord, Serializer, V
 from ottla.api.settings import Config, Settings, ZooKeeperServers, read_servers, read_settings
 from ottla.api.transaction import Transaction, Transactions
-from ottla.client.librdkafka.rdkafka import library_timestamp, require_headers, require_text
+from ottla.client.librdkafka.rdkafka import library_client, library_timestamp, require_headers, require_text
 from ottla.client.wire.time_limit import require_seconds
 from ottla.client.zookeeper.zookeeper_access import access_of_client
 from ottla.common.errors import ErrorCode, KafkaError
@@ -161,10 +161,10 @@ class Producer(Generic[K, V]):
         require_text(settings.library.values())
         self._watch = None if watched is None else _begin_watch(watched, settings)
         try:
-            self._producer: Any = confluent_kafka.Producer(settings.library)
-        except confluent_kafka.KafkaException as error:
+            self._producer: Any = library_client(confluent_kafka.Producer, settings.library)
+        except BaseException:
             self._end_watch()
-            raise KafkaError(ErrorCode.INVALID_CONFIG, library_error(error.args[0]).message) from error
+            raise
         if self._watch is not None:
             self._watch.on_change(self._ask_again)
         self._stopped = threading.Event()

@@ -18,6 +18,7 @@ from ottla.client.librdkafka.producer import SILENT
 from ottla.client.wire.connection import library_servers
 from ottla.client.wire.security import PROPERTIES, ClientSecurity, parse_security
 from ottla.client.zookeeper.zookeeper_access import CLIENT_PROPERTIES
+from ottla.common.config.properties import value_text
 from ottla.common.errors import ErrorCode, KafkaError
 
 Config = Mapping[str, object]
@@ -87,7 +88,7 @@ def read_settings(
     given = as_texts(config or {})
     for name in given:
         if name in _BY_ARGUMENT:
-            raise _invalid(f"{name} is not a property here: give the argument {_BY_ARGUMENT[name]}")
+            raise invalid(f"{name} is not a property here: give the argument {_BY_ARGUMENT[name]}")
     with one_family():
         servers = library_servers(bootstrap_servers)
         security = parse_security(given, "the properties of the client")
@@ -108,7 +109,7 @@ def read_settings(
         elif name not in PROPERTIES:
             renamed = _RENAMED.get(name, name)
             if renamed != name and renamed in given:
-                raise _invalid(f"{name} and {renamed} are the same property: give one of them")
+                raise invalid(f"{name} and {renamed} are the same property: give one of them")
             library[renamed] = value
     return Settings(library, security, library["client.id"], own)
 
@@ -130,7 +131,7 @@ def read_servers(bootstrap_servers: str | None, config: Config | None) -> tuple[
     rest = dict(config or {})
     listed, zookeeper = (rest.pop(name, None) for name in ("broker.list", "zk.connect"))
     if sum(each is not None for each in (bootstrap_servers, listed, zookeeper)) != 1:
-        raise _invalid("a producer needs exactly one of the argument bootstrap_servers, broker.list and zk.connect")
+        raise invalid("a producer needs exactly one of the argument bootstrap_servers, broker.list and zk.connect")
     if listed is not None:
         bootstrap_servers = ",".join(_WITH_ID.sub(r"\1", each.strip()) for each in str(listed).split(","))
     if zookeeper is not None:
@@ -144,7 +145,7 @@ def read_tool_settings(bootstrap_servers: str, config: Config | None) -> Setting
     for name in config or {}:
         if name not in PROPERTIES and name not in _OF_TOOLS:
             known = ", ".join(sorted(_OF_TOOLS))
-            raise _invalid(f"{name} is not supported by this client; supported: {known} and security properties")
+            raise invalid(f"{name} is not supported by this client; supported: {known} and security properties")
     return read_settings(bootstrap_servers, config, {}, by_library=False)
 
 
@@ -155,10 +156,8 @@ def as_texts(config: Config) -> dict[str, str]:
 
 def _text(name: str, value: object) -> str:
     if value is None:
-        raise _invalid(f"{name} is None: give it a value or omit it")
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+        raise invalid(f"{name} is None: give it a value or omit it")
+    return value_text(value)
 
 
 def _number(name: str, value: object) -> int:
@@ -167,9 +166,10 @@ def _number(name: str, value: object) -> int:
     except ValueError:
         number = -1
     if number < 0:
-        raise _invalid(f"{name} must be a number of at least 0, not {value!r}")
+        raise invalid(f"{name} must be a number of at least 0, not {value!r}")
     return number
 
 
-def _invalid(message: str) -> KafkaError:
+def invalid(message: str) -> KafkaError:
+    """The error for invalid properties."""
     return KafkaError(ErrorCode.INVALID_CONFIG, message)

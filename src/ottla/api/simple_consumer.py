@@ -140,9 +140,9 @@ class SimpleConsumer(ToolClient):
         """First offset and end offset of each partition."""
         keys = list(partitions)
         with self._asking() as cluster:
-            first = cluster.records.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP), isolation=self._isolation)
-            last = cluster.records.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation=self._isolation)
-        return {key: (first[key].offset, last[key].offset) for key in keys}
+            first = cluster.records.offsets_at(keys, EARLIEST_TIMESTAMP, isolation=self._isolation)
+            last = cluster.records.offsets_at(keys, LATEST_TIMESTAMP, isolation=self._isolation)
+        return {key: (first[key], last[key]) for key in keys}
 
     def partitions(self, topic: str) -> list[TopicPartition]:
         """All partitions of a topic. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
@@ -151,7 +151,7 @@ class SimpleConsumer(ToolClient):
 
     def _offset(self, key: TopicPartition, timestamp: int) -> int:
         with self._asking() as cluster:
-            return cluster.records.list_offsets({key: timestamp}, isolation=self._isolation)[key].offset
+            return cluster.records.offsets_at([key], timestamp, isolation=self._isolation)[key]
 
 
 def _fetched(key: TopicPartition, offset: int, result: FetchResult) -> Fetched:

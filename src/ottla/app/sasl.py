@@ -120,7 +120,7 @@ class SaslOfListeners:
         def begin() -> ClientMechanism:
             if mechanism == PLAIN:
                 return PlainClient(name, password)
-            return ScramClient(BY_NAME[mechanism], name, password, rng)
+            return ScramClient(BY_NAME[mechanism], name, password, rng.random_bytes)
 
         return Login(at_once(begin), self._runtime.pool)
 

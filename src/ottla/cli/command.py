@@ -26,7 +26,7 @@ from ottla.client.wire.security import OPTION, PLAINTEXT, ClientSecurity, parse_
 from ottla.common.config.config_def import MAX_INT
 from ottla.common.config.properties import load_properties
 from ottla.common.control_chars import escape_control_chars
-from ottla.common.errors import OttlaError
+from ottla.common.errors import ErrorCode, KafkaError, OttlaError
 from ottla.common.kafka.ids import MIN_NODE_ID
 
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
@@ -291,6 +291,18 @@ def notify(text: str) -> None:
 def open_cluster(bootstrap_server: str) -> Cluster:
     """A cluster client, for a `with` statement."""
     return Cluster(bootstrap_server, client_id=CLIENT_ID, security=security())
+
+
+def partition_count(cluster: Cluster, topic: str, partitions: Iterable[int]) -> int:
+    """The number of partitions of a topic. Raises KafkaError unless these are among them."""
+    count = len(cluster.topics.get(topic).partitions)
+    for partition in partitions:
+        if partition >= count:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}",
+            )
+    return count
 
 
 def complete_topic(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -18,6 +18,7 @@ from ottla.cli.command import (
     connection_options,
     notify,
     open_cluster,
+    partition_count,
     security,
     settings_option,
 )
@@ -26,7 +27,7 @@ from ottla.cli.times import Seconds, parse_timestamp
 from ottla.client.admin.cluster import Cluster
 from ottla.client.librdkafka.consumer import RecordConsumer
 from ottla.client.librdkafka.group_consumer import GroupConsumer
-from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.topic_partition import TopicPartition
 
@@ -207,44 +208,26 @@ def _offset_range(
 ) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int] | None]:
     """Start and end offsets of each partition; no end without an end option. A group uses its committed offsets
     instead."""
-    now = _offsets(cluster, keys, LATEST_TIMESTAMP, isolation)
+    records = cluster.records
+    now = records.offsets_at(keys, LATEST_TIMESTAMP, isolation=isolation)
     starts = now
     if span.timestamp is not None:
-        starts = _from_time(cluster, keys, now, span.timestamp, isolation)
+        starts = records.offsets_since(span.timestamp, now, isolation=isolation)
     elif span.offset is not None:
         starts = _starts_from_offset(cluster, keys, now, span.offset, isolation)
     elif span.from_beginning and not in_group:
-        starts = _offsets(cluster, keys, EARLIEST_TIMESTAMP, isolation)
+        starts = records.offsets_at(keys, EARLIEST_TIMESTAMP, isolation=isolation)
     limits: list[Mapping[TopicPartition, int]] = [now] if span.stop_at_end else []
     if span.end_offset is not None:
         limits.append(dict.fromkeys(keys, span.end_offset))
     if span.end_timestamp is not None:
-        limits.append(_from_time(cluster, keys, now, span.end_timestamp, isolation))
+        limits.append(records.offsets_since(span.end_timestamp, now, isolation=isolation))
     return starts, {key: min(limit[key] for limit in limits) for key in keys} if limits else None
 
 
-def _from_time(
-    cluster: Cluster, keys: list[TopicPartition], now: Mapping[TopicPartition, int], timestamp_ms: int, isolation: str
-) -> dict[TopicPartition, int]:
-    """The first offset with a timestamp at or after `timestamp_ms`; the log end where there is none."""
-    found = _offsets(cluster, keys, timestamp_ms, isolation)
-    return {key: now[key] if found[key] == NO_OFFSET else found[key] for key in keys}
-
-
 def _positions(cluster: Cluster, topic: str, partitions: tuple[int, ...]) -> list[TopicPartition]:
-    count = len(cluster.topics.get(topic).partitions)
-    for partition in partitions:
-        if partition >= count:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}",
-            )
+    count = partition_count(cluster, topic, partitions)
     return [(topic, partition) for partition in (dict.fromkeys(partitions) or range(count))]
-
-
-def _offsets(cluster: Cluster, keys: list[TopicPartition], timestamp: int, isolation: str) -> dict[TopicPartition, int]:
-    found = cluster.records.list_offsets(dict.fromkeys(keys, timestamp), isolation=isolation)
-    return {key: info.offset for key, info in found.items()}
 
 
 def _starts_from_offset(
@@ -253,7 +236,7 @@ def _starts_from_offset(
     """Start offset of each partition. Raises KafkaError for an offset outside of a partition's log, unless it is
     relative to the end.
     """
-    firsts = _offsets(cluster, keys, EARLIEST_TIMESTAMP, isolation)
+    firsts = cluster.records.offsets_at(keys, EARLIEST_TIMESTAMP, isolation=isolation)
     if offset < 0:
         return {key: max(firsts[key], ends[key] + offset) for key in keys}
     for key in keys:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.topic_partition import TopicPartition
 
@@ -23,13 +23,13 @@ class OffsetReset:
     """Plans offsets; `committed` are the committed offsets of the group."""
 
     def __init__(self, cluster: Cluster, committed: Mapping[TopicPartition, int]) -> None:
-        self._cluster = cluster
+        self._records = cluster.records
         self._committed = committed
 
     def plan(self, positions: Sequence[TopicPartition], target: Target) -> dict[TopicPartition, int]:
         """The new offset of each position, within its log. Raises KafkaError for a shift without a committed offset."""
-        firsts = self._offsets(positions, EARLIEST_TIMESTAMP)
-        ends = self._offsets(positions, LATEST_TIMESTAMP)
+        firsts = self._records.offsets_at(positions, EARLIEST_TIMESTAMP)
+        ends = self._records.offsets_at(positions, LATEST_TIMESTAMP)
         aims = self._aims(positions, target, firsts, ends)
         return {key: max(firsts[key], min(ends[key], aims[key])) for key in positions}
 
@@ -50,17 +50,11 @@ class OffsetReset:
             case "to_offset":
                 return dict.fromkeys(positions, target.value)
             case "to_datetime":
-                return self._by_time(positions, target.value, ends)
+                return self._records.offsets_since(target.value, ends)
             case "by_duration":
-                return self._by_time(positions, max(0, int(time.time() * 1000) - target.value), ends)
+                return self._records.offsets_since(max(0, int(time.time() * 1000) - target.value), ends)
             case _:
                 return {key: self._current(key) + target.value for key in positions}
-
-    def _by_time(
-        self, positions: Sequence[TopicPartition], timestamp_ms: int, ends: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
-        found = self._offsets(positions, timestamp_ms)
-        return {key: ends[key] if found[key] == NO_OFFSET else found[key] for key in positions}
 
     def _current(self, key: TopicPartition) -> int:
         if key not in self._committed:
@@ -68,7 +62,3 @@ class OffsetReset:
                 ErrorCode.INVALID_REQUEST, f"--shift-by needs a committed offset, and {key[0]}-{key[1]} has none"
             )
         return self._committed[key]
-
-    def _offsets(self, positions: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        found = self._cluster.records.list_offsets(dict.fromkeys(positions, timestamp))
-        return {key: info.offset for key, info in found.items()}

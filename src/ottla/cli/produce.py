@@ -24,6 +24,7 @@ from ottla.cli.command import (
     counted,
     notify,
     open_cluster,
+    partition_count,
     security,
     settings_option,
     size_text,
@@ -194,12 +195,7 @@ def _require_partition(bootstrap_server: str, topic: str, partition: int | None)
             except KafkaError:
                 pass  # the producer reports it
         else:
-            count = len(cluster.topics.get(topic).partitions)
-            if partition >= count:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}",
-                )
+            partition_count(cluster, topic, [partition])
 
 
 def _check_transaction(transactional_id: str | None, batch: int | None, acks: str) -> None:

@@ -15,7 +15,7 @@ from ottla.common.config.config_keys_authorizer import STANDARD_AUTHORIZER
 from ottla.common.config.properties import format_properties
 from ottla.common.errors import OperatorError
 from ottla.common.platform.endpoint import format_address
-from ottla.security.authority import Authority, key_pem
+from ottla.security.authority import Authority, key_pem, pem_stores
 
 ADMIN = "admin"
 """The superuser."""
@@ -78,7 +78,7 @@ def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, 
         "ssl.principal.mapping.rules": MAPPING_RULES,
         "authorizer.class.name": STANDARD_AUTHORIZER,
         "super.users": f"User:server;User:{ADMIN}",
-        **_stores(folder, "server"),
+        **pem_stores(str(folder), "server"),
     }
     server = {
         "listeners": f"SSL://{format_address('' if everywhere else hosts[0], port)}",
@@ -97,7 +97,7 @@ def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, 
         properties = {
             "bootstrap.servers": format_address(hosts[0], port),
             "security.protocol": "SSL",
-            **_stores(folder, name),
+            **pem_stores(str(folder), name),
         }
         files[f"{name}.properties"] = format_properties(properties).encode()
     if _TAKEN.intersection(clients) or len(set(clients)) < len(clients):
@@ -113,15 +113,6 @@ def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, 
     click.echo(f"{program()} start --config {shlex.quote(str(folder / 'server.properties'))}")
     admin = shlex.quote(str(folder / f"{ADMIN}.properties"))
     click.echo(f"{program()} topic list --command-config {admin}")
-
-
-def _stores(folder: Path, name: str) -> dict[str, str]:
-    return {
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(folder / f"{name}.pem"),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(folder / "ca.pem"),
-    }
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -28,16 +28,15 @@ from ottla.client.wire.model import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
-    NO_OFFSET,
     ConfigEntry,
     ConfigOperation,
-    OffsetInfo,
     ResourceType,
     TopicInfo,
 )
 from ottla.common.config.config_def import MAX_INT, MAX_LONG, MAX_SHORT
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.kafka.ids import uuid_to_string
+from ottla.common.kafka.topic_partition import TopicPartition
 
 PARTITION_COUNT = click.IntRange(1, MAX_INT)
 SPECIAL_TIMES = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "max-timestamp": MAX_TIMESTAMP}
@@ -175,8 +174,8 @@ def describe(name: str, as_json: bool, bootstrap_server: str) -> None:
             "leader_epoch": partition.leader_epoch,
             "replicas": partition.replicas,
             "isr": partition.isr,
-            "start": _offset(starts, name, partition.index),
-            "end": _offset(ends, name, partition.index),
+            "start": starts.get((name, partition.index)),
+            "end": ends.get((name, partition.index)),
             "bytes": sizes.get(partition.index),
         }
         for partition in info.partitions
@@ -278,10 +277,10 @@ def offsets(topics: Selection, time: str | None, as_json: bool, bootstrap_server
     with open_cluster(bootstrap_server) as cluster:
         positions = find_positions(cluster, topics)
         if time is None:
-            starts = cluster.records.list_offsets(dict.fromkeys(positions, EARLIEST_TIMESTAMP))
-            ends = cluster.records.list_offsets(dict.fromkeys(positions, LATEST_TIMESTAMP))
+            starts = cluster.records.offsets_at(positions, EARLIEST_TIMESTAMP)
+            ends = cluster.records.offsets_at(positions, LATEST_TIMESTAMP)
             columns = ("topic", "partition", "start", "end")
-            rows = [(*key, starts[key].offset, ends[key].offset) for key in positions]
+            rows = [(*key, starts[key], ends[key]) for key in positions]
         else:
             timestamp = SPECIAL_TIMES[time] if time in SPECIAL_TIMES else parse_timestamp(time, "--time")
             found = cluster.records.list_offsets(dict.fromkeys(positions, timestamp))
@@ -337,20 +336,18 @@ def trim(
         raise click.UsageError("give exactly one of --before-offset, --before-time, --all")
     with open_cluster(bootstrap_server) as cluster:
         positions = find_positions(cluster, topics)
-        starts = cluster.records.list_offsets(dict.fromkeys(positions, EARLIEST_TIMESTAMP))
-        ends = cluster.records.list_offsets(dict.fromkeys(positions, LATEST_TIMESTAMP))
-        wanted = {key: ends[key].offset if before_offset is None else before_offset for key in positions}
+        starts = cluster.records.offsets_at(positions, EARLIEST_TIMESTAMP)
+        ends = cluster.records.offsets_at(positions, LATEST_TIMESTAMP)
+        wanted = ends if before_offset is None else dict.fromkeys(positions, before_offset)
         if before_time is not None:
-            timestamp = parse_timestamp(before_time, "--before-time")
-            found = cluster.records.list_offsets(dict.fromkeys(positions, timestamp))
-            wanted.update((key, each.offset) for key, each in found.items() if each.offset != NO_OFFSET)
-        wanted = {key: offset for key, offset in wanted.items() if offset > starts[key].offset}
-        count = sum(offset - starts[key].offset for key, offset in wanted.items())
+            wanted = cluster.records.offsets_since(parse_timestamp(before_time, "--before-time"), ends)
+        wanted = {key: offset for key, offset in wanted.items() if offset > starts[key]}
+        count = sum(offset - starts[key] for key, offset in wanted.items())
         if wanted and not yes and sys.stdin.isatty():
             click.confirm(f"Permanently delete {count:,} offsets of {len(wanted)} partitions?", abort=True)
-        begins = {key: each.offset for key, each in starts.items()} | (cluster.records.delete(wanted) if wanted else {})
+        begins = starts | (cluster.records.delete(wanted) if wanted else {})
     columns = ("topic", "partition", "was", "start", "end")
-    rows = [(*key, starts[key].offset, begins[key], ends[key].offset) for key in positions]
+    rows = [(*key, starts[key], begins[key], ends[key]) for key in positions]
     if as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
     else:
@@ -394,14 +391,10 @@ def _replication_factor(info: TopicInfo) -> int:
     return len(info.partitions[0].replicas) if info.partitions else 0
 
 
-def _offset_ranges(
-    cluster: Cluster, info: TopicInfo
-) -> tuple[dict[tuple[str, int], OffsetInfo], dict[tuple[str, int], OffsetInfo]]:
+def _offset_ranges(cluster: Cluster, info: TopicInfo) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     """Start and end of each partition that has an online leader."""
     keys = [(info.name, partition.index) for partition in info.partitions if partition.is_led]
-    starts = cluster.records.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
-    ends = cluster.records.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP))
-    return starts, ends
+    return cluster.records.offsets_at(keys, EARLIEST_TIMESTAMP), cluster.records.offsets_at(keys, LATEST_TIMESTAMP)
 
 
 def _sizes(cluster: Cluster, name: str) -> dict[int, int]:
@@ -410,11 +403,6 @@ def _sizes(cluster: Cluster, name: str) -> dict[int, int]:
         return cluster.log_directories.partition_sizes(name)
     except KafkaError:
         return {}
-
-
-def _offset(offsets: Mapping[tuple[str, int], OffsetInfo], name: str, partition: int) -> int | None:
-    found = offsets.get((name, partition))
-    return None if found is None else found.offset
 
 
 def _config_value(entry: ConfigEntry) -> str | None:

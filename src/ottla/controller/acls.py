@@ -14,7 +14,6 @@ from ottla.common.config.config_keys_bounds import MAX_ACLS
 from ottla.common.config.feature_levels import CIDR_ACLS, METADATA_LEVELS
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.acl import CLUSTER_NAME, WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
-from ottla.common.platform.shares import finish
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
 from ottla.metadata.bounds import MAX_HOST_BYTES, check_count, check_name, is_too_long
 from ottla.metadata.image import MetadataImage, metadata_level
@@ -174,11 +173,6 @@ def handle_delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Cont
 
 ACLS_PER_STEP = 256
 """ACLs that one step compares with a filter."""
-
-
-def describe_acls(image: MetadataImage, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """Return the matching ACLs without pauses."""
-    return finish(matching_acls(image, request))
 
 
 def matching_acls(image: MetadataImage, request: DescribeAclsRequest) -> Generator[None, None, DescribeAclsResponse]:

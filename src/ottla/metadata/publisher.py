@@ -21,8 +21,8 @@ class MetadataPublisher:
 
     __slots__ = ("_listeners", "image")
 
-    def __init__(self, image: MetadataImage = EMPTY_IMAGE) -> None:
-        self.image = image
+    def __init__(self) -> None:
+        self.image = EMPTY_IMAGE
         self._listeners: list[Listener] = []
 
     def register(self, listener: Listener) -> None:

@@ -18,7 +18,6 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from ssl import SSLError
-from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ottla.common.errors import ProtocolError
@@ -45,8 +44,6 @@ MAX_RETAINED_BYTES = 2 * 1024 * 1024
 HANDSHAKE_TIMEOUT_S = 10.0
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 LOGIN_STEP_TIMEOUT_S = 10.0
-
-_CORRELATION = Struct(">i")
 
 
 Begun = Callable[[ClientMechanism | None, ConnectionError | None], None]

@@ -24,37 +24,6 @@ _SIZE = Struct(">i")
 _CORRELATION = Struct(">i")
 
 
-class RequestHeader:
-    """The header of one request; `body_start` is the position of the first byte after it."""
-
-    __slots__ = ("api_key", "api_version", "body_start", "client_id", "correlation_id")
-
-    def __init__(
-        self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, body_start: int
-    ) -> None:
-        self.api_key = api_key
-        self.api_version = api_version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.body_start = body_start
-
-
-def parse_request_header(buffer: bytes | bytearray, start: int, end: int) -> RequestHeader:
-    """Parse the header of the request in `buffer[start:end]`.
-
-    The version may be unsupported: the caller checks `ApiSpec.supports`. Raises ProtocolError when the bytes end early
-    or the API is unknown, since then even the header's layout is unknown.
-    """
-    if end - start < REQUEST_FIELDS.size:
-        raise ProtocolError("a request ends within its header")
-    api_key, api_version, correlation_id, size = REQUEST_FIELDS.unpack_from(buffer, start)
-    spec = API.get(api_key)
-    if spec is None:
-        raise ProtocolError(f"unknown API key {api_key}")
-    client_id, body_start = read_client_id(buffer, start, end, size, api_version >= spec.flexible_from)
-    return RequestHeader(api_key, api_version, correlation_id, client_id, body_start)
-
-
 def read_client_id(
     buffer: bytes | bytearray, start: int, end: int, size: int, flexible: bool
 ) -> tuple[str | None, int]:

@@ -124,7 +124,6 @@ class _FieldSpec(NamedTuple):
     versions: str
     nullable: str
     tag: int | None
-    tagged: str
     default: Any
     ignorable: bool
 
@@ -136,7 +135,7 @@ class _FieldSpec(NamedTuple):
             parse_versions(self.versions),
             parse_versions(self.nullable),
             self.tag,
-            parse_versions(self.tagged),
+            parse_versions("" if self.tag is None else self.versions),
             self.default,
             self.ignorable,
         )
@@ -148,18 +147,15 @@ def f(
     *,
     nullable: str = "",
     tag: int | None = None,
-    tagged: str | None = None,
     default: Any = UNSET,
     ignorable: bool = False,
 ) -> Any:
     """Declare a field.
 
-    `versions`, `nullable` and `tagged` are version ranges; with a `tag`, `tagged` defaults to `versions`. `ignorable`:
-    a value that the written version can't represent is dropped silently instead of failing the write.
+    `versions` and `nullable` are version ranges; a field with a `tag` is a tagged one in all of its versions.
+    `ignorable`: a value that the written version can't represent is dropped silently instead of failing the write.
     """
-    if tagged is None:
-        tagged = versions if tag is not None else ""
-    return _FieldSpec(type_, versions, nullable, tag, tagged, default, ignorable)
+    return _FieldSpec(type_, versions, nullable, tag, default, ignorable)
 
 
 class Schema:

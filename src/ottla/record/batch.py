@@ -124,11 +124,6 @@ class BatchView:
         return self._header[BASE_OFFSET]
 
     @property
-    def batch_length(self) -> int:
-        """Bytes after the length field itself."""
-        return self._header[BATCH_LENGTH]
-
-    @property
     def partition_leader_epoch(self) -> int:
         return self._header[PARTITION_LEADER_EPOCH]
 

@@ -124,3 +124,13 @@ def _host(host: str) -> GeneralName:
         return x509.IPAddress(ip_address(host))
     except ValueError:
         return x509.DNSName(host)
+
+
+def pem_stores(folder: str, name: str) -> dict[str, str]:
+    """Kafka's properties of the certificate NAME.pem and of its authority, ca.pem, in a folder."""
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": f"{folder}/{name}.pem",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": f"{folder}/ca.pem",
+    }

@@ -29,9 +29,9 @@ from types import TracebackType
 from typing import Any
 
 from ottla.client.wire.time_limit import require_seconds
-from ottla.common.config.properties import format_properties, load_properties
+from ottla.common.config.properties import format_properties, load_properties, value_text
 from ottla.common.errors import OttlaError
-from ottla.security.authority import Authority
+from ottla.security.authority import Authority, pem_stores
 from ottla.security.sasl.jaas import PLAIN_MODULE, parse_jaas
 
 READY_POLL_S = 0.005
@@ -98,7 +98,7 @@ class Broker:
         self._brokers = brokers
         self._keys = _make_keys(Path(self._work_dir), security, alone=brokers is None)
         chosen = {**TEST_CONFIGS, **(configs or {})}
-        self._configs = {name: _config_text(value) for name, value in chosen.items()}
+        self._configs = {name: value_text(value) for name, value in chosen.items()}
         self._port = port
         self._arguments = tuple(arguments)
         self._python = python
@@ -333,13 +333,13 @@ def _make_keys(work_dir: Path, security: str, *, alone: bool) -> Path | None:
     (folder / "ca.pem").write_bytes(authority.pem)
     (folder / "server.pem").write_bytes(authority.issue("server", ("localhost", "127.0.0.1"), now))
     (folder / "client.pem").write_bytes(authority.issue("client", (), now))
-    client = {"security.protocol": protocol, **_stores(folder, "client")}
+    client = {"security.protocol": protocol, **pem_stores(str(folder), "client")}
     server = {
         **({"listeners": f"{protocol}://localhost:0"} if alone else {}),
         "security.inter.broker.protocol": protocol,
         "ssl.client.auth": "required" if security == "ssl" else "none",
         "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
-        **_stores(folder, "server"),
+        **pem_stores(str(folder), "server"),
     }
     if security == "sasl_ssl":
         words = {name: secrets.token_hex(16) for name in ("server", "client")}
@@ -360,19 +360,3 @@ def _make_keys(work_dir: Path, security: str, *, alone: bool) -> Path | None:
 
 def _login(name: str, password: str, users: str = "") -> str:
     return f'{PLAIN_MODULE} required username="{name}" password="{password}" {users};'
-
-
-def _stores(folder: Path, name: str) -> dict[str, str]:
-    return {
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(folder / f"{name}.pem"),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(folder / "ca.pem"),
-    }
-
-
-def _config_text(value: object) -> str:
-    """A setting in properties format: `true` for True, everything else by `str`."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)

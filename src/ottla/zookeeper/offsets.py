@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.consumers import decode_offset, encode_offset
 from ottla.protocol.znodes.operations import Create, Operation, SetData, Znode
@@ -24,7 +25,6 @@ ATTEMPTS = 3
 """Attempts of a write that finds the znode missing, and then existing."""
 
 T = TypeVar("T")
-TopicPartition = tuple[str, int]
 Steps = Generator[Operation | str, Any, T]
 """Yields a path to read and receives a `Znode` or None; yields an operation to write and receives its error `Code` or
 None. ZooKeeperError is thrown into it if the outcome is unknown.

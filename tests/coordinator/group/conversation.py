@@ -8,6 +8,7 @@ from typing import Any
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.platform.end_of_tick import EndOfTickScheduler
+from ottla.common.platform.shares import finish
 from ottla.coordinator.group.config import GroupCoordinatorConfig
 from ottla.coordinator.group.context import RequestContext, ShardContext
 from ottla.coordinator.group.coordinator import GroupCoordinator
@@ -424,7 +425,7 @@ class Conversation:
     def list_groups(self, states: list[str] | None = None, types: list[str] | None = None) -> list[str]:
         """Group ids, sorted."""
         request = ListGroupsRequest(states_filter=states or [], types_filter=types or [])
-        response = self._send(self.coordinator.list_groups, self.context("fetch", 5), request).response
+        response = finish(self.coordinator.listing(request))
         assert response.error_code == 0
         return sorted(group.group_id for group in response.groups)
 

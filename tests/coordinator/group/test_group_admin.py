@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from ottla.common.errors import ErrorCode
+from ottla.common.platform.shares import finish
 
 from ..answers import Answer
 from .conversation import INITIAL_DELAY_S, Conversation
@@ -146,9 +147,8 @@ class TestElsewhere:
         )
         talk.coordinator.sync_group(talk.context("sync", 5), sync, synced)
         assert synced.error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        listed: Answer[object] = Answer()
-        talk.coordinator.list_groups(talk.context("fetch", 5), ListGroupsRequest(), listed)
-        assert listed.error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        listed = finish(talk.coordinator.listing(ListGroupsRequest()))
+        assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         talk.time.settle()
         assert talk.heartbeat(leader, 1) == ErrorCode.NONE
 

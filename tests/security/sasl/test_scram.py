@@ -66,7 +66,7 @@ def test_the_example_of_the_rfc() -> None:
     salt = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     user = credential_of(mechanism, salted_password(mechanism, "pencil", salt, 4096), salt, 4096)
     nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
-    client = ScramClient(mechanism, "user", "pencil", Bytes())
+    client = ScramClient(mechanism, "user", "pencil", Bytes().random_bytes)
     client._nonce, client._bare = "rOprNGfwEbeRWgbNEkqO", "n=user,r=rOprNGfwEbeRWgbNEkqO"
     first = f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     final = f"c=biws,r={nonce},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
@@ -85,7 +85,7 @@ def test_the_example_of_the_rfc() -> None:
 @pytest.mark.parametrize("name", ["ann", "a,b=c", "ännä,=2C"])
 def test_correct_password_authenticates(mechanism: ScramMechanism, name: str) -> None:
     served = ScramServer(mechanism, {name: credential(mechanism, "sécret=,")}.get, no_token, Bytes(), SECRET)
-    converse(ScramClient(mechanism, name, "sécret=,", Bytes()), served)
+    converse(ScramClient(mechanism, name, "sécret=,", Bytes().random_bytes), served)
     assert (served.name, served.complete) == (name, True)
 
 
@@ -93,7 +93,7 @@ def test_correct_password_authenticates(mechanism: ScramMechanism, name: str) ->
 def test_wrong_password_is_rejected(mechanism: ScramMechanism) -> None:
     served = server(mechanism, ann=credential(mechanism, "right"))
     with pytest.raises(AuthenticationFailed, match="unknown name or wrong password"):
-        converse(ScramClient(mechanism, "ann", "wrong", Bytes()), served)
+        converse(ScramClient(mechanism, "ann", "wrong", Bytes().random_bytes), served)
     assert not served.complete
     assert served.name == ""
 
@@ -111,7 +111,7 @@ def test_an_unknown_user_is_answered_as_a_known_one(mechanism: ScramMechanism) -
     assert answer("nobody")[2] == answer("ann", "ann")[2] == b"i=4096"
     served = server(mechanism, ann=credential(mechanism, "p"))
     with pytest.raises(AuthenticationFailed, match="unknown name or wrong password"):
-        converse(ScramClient(mechanism, "nobody", "p", Bytes()), served)
+        converse(ScramClient(mechanism, "nobody", "p", Bytes().random_bytes), served)
 
 
 @MECHANISMS
@@ -135,7 +135,7 @@ def test_first_answer_derives_the_same_for_any_user(mechanism: ScramMechanism, m
 
 @pytest.mark.parametrize("iterations", [0, 1, 4095, 16385, 2**31, 10**9])
 def test_absurd_iterations_are_not_computed(iterations: int) -> None:
-    client = ScramClient(ScramMechanism.SHA_512, "ann", "p", Bytes())
+    client = ScramClient(ScramMechanism.SHA_512, "ann", "p", Bytes().random_bytes)
     nonce = client.first().decode().rpartition("r=")[2]
     with pytest.raises(AuthenticationFailed):
         client.evaluate(f"r={nonce}x,s=c2FsdA==,i={iterations}".encode())
@@ -146,7 +146,7 @@ def test_credential_with_iterations_out_of_bounds_is_rejected(iterations: int) -
     mechanism = ScramMechanism.SHA_256
     served = server(mechanism, ann=credential(mechanism, "p", iterations))
     with pytest.raises(AuthenticationFailed):
-        converse(ScramClient(mechanism, "ann", "p", Bytes()), served)
+        converse(ScramClient(mechanism, "ann", "p", Bytes().random_bytes), served)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_invalid_first_message_is_rejected(message: bytes) -> None:
 
 
 def final_message(served: ScramServer, mechanism: ScramMechanism) -> str:
-    client = ScramClient(mechanism, "ann", "p", Bytes())
+    client = ScramClient(mechanism, "ann", "p", Bytes().random_bytes)
     final = client.evaluate(served.evaluate(client.first()))
     assert final is not None
     return final.decode()
@@ -204,7 +204,7 @@ def test_proof_over_another_channel_header_is_refused(header: str) -> None:
     """The client signs its channel binding, so a correct proof alone does not show that nothing was changed."""
     mechanism = ScramMechanism.SHA_256
     served = server(mechanism, ann=credential(mechanism, "p"))
-    client = ScramClient(mechanism, "ann", "p", Bytes())
+    client = ScramClient(mechanism, "ann", "p", Bytes().random_bytes)
     challenge = served.evaluate(client.first()).decode()
     salt, iterations = (part.partition("=")[2] for part in challenge.split(",")[1:3])
     without_proof = f"c={b64encode(header.encode()).decode()},{challenge.split(',')[0]}"
@@ -227,7 +227,7 @@ def test_a_last_message_is_taken_once() -> None:
         served.evaluate(final)
     again = server(mechanism, ann=credential(mechanism, "p"))
     again._rng = Bytes(b"another nonce of it")
-    again.evaluate(ScramClient(mechanism, "ann", "p", Bytes()).first())
+    again.evaluate(ScramClient(mechanism, "ann", "p", Bytes().random_bytes).first())
     with pytest.raises(AuthenticationFailed, match="another nonce"):
         again.evaluate(final)
 
@@ -237,7 +237,7 @@ def test_a_last_message_is_taken_once() -> None:
     [b"", b"e=unknown-user", b"r=other,s=c2FsdA==,i=4096", b"r=NONCE,s=c2FsdA==,i=4096", b"r=NONCEx,s=!,i=4096"],
 )
 def test_invalid_first_server_message_is_rejected(challenge: bytes) -> None:
-    client = ScramClient(ScramMechanism.SHA_256, "ann", "p", Bytes())
+    client = ScramClient(ScramMechanism.SHA_256, "ann", "p", Bytes().random_bytes)
     nonce = client.first().rpartition(b"r=")[2]
     with pytest.raises(AuthenticationFailed):
         client.evaluate(challenge.replace(b"NONCE", nonce))
@@ -245,7 +245,7 @@ def test_invalid_first_server_message_is_rejected(challenge: bytes) -> None:
 
 @pytest.mark.parametrize("last", [b"", b"e=other-error", b"v=AAAA", b"v=" + b64encode(bytes(32))])
 def test_server_without_the_credential_is_rejected(last: bytes) -> None:
-    client = ScramClient(ScramMechanism.SHA_256, "ann", "p", Bytes())
+    client = ScramClient(ScramMechanism.SHA_256, "ann", "p", Bytes().random_bytes)
     nonce = client.first().rpartition(b"r=")[2]
     assert client.evaluate(b"r=" + nonce + b"x,s=c2FsdA==,i=4096")
     with pytest.raises(AuthenticationFailed):

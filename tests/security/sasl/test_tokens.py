@@ -33,7 +33,7 @@ def login(
     served = ScramServer(
         mechanism, lambda name: None, lambda asked: logins.find(asked, mechanism, now_ms), Bytes(), b"of the cluster"
     )
-    converse(ScramClient(mechanism, token_id, password, Bytes(), by_token=by_token), served)
+    converse(ScramClient(mechanism, token_id, password, Bytes().random_bytes, by_token=by_token), served)
     return served
 
 

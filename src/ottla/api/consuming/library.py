@@ -15,7 +15,7 @@ from typing import Any
 
 from ottla.api.errors import ClientClosed, library_error
 from ottla.api.settings import Settings
-from ottla.client.librdkafka.rdkafka import leave_group, require_text
+from ottla.client.librdkafka.rdkafka import leave_group, library_client
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.topic_partition import TopicPartition
 
@@ -43,11 +43,7 @@ class LibraryConsumer:
         self.closed = False
         self.on_commit: Callable[[Any, list[Any]], object] | None = None
         """Receives the outcome of commits: an error, and the partitions."""
-        require_text(properties.values())
-        try:
-            self.consumer: Any = confluent_kafka.Consumer({**properties, "on_commit": self._on_commit})
-        except confluent_kafka.KafkaException as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, library_error(error.args[0]).message) from error
+        self.consumer: Any = library_client(confluent_kafka.Consumer, {**properties, "on_commit": self._on_commit})
 
     def _on_commit(self, error: Any, results: list[Any]) -> None:
         if self.on_commit is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ottla.client.admin.router import ClusterRouter
+from ottla.client.admin.router import ClusterService
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for
 from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission, ResourceType
@@ -103,11 +103,8 @@ def delete_acls(connection: Connection, filters: Sequence[AclFilter]) -> list[Ac
     return sorted(removed)
 
 
-class AclService:
+class AclService(ClusterService):
     """ACLs."""
-
-    def __init__(self, router: ClusterRouter) -> None:
-        self._router = router
 
     def find(self, wanted: AclFilter) -> list[Acl]:
         """The ACLs that match the filter. Raises KafkaError SECURITY_DISABLED if brokers have no authorizer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.client.admin.router import ClusterRouter
+from ottla.client.admin.router import ClusterService
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for
 from ottla.client.wire.model import ClusterBroker
@@ -30,11 +30,8 @@ def unregister_broker(connection: Connection, broker_id: int) -> None:
     raise_for(response.error_code, f"broker {broker_id}", response.error_message)
 
 
-class BrokerService:
+class BrokerService(ClusterService):
     """Brokers and their registrations."""
-
-    def __init__(self, router: ClusterRouter) -> None:
-        self._router = router
 
     def all(self) -> list[ClusterBroker]:
         """All registered brokers by id, including fenced ones."""

@@ -12,8 +12,9 @@ Left out: record decoding (`ottla.record`), group membership and producing (`cli
 from __future__ import annotations
 
 from functools import cached_property
+from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.client.admin.router import ClusterRouter
 from ottla.client.wire.broker_connections import BrokerConnections
@@ -40,6 +41,13 @@ if TYPE_CHECKING:
     from ottla.client.admin.users import UserService
 
 DEFAULT_TIMEOUT_S = 30.0
+
+
+def _service(module: str, kind: str) -> cached_property[Any]:
+    """A service of a cluster, of this class and this module of the package."""
+    return cached_property(
+        lambda cluster: getattr(import_module(f"ottla.client.admin.{module}"), kind)(cluster._router)
+    )
 
 
 class Cluster:
@@ -83,100 +91,31 @@ class Cluster:
 
         return self._router.retry(attempt)
 
-    @cached_property
-    def topics(self) -> TopicService:
-        """Topics and their partitions."""
-        from ottla.client.admin.topics import TopicService
-
-        return TopicService(self._router)
-
-    @cached_property
-    def records(self) -> RecordService:
-        """Records and offsets of partitions."""
-        from ottla.client.admin.records import RecordService
-
-        return RecordService(self._router)
-
-    @cached_property
-    def configs(self) -> ConfigService:
-        """Configs of topics, brokers and groups."""
-        from ottla.client.admin.configs import ConfigService
-
-        return ConfigService(self._router)
-
-    @cached_property
-    def groups(self) -> GroupService:
-        """Groups and their committed offsets."""
-        from ottla.client.admin.groups import GroupService
-
-        return GroupService(self._router)
-
-    @cached_property
-    def transactions(self) -> TransactionService:
-        """Transactions, their producers and coordinators."""
-        from ottla.client.admin.transactions import TransactionService
-
-        return TransactionService(self._router)
-
-    @cached_property
-    def brokers(self) -> BrokerService:
-        """Registered brokers."""
-        from ottla.client.admin.brokers import BrokerService
-
-        return BrokerService(self._router)
-
-    @cached_property
-    def log_directories(self) -> LogDirectoryService:
-        """Data directories of the brokers."""
-        from ottla.client.admin.log_directories import LogDirectoryService
-
-        return LogDirectoryService(self._router)
-
-    @cached_property
-    def reassignments(self) -> ReassignmentService:
-        """Reassignments, and elections of leaders."""
-        from ottla.client.admin.reassignments import ReassignmentService
-
-        return ReassignmentService(self._router)
-
-    @cached_property
-    def quorum(self) -> MetadataQuorumService:
-        """The quorum of the metadata log."""
-        from ottla.client.admin.quorum import MetadataQuorumService
-
-        return MetadataQuorumService(self._router)
-
-    @cached_property
-    def features(self) -> FeatureService:
-        """Features and their levels."""
-        from ottla.client.admin.features import FeatureService
-
-        return FeatureService(self._router)
-
-    @cached_property
-    def quotas(self) -> QuotaService:
-        """Client quotas."""
-        from ottla.client.admin.quotas import QuotaService
-
-        return QuotaService(self._router)
-
-    @cached_property
-    def users(self) -> UserService:
-        """SCRAM users."""
-        from ottla.client.admin.users import UserService
-
-        return UserService(self._router)
-
-    @cached_property
-    def acls(self) -> AclService:
-        """ACLs."""
-        from ottla.client.admin.acls import AclService
-
-        return AclService(self._router)
-
-    @cached_property
-    def tokens(self) -> TokenService:
-        """Delegation tokens."""
-        from ottla.client.admin.delegation_tokens import TokenService
-
-        return TokenService(self._router)
+    topics: cached_property[TopicService] = _service("topics", "TopicService")
+    """Topics and their partitions."""
+    records: cached_property[RecordService] = _service("records", "RecordService")
+    """Records and offsets of partitions."""
+    configs: cached_property[ConfigService] = _service("configs", "ConfigService")
+    """Configs of topics, brokers and groups."""
+    groups: cached_property[GroupService] = _service("groups", "GroupService")
+    """Groups and their committed offsets."""
+    transactions: cached_property[TransactionService] = _service("transactions", "TransactionService")
+    """Transactions, their producers and coordinators."""
+    brokers: cached_property[BrokerService] = _service("brokers", "BrokerService")
+    """Registered brokers."""
+    log_directories: cached_property[LogDirectoryService] = _service("log_directories", "LogDirectoryService")
+    """Data directories of the brokers."""
+    reassignments: cached_property[ReassignmentService] = _service("reassignments", "ReassignmentService")
+    """Reassignments, and elections of leaders."""
+    quorum: cached_property[MetadataQuorumService] = _service("quorum", "MetadataQuorumService")
+    """The quorum of the metadata log."""
+    features: cached_property[FeatureService] = _service("features", "FeatureService")
+    """Features and their levels."""
+    quotas: cached_property[QuotaService] = _service("quotas", "QuotaService")
+    """Client quotas."""
+    users: cached_property[UserService] = _service("users", "UserService")
+    """SCRAM users."""
+    acls: cached_property[AclService] = _service("acls", "AclService")
+    """ACLs."""
+    tokens: cached_property[TokenService] = _service("delegation_tokens", "TokenService")
+    """Delegation tokens."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.client.admin.router import ClusterRouter
+from ottla.client.admin.router import ClusterService
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for
 from ottla.client.wire.model import CONFIG_SOURCES, ConfigEntry, ConfigOperation, ResourceType
@@ -79,11 +79,8 @@ def _resource_words(resource_type: ResourceType, name: str) -> str:
     return f"configs of {resource_type.name.lower()} {name!r}"
 
 
-class ConfigService:
+class ConfigService(ClusterService):
     """Configs of topics, brokers and groups."""
-
-    def __init__(self, router: ClusterRouter) -> None:
-        self._router = router
 
     def describe(self, resource_type: ResourceType, name: str, keys: Sequence[str] | None = None) -> list[ConfigEntry]:
         """The configs of a topic or a broker (its node id as text), all or those of `keys`, sorted by name."""

@@ -9,7 +9,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ottla.client.admin.router import ClusterRouter
+from ottla.client.admin.router import ClusterService
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for
 from ottla.common.kafka.acl import parted, principal_of
@@ -111,11 +111,8 @@ def describe_tokens(connection: Connection, owners: Sequence[str] | None) -> lis
     return sorted(tokens, key=lambda token: (token.issue_ms, token.token_id))
 
 
-class TokenService:
+class TokenService(ClusterService):
     """Delegation tokens."""
-
-    def __init__(self, router: ClusterRouter) -> None:
-        self._router = router
 
     def find(self, owners: Sequence[str] | None = None) -> list[Token]:
         """The visible tokens of `owners`, or of all users; the oldest first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import ottla
-from ottla.client.admin.router import ClusterRouter, request_timeout_s
+from ottla.client.admin.router import ClusterService, request_timeout_s
 from ottla.client.wire.connection import CLIENT_NAME, Connection
 from ottla.client.wire.failure import raise_for
 from ottla.client.wire.model import FeatureInfo, FeatureUpdate
@@ -43,11 +43,8 @@ def update_features(
         raise_for(result.error_code, result.feature, result.error_message)
 
 
-class FeatureService:
+class FeatureService(ClusterService):
     """Features and their levels."""
-
-    def __init__(self, router: ClusterRouter) -> None:
-        self._router = router
 
     def all(self) -> dict[str, FeatureInfo]:
         """The finalized level of each feature by name, with the range that the connected broker supports."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ottla.client.admin.coordinators import CoordinatorType, coordinator_of
-from ottla.client.admin.router import NO_COORDINATOR_ERRORS, ClusterRouter
+from ottla.client.admin.router import NO_COORDINATOR_ERRORS, ClusterService
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for, response_error
 from ottla.client.wire.model import BrokerInfo, CommittedOffset, GroupDescription, GroupListing, GroupMember
@@ -296,24 +296,14 @@ def _host(client_host: str) -> str:
     return client_host.removeprefix("/")
 
 
-class GroupService:
+class GroupService(ClusterService):
     """Groups and their committed offsets."""
-
-    def __init__(self, router: ClusterRouter) -> None:
-        self._router = router
 
     def find(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
         """All groups of the cluster, sorted by id; filters are Kafka's names of states and types."""
-
-        def attempt() -> list[GroupListing]:
-            self._router.refresh([])
-            found: dict[str, GroupListing] = {}
-            for node_id in self._router.brokers:
-                for listing in list_groups(self._router.connection(node_id), states, types):
-                    found[listing.group_id] = listing
-            return [found[group_id] for group_id in sorted(found)]
-
-        return self._router.retry(attempt)
+        return self._router.ask_brokers(
+            lambda connection, _: list_groups(connection, states, types), lambda each: each.group_id
+        )
 
     def describe(self, group_id: str) -> GroupDescription:
         """State and members of a group of either protocol. Raises KafkaError GROUP_ID_NOT_FOUND."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ottla.client.admin.router import ClusterRouter
+from ottla.client.admin.router import ClusterService
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import error_words, raise_all, raise_for, response_error
 from ottla.client.wire.model import LogDirectory
@@ -71,25 +71,12 @@ def move_to_directory(connection: Connection, path: str, positions: Sequence[Top
     raise_all(failures)
 
 
-class LogDirectoryService:
+class LogDirectoryService(ClusterService):
     """Data directories of the brokers and the replicas in them."""
-
-    def __init__(self, router: ClusterRouter) -> None:
-        self._router = router
 
     def all(self) -> list[LogDirectory]:
         """All data directories of the live brokers with the size of each replica, by broker and path."""
-
-        def attempt() -> list[LogDirectory]:
-            self._router.refresh([])
-            found = [
-                directory
-                for node_id in sorted(self._router.brokers)
-                for directory in log_directories(self._router.connection(node_id), node_id)
-            ]
-            return sorted(found, key=lambda directory: (directory.node_id, directory.path))
-
-        return self._router.retry(attempt)
+        return self._router.ask_brokers(log_directories, lambda each: (each.node_id, each.path))
 
     def move(self, node_id: int, path: str, positions: Sequence[TopicPartition]) -> None:
         """Start moving replicas of a broker to another of its data directories; safe to repeat.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ottla.client.admin.router import ClusterRouter, request_timeout_s
+from ottla.client.admin.router import ClusterService, request_timeout_s
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for, response_error
 from ottla.client.wire.model import QuorumInfo, QuorumReplicaInfo
@@ -83,11 +83,8 @@ def remove_voter(connection: Connection, node_id: int, directory_id: Uuid) -> No
     raise_for(removed.error_code, f"node {node_id}", removed.error_message)
 
 
-class MetadataQuorumService:
+class MetadataQuorumService(ClusterService):
     """The quorum of the metadata log."""
-
-    def __init__(self, router: ClusterRouter) -> None:
-        self._router = router
 
     def describe(self) -> QuorumInfo:
         """Leader, voters and observers of the metadata log."""

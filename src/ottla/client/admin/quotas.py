@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ottla.client.admin.router import ClusterRouter
+from ottla.client.admin.router import ClusterService
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for
 from ottla.client.wire.model import ClientQuota
@@ -48,11 +48,8 @@ def alter_client_quotas(connection: Connection, entity: Entity, changes: Mapping
         raise_for(entry.error_code, "the quotas", entry.error_message)
 
 
-class QuotaService:
+class QuotaService(ClusterService):
     """Client quotas."""
-
-    def __init__(self, router: ClusterRouter) -> None:
-        self._router = router
 
     def all(self) -> list[ClientQuota]:
         """All client"""

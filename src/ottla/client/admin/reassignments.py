@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ottla.client.admin.router import ClusterRouter, request_timeout_s
+from ottla.client.admin.router import ClusterService, request_timeout_s
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_all, raise_for, response_error
 from ottla.client.wire.model import OngoingReassignment
@@ -114,11 +114,8 @@ def _raise_failures(results: Iterable[tuple[TopicPartition, int, str | None]]) -
     raise_all(failures)
 
 
-class ReassignmentService:
+class ReassignmentService(ClusterService):
     """Reassignments of partitions, and elections of their leaders."""
-
-    def __init__(self, router: ClusterRouter) -> None:
-        self._router = router
 
     def all(self) -> dict[TopicPartition, OngoingReassignment]:
         """All ongoing reassignments."""

@@ -5,13 +5,13 @@ See `client.admin.topics`; the requests that read are in `client.wire.metadata_r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from ottla.client.admin.router import ClusterRouter, request_timeout_s
+from ottla.client.admin.router import ClusterService, request_timeout_s
 from ottla.client.wire import metadata_requests
 from ottla.client.wire.connection import BrokerUnreachable, Connection
 from ottla.client.wire.failure import TopicReplaced, raise_all, response_error
-from ottla.client.wire.model import FetchResult, OffsetInfo
+from ottla.client.wire.model import NO_OFFSET, FetchResult, OffsetInfo
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.ids import Uuid
 from ottla.common.kafka.topic_partition import TopicPartition
@@ -61,11 +61,8 @@ def delete_records(
     return starts
 
 
-class RecordService:
+class RecordService(ClusterService):
     """Records and offsets of partitions, from their leaders."""
-
-    def __init__(self, router: ClusterRouter) -> None:
-        self._router = router
 
     def list_offsets(
         self, timestamps: Mapping[tuple[str, int], int], *, isolation: str = "read_uncommitted"
@@ -79,6 +76,20 @@ class RecordService:
         return self._router.ask_leaders(
             timestamps, lambda connection, asked: metadata_requests.list_offsets(connection, asked, isolation_level)
         )
+
+    def offsets_at(
+        self, keys: Iterable[TopicPartition], timestamp: int, *, isolation: str = "read_uncommitted"
+    ) -> dict[TopicPartition, int]:
+        """The same offsets of several partitions for one timestamp."""
+        found = self.list_offsets(dict.fromkeys(keys, timestamp), isolation=isolation)
+        return {key: info.offset for key, info in found.items()}
+
+    def offsets_since(
+        self, timestamp_ms: int, ends: Mapping[TopicPartition, int], *, isolation: str = "read_uncommitted"
+    ) -> dict[TopicPartition, int]:
+        """The first offset at or after a time, for each partition of `ends`; its end if there is none."""
+        found = self.offsets_at(ends, timestamp_ms, isolation=isolation)
+        return {key: ends[key] if offset == NO_OFFSET else offset for key, offset in found.items()}
 
     def offsets_before(
         self, timestamps: Mapping[TopicPartition, int], max_count: int

@@ -181,6 +181,18 @@ class ClusterRouter:
             leaders.setdefault(self.leader(topic, partition), []).append((topic, partition))
         return leaders
 
+    def ask_brokers(
+        self, ask: Callable[[Connection, int], Iterable[T]], key: Callable[[T], str | tuple[int, str]]
+    ) -> list[T]:
+        """The results of all live brokers, which are asked in turn, sorted by key; one for each key."""
+
+        def attempt() -> list[T]:
+            self.refresh([])
+            found = {key(each): each for node_id in self.brokers for each in ask(self.connection(node_id), node_id)}
+            return sorted(found.values(), key=key)
+
+        return self.retry(attempt)
+
     def ask_leaders(
         self,
         questions: Mapping[TopicPartition, int],
@@ -199,3 +211,10 @@ class ClusterRouter:
             return {key: found[key] for key in questions}
 
         return self.retry(attempt)
+
+
+class ClusterService:
+    """Base of the services."""
+
+    def __init__(self, router: ClusterRouter) -> None:
+        self._router = router

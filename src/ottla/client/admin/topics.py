@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ottla.client.admin.router import ClusterRouter, request_timeout_s
+from ottla.client.admin.router import ClusterService, request_timeout_s
 from ottla.client.wire import metadata_requests
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import TopicNotFound, raise_all, raise_for, response_error
@@ -84,11 +84,8 @@ def create_partitions(connection: Connection, name: str, total_count: int, timeo
         raise_for(result.error_code, f"topic {name!r}", result.error_message)
 
 
-class TopicService:
+class TopicService(ClusterService):
     """Topics of a cluster and their partitions."""
-
-    def __init__(self, router: ClusterRouter) -> None:
-        self._router = router
 
     def all(self) -> dict[str, TopicInfo]:
         """All topics of the cluster by name, sorted."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ottla.client.admin.coordinators import CoordinatorType, coordinator_of
-from ottla.client.admin.router import NO_COORDINATOR_ERRORS, NOT_LEADER_ERRORS, ClusterRouter
+from ottla.client.admin.router import NO_COORDINATOR_ERRORS, NOT_LEADER_ERRORS, ClusterService
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import TopicNotFound, raise_for, response_error
 from ottla.client.wire.model import (
@@ -186,26 +186,16 @@ def in_batches(positions: Sequence[TopicPartition], size: int) -> Iterable[Seque
     return (positions[start : start + size] for start in range(0, len(positions), size))
 
 
-class TransactionService:
+class TransactionService(ClusterService):
     """Transactions, their producers and coordinators."""
-
-    def __init__(self, router: ClusterRouter) -> None:
-        self._router = router
 
     def find(self, filters: TransactionFilters | None = None) -> list[TransactionListing]:
         """All transactional ids of the cluster that match the filters, sorted."""
-
-        def attempt() -> list[TransactionListing]:
-            self._router.refresh([])
-            found: dict[str, TransactionListing] = {}
-            for node_id in self._router.brokers:
-                for listing in list_transactions(
-                    self._router.connection(node_id), node_id, filters or TransactionFilters()
-                ):
-                    found[listing.transactional_id] = listing
-            return [found[transactional_id] for transactional_id in sorted(found)]
-
-        return self._router.retry(attempt)
+        wanted = filters or TransactionFilters()
+        return self._router.ask_brokers(
+            lambda connection, node_id: list_transactions(connection, node_id, wanted),
+            lambda each: each.transactional_id,
+        )
 
     def describe(self, transactional_id: str) -> TransactionDescription:
         """A transactional id and its latest transaction. Raises KafkaError TRANSACTIONAL_ID_NOT_FOUND."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from ottla.client.admin.router import ClusterRouter
+from ottla.client.admin.router import ClusterService
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for
 from ottla.protocol.messages.alter_user_scram_credentials import (
@@ -87,11 +87,8 @@ def _mechanism_name(number: int) -> str:
     return f"mechanism {number}" if mechanism is None else mechanism.mechanism_name
 
 
-class UserService:
+class UserService(ClusterService):
     """SCRAM users."""
-
-    def __init__(self, router: ClusterRouter) -> None:
-        self._router = router
 
     def all(self) -> list[ScramUser]:
         """All SCRAM credentials of the cluster, sorted by user."""

@@ -18,7 +18,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Generic
 
 from ottla.client.admin.cluster import Cluster
@@ -97,9 +96,7 @@ class RecordConsumer:
     def __enter__(self) -> RecordConsumer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._cluster.close()
 
     @property

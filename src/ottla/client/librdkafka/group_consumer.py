@@ -23,13 +23,13 @@ from ottla.client.librdkafka.rdkafka import (
     headers_of,
     kafka_error,
     leave_group,
+    library_client,
     require_group_id,
     require_text,
 )
 from ottla.client.wire.connection import library_servers
 from ottla.client.wire.outage import Notify
 from ottla.client.wire.time_limit import require_seconds
-from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.topic_partition import TopicPartition
 
 BATCH_RECORDS = 500
@@ -84,7 +84,7 @@ class GroupConsumer:
             **(properties or {}),
         }
         require_group_id(settings["group.id"])
-        require_text([*settings.values(), *topics])
+        require_text(topics)
         self._instance_id = settings.get("group.instance.id")
         self._outage = LibraryOutage(notify)
         self._ends = dict(ends) if ends is not None else None
@@ -92,10 +92,7 @@ class GroupConsumer:
         self._finished: set[TopicPartition] = set()
         self._uncommitted: dict[TopicPartition, int] = {}
         self._committed_at = time.monotonic()
-        try:
-            self._consumer = confluent_kafka.Consumer({**settings, "error_cb": self._outage.on_error})
-        except confluent_kafka.KafkaException as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, error.args[0].str()) from error
+        self._consumer = library_client(confluent_kafka.Consumer, {**settings, "error_cb": self._outage.on_error})
         self._consumer.subscribe(
             list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )

@@ -17,12 +17,12 @@ from ottla.client.librdkafka.rdkafka import (
     RECONNECT_BACKOFF_MAX_MS,
     kafka_error,
     leave_group,
+    library_client,
     require_group_id,
     require_text,
 )
 from ottla.client.wire.connection import library_servers
 from ottla.client.wire.security import PLAINTEXT, ClientSecurity
-from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.topic_partition import TopicPartition
 
 SESSION_TIMEOUT_MS = 10_000
@@ -71,10 +71,7 @@ class Membership:
         if self._consumer is None:
             import confluent_kafka
 
-            try:
-                self._consumer = confluent_kafka.Consumer(self._settings)
-            except confluent_kafka.KafkaException as error:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, error.args[0].str()) from error
+            self._consumer = library_client(confluent_kafka.Consumer, self._settings)
         elif wanted == self._topics:
             return
         self._topics, self.assignment = wanted, None

@@ -19,13 +19,13 @@ from ottla.client.librdkafka.rdkafka import (
     RECONNECT_BACKOFF_MAX_MS,
     LibraryOutage,
     kafka_error,
+    library_client,
     library_timestamp,
     require_headers,
-    require_text,
 )
 from ottla.client.wire.connection import library_servers
 from ottla.client.wire.outage import Notify
-from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.errors import KafkaError
 
 FLUSH_POLL_S = 0.1
 FULL_QUEUE_POLL_S = 0.1
@@ -78,13 +78,9 @@ class RecordProducer:
             "logger": SILENT,
             **(properties or {}),
         }
-        require_text(settings.values())
         self._library = confluent_kafka
         self._outage = LibraryOutage(notify)
-        try:
-            self._producer = confluent_kafka.Producer({**settings, "error_cb": self._outage.on_error})
-        except confluent_kafka.KafkaException as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, kafka_error(error.args[0]).message) from error
+        self._producer = library_client(confluent_kafka.Producer, {**settings, "error_cb": self._outage.on_error})
         self.sent_count = 0
         self.failed_count = 0
         self.first_failure: KafkaError | None = None

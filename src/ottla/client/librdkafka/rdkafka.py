@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from operator import methodcaller
 from typing import Any
 
@@ -30,6 +30,17 @@ def kafka_error(error: Any, subject: str = "") -> KafkaError:
     code = ErrorCode.for_code(error.code())
     text = str(error.str()).removeprefix("Broker: ").removeprefix("Local: ")
     return KafkaError(code, f"{subject}: {text}" if subject else text)
+
+
+def library_client(kind: Callable[[Mapping[str, Any]], Any], settings: Mapping[str, Any]) -> Any:
+    """A client of the library. Raises KafkaError INVALID_CONFIG, and UnicodeEncodeError as `require_text`."""
+    from confluent_kafka import KafkaException
+
+    require_text(settings.values())
+    try:
+        return kind(settings)
+    except KafkaException as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, kafka_error(error.args[0]).message) from error
 
 
 def require_group_id(group_id: str) -> None:

@@ -77,8 +77,7 @@ def log_ends(cluster: Cluster, keys: Iterable[TopicPartition]) -> dict[TopicPart
         and partition < len(existing[topic].partitions)
         and existing[topic].partitions[partition].is_led
     ]
-    found = cluster.records.list_offsets(dict.fromkeys(known, LATEST_TIMESTAMP))
-    return {key: info.offset for key, info in found.items()}
+    return cluster.records.offsets_at(known, LATEST_TIMESTAMP)
 
 
 def _lag(offset: int | None, end: int | None) -> int | None:

@@ -27,18 +27,6 @@ Login = Callable[[str], ClientMechanism]
 """Starts an exchange with a host; each connection needs its own."""
 
 
-class SystemRng:
-    """The operating system's randomness."""
-
-    def random_bytes(self, count: int) -> bytes:
-        """`count` unpredictable bytes."""
-        return os.urandom(count)
-
-    def randrange(self, stop: int) -> int:
-        """A uniform integer in [0, stop)."""
-        return int.from_bytes(os.urandom(16), "big") % stop
-
-
 def read_login(properties: Mapping[str, str], path: str) -> tuple[Login, dict[str, Any] | None]:
     """The login of client properties, and the librdkafka settings, None if it has none. Raises OperatorError."""
     mechanism = properties.get("sasl.mechanism", GSSAPI).strip().upper()
@@ -64,7 +52,7 @@ def read_login(properties: Mapping[str, str], path: str) -> tuple[Login, dict[st
     if mechanism == PLAIN:
         return lambda _: PlainClient(name, password), library
     by_token = module.options.get("tokenauth", "").lower() == "true"
-    return lambda _: ScramClient(BY_NAME[mechanism], name, password, SystemRng(), by_token=by_token), library
+    return lambda _: ScramClient(BY_NAME[mechanism], name, password, os.urandom, by_token=by_token), library
 
 
 def _kerberos(properties: Mapping[str, str], setting: str, path: str) -> Login:

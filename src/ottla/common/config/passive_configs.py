@@ -18,12 +18,11 @@ from ottla.common.config.config_def import (
 )
 
 _DOC = "Accepted without effect; a warning at the start gives the reason."
-_BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = (
+_BOOLEAN, _STRING, _INT, _LONG, _LIST = (
     ConfigType.BOOLEAN,
     ConfigType.STRING,
     ConfigType.INT,
     ConfigType.LONG,
-    ConfigType.DOUBLE,
     ConfigType.LIST,
 )
 

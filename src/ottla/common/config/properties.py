@@ -56,6 +56,13 @@ def parse_properties(text: str, source: str) -> dict[str, str]:
     return settings
 
 
+def value_text(value: object) -> str:
+    """A value in properties format: `true` or `false` for a bool, everything else by `str`."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
 def format_properties(settings: Mapping[str, str]) -> str:
     """Return the inverse of `parse_properties`: one line a setting, in the order of `settings`."""
     return "".join(f"{_escape(name, key=True)}={_escape(value, key=False)}\n" for name, value in settings.items())

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.ids import Uuid
-from ottla.common.platform.shares import finish
 from ottla.coordinator.group import operations, responses
 from ottla.coordinator.group.classic.member import request_protocols
 from ottla.coordinator.group.config import GroupCoordinatorConfig
@@ -171,15 +170,6 @@ class GroupCoordinator:
         """Responds when the resulting records are committed. The shard validates the request."""
         self._runtime.answer(operations.CONSUMER_HEARTBEAT, context, request, done)
 
-    def consumer_group_describe(
-        self,
-        context: RequestContext,
-        request: ConsumerGroupDescribeRequest,
-        done: Callable[[ConsumerGroupDescribeResponse], None],
-    ) -> None:
-        """Describes committed consumer groups without pauses; see `consumer_group_description`."""
-        self.consumer_group_description(context, request, lambda steps: done(finish(steps)))
-
     def consumer_group_description(
         self,
         context: RequestContext,
@@ -190,12 +180,6 @@ class GroupCoordinator:
         self._gather(operations.CONSUMER_DESCRIBE, context, request.group_ids, lambda groups: done(_described(groups)))
 
     # -- groups of any type --------------------------------------------------------------------------------------------
-
-    def list_groups(
-        self, context: RequestContext, request: ListGroupsRequest, done: Callable[[ListGroupsResponse], None]
-    ) -> None:
-        """List all groups of this broker without pauses; see `listing`."""
-        done(finish(self.listing(request)))
 
     def listing(self, request: ListGroupsRequest) -> Generator[None, None, ListGroupsResponse]:
         """List all groups of this broker in short steps.

@@ -143,11 +143,6 @@ class CoordinatorRuntime(Generic[S]):
         """Name of the internal topic."""
         return self._parts.name
 
-    @property
-    def is_started(self) -> bool:
-        """Whether the internal topic exists."""
-        return self.partition_count != NOT_STARTED
-
     def high_watermark_updated(self, partition: int, offset: int) -> None:
         """The high watermark of a partition has risen; called by CoordinatorLog implementations."""
         context = self._contexts.get(partition)

@@ -78,18 +78,10 @@ class CoordinatorTimer:
         self._tasks[key] = task
         self._arm(key, task, now_s)
 
-    def schedule_if_absent(
-        self,
-        key: str,
-        delay_ms: float,
-        operation: TimerOperation,
-        *,
-        retry: bool = True,
-        retry_backoff_ms: float = RETRY_BACKOFF_MS,
-    ) -> None:
+    def schedule_if_absent(self, key: str, delay_ms: float, operation: TimerOperation) -> None:
         """Run `schedule` unless `key` is already scheduled."""
         if key not in self._tasks:
-            self.schedule(key, delay_ms, operation, retry=retry, retry_backoff_ms=retry_backoff_ms)
+            self.schedule(key, delay_ms, operation)
 
     def cancel(self, key: str) -> None:
         """Cancel `key`; does nothing when it is not scheduled."""

@@ -1,5 +1,4 @@
-"""Values of control records: of the metadata log and its snapshots (KIP-595, KIP-630, KIP-853), and of transactions
-(KIP-98).
+"""Values of control records of the metadata log and its snapshots (KIP-595, KIP-630, KIP-853).
 
 The field `version` repeats the written version of the value. In Kafka's schemas the nested structs of two of these
 messages have the same names; here each has the name of its message in front. LeaderChangeMessage is written in version
@@ -67,10 +66,3 @@ class VotersRecordVoter:
 class VotersRecord:
     version: int = f(INT16, "0+")
     voters: list[VotersRecordVoter] = f(array(VotersRecordVoter), "0+")
-
-
-@message("0")
-class EndTxnMarker:
-    """The end of a transaction in a partition; the record key contains the result, commit or abort."""
-
-    coordinator_epoch: int = f(INT32, "0+")

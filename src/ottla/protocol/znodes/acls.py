@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ottla.common.errors import ProtocolError
 from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission, ResourceType
-from ottla.protocol.znodes.fields import Fields, encode, text_of
+from ottla.protocol.znodes.fields import Fields, encode
 from ottla.protocol.znodes.paths import ACL_CHANGE, ACL_CHANGES, PREFIXED_ACL_CHANGES
 
 RESOURCE_TYPES = {kind.shown: kind for kind in ResourceType if kind is not ResourceType.ANY}
@@ -61,18 +60,3 @@ def encode_acl_change(resource_type: int, pattern_type: int, resource_name: str)
     if pattern_type == PatternType.LITERAL:
         return f"{kind}:{resource_name}".encode()
     return encode({"version": 1, "resourceType": kind, "name": resource_name, "patternType": "PREFIXED"})
-
-
-def decode_acl_change(path: str, data: bytes) -> tuple[int, int, str]:
-    """Return type, pattern and name of the resource with changed ACLs; raises ProtocolError."""
-    if path.startswith(f"{ACL_CHANGES}/"):
-        kind, separator, name = text_of(path, data).partition(":")
-        pattern = PatternType.LITERAL
-    else:
-        fields = Fields.parsed(path, data, range(1, 2))
-        kind, name, separator = fields.text("resourceType"), fields.text("name"), fields.text("patternType")
-        pattern = PatternType.PREFIXED
-    known = kind in ResourceType.__members__ and kind != ResourceType.ANY.name
-    if not known or not name or separator not in (":", "PREFIXED"):
-        raise ProtocolError(f"znode {path} does not name a resource")
-    return ResourceType[kind], pattern, name

@@ -26,12 +26,3 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
 def encode_change(entity_path: str) -> bytes:
     """Encode version 2: the path of the entity below `/config`, e.g. "users/ann/clients/app"."""
     return encode({"version": 2, "entity_path": entity_path})
-
-
-def decode_change(path: str, data: bytes) -> str:
-    """Decode the path of the entity below `/config`, from versions 1 (separate type and name) and 2; raises
-    ProtocolError."""
-    fields = Fields.parsed(path, data, range(1, 3))
-    if fields.has("entity_path"):
-        return fields.text("entity_path")
-    return f"{fields.text('entity_type')}/{fields.text('entity_name')}"

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ottla.common.errors import ProtocolError
-from ottla.protocol.znodes.fields import MAX_INT32, Fields, decimal, encode, text_of
+from ottla.protocol.znodes.fields import Fields, decimal, encode
 
 STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
 MAX_STREAMS = 10_000
 """Maximum threads of one consumer and topic. Kafka has no limit, but a large registration creates work for all
 members."""
-MAX_THREAD_BYTES = 1000
 
 
 class ConsumerRegistration(NamedTuple):
@@ -55,14 +53,6 @@ def decode_consumer(path: str, data: bytes) -> ConsumerRegistration:
 def encode_owner(thread: str) -> bytes:
     """Encode the thread that reads a partition."""
     return thread.encode()
-
-
-def decode_owner(path: str, data: bytes) -> tuple[str, int]:
-    """Decode consumer and number of the thread that reads a partition; raises ProtocolError."""
-    consumer, _, number = text_of(path, data).rpartition("-")
-    if not consumer or len(data) > MAX_THREAD_BYTES:
-        raise ProtocolError(f"znode {path} does not name a consumer thread")
-    return consumer, decimal(path, number, high=MAX_INT32)
 
 
 def encode_offset(offset: int) -> bytes:

@@ -1,19 +1,17 @@
-"""Contents of znodes about topics: assignments, partition states, and requests and notifications.
+"""Contents of znodes about topics: assignments, partition states, requests.
 
-Requests: partition reassignments and preferred leader elections. Notifications: changed ISRs and failed data
-directories. Pure codecs: paths are in `paths` (a topic deletion is a path without data), and reads and writes of the
-tree are in `ottla.zookeeper` and `controller.znode_requests`.
+Requests: partition reassignments and preferred leader elections. Pure codecs: paths are in `paths` (a topic deletion is
+a path without data), and reads and writes of the tree are in `ottla.zookeeper` and `controller.znode_requests`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.common.kafka.ids import Uuid, uuid_from_string, uuid_to_string
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.protocol.znodes.fields import MAX_INT32, NONE, Fields, encode
-
-LOG_DIR_FAILURE = 1
 
 
 class Assignment(NamedTuple):
@@ -115,17 +113,11 @@ def decode_state(path: str, data: bytes) -> PartitionState:
     return state
 
 
-TopicPartition = tuple[str, int]
-
-
-def encode_reassignment(moves: Mapping[TopicPartition, Sequence[int]]) -> bytes:
-    """Encode the requested replicas of partitions, as old tools write them to `/admin/reassign_partitions`."""
-    rows = [{"topic": topic, "partition": number, "replicas": ids} for (topic, number), ids in moves.items()]
-    return encode({"version": 1, "partitions": rows})
-
-
 def decode_reassignment(path: str, data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    """Inverse of `encode_reassignment`; raises ProtocolError, also for a duplicate partition."""
+    """Decode the requested replicas of partitions, as old tools write them to `/admin/reassign_partitions`.
+
+    Raises ProtocolError, also for a duplicate partition.
+    """
     fields = Fields.parsed(path, data, range(1, 2))
     moves: dict[TopicPartition, tuple[int, ...]] = {}
     for row in fields.inners("partitions"):
@@ -136,28 +128,11 @@ def decode_reassignment(path: str, data: bytes) -> dict[TopicPartition, tuple[in
     return moves
 
 
-def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    """Encode partitions for a preferred election, or with a changed ISR: both have the same format."""
-    return encode({"version": 1, "partitions": [{"topic": topic, "partition": number} for topic, number in partitions]})
-
-
 def decode_partitions(path: str, data: bytes) -> list[TopicPartition]:
-    """Inverse of `encode_partitions`, without duplicates; raises ProtocolError."""
+    """Decode partitions for a preferred election, or with a changed ISR, without duplicates; raises ProtocolError."""
     fields = Fields.parsed(path, data, range(1, 2))
     return list(dict.fromkeys(map(_partition, fields.inners("partitions"))))
 
 
 def _partition(row: Fields) -> TopicPartition:
     return row.text("topic"), row.number("partition", 0, MAX_INT32)
-
-
-def encode_log_dir_event(broker_id: int) -> bytes:
-    """Encode the notification that a broker lost a data directory."""
-    return encode({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILURE})
-
-
-def decode_log_dir_event(path: str, data: bytes) -> int:
-    """Decode the id of the broker that lost a data directory; raises ProtocolError."""
-    fields = Fields.parsed(path, data, range(1, 2))
-    fields.number("event", LOG_DIR_FAILURE, LOG_DIR_FAILURE)
-    return fields.number("broker")

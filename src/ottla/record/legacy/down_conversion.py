@@ -4,8 +4,8 @@ As in Apache Kafka 3.9: control batches and headers are dropped, records of abor
 read uncommitted). Compressed batches become wrappers of the same codec, zstd can't be converted, and entries in an old
 format stay unchanged. From an uncompressed batch records below the requested offset are dropped.
 
-Memory: one decompressed batch of at most `compression.DEFAULT_MAX_BYTES`, `_BYTES_PER_RECORD` for each of its records,
-of which there are at most `MAX_CONVERTED_RECORDS`, its converted form, and `max_bytes` of others.
+Memory: one decompressed batch of at most `compression.DEFAULT_MAX_BYTES`, 64 bytes for each of its records, of which
+there are at most `MAX_CONVERTED_RECORDS`, its converted form, and `max_bytes` of others.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from ottla.record.legacy.message_set import (
 
 MAX_CONVERTED_RECORDS = 2_000_000
 """Maximum number of converted records in one batch; a batch of a megabyte with more is a bomb."""
-
-_BYTES_PER_RECORD = 8 * walk.INDEX_WIDTH
 
 
 class ConversionResult(NamedTuple):

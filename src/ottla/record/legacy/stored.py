@@ -184,9 +184,9 @@ def _numbered(messages: Iterator[Message], numbers: Sequence[int]) -> Iterator[M
             number = next(wanted, -1)
 
 
-def view_of_any(buffer: Buffer, position: int = 0) -> BatchView:
-    """Return the batch or message at `position`. Raises CorruptBatch."""
-    return MessageView(buffer, position) if is_message(buffer, position) else BatchView(buffer, position)
+def view_of_any(buffer: Buffer) -> BatchView:
+    """Return the batch or message at the start of `buffer`. Raises CorruptBatch."""
+    return MessageView(buffer) if is_message(buffer, 0) else BatchView(buffer)
 
 
 def iter_views(buffer: Buffer) -> Iterator[BatchView]:

@@ -132,13 +132,19 @@ class ScramClient:
     """One exchange on the client. Implements `ClientMechanism`."""
 
     def __init__(
-        self, mechanism: ScramMechanism, name: str, password: str, rng: Rng, *, by_token: bool = False
+        self,
+        mechanism: ScramMechanism,
+        name: str,
+        password: str,
+        random_bytes: Callable[[int], bytes],
+        *,
+        by_token: bool = False,
     ) -> None:
         """`by_token`: name and password are the id and the HMAC, in base64, of a delegation token."""
         self.mechanism = mechanism.mechanism_name
         self._hash = mechanism
         self._password = password
-        self._nonce = b64encode(rng.random_bytes(NONCE_BYTES)).decode()
+        self._nonce = b64encode(random_bytes(NONCE_BYTES)).decode()
         self._bare = f"n={name.replace('=', '=3D').replace(',', '=2C')},r={self._nonce}"
         if by_token:
             self._bare += f",{TOKEN_EXTENSION}=true"

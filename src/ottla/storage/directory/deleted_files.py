@@ -37,19 +37,9 @@ class DeletedFiles:
         """Remove the renamed directory of a log after a delay."""
         self._directories.append((self._clock.time_ms() + delay_ms, path))
 
-    def purge(self, now_ms: int | None = None) -> None:
-        """Remove all that is due; blocks."""
-        due = self.due(now_ms)
-        if due is None:
-            return
-        try:
-            self.remove(due)
-        except OSError as error:
-            self.note_removed(due, error)
-
-    def due(self, now_ms: int | None = None) -> Removals | None:
+    def due(self) -> Removals | None:
         """Return the paths for `remove`, or None. They are not due a second time."""
-        now = self._clock.time_ms() if now_ms is None else now_ms
+        now = self._clock.time_ms()
         due = Removals(
             [path for when, path in self._files if when <= now],
             [path for when, path in self._directories if when <= now],

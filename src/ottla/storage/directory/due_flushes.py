@@ -41,9 +41,9 @@ class DueFlushes:
         self._needed.clear()
         self._by_time.clear()
 
-    def start(self, pool: BlockingPool, now_ms: int | None = None) -> int:
+    def start(self, pool: BlockingPool) -> int:
         """Start flushes of logs that need one or are past `flush.ms`; returns the number. Checkpoints follow."""
-        now = self._clock.time_ms() if now_ms is None else now_ms
+        now = self._clock.time_ms()
         due = {key: log for key in self._needed if (log := self._held.get(key)) is not None}
         self._needed.clear()
         for key in self._by_time:

@@ -460,34 +460,12 @@ class LogManager:
     def _served(self) -> list[LogDirectory]:
         return [each for each in self.directories if each.health.is_served]
 
-    def run_retention(self, now_ms: int | None = None) -> int:
-        """Delete expired segments and purge deleted files; returns the number of segments."""
-        now = self._clock.time_ms() if now_ms is None else now_ms
-        count = 0
-        for directory in self._served():
-            count += sum(directory.retention.steps(now))
-            directory.deleted.purge(now)
-        return count
-
     def retention_steps(self) -> Iterator[int]:
-        """Run `run_retention` in steps and without the purge: each yields the number of segments taken out of use."""
+        """Delete expired segments in steps: each yields the number of segments taken out of use."""
         now_ms = self._clock.time_ms()
         for directory in self._served():
             yield from directory.retention.steps(now_ms)
 
-    def purge_deleted(self, now_ms: int | None = None) -> None:
-        """Remove renamed files and directories after their delay."""
-        for directory in self._served():
-            directory.deleted.purge(now_ms)
-
-    def flush_due(self, pool: BlockingPool, now_ms: int | None = None) -> int:
-        """Start flushes of logs that need one or are past `flush.ms`; returns the number. Then `write_checkpoints`."""
-        return sum(directory.flushes.start(pool, now_ms) for directory in self._served())
-
-    def write_checkpoints(self) -> None:
-        """Write changed recovery points, log start offsets and high watermarks. Blocks on the disk.
-
-        Raises KafkaError KAFKA_STORAGE_ERROR.
-        """
-        for directory in self._served():
-            directory.checkpoints.write()
+    def flush_due(self, pool: BlockingPool) -> int:
+        """Start flushes of logs that need one or are past `flush.ms`; returns the number. Checkpoints follow."""
+        return sum(directory.flushes.start(pool) for directory in self._served())

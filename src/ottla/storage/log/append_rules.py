@@ -68,8 +68,8 @@ class DecompressionBudget:
 
     __slots__ = ("left", "turn_bytes")
 
-    def __init__(self, max_bytes: int = MAX_BYTES_PER_REQUEST) -> None:
-        self.left = max_bytes
+    def __init__(self) -> None:
+        self.left = MAX_BYTES_PER_REQUEST
         self.turn_bytes = DEFAULT_MAX_BYTES
 
     def decompress(self, codec_id: int, stored: Buffer) -> memoryview:

@@ -35,7 +35,7 @@ from ottla.storage.files.off_loop import Known
 from ottla.storage.log.aborted_transactions import AbortedTransactions
 from ottla.storage.log.deletion import delete_segments
 from ottla.storage.log.epoch_repair import add_missing_entries, epoch_at
-from ottla.storage.log.flush import FlushDone, FlushTask, LogFlush
+from ottla.storage.log.flush import FlushDone, LogFlush
 from ottla.storage.log.log_cleaning import LogCleaning
 from ottla.storage.log.log_reader import LogReader
 from ottla.storage.log.log_segments import LogOffsets, LogSegments
@@ -283,10 +283,6 @@ class Log:
     def max_timestamp(self, known: Known | None = None) -> FoundRecord | None:
         """See `LogReader.max_timestamp`."""
         return self.reader.max_timestamp(known)
-
-    def prepare_flush(self, *, closing: bool = False) -> FlushTask | None:
-        """See `LogFlush.prepare`."""
-        return self._flush.prepare(closing=closing)
 
     def flush(self, *, closing: bool = False) -> None:
         """Flush everything, blocking. Raises KafkaError KAFKA_STORAGE_ERROR."""

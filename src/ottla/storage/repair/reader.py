@@ -74,13 +74,14 @@ def base_offset_of(file_name: str) -> int | None:
     return None
 
 
-def iter_segment(stream: BinaryIO, *, position: int = 0, max_bytes: int | None = None) -> Iterator[StoredBatch]:
-    """Iterate over the batches of a segment or snapshot file from `position` on, where one starts, while they begin
-    before `max_bytes`. Raises SegmentDamage at the first byte that is not a whole batch or message, OSError.
+def iter_segment(stream: BinaryIO) -> Iterator[StoredBatch]:
+    """Iterate over the batches of a segment or snapshot file.
+
+    Raises SegmentDamage at the first byte that is not a whole batch or message, OSError.
     """
     size = stream.seek(0, 2)
-    stop = size if max_bytes is None else min(size, position + max_bytes)
-    while position < stop:
+    position = 0
+    while position < size:
         stream.seek(position)
         head = stream.read(HEADER_SIZE)
         if is_message(head, 0):

@@ -41,15 +41,6 @@ class Readable(Protocol):
     def read(self, length: int, position: int) -> bytes: ...
 
 
-def find_batch(file: Readable, position: int, end: int, offset: int, timestamp: int) -> Outline | None:
-    """Return the first batch from `position` on that reaches both `offset` and `timestamp`."""
-    for outline in OutlineScan(file, position, end):
-        _, _, last_offset, max_timestamp = outline
-        if last_offset >= offset and max_timestamp >= timestamp:
-            return outline
-    return None
-
-
 class OutlineScan:
     """Iterator over the batches of `file` in [position, end), where `position` starts one, including messages of
     formats v0 and v1.

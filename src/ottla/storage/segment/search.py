@@ -18,7 +18,6 @@ from ottla.storage.segment.outlines import (
     UNLOADED,
     Outline,
     OutlineScan,
-    find_batch,
 )
 
 WORTH_LEAVING_BYTES = 16 * 1024
@@ -122,7 +121,7 @@ class SegmentSearch:
 
     def outline_at(self, position: int) -> Outline | None:
         """Return the batch that starts at `position`; None at the end."""
-        return find_batch(self._data.descriptor, position, self._data.size_bytes, -1, UNLOADED)
+        return next(OutlineScan(self._data.descriptor, position, self._data.size_bytes), None)
 
     def end_before(self, position: int, offset: int) -> int:
         """Return the next offset behind the batches before `position`, and the start of the first that reaches

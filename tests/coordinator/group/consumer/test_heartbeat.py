@@ -642,7 +642,7 @@ def test_describe(world: World) -> None:
     assert [(each.topic_name, each.partitions) for each in member.target_assignment.topic_partitions] == [
         ("foo", [0, 1, 2, 3, 4, 5])
     ]
-    (missing,) = world.shard.consumer.describe(["other"], world.offset)
+    missing = world.shard.consumer.description("other", world.offset).row
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert missing.error_message == "Group other not found."
 

@@ -5,6 +5,7 @@ The log is stored compacted, so that a test can start a second shard from it at 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
@@ -216,8 +217,9 @@ class World:
         return group
 
     def describe(self) -> Any:
-        (described,) = self.shard.consumer.describe([GROUP], self.offset)
-        return described
+        described = self.shard.consumer.description(GROUP, self.offset)
+        deque(described.members, 0)
+        return described.row
 
 
 def owned(**topics: Sequence[int]) -> list[TopicPartitions]:

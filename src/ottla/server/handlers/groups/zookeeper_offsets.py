@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -27,7 +28,7 @@ from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.requests.request import Request
 
 if TYPE_CHECKING:
-    from ottla.zookeeper.offsets import ConsumerOffsets, TopicPartition
+    from ottla.zookeeper.offsets import ConsumerOffsets
 
 NO_OFFSET = -1
 

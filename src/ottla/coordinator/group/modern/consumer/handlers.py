@@ -93,14 +93,6 @@ class ConsumerGroups:
             return self._leave(request)
         return self._heartbeat.heartbeat(request_context, request)
 
-    def describe(self, group_ids: Sequence[str], committed_offset: int) -> list[DescribedGroup]:
-        """Describe some groups without pauses."""
-        described = [self.description(group_id, committed_offset) for group_id in group_ids]
-        for each in described:
-            for _ in each.members:
-                pass
-        return [each.row for each in described]
-
     def description(self, group_id: str, committed_offset: int) -> GroupDescriptionSteps:
         """Describe a group as of the committed offset; a group of another type is GROUP_ID_NOT_FOUND."""
         context = self._context
