@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import pickle
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -247,6 +249,56 @@ def test_a_value_of_any_json() -> None:
     assert found.reasons == []
     payload = dict(found.columns.to_pylist()[0]["payload"]["fields"])
     assert payload["n"]["number_value"] == 2
+
+
+def graph(count: int, *kinds: str, is_mesh: bool) -> bytes:
+    """A descriptor set of messages A0, A1, ...: each contains the next one of a ring, or all others.
+
+    `kinds` are the ways to contain one: "one", "many", "named" (a map) and "either" (a oneof).
+    """
+    file = descriptor_pb2.FileDescriptorProto(name="graph.proto", syntax="proto3")
+    for number in range(count):
+        message = file.message_type.add(name=f"A{number}")
+        add_field(message, "x", F.TYPE_INT64)
+        others = [each for each in range(count) if each != number] if is_mesh else [(number + 1) % count]
+        for kind, other in itertools.product(kinds, others):
+            if kind == "named":
+                entry = message.nested_type.add(name=f"Named{other}Entry")
+                entry.options.map_entry = True
+                add_field(entry, "key", F.TYPE_STRING)
+                add_field(entry, "value", F.TYPE_MESSAGE, f".A{other}")
+                type_name = f".A{number}.{entry.name}"
+            else:
+                type_name = f".A{other}"
+            part = add_field(message, f"{kind}{other}", F.TYPE_MESSAGE, type_name, repeated=kind in ("many", "named"))
+            if kind == "either":
+                part.oneof_index = 0
+        if "either" in kinds and others:
+            message.oneof_decl.add(name="choice")
+    return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+
+
+def nested_value(set_: bytes, count: int, kind: str, levels: int) -> bytes:
+    """A value of A0 with messages inside each other, along the ring."""
+    value: dict[str, Any] = {"x": levels}
+    for level in range(levels, 0, -1):
+        inner = {"many": [value], "named": {"k": value}}.get(kind, value)
+        value = {"x": level - 1, f"{kind}{level % count}": inner}
+    return GetMessageClass(message_of_file(set_, "A0"))(**value).SerializeToString()
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_map_columns_and_their_values_grow_in_every_format(make_lake: Callable[..., Lake], table_format: str) -> None:
+    lake = make_lake(table_format=table_format)
+    for count in (2, 3):
+        set_ = graph(count, "named", is_mesh=False)
+        lake.produce(nested_value(set_, count, "named", count - 1))
+        lake.load(ProtobufFormat(set_, "A0"))
+    assert lake.letters() == {}
+    assert [row["named1"] for row in lake.rows()] == [
+        [("k", {"x": 1, "named2": None})],
+        [("k", {"x": 1, "named2": [("k", {"x": 2})]})],
+    ]
 
 
 KNOWN = {
