@@ -21,6 +21,7 @@ pytest.importorskip("google.protobuf", reason="needs the extra `pipeline`")
 from google.protobuf import descriptor_pb2, timestamp_pb2, wrappers_pb2  # noqa: E402
 from google.protobuf.message_factory import GetMessageClass  # noqa: E402
 
+from ottla.pipeline.transform.columns import MAX_LEVELS  # noqa: E402
 from ottla.pipeline.transform.decode_options import DecodeOptions  # noqa: E402
 from ottla.pipeline.transform.open_format import open_format  # noqa: E402
 from ottla.pipeline.transform.protobuf_decoder import (  # noqa: E402
@@ -285,6 +286,26 @@ def nested_value(set_: bytes, count: int, kind: str, levels: int) -> bytes:
         inner = {"many": [value], "named": {"k": value}}.get(kind, value)
         value = {"x": level - 1, f"{kind}{level % count}": inner}
     return GetMessageClass(message_of_file(set_, "A0"))(**value).SerializeToString()
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["one", "many", "named"])
+def test_deep_types_have_columns_in_every_format(make_lake: Callable[..., Lake], kind: str, table_format: str) -> None:
+    """Delta's reader refuses 43 structs in each other."""
+    set_ = graph(60, kind, is_mesh=False)
+    lake = make_lake(table_format=table_format)
+    for _ in range(2):
+        lake.produce(nested_value(set_, 60, kind, 50))
+        lake.load(ProtobufFormat(set_, "A0"))
+    assert lake.letters() == {}
+    row = lake.rows()[1]
+    levels = 0
+    while (name := f"{kind}{levels + 1}") in row:
+        found = row[name]
+        row = found if kind == "one" else found[0] if kind == "many" else found[0][1]
+        levels += 1
+        assert row["x"] == levels
+    assert levels == (MAX_LEVELS - 1 if kind == "one" else (MAX_LEVELS - 1) // 2)
 
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
