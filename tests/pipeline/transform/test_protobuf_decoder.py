@@ -25,6 +25,7 @@ from ottla.pipeline.transform.columns import MAX_LEVELS  # noqa: E402
 from ottla.pipeline.transform.decode_options import DecodeOptions  # noqa: E402
 from ottla.pipeline.transform.open_format import open_format  # noqa: E402
 from ottla.pipeline.transform.protobuf_decoder import (  # noqa: E402
+    LargeMessageError,
     ProtobufDecoder,
     ProtobufSchemaError,
     message_fields,
@@ -190,16 +191,19 @@ def grown(width: int, levels: int) -> bytes:
 def test_messages_with_too_many_fields_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "grown.desc"
     path.write_bytes(grown(2, 40))
-    with pytest.raises(OperatorError, match=r"can't be used as .*: it has more than 10,000 fields of all levels"):
+    with pytest.raises(OperatorError, match=r"can't be used as .*: its message M39 has more than 10,000 fields of all"):
         open_format(DecodeOptions("protobuf", path, message="M39"))
 
 
 def test_too_deeply_nested_messages_are_bad() -> None:
     """As in a hostile schema of a registry: its values are bad, the load continues."""
-    set_ = grown(1, 2_000)
-    decoder = ProtobufDecoder(message_fields(message_of_file(set_, "M1999")), set_, "M1999")
-    found = decoder.decode(pa.array([b"", None], pa.binary()))
-    assert (found.bad, found.reasons) == ([0], ["the value has a message type that is nested too deep"])
+    set_ = grown(1, 300)
+    found = ProtobufDecoder(pa.schema([]), set_, "M299").decode(pa.array([b"", None], pa.binary()))
+    assert found.bad == [0]
+    assert found.reasons[0].startswith("its message M299 has more than 250 message types that each contain the next; ")
+    with pytest.raises(LargeMessageError, match="M299"):
+        message_fields(message_of_file(set_, "M299"))
+    assert ProtobufDecoder(pa.schema([]), set_, "M240").decode(pa.array([b""], pa.binary())).reasons == []
 
 
 def recursive(*names: str) -> bytes:
@@ -288,6 +292,33 @@ def nested_value(set_: bytes, count: int, kind: str, levels: int) -> bytes:
     return GetMessageClass(message_of_file(set_, "A0"))(**value).SerializeToString()
 
 
+@pytest.mark.parametrize("kinds", [("one",), ("many",), ("named",), ("either",), ("one", "many", "named", "either")])
+@pytest.mark.parametrize("is_mesh", [False, True])
+def test_recursive_types_load_or_are_refused_once(tmp_path: Path, kinds: tuple[str, ...], is_mesh: bool) -> None:
+    path = tmp_path / "graph.desc"
+    refusals = []
+    for count in range(1, 11):
+        set_ = graph(count, *kinds, is_mesh=is_mesh)
+        path.write_bytes(set_)
+        try:
+            open_format(DecodeOptions("protobuf", path, message="A0"))
+        except OperatorError as error:
+            refusals.append(str(error))
+            continue
+        assert not refusals, "larger ones are refused too"
+        fields = message_fields(message_of_file(set_, "A0"))
+        depths = (0,) if is_mesh and count == 1 else (1, count, 3 * count)
+        values = [nested_value(set_, count, kind, levels) for kind in kinds for levels in depths]
+        found = ProtobufDecoder(fields, set_, "A0").decode(pa.array(values, pa.binary()))
+        assert found.reasons == []
+        assert found.columns.column("x").to_pylist() == [0] * len(values)
+    assert bool(refusals) == (is_mesh or len(kinds) > 1)
+    for refusal in refusals:
+        assert f"{path} can't be used" in refusal
+        assert "its message A0 has more than 10,000 fields of all levels" in refusal
+        assert "a descriptor set with --schema that lacks" in refusal
+
+
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
 @pytest.mark.parametrize("kind", ["one", "many", "named"])
 def test_deep_types_have_columns_in_every_format(make_lake: Callable[..., Lake], kind: str, table_format: str) -> None:
@@ -320,6 +351,49 @@ def test_map_columns_and_their_values_grow_in_every_format(make_lake: Callable[.
         [("k", {"x": 1, "named2": None})],
         [("k", {"x": 1, "named2": [("k", {"x": 2})]})],
     ]
+
+
+def registered(registry: RegistryServer, subject: str, set_: bytes) -> int:
+    (file,) = descriptor_pb2.FileDescriptorSet.FromString(set_).file
+    return registry.register(subject, base64.b64encode(file.SerializeToString()).decode(), "PROTOBUF")
+
+
+def with_id(number: int, value: bytes) -> bytes:
+    """A value of the first message of a schema."""
+    return b"\0" + number.to_bytes(4, "big") + b"\0" + value
+
+
+@pytest.mark.parametrize("subject", ["clicks-value", "of-a-record"])
+def test_large_types_of_a_registry_are_refused_once(lake: Lake, registry: RegistryServer, subject: str) -> None:
+    set_ = graph(10, "one", is_mesh=True)
+    number = registered(registry, subject, set_)
+    lake.produce(with_id(number, nested_value(set_, 10, "one", 5)))
+    wanted = r"schema.* in the schema registry can't be used: its message A0 has more than 10,000 fields .*--schema"
+    with pytest.raises(OperatorError, match=wanted):
+        lake.load(ProtobufFormat(registry=SchemaRegistry(registry.url)))
+    assert not lake.table.exists()
+    without_a_mesh = graph(10, "one", is_mesh=False)
+    lake.load(ProtobufFormat(without_a_mesh, "A0", SchemaRegistry(registry.url)))
+    assert [row["one1"]["x"] for row in lake.rows()] == [1]
+
+
+def test_records_of_a_large_type_fill_existing_columns(lake: Lake, registry: RegistryServer) -> None:
+    """An older schema, or a record with the id of a foreign one: the content of a record can't stop a load."""
+    large = graph(10, "one", is_mesh=True)
+    first = registered(registry, "clicks-value", large)
+    small = graph(3, "one", is_mesh=False)
+    second = registered(registry, "clicks-value", small)
+    for _ in range(2):
+        lake.produce(
+            with_id(first, nested_value(large, 10, "one", 4)), with_id(second, nested_value(small, 3, "one", 1))
+        )
+        lake.load(ProtobufFormat(registry=SchemaRegistry(registry.url)))
+    assert lake.letters() == {}
+    levels = {"x": 0, "one1": {"x": 1, "one2": {"x": 2}}}
+    assert [{name: row[name] for name in levels} for row in lake.rows()] == [
+        levels,
+        {"x": 0, "one1": {"x": 1, "one2": None}},
+    ] * 2
 
 
 KNOWN = {

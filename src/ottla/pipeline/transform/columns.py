@@ -32,6 +32,10 @@ MAX_LEVELS = 40
 RESERVED_COLUMNS = frozenset([*SCHEMA.names, DATE_COLUMN])
 
 
+class TooManyFieldsError(ValueError):
+    """A schema has more than MAX_FIELDS fields."""
+
+
 class FieldCount:
     """Counts the fields of a schema, of all levels: a short text can define many fields by reusing names."""
 
@@ -39,10 +43,10 @@ class FieldCount:
         self._count = 0
 
     def add(self) -> None:
-        """Raises ValueError beyond MAX_FIELDS."""
+        """Raises TooManyFieldsError beyond MAX_FIELDS."""
         self._count += 1
         if self._count > MAX_FIELDS:
-            raise ValueError(f"it has more than {MAX_FIELDS:,} fields of all levels")
+            raise TooManyFieldsError(f"it has more than {MAX_FIELDS:,} fields of all levels")
 
 
 def column_name(field: str, reserved: frozenset[str] = RESERVED_COLUMNS) -> str:
