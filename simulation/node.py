@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 
 from ottla.common.config.broker_configs import BrokerConfig
-from ottla.common.errors import OperatorError
+from ottla.common.errors import NotJoinedInTimeError, OperatorError
 from ottla.common.kafka.ids import ZERO_UUID, Uuid, new_uuid, uuid_from_string, uuid_to_string
 from ottla.common.platform.channel import Dispatcher
 from ottla.common.platform.endpoint import Endpoint
@@ -25,7 +25,6 @@ from ottla.metrics.registry import MetricsRegistry
 from ottla.quorum.format import format_directory
 from ottla.quorum.raft_types import Voter
 from ottla.server.broker import Broker
-from ottla.server.lifecycle.lifecycle import NotJoinedInTimeError
 from ottla.storage.files.names import CLEAN_SHUTDOWN_FILE, partition_dir
 from simulation.damage import damage_files
 from simulation.disk import Mount, SimDisk
@@ -174,7 +173,7 @@ class SimNode:
             await broker.start()
         except ProcessKilled:
             return
-        except OperatorError as error:
+        except (OperatorError, NotJoinedInTimeError) as error:
             if process is not self._process:
                 return
             # A minute may not be enough during faults; after them the cluster has to recover in time.

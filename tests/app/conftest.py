@@ -10,7 +10,8 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,15 @@ class Ottla:
         assert done.returncode == 2, done.stderr
         assert "Traceback" not in done.stderr
         return done.stderr
+
+
+@pytest.fixture(scope="session")
+def code_for_zookeeper() -> Callable[[Iterable[str]], list[str]]:
+    """Selects the modules that an import contract reserves for ZooKeeper and consumers of Kafka 0.9."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    (contract,) = (each for each in project["tool"]["importlinter"]["contracts"] if each["type"] == "protected")
+    rooms = contract["protected_modules"]
+    return lambda loaded: [name for name in loaded if any(f"{name}.".startswith(f"{room}.") for room in rooms)]
 
 
 @pytest.fixture

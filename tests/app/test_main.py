@@ -68,6 +68,14 @@ def test_the_package_alone_loads_nothing_of_the_client():
     assert done.stdout.splitlines() == ["[]", "False", "[]", "False"]
 
 
+def test_clients_load_no_code_for_zookeeper(code_for_zookeeper):
+    code = "import sys\nfrom ottla import Admin, Consumer, Producer\nprint('\\n'.join(sys.modules))\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    loaded = done.stdout.splitlines()
+    assert "ottla.api.producer" in loaded
+    assert code_for_zookeeper(loaded) == []
+
+
 @pytest.mark.parametrize("name", MOUNTED)
 def test_mounted_commands_load_and_explain_themselves(name):
     command = cli.get_command(click.Context(cli), name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from ottla import __version__
 from ottla.app.garbage import THRESHOLDS
+from ottla.app.ports import free_ports
 from ottla.app.process import connection_limits
 from ottla.app.start import StartOptions, choose_loop, read_token
 from ottla.common.config.broker_configs import BrokerConfig
@@ -41,6 +43,27 @@ def test_starts_answers_and_stops(ottla):
     text = started.log.read_text()
     assert f"ottla {__version__} is ready" in text
     assert text.rstrip().endswith("stopped")
+
+
+@pytest.mark.parametrize("has_quorum", [False, True])
+def test_a_start_loads_no_code_for_zookeeper(ottla, monkeypatch, has_quorum, code_for_zookeeper):
+    (port,) = free_ports(1)
+    quorum = {
+        "node.id": "1",
+        "process.roles": "broker,controller",
+        "listeners": f"PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"1@127.0.0.1:{port}",
+    }
+    settings = [f"--set={name}={value}" for name, value in quorum.items()] if has_quorum else []
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    started = ottla.start(*settings)
+    assert started.api_versions()
+    assert started.stop() == 0
+    loaded = re.findall(r"^import time: +\d+ \| +\d+ \| +(\S+)$", started.log.read_text(), re.MULTILINE)
+    assert "ottla.server.broker" in loaded
+    assert ("ottla.server.lifecycle.lifecycle" in loaded) == has_quorum
+    assert code_for_zookeeper(loaded) == []
 
 
 def test_same_identity_after_a_restart(ottla):

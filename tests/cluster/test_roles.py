@@ -244,6 +244,23 @@ class TestConfiguredVoters:
         assert "ottla format" in done.stderr
 
 
+def test_start_without_an_answer_of_controllers_exits_with_1(make_node: MakeNode) -> None:
+    """systemd starts it again (`RestartPreventExitStatus=2`), and later a controller may answer."""
+    ports = free_ports(2)
+    node = make_node(
+        broker(
+            2,
+            ports[0],
+            controller_quorum_bootstrap_servers=f"{HOST}:{ports[1]}",
+            initial_broker_registration_timeout_ms="500",
+        )
+    )
+    node.format()
+    done = node.ottla("start")
+    assert done.returncode == 1, done.stderr
+    assert "could not join the cluster: no controller answers" in done.stderr
+
+
 class TestOneController:
     """One controller, and brokers that join it."""
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -226,6 +230,40 @@ def test_a_client_that_retries_gets_through(disk, broker):
     disk.free()
     producer.flush(60)
     assert outcomes == [None] * 10
+
+
+def test_produce_counts_refusals_of_a_full_disk(broker, tmp_path):
+    """The queue is full when the first record fails, so most records fail in the flush after it."""
+    lines = tmp_path / "lines"
+    lines.write_bytes(b"".join(b"%05d %s\n" % (number, VALUE[:1000]) for number in range(60_000)))
+    options = ["--timeout", "4", "-X", "queue.buffering.max.kbytes=16384"]
+    command = [sys.executable, "-m", "ottla", "produce", TOPIC, "--file", str(lines), *options]
+    environment = {**os.environ, "OTTLA_BOOTSTRAP_SERVER": broker.bootstrap_servers}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    found = re.match(r"ottla: ([0-9,]+) of ([0-9,]+) records were not delivered: ", done.stderr.splitlines()[-1])
+    assert found is not None, done.stderr
+    failed, sent = (int(number.replace(",", "")) for number in found.groups())
+    assert 5_000 < failed < sent < 60_000
+    stored = numbers_in_log(broker)
+    assert len(set(stored)) == len(stored) == sent - failed
+    assert max(stored) < sent
+
+
+def numbers_in_log(broker: Broker) -> list[int]:
+    """The number at the start of each value, in the order of the log."""
+    found: list[int] = []
+    with Cluster(broker.bootstrap_servers) as cluster:
+        for partition in (0, 1):
+            end = cluster.records.list_offsets({(TOPIC, partition): -1})[TOPIC, partition].offset
+            offset = 0
+            while offset < end:
+                for batch in iter_batches(cluster.records.fetch(TOPIC, partition, offset).records):
+                    for record in batch.records():
+                        assert record.offset == offset
+                        found.append(int(bytes(record.value or b"")[:5]))
+                        offset += 1
+    return found
 
 
 def test_full_directory_refuses_and_the_other_continues(disk, tmp_path):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.common.config.feature_levels import DIRECTORY_ASSIGNMENT, METADATA_VERSION
-from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.errors import ErrorCode, KafkaError, NotJoinedInTimeError, OperatorError
 from ottla.common.platform.endpoint import Endpoint
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import EMPTY_IMAGE, BrokerImage
@@ -197,17 +197,45 @@ def test_final_refusal_does_not_end_a_running_broker(world: World) -> None:
     assert world.heard(fenced=False).broker_epoch == 50
 
 
-@pytest.mark.parametrize("error", [ConnectionError("x"), TimeoutError("x"), KafkaError(ErrorCode.NOT_CONTROLLER)])
-def test_registration_is_tried_until_the_time_is_over(world: World, error: BaseException) -> None:
+def failure_at_the_deadline(world: World, error: BaseException) -> object:
+    """The outcome of a start whose registrations all fail with `error`."""
     for _ in range(500):
-        world.controller.answer(None, error)
+        if world.controller.asked:
+            world.controller.answer(None, error)
         world.time.run(0.15)
         if world.events:
             break
     ((failure),) = world.events
-    assert isinstance(failure, OperatorError)
+    assert 60 <= world.time.now < 61.1
+    return failure
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionError("x"),
+        TimeoutError("x"),
+        KafkaError(ErrorCode.NOT_CONTROLLER),
+        KafkaError(ErrorCode.REQUEST_TIMED_OUT),
+    ],
+)
+def test_registration_is_tried_until_the_time_is_over(world: World, error: BaseException) -> None:
+    failure = failure_at_the_deadline(world, error)
+    assert isinstance(failure, NotJoinedInTimeError)
+    assert not isinstance(failure, OperatorError), "systemd may start it again"
     assert "controller.quorum.bootstrap.servers" in str(failure)
-    assert 60 <= world.time.now < 61
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.BROKER_ID_NOT_REGISTERED,
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+    ],
+)
+def test_refusals_until_the_deadline_need_an_operator(world: World, code: ErrorCode) -> None:
+    assert isinstance(failure_at_the_deadline(world, KafkaError(code)), OperatorError)
 
 
 def test_another_broker_with_this_id(world: World, caplog: Any) -> None:

@@ -45,6 +45,10 @@ WITH_LOOSE_MODULES = {"Rooms of common import down only"}
 WIRE = "Tools reach a cluster only over the wire"
 PURE = "State machines are pure: no loop, socket, clock, randomness or operating system"
 LIBRARIES = "The broker imports no client library, no Spark and no Arrow"
+ZOOKEEPER = "Code for ZooKeeper and Kafka 0.9 is imported by its registrations only"
+
+PLANTED_READER = "cli.planted_reader"
+"""A module that imports all code for ZooKeeper."""
 
 Forbidden = set[tuple[str, str]]
 """Forbidden imports by module, without the leading `ottla.`."""
@@ -111,6 +115,16 @@ def libraries_of_tools() -> Forbidden:
     }
 
 
+def zookeeper_elsewhere() -> Forbidden:
+    """Each package and each room beside those for ZooKeeper imports them, and one module all that is protected."""
+    protected = [name.removeprefix("ottla.") for name in CONTRACTS[ZOOKEEPER]["protected_modules"]]
+    found = {(PLANTED_READER, module) for module in protected}
+    for contract, prefix in ((LAYERS, ""), *((contract, f"{package}.") for contract, package in NESTED.items())):
+        places = [prefix + name for name in names(contract)]
+        found |= {(place, other) for place in places for other in places if other in protected}
+    return {(importer, imported) for importer, imported in found if importer not in protected}
+
+
 FORBIDDEN = {
     LAYERS: pointing_up(LAYERS),
     **{contract: pointing_up(contract, f"{package}.") for contract, package in NESTED.items()},
@@ -118,6 +132,7 @@ FORBIDDEN = {
     WIRE: broker_in_tools(),
     PURE: rim_in_pure_packages(),
     LIBRARIES: libraries_of_tools(),
+    ZOOKEEPER: zookeeper_elsewhere(),
 }
 
 
@@ -168,6 +183,8 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         (folder / "homeless.py").write_text('"""Has no place."""\n')
     writer = '"""Planted."""\nimport ottla.storage.log.log\nimport simulation.loop\n'
     (tree / "src/ottla/cli/planted_writer.py").write_text(writer)
+    reader = "".join(f"import {name}\n" for name in CONTRACTS[ZOOKEEPER]["protected_modules"])
+    (tree / "src/ottla" / f"{PLANTED_READER.replace('.', '/')}.py").write_text(f'"""Planted."""\n{reader}')
     printed = run_contracts(tree).stdout
     sections = re.split(r"\n(.+)\n-{10,}\n", printed[printed.index("Broken contracts") :])
     return dict(zip(sections[1::2], sections[2::2], strict=True))
@@ -177,6 +194,9 @@ def imports_in(section: str) -> Iterator[tuple[str, str]]:
     """The forbidden imports of a section."""
     for line in re.findall(r"^(\S+) is not allowed to import (\S+):$", section, re.MULTILINE):
         importer, imported = (name.removeprefix("ottla.") for name in line)
+        yield importer, imported
+    for line in re.findall(r"^- (\S+) -> (\S+) \(l\.", section, re.MULTILINE):  # of a protected module
+        importer, imported = (name.removeprefix("ottla.").removesuffix(".planted") for name in line)
         yield importer, imported
 
 

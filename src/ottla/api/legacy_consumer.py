@@ -28,9 +28,9 @@ from ottla.client.legacy.offsets import offset_places
 from ottla.client.legacy.streams import Stream
 from ottla.client.librdkafka.consumer import ConsumedRecord
 from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from ottla.client.zookeeper.zookeeper_access import CLIENT_PROPERTIES, access_of_client
+from ottla.client.zookeeper.zookeeper_access import access_of_client
 from ottla.client.zookeeper.zookeeper_session import session_below
-from ottla.common.config.config_keys_zookeeper import SSL_PREFIX
+from ottla.common.config.config_keys_zookeeper import SSL_PREFIX, ZOOKEEPER_CLIENT_PROPERTIES
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.platform.files import read_file
 from ottla.protocol.znodes.consumers import BLACK_LIST, MAX_STREAMS, STATIC, WHITE_LIST
@@ -84,7 +84,7 @@ class LegacyConsumer(Generic[RK, RV]):
         """Connects later. Raises KafkaError INVALID_CONFIG, also without the extra `zookeeper`."""
         given = as_texts(config)
         for name in given:
-            if name not in _NUMBERS and name not in _TEXTS and name not in CLIENT_PROPERTIES:
+            if name not in _NUMBERS and name not in _TEXTS and name not in ZOOKEEPER_CLIENT_PROPERTIES:
                 known = ", ".join(sorted([*_NUMBERS, *_TEXTS]))
                 raise invalid(f"{name} is not supported by a legacy consumer; supported: {known} and {SSL_PREFIX}*")
         for name in ("zookeeper.connect", "group.id"):

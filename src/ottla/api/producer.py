@@ -25,9 +25,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, repeat
 from operator import length_hint
 from types import TracebackType
-from typing import Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
-from ottla.api.broker_watch import BrokerWatch
 from ottla.api.errors import ClientClosed, library_error, one_family
 from ottla.api.forks import ended_in_children
 from ottla.api.interceptors import ProducerInterceptor, logged, require
@@ -38,9 +37,11 @@ from ottla.api.settings import Config, Settings, ZooKeeperServers, read_servers,
 from ottla.api.transaction import Transaction, Transactions
 from ottla.client.librdkafka.rdkafka import library_client, library_timestamp, require_headers, require_text
 from ottla.client.wire.time_limit import require_seconds
-from ottla.client.zookeeper.zookeeper_access import access_of_client
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.platform.files import read_file
+
+if TYPE_CHECKING:
+    from ottla.api.broker_watch import BrokerWatch
 
 logger = logging.getLogger(__name__)
 
@@ -514,6 +515,9 @@ class Producer(Generic[K, V]):
 
 def _begin_watch(servers: ZooKeeperServers, settings: Settings) -> BrokerWatch:
     """Discover the brokers in ZooKeeper. Raises KafkaError."""
+    from ottla.api.broker_watch import BrokerWatch  # imported here, like the next: few producers have zk.connect
+    from ottla.client.zookeeper.zookeeper_access import access_of_client
+
     with one_family():
         access = access_of_client(servers.properties, os.environ, read_file)
         protocol = str(settings.library.get("security.protocol", "PLAINTEXT")).upper()

@@ -17,7 +17,7 @@ from ottla.api.errors import one_family
 from ottla.client.librdkafka.producer import SILENT
 from ottla.client.wire.connection import library_servers
 from ottla.client.wire.security import PROPERTIES, ClientSecurity, parse_security
-from ottla.client.zookeeper.zookeeper_access import CLIENT_PROPERTIES
+from ottla.common.config.config_keys_zookeeper import ZOOKEEPER_CLIENT_PROPERTIES
 from ottla.common.config.properties import value_text
 from ottla.common.errors import ErrorCode, KafkaError
 
@@ -135,7 +135,7 @@ def read_servers(bootstrap_servers: str | None, config: Config | None) -> tuple[
     if listed is not None:
         bootstrap_servers = ",".join(_WITH_ID.sub(r"\1", each.strip()) for each in str(listed).split(","))
     if zookeeper is not None:
-        tls = as_texts({name: rest.pop(name) for name in list(rest) if name in CLIENT_PROPERTIES})
+        tls = as_texts({name: rest.pop(name) for name in list(rest) if name in ZOOKEEPER_CLIENT_PROPERTIES})
         return _NOT_KNOWN_YET, ZooKeeperServers(str(zookeeper), tls), rest
     return str(bootstrap_servers), None, rest
 

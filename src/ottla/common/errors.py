@@ -238,6 +238,10 @@ class DataDirectoryError(OperatorError):
     runbook = BROKER_DOES_NOT_START
 
 
+class NotJoinedInTimeError(OttlaError):
+    """No controller admitted the node within `initial.broker.registration.timeout.ms`; a restart may succeed."""
+
+
 class InvariantError(OttlaError):
     """The broker's state contradicts itself; continuing could lose data."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from ottla.common.errors import OperatorError
+from ottla.common.errors import NotJoinedInTimeError, OperatorError
 from ottla.common.platform.clock import Clock, Scheduler, TimerHandle
 from ottla.common.platform.generation import Generation
 from ottla.metadata.image import NO_LEADER, BrokerImage
@@ -116,7 +116,8 @@ class BrokerRegistration:
 
     def start(self, done: SubmitDone) -> None:
         """Register: `done(None)` once the published image contains this broker, and a leader for each partition that it
-        may lead. OperatorError if another process keeps its id, or if no controller accepts this one.
+        may lead. OperatorError if another process keeps its id, or if the controller does not serve this one;
+        NotJoinedInTimeError if no controller accepts it in time.
         """
         self._begin(done)
         self._follows = False
@@ -149,14 +150,16 @@ class BrokerRegistration:
         """A broker that is already accepted keeps waiting: electing leaders of very many partitions takes time."""
         self._late = None
         if self.broker_epoch < 0:
-            broker_id, trouble = self._broker.broker_id, self._trouble()
-            reason = (
-                f"the controller does not serve it ({trouble}); grant this broker's principal CLUSTER_ACTION on the "
-                "cluster or add it to super.users, and check the network and inter.broker.listener.name"
-                if trouble
-                else "no controller has accepted it; check the log of the broker that has /controller"
-            )
-            self._finish(OperatorError(f"broker {broker_id} could not join the cluster: {reason}"))
+            failed = f"broker {self._broker.broker_id} could not join the cluster"
+            if trouble := self._trouble():
+                reason = (
+                    f"the controller does not serve it ({trouble}); grant this broker's principal CLUSTER_ACTION on "
+                    "the cluster or add it to super.users, and check the network and inter.broker.listener.name"
+                )
+                self._finish(OperatorError(f"{failed}: {reason}"))
+            else:
+                reason = "no controller has accepted it; check the log of the broker that has /controller"
+                self._finish(NotJoinedInTimeError(f"{failed}: {reason}"))
 
     def _cancel_late(self) -> None:
         if self._late is not None:

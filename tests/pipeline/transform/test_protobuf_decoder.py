@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import pickle
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -19,9 +21,11 @@ pytest.importorskip("google.protobuf", reason="needs the extra `pipeline`")
 from google.protobuf import descriptor_pb2, timestamp_pb2, wrappers_pb2  # noqa: E402
 from google.protobuf.message_factory import GetMessageClass  # noqa: E402
 
+from ottla.pipeline.transform.columns import MAX_LEVELS  # noqa: E402
 from ottla.pipeline.transform.decode_options import DecodeOptions  # noqa: E402
 from ottla.pipeline.transform.open_format import open_format  # noqa: E402
 from ottla.pipeline.transform.protobuf_decoder import (  # noqa: E402
+    LargeMessageError,
     ProtobufDecoder,
     ProtobufSchemaError,
     message_fields,
@@ -187,16 +191,19 @@ def grown(width: int, levels: int) -> bytes:
 def test_messages_with_too_many_fields_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "grown.desc"
     path.write_bytes(grown(2, 40))
-    with pytest.raises(OperatorError, match=r"can't be used as .*: it has more than 10,000 fields of all levels"):
+    with pytest.raises(OperatorError, match=r"can't be used as .*: its message M39 has more than 10,000 fields of all"):
         open_format(DecodeOptions("protobuf", path, message="M39"))
 
 
 def test_too_deeply_nested_messages_are_bad() -> None:
     """As in a hostile schema of a registry: its values are bad, the load continues."""
-    set_ = grown(1, 2_000)
-    decoder = ProtobufDecoder(message_fields(message_of_file(set_, "M1999")), set_, "M1999")
-    found = decoder.decode(pa.array([b"", None], pa.binary()))
-    assert (found.bad, found.reasons) == ([0], ["the value has a message type that is nested too deep"])
+    set_ = grown(1, 300)
+    found = ProtobufDecoder(pa.schema([]), set_, "M299").decode(pa.array([b"", None], pa.binary()))
+    assert found.bad == [0]
+    assert found.reasons[0].startswith("its message M299 has more than 250 message types that each contain the next; ")
+    with pytest.raises(LargeMessageError, match="M299"):
+        message_fields(message_of_file(set_, "M299"))
+    assert ProtobufDecoder(pa.schema([]), set_, "M240").decode(pa.array([b""], pa.binary())).reasons == []
 
 
 def recursive(*names: str) -> bytes:
@@ -247,6 +254,146 @@ def test_a_value_of_any_json() -> None:
     assert found.reasons == []
     payload = dict(found.columns.to_pylist()[0]["payload"]["fields"])
     assert payload["n"]["number_value"] == 2
+
+
+def graph(count: int, *kinds: str, is_mesh: bool) -> bytes:
+    """A descriptor set of messages A0, A1, ...: each contains the next one of a ring, or all others.
+
+    `kinds` are the ways to contain one: "one", "many", "named" (a map) and "either" (a oneof).
+    """
+    file = descriptor_pb2.FileDescriptorProto(name="graph.proto", syntax="proto3")
+    for number in range(count):
+        message = file.message_type.add(name=f"A{number}")
+        add_field(message, "x", F.TYPE_INT64)
+        others = [each for each in range(count) if each != number] if is_mesh else [(number + 1) % count]
+        for kind, other in itertools.product(kinds, others):
+            if kind == "named":
+                entry = message.nested_type.add(name=f"Named{other}Entry")
+                entry.options.map_entry = True
+                add_field(entry, "key", F.TYPE_STRING)
+                add_field(entry, "value", F.TYPE_MESSAGE, f".A{other}")
+                type_name = f".A{number}.{entry.name}"
+            else:
+                type_name = f".A{other}"
+            part = add_field(message, f"{kind}{other}", F.TYPE_MESSAGE, type_name, repeated=kind in ("many", "named"))
+            if kind == "either":
+                part.oneof_index = 0
+        if "either" in kinds and others:
+            message.oneof_decl.add(name="choice")
+    return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+
+
+def nested_value(set_: bytes, count: int, kind: str, levels: int) -> bytes:
+    """A value of A0 with messages inside each other, along the ring."""
+    value: dict[str, Any] = {"x": levels}
+    for level in range(levels, 0, -1):
+        inner = {"many": [value], "named": {"k": value}}.get(kind, value)
+        value = {"x": level - 1, f"{kind}{level % count}": inner}
+    return GetMessageClass(message_of_file(set_, "A0"))(**value).SerializeToString()
+
+
+@pytest.mark.parametrize("kinds", [("one",), ("many",), ("named",), ("either",), ("one", "many", "named", "either")])
+@pytest.mark.parametrize("is_mesh", [False, True])
+def test_recursive_types_load_or_are_refused_once(tmp_path: Path, kinds: tuple[str, ...], is_mesh: bool) -> None:
+    path = tmp_path / "graph.desc"
+    refusals = []
+    for count in range(1, 11):
+        set_ = graph(count, *kinds, is_mesh=is_mesh)
+        path.write_bytes(set_)
+        try:
+            open_format(DecodeOptions("protobuf", path, message="A0"))
+        except OperatorError as error:
+            refusals.append(str(error))
+            continue
+        assert not refusals, "larger ones are refused too"
+        fields = message_fields(message_of_file(set_, "A0"))
+        depths = (0,) if is_mesh and count == 1 else (1, count, 3 * count)
+        values = [nested_value(set_, count, kind, levels) for kind in kinds for levels in depths]
+        found = ProtobufDecoder(fields, set_, "A0").decode(pa.array(values, pa.binary()))
+        assert found.reasons == []
+        assert found.columns.column("x").to_pylist() == [0] * len(values)
+    assert bool(refusals) == (is_mesh or len(kinds) > 1)
+    for refusal in refusals:
+        assert f"{path} can't be used" in refusal
+        assert "its message A0 has more than 10,000 fields of all levels" in refusal
+        assert "a descriptor set with --schema that lacks" in refusal
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["one", "many", "named"])
+def test_deep_types_have_columns_in_every_format(make_lake: Callable[..., Lake], kind: str, table_format: str) -> None:
+    """Delta's reader refuses 43 structs in each other."""
+    set_ = graph(60, kind, is_mesh=False)
+    lake = make_lake(table_format=table_format)
+    for _ in range(2):
+        lake.produce(nested_value(set_, 60, kind, 50))
+        lake.load(ProtobufFormat(set_, "A0"))
+    assert lake.letters() == {}
+    row = lake.rows()[1]
+    levels = 0
+    while (name := f"{kind}{levels + 1}") in row:
+        found = row[name]
+        row = found if kind == "one" else found[0] if kind == "many" else found[0][1]
+        levels += 1
+        assert row["x"] == levels
+    assert levels == (MAX_LEVELS - 1 if kind == "one" else (MAX_LEVELS - 1) // 2)
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_map_columns_and_their_values_grow_in_every_format(make_lake: Callable[..., Lake], table_format: str) -> None:
+    lake = make_lake(table_format=table_format)
+    for count in (2, 3):
+        set_ = graph(count, "named", is_mesh=False)
+        lake.produce(nested_value(set_, count, "named", count - 1))
+        lake.load(ProtobufFormat(set_, "A0"))
+    assert lake.letters() == {}
+    assert [row["named1"] for row in lake.rows()] == [
+        [("k", {"x": 1, "named2": None})],
+        [("k", {"x": 1, "named2": [("k", {"x": 2})]})],
+    ]
+
+
+def registered(registry: RegistryServer, subject: str, set_: bytes) -> int:
+    (file,) = descriptor_pb2.FileDescriptorSet.FromString(set_).file
+    return registry.register(subject, base64.b64encode(file.SerializeToString()).decode(), "PROTOBUF")
+
+
+def with_id(number: int, value: bytes) -> bytes:
+    """A value of the first message of a schema."""
+    return b"\0" + number.to_bytes(4, "big") + b"\0" + value
+
+
+@pytest.mark.parametrize("subject", ["clicks-value", "of-a-record"])
+def test_large_types_of_a_registry_are_refused_once(lake: Lake, registry: RegistryServer, subject: str) -> None:
+    set_ = graph(10, "one", is_mesh=True)
+    number = registered(registry, subject, set_)
+    lake.produce(with_id(number, nested_value(set_, 10, "one", 5)))
+    wanted = r"schema.* in the schema registry can't be used: its message A0 has more than 10,000 fields .*--schema"
+    with pytest.raises(OperatorError, match=wanted):
+        lake.load(ProtobufFormat(registry=SchemaRegistry(registry.url)))
+    assert not lake.table.exists()
+    without_a_mesh = graph(10, "one", is_mesh=False)
+    lake.load(ProtobufFormat(without_a_mesh, "A0", SchemaRegistry(registry.url)))
+    assert [row["one1"]["x"] for row in lake.rows()] == [1]
+
+
+def test_records_of_a_large_type_fill_existing_columns(lake: Lake, registry: RegistryServer) -> None:
+    """An older schema, or a record with the id of a foreign one: the content of a record can't stop a load."""
+    large = graph(10, "one", is_mesh=True)
+    first = registered(registry, "clicks-value", large)
+    small = graph(3, "one", is_mesh=False)
+    second = registered(registry, "clicks-value", small)
+    for _ in range(2):
+        lake.produce(
+            with_id(first, nested_value(large, 10, "one", 4)), with_id(second, nested_value(small, 3, "one", 1))
+        )
+        lake.load(ProtobufFormat(registry=SchemaRegistry(registry.url)))
+    assert lake.letters() == {}
+    levels = {"x": 0, "one1": {"x": 1, "one2": {"x": 2}}}
+    assert [{name: row[name] for name in levels} for row in lake.rows()] == [
+        levels,
+        {"x": 0, "one1": {"x": 1, "one2": None}},
+    ] * 2
 
 
 KNOWN = {

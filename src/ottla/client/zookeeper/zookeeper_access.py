@@ -23,9 +23,6 @@ from ottla.security.sasl.jaas import parse_jaas_file
 DIGEST_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 MAX_FILE_BYTES = 1024 * 1024
 
-CLIENT_PROPERTIES = frozenset(key.name for key in ZOOKEEPER_CONFIGS if key.name.startswith(SSL_PREFIX))
-"""TLS settings of clients."""
-
 _KEYS = {key.name: key for key in ZOOKEEPER_CONFIGS}
 _LOGIN_FILE = "-Djava.security.auth.login.config="
 _SECTION = "-Dzookeeper.sasl.clientconfig="

@@ -145,3 +145,5 @@ ZOOKEEPER_CONFIGS = [
         importance=Importance.HIGH,
     ),
 ]
+ZOOKEEPER_CLIENT_PROPERTIES = frozenset(key.name for key in ZOOKEEPER_CONFIGS if key.name.startswith(SSL_PREFIX))
+"""TLS properties that clients of ZooKeeper have too."""

@@ -656,6 +656,8 @@ def _plain(kind: Any) -> Any:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         element = kind.value_field
         return pa.list_(pa.field(element.name, _plain(element.type), element.nullable))
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), pa.field("value", _plain(kind.item_type), kind.item_field.nullable))
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(one.name, _plain(one.type), one.nullable) for one in kind])
     return kind

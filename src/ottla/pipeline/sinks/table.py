@@ -390,7 +390,14 @@ def require_files(store: Store, files: Sequence[DataFile]) -> None:
 
 
 def same_type(found: Any, wanted: Any) -> bool:
-    """Types of Arrow: equal except for the names of list elements and their nullability, on which writers differ."""
+    """Types of Arrow: equal except for the names of list elements, and the nullability of these and of the values of
+    maps, on which writers differ."""
+    if pa.types.is_map(wanted):
+        return (
+            pa.types.is_map(found)
+            and same_type(found.key_type, wanted.key_type)
+            and same_type(found.item_type, wanted.item_type)
+        )
     if pa.types.is_list(wanted):
         return (pa.types.is_list(found) or pa.types.is_large_list(found)) and same_type(
             found.value_type, wanted.value_type
@@ -405,6 +412,12 @@ def same_type(found: Any, wanted: Any) -> bool:
 
 def only_adds(found: Any, wanted: Any) -> bool:
     """The same type except for new fields of structs."""
+    if pa.types.is_map(wanted):
+        return (
+            pa.types.is_map(found)
+            and same_type(found.key_type, wanted.key_type)
+            and only_adds(found.item_type, wanted.item_type)
+        )
     if pa.types.is_list(wanted):
         return (pa.types.is_list(found) or pa.types.is_large_list(found)) and only_adds(
             found.value_type, wanted.value_type

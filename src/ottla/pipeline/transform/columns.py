@@ -6,6 +6,9 @@ as Spark does; of fields that differ in case only, the first has a column. The c
 names have no substitute: a field with one of them has no column, nor has one with a name longer than MAX_NAME_LENGTH,
 which each commit and each file would repeat.
 
+A field that is nested deeper than MAX_LEVELS has no column: Delta's reader refuses a table with 43 structs in each
+other.
+
 A name may contain a dot, but no two fields have columns of the same path, written with dots as Iceberg finds columns:
 of `a.b` and the field `b` of `a` only the first has a column.
 """
@@ -24,7 +27,13 @@ UNUSABLE_CHARACTERS = frozenset(" ,;{}()\n\t=")
 """Characters that Delta forbids in names of columns without column mapping (its protocol, "Column Mapping")."""
 MAX_NAME_LENGTH = 255
 MAX_FIELDS = 10_000
+MAX_LEVELS = 40
+"""Maximum levels of fields in each other; the elements of a list and the values of a map are a level too."""
 RESERVED_COLUMNS = frozenset([*SCHEMA.names, DATE_COLUMN])
+
+
+class TooManyFieldsError(ValueError):
+    """A schema has more than MAX_FIELDS fields."""
 
 
 class FieldCount:
@@ -34,10 +43,10 @@ class FieldCount:
         self._count = 0
 
     def add(self) -> None:
-        """Raises ValueError beyond MAX_FIELDS."""
+        """Raises TooManyFieldsError beyond MAX_FIELDS."""
         self._count += 1
         if self._count > MAX_FIELDS:
-            raise ValueError(f"it has more than {MAX_FIELDS:,} fields of all levels")
+            raise TooManyFieldsError(f"it has more than {MAX_FIELDS:,} fields of all levels")
 
 
 def column_name(field: str, reserved: frozenset[str] = RESERVED_COLUMNS) -> str:
@@ -74,7 +83,8 @@ def _is_usable(name: str) -> bool:
 
 
 def with_paths_of_their_own(columns: pa.Schema, held: pa.Schema) -> pa.Schema:
-    """The columns without fields, of all levels, whose path another one has; columns of the table (`held`) stay."""
+    """The columns without fields below MAX_LEVELS, and without those whose path another one has; columns of the table
+    (`held`) stay."""
     owners: dict[str, set[_Path]] = {}
     for column in held:
         _note_paths(owners, column.type, (column.name,))
@@ -103,7 +113,7 @@ def _note_paths(owners: dict[str, set[_Path]], type_: pa.DataType, path: _Path) 
 
 def _with_own_paths(owners: dict[str, set[_Path]], type_: pa.DataType, path: _Path) -> pa.DataType | None:
     """The type without such fields; None if no field remains."""
-    if path not in owners.setdefault(".".join(path).lower(), {path}):
+    if len(path) > MAX_LEVELS or path not in owners.setdefault(".".join(path).lower(), {path}):
         return None
     parts = [(name, _with_own_paths(owners, inner, (*path, name))) for name, inner in _parts(type_)]
     if pa.types.is_struct(type_):

@@ -2,8 +2,9 @@
 
 Fields without presence have their default, others are null where the message has none. Unsigned 64-bit
 integers are decimals of 20 digits, enums the names of their values; timestamps and wrappers of google.protobuf have
-the types that they represent. Inside a message, fields of the same message type at any depth have no column. Nesting is
-bounded by protobuf itself (100 levels).
+the types that they represent. Inside a message, fields of the same message type at any depth have no column. So message
+types that contain each other have many fields: a message type with more than MAX_FIELDS of them is refused. Nesting of
+values is bounded by protobuf itself (100 levels).
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from ottla.pipeline.transform.columns import FieldCount, usable_names
+from ottla.pipeline.transform.columns import MAX_FIELDS, MAX_LEVELS, FieldCount, TooManyFieldsError, usable_names
 from ottla.pipeline.transform.decoder import MAX_CELLS, DecodedValues
 from ottla.pipeline.transform.protobuf_imports import known_imports
 from ottla.pipeline.transform.registry import RegisteredSchema, SchemaRegistry
 from ottla.pipeline.transform.rows import decode_rows, most_cells
 from ottla.pipeline.transform.schema_ids import SchemaId, id_length, schema_id
 
-MAX_LEVELS = 100
-"""Maximum levels of nested messages, the same as protobuf itself reads."""
+MAX_TYPES_IN_ROW = 250
+"""Maximum message types that each contain the next: protobuf creates their classes recursively, with two calls for a
+class, and Python permits 1,000 calls in each other."""
 MAX_INDEXES = 100
 """Maximum levels of nested message types that the indexes in front of a value may name."""
 _TYPES = {
@@ -44,6 +46,10 @@ _TYPES = {
     FieldDescriptor.CPPTYPE_STRING: pa.string(),
 }
 _TIMESTAMP = "google.protobuf.Timestamp"
+_WITH_LESS = (
+    "add a descriptor set with --schema that lacks the fields that no column needs, which are skipped then, or use "
+    "--decode raw"
+)
 _WRAPPERS = frozenset(message.full_name for message in wrappers_pb2.DESCRIPTOR.message_types_by_name.values())
 
 Convert = Callable[[Any], Any]
@@ -51,6 +57,10 @@ Convert = Callable[[Any], Any]
 
 class ProtobufSchemaError(ValueError):
     """The schema can't decode values; the message contains the reason."""
+
+
+class LargeMessageError(ProtobufSchemaError):
+    """A table can't have the columns of the message type."""
 
 
 class SchemaAsTextError(ProtobufSchemaError):
@@ -95,13 +105,43 @@ def _pool(files: Iterable[Any]) -> DescriptorPool:
 
 
 def message_fields(message: Descriptor) -> pa.Schema:
-    """The fields that have columns. Raises ValueError for too many."""
-    type_ = _struct_type(message, frozenset(), FieldCount())
+    """The fields that have columns. Raises LargeMessageError for too many."""
+    _require_few_in_row(message)
+    try:
+        type_ = _struct_type(message, frozenset(), FieldCount())
+    except TooManyFieldsError as error:
+        raise LargeMessageError(
+            f"its message {message.full_name} has more than {MAX_FIELDS:,} fields of all levels, counted wherever a "
+            f"message is inside another; {_WITH_LESS}"
+        ) from error
     return pa.schema(list(type_)) if type_ is not None else pa.schema([])
 
 
+def _require_few_in_row(message: Descriptor) -> None:
+    """Raise LargeMessageError for message types in a row that can't have classes."""
+    known = {message.full_name}
+    path = [iter(message.fields)]
+    while path:
+        if len(path) > MAX_TYPES_IN_ROW:
+            raise LargeMessageError(
+                f"its message {message.full_name} has more than {MAX_TYPES_IN_ROW} message types that each contain "
+                f"the next; {_WITH_LESS}"
+            )
+        part = next(path[-1], None)
+        if part is None:
+            path.pop()
+        elif part.message_type is not None and part.message_type.full_name not in known:
+            known.add(part.message_type.full_name)
+            path.append(iter(part.message_type.fields))
+
+
+def _has_no_columns(message: Descriptor, entered: frozenset[str]) -> bool:
+    """True inside a message of the same type, and inside too many."""
+    return message.full_name in entered or len(entered) >= MAX_LEVELS
+
+
 def _struct_type(message: Descriptor, entered: frozenset[str], count: FieldCount) -> pa.DataType | None:
-    if message.full_name in entered or len(entered) >= MAX_LEVELS:
+    if _has_no_columns(message, entered):
         return None
     inside = entered | {message.full_name}
     found = {part.name: type_ for part in message.fields if (type_ := _field_type(part, inside, count)) is not None}
@@ -153,16 +193,18 @@ class _Room:
             raise ValueError(f"its messages have more than {MAX_CELLS:,} fields, absent ones too")
 
 
-def _reader(message: Descriptor, type_: pa.StructType, room: _Room, entered: frozenset[str] = frozenset()) -> Convert:
-    """From a message to a dictionary of the fields of a struct. `entered`: the messages around it, as in
-    `_struct_type`, so that both skip the same fields of messages that contain themselves."""
+def _reader(message: Descriptor, type_: pa.DataType, room: _Room, entered: frozenset[str] = frozenset()) -> Convert:
+    """From a message to a dictionary of the fields of a struct, empty for another type, which it does not fit.
+
+    The struct bounds it, not the message type. `entered`: the messages around it, as in `_struct_type`, so that both
+    skip the same fields of messages that contain themselves.
+    """
     plan = []
     inside = entered | {message.full_name}
-    for name in (one.name for one in type_):
-        part = message.fields_by_name.get(name)
-        inner = _field_type(part, inside, FieldCount()) if part is not None else None
-        if part is not None and inner is not None:
-            plan.append((name, part.has_presence, _converter(part, inner, room, inside)))
+    for column in type_ if pa.types.is_struct(type_) else ():
+        part = message.fields_by_name.get(column.name)
+        if part is not None and not _is_skipped(part, inside):
+            plan.append((column.name, part.has_presence, _converter(part, column.type, room, inside)))
 
     def read(found: Message) -> dict[str, Any]:
         room.take(len(plan))
@@ -174,12 +216,20 @@ def _reader(message: Descriptor, type_: pa.StructType, room: _Room, entered: fro
     return read
 
 
+def _is_skipped(part: FieldDescriptor, entered: frozenset[str]) -> bool:
+    one = part.message_type.fields_by_name["value"] if _is_map(part) else part
+    return one.message_type is not None and _has_no_columns(one.message_type, entered)
+
+
 def _converter(part: FieldDescriptor, type_: pa.DataType, room: _Room, entered: frozenset[str]) -> Convert:
+    """For a column of that type, or of another one, which the result does not fit."""
     if _is_map(part):
-        value = _single_converter(part.message_type.fields_by_name["value"], type_.item_type, room, entered)
+        inner = type_.item_type if pa.types.is_map(type_) else type_
+        value = _single_converter(part.message_type.fields_by_name["value"], inner, room, entered)
         return lambda found: [(key, value(found[key])) for key in found]
     if part.is_repeated:
-        single = _single_converter(part, type_.value_type, room, entered)
+        inner = type_.value_type if pa.types.is_list(type_) or pa.types.is_large_list(type_) else type_
+        single = _single_converter(part, inner, room, entered)
         return lambda found: [single(one) for one in found]
     return _single_converter(part, type_, room, entered)
 
@@ -231,11 +281,9 @@ class _Reader:
         known = self._known.get((number, indexes))
         if known is None:
             message = self._find(number, indexes)
+            _require_few_in_row(message)
             struct = pa.struct(list(self._decoder.schema))
-            try:
-                known = self._known[number, indexes] = (GetMessageClass(message), _reader(message, struct, self._room))
-            except RecursionError as error:
-                raise ValueError("the value has a message type that is nested too deep") from error
+            known = self._known[number, indexes] = (GetMessageClass(message), _reader(message, struct, self._room))
         make, convert = known
         self._room.clear()
         try:

@@ -8,16 +8,15 @@ the schema ids in a sample of the records, and from the newest schema of each to
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
-from google.protobuf.descriptor import Descriptor
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.decoder import Decoder
 from ottla.pipeline.transform.protobuf_decoder import (
+    LargeMessageError,
     ProtobufDecoder,
     SchemaAsTextError,
     indexed_id_length,
@@ -51,37 +50,51 @@ class ProtobufFormat:
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
         """With a registry: the fields of the table, of the messages in the sample, and of the newest schemas.
 
-        Raises OperatorError for a topic whose newest schema is only returned as text: all its values would be dead
-        letters. A bad schema of single records only makes those records bad.
+        Raises OperatorError for a topic whose newest schema is only returned as text, or is too large: none of its
+        values would have their columns. A bad schema of single records only makes those records bad, and of a large one
+        only the columns that the table has are read; it is refused if there are none.
         """
         if self.descriptor_set is not None:
             return message_fields(message_of_file(self.descriptor_set, self.message))
-        for message in self._messages(samples):
-            held = with_fields(held, message_fields(message))
+        if self.registry is None:
+            return held
+        large: LargeMessageError | None = None
+        for number, indexes in sorted(_named(samples), key=str):
+            try:
+                held = with_fields(held, message_fields(registered_message(self.registry, number, indexes)))
+            except LargeMessageError as error:
+                large = error
+            except ValueError:
+                continue
+        for topic in samples:
+            held = with_fields(held, _newest_fields(self.registry, topic))
+        if large is not None and not held.names:
+            raise OperatorError(
+                f"a schema in the schema registry can't be used: {large}; nothing was loaded"
+            ) from large
         return held
 
     def decoder(self, fields: pa.Schema) -> Decoder:
         return ProtobufDecoder(fields, self.descriptor_set, self.message, self.registry)
 
-    def _messages(self, samples: Samples) -> Iterator[Descriptor]:
-        """The usable message types; values of the others become dead letters."""
-        if self.registry is None:
-            return
-        for number, indexes in sorted(_named(samples), key=str):
-            with suppress(ValueError):
-                yield registered_message(self.registry, number, indexes)
-        for topic in samples:
-            newest = self.registry.latest(value_subject(topic))
-            if newest is not None:
-                try:
-                    yield message_of(self.registry, newest, f"{topic}-value.proto", (0,))
-                except SchemaAsTextError as error:
-                    raise OperatorError(
-                        f"the schema of the topic {topic!r} in the schema registry can't be used: {error} in addition "
-                        "to --schema-registry, and --message NAME if it has several messages; nothing was loaded"
-                    ) from error
-                except ValueError:
-                    continue
+
+def _newest_fields(registry: SchemaRegistry, topic: str) -> pa.Schema:
+    """The fields of a topic's newest schema, none without a usable one. Raises OperatorError."""
+    newest = registry.latest(value_subject(topic))
+    if newest is None:
+        return pa.schema([])
+    refused = f"the schema of the topic {topic!r} in the schema registry can't be used"
+    try:
+        return message_fields(message_of(registry, newest, f"{topic}-value.proto", (0,)))
+    except SchemaAsTextError as error:
+        raise OperatorError(
+            f"{refused}: {error} in addition to --schema-registry, and --message NAME if it has several messages; "
+            "nothing was loaded"
+        ) from error
+    except LargeMessageError as error:
+        raise OperatorError(f"{refused}: {error}; nothing was loaded") from error
+    except ValueError:
+        return pa.schema([])
 
 
 def _named(samples: Samples) -> set[tuple[SchemaId, tuple[int, ...]]]:

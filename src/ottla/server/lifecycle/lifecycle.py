@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from ottla.common.config.feature_levels import DIRECTORY_ASSIGNMENT
-from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, NotJoinedInTimeError, OperatorError
 from ottla.common.kafka.ids import Uuid
 from ottla.common.platform.clock import Clock, Scheduler, TimerHandle
 from ottla.common.platform.endpoint import Endpoint
@@ -59,8 +59,8 @@ _LET_GO = "the controller received a shutdown request for this broker that it di
 Done = Callable[[BaseException | None], None]
 
 
-class NotJoinedInTimeError(OperatorError):
-    """Registration did not succeed within `initial.broker.registration.timeout.ms`; a restart may succeed."""
+class RegistrationRefusedError(NotJoinedInTimeError, OperatorError):
+    """The controller refused the registration until the time was over, for a reason that an operator can remove."""
 
 
 class BrokerIdentity:
@@ -358,19 +358,7 @@ class BrokerLifecycle:
             return
         if self.broker_epoch < 0 and self._clock.monotonic() >= self._deadline_s:
             self._stage = _Stage.ENDED
-            if refusal is not None and refusal.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-                reason = f"another broker with node.id {node_id} is alive; give each broker a unique node.id"
-            elif refusal is not None and refusal.code is ErrorCode.BROKER_ID_NOT_REGISTERED:
-                reason = (
-                    "ZooKeeper stores the cluster until the quorum has taken over; start it with zookeeper.connect and "
-                    "zookeeper.metadata.migration.enable until then"
-                )
-            else:
-                reason = (
-                    "no controller answers, or all reject it (see earlier warnings); start the other controllers, and "
-                    "check controller.quorum.bootstrap.servers"
-                )
-            self._finish(NotJoinedInTimeError(f"broker {node_id} could not join the cluster: {reason}"))
+            self._finish(self._not_joined(refusal))
             return
         if refusal is None or refusal.code is ErrorCode.NOT_CONTROLLER:
             self._act(RETRY_S)  # cheap, and many clients wait for the next controller
@@ -383,6 +371,25 @@ class BrokerLifecycle:
             logger.warning("registration of this broker was refused, retrying: %s", reason)
         self._act(self._retry_s)
         self._retry_s = min(2 * self._retry_s, LAST_RETRY_S)
+
+    def _not_joined(self, refusal: KafkaError | None) -> NotJoinedInTimeError:
+        """The error of a registration that did not succeed in time; `refusal` is the last answer, if there was one."""
+        node_id = self._identity.node_id
+        if refusal is not None and refusal.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+            reason = f"another broker with node.id {node_id} is alive; give each broker a unique node.id"
+        elif refusal is not None and refusal.code is ErrorCode.BROKER_ID_NOT_REGISTERED:
+            reason = (
+                "ZooKeeper stores the cluster until the quorum has taken over; start it with zookeeper.connect and "
+                "zookeeper.metadata.migration.enable until then"
+            )
+        else:
+            reason = (
+                "no controller answers, or all reject it (see earlier warnings); start the other controllers, and "
+                "check controller.quorum.bootstrap.servers"
+            )
+        is_final = refusal is not None and refusal.code not in RETRIABLE_ERRORS
+        kind = RegistrationRefusedError if is_final else NotJoinedInTimeError
+        return kind(f"broker {node_id} could not join the cluster: {reason}")
 
     def _migrates_too_late(self) -> bool:
         return self._identity.migrating and self._publisher.image.zk_migration_state is ZkMigrationState.POST_MIGRATION

@@ -26,6 +26,10 @@ def broker_apis(contexts: Contexts) -> list[ApiBinding]:
         from ottla.server.handlers.quorum.on_zookeeper import served_between_brokers  # imported here, as below
 
         served = served_between_brokers(served, contexts.zookeeper)
+    if contexts.zookeeper_offsets is not None:
+        from ottla.server.handlers.groups.zookeeper_offsets import with_zookeeper_offsets  # imported here, as below
+
+        served = with_zookeeper_offsets(served, contexts.zookeeper_offsets)
     return served
 
 

@@ -28,7 +28,17 @@ from ottla.server.wiring.components import BrokerComponents
 class Contexts:
     """One context per handler package."""
 
-    __slots__ = ("admin", "data", "dispatcher", "groups", "quorum", "topics", "transactions", "zookeeper")
+    __slots__ = (
+        "admin",
+        "data",
+        "dispatcher",
+        "groups",
+        "quorum",
+        "topics",
+        "transactions",
+        "zookeeper",
+        "zookeeper_offsets",
+    )
 
     def __init__(self, config: BrokerConfig, parts: BrokerComponents) -> None:
         control, node_runtime = parts.control, parts.node_runtime
@@ -68,7 +78,6 @@ class Contexts:
             metadata=metadata,
             topics=self.topics,
             failures=parts.failures,
-            zookeeper_offsets=control.metadata.offsets,
         )
         self.transactions = TransactionContext(
             parts.transactions.coordinator, parts.producer_ids, parts.marker_writer, limits.check_partition_count
@@ -90,6 +99,7 @@ class Contexts:
         self.zookeeper = (
             None if reign is None else ZooKeeperContext(config.inter_broker_listener, reign.service, decisions)
         )
+        self.zookeeper_offsets = control.metadata.offsets
 
     def use_limits(self, *, limited: bool) -> None:
         """Set whether any client has quotas that fetches must check."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.coordinator.group.coordinator import GroupCoordinator
@@ -12,14 +12,11 @@ from ottla.server.metadata.metadata_cache import MetadataCache
 from ottla.server.metadata.topic_creation import TopicCreation
 from ottla.server.requests.failures import Failures
 
-if TYPE_CHECKING:
-    from ottla.zookeeper.offsets import ConsumerOffsets
-
 
 class GroupContext:
     """Dependencies of the group handlers."""
 
-    __slots__ = ("config", "coordinations", "failures", "group_coordinator", "metadata", "topics", "zookeeper_offsets")
+    __slots__ = ("config", "coordinations", "failures", "group_coordinator", "metadata", "topics")
 
     def __init__(
         self,
@@ -30,17 +27,14 @@ class GroupContext:
         metadata: MetadataCache,
         topics: TopicCreation,
         failures: Failures,
-        zookeeper_offsets: ConsumerOffsets | None,
     ) -> None:
-        """`coordinations` are those of this broker, by FindCoordinator's key types. `zookeeper_offsets` is set if
-        ZooKeeper stores the cluster."""
+        """`coordinations` are those of this broker, by FindCoordinator's key types."""
         self.config = config
         self.coordinations = coordinations
         self.group_coordinator = group_coordinator
         self.metadata = metadata
         self.topics = topics
         self.failures = failures
-        self.zookeeper_offsets = zookeeper_offsets
 
     def use_config(self, config: BrokerConfig) -> None:
         """Apply changed broker settings."""

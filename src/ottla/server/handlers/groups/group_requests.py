@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.coordinator.group.context import RequestContext
@@ -20,9 +20,6 @@ from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.guards import Items, guard_items, topic_name
 from ottla.server.requests.request import Request
 from ottla.server.requests.stepped import Division
-
-if TYPE_CHECKING:
-    from ottla.zookeeper.offsets import ConsumerOffsets
 
 
 class GroupCall(Protocol):
@@ -37,17 +34,6 @@ class GroupCall(Protocol):
         """Call `respond` once with the response, now or later."""
 
 
-class ZooKeeperOffsetsCall(Protocol):
-    """Answers version 0 of a request if ZooKeeper stores the cluster.
-
-    Implementations: `server.handlers.groups.zookeeper_offsets.commit_offsets` and
-    `server.handlers.groups.zookeeper_offsets.fetch_offsets`.
-    """
-
-    def __call__(self, context: GroupContext, offsets: ConsumerOffsets, request: Request, message: Any, /) -> None:
-        """Answer the request, now or later."""
-
-
 def coordinated(
     key: ApiKey,
     ask: GroupCall,
@@ -56,16 +42,11 @@ def coordinated(
     needs: RequiredPermission | None = None,
     item_needs: tuple[RequiredPermission, ...] = (),
     guard: Guard[GroupContext] | None = None,
-    in_zookeeper: ZooKeeperOffsetsCall | None = None,
     divisions: tuple[Division, ...] = (),
 ) -> SchemaApi[GroupContext]:
-    """API whose response comes from the coordinator, except version 0 of those with `in_zookeeper`."""
+    """API whose response comes from the coordinator."""
 
     def handle(context: GroupContext, request: Request, message: Any) -> None:
-        offsets = context.zookeeper_offsets
-        if in_zookeeper is not None and offsets is not None and request.api_version == 0:
-            in_zookeeper(context, offsets, request, message)
-            return
         ask(context.group_coordinator, request_context(request), message, request.answer_with)
 
     return SchemaApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard).divided(*divisions)

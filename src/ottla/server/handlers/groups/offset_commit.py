@@ -1,5 +1,5 @@
 """OffsetCommit (8). The group coordinator decides and answers after the commit; version 0 differs if ZooKeeper
-stores the cluster."""
+stores the cluster (`zookeeper_offsets`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from ottla.protocol.messages.offset_commit import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated, guard_read_topics
-from ottla.server.handlers.groups.zookeeper_offsets import commit_offsets
 from ottla.server.requests.api import partition_errors
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
@@ -35,7 +34,6 @@ OFFSET_COMMIT = coordinated(
     GroupCoordinator.offset_commit,
     error_response,
     guard=guard,
-    in_zookeeper=commit_offsets,
     needs=RequiredPermission(AclOperation.READ, ResourceType.GROUP, "group_id"),
     item_needs=(RequiredPermission(AclOperation.READ, ResourceType.TOPIC),),
     divisions=(Division(("topics",), "topics", items=1000, inner=(("partitions", "partitions"),)),),

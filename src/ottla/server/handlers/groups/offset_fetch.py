@@ -1,5 +1,5 @@
 """OffsetFetch (9); from version 8 on for several groups at once (KIP-709). Committed offsets only; version 0 differs
-if ZooKeeper stores the cluster."""
+if ZooKeeper stores the cluster (`zookeeper_offsets`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from ottla.protocol.messages.offset_fetch import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
-from ottla.server.handlers.groups.zookeeper_offsets import fetch_offsets
 from ottla.server.requests.authorization import RequiredPermission, split_allowed
 from ottla.server.requests.guards import amend, topic_name
 from ottla.server.requests.request import Request
@@ -127,7 +126,6 @@ OFFSET_FETCH = coordinated(
     GroupCoordinator.offset_fetch,
     error_response,
     guard=guard,
-    in_zookeeper=fetch_offsets,
     item_needs=(
         RequiredPermission(AclOperation.DESCRIBE, ResourceType.GROUP),
         RequiredPermission(AclOperation.DESCRIBE, ResourceType.TOPIC),

@@ -6,8 +6,9 @@ its size and dropped. Unlike Kafka, a negative offset is refused, since it could
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from ottla.common.errors import ErrorCode
 from ottla.common.kafka.topic_partition import TopicPartition
@@ -24,13 +25,52 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.groups.context import GroupContext
+from ottla.server.requests.api import ApiBinding, SchemaApi
 from ottla.server.requests.request import Request
-
-if TYPE_CHECKING:
-    from ottla.zookeeper.offsets import ConsumerOffsets
+from ottla.zookeeper.offsets import ConsumerOffsets
 
 NO_OFFSET = -1
+
+
+class ZooKeeperOffsetsCall(Protocol):
+    """Answers version 0 of a request.
+
+    Implementations: `server.handlers.groups.zookeeper_offsets.commit_offsets` and
+    `server.handlers.groups.zookeeper_offsets.fetch_offsets`.
+    """
+
+    def __call__(self, context: GroupContext, offsets: ConsumerOffsets, request: Request, message: Any, /) -> None:
+        """Answer the request, now or later."""
+
+
+def with_zookeeper_offsets(served: Iterable[ApiBinding], offsets: ConsumerOffsets) -> list[ApiBinding]:
+    """A broker's APIs, version 0 of OffsetCommit and OffsetFetch with the offsets in ZooKeeper."""
+    calls: dict[ApiKey, ZooKeeperOffsetsCall] = {
+        ApiKey.OFFSET_COMMIT: commit_offsets,
+        ApiKey.OFFSET_FETCH: fetch_offsets,
+    }
+    return [
+        ApiBinding(_with_version_0(each.api, call, offsets), each.context)
+        if (call := calls.get(each.api.key)) is not None and isinstance(each.api, SchemaApi)
+        else each
+        for each in served
+    ]
+
+
+def _with_version_0(
+    api: SchemaApi[GroupContext], call: ZooKeeperOffsetsCall, offsets: ConsumerOffsets
+) -> SchemaApi[GroupContext]:
+    def handle(context: GroupContext, request: Request, message: Any) -> object | None:
+        if request.api_version > 0:
+            return api.handle(context, request, message)
+        call(context, offsets, request, message)
+        return None
+
+    row = copy.copy(api)
+    row.handle = handle
+    return row
 
 
 def commit_offsets(
