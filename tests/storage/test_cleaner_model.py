@@ -498,11 +498,25 @@ DELETED_UP_TO_A_MARKER = [
 ]
 """The cleaner retains no entry for a transaction without readable records."""
 
+COMPACTED_MARKER = [
+    ("write", 6, [(b"a", 0)], "none"),
+    ("fill", -1, [(b"a", 0)], "none"),
+    ("clean", 3),
+    ("fill", -1, [(b"a", 0)], "none"),
+    ("clean", 3),
+    ("wait", 3000),
+    ("fill", -1, [(b"a", 0)], "none"),
+    ("clean", 3),
+    ("kill", True),
+]
+"""Without snapshots the epoch of a producer is known by its marker only, of which compaction left an empty batch."""
+
 
 @pytest.mark.promise("D11")
 @pytest.mark.parametrize("config", CONFIGS)
 @given(operations=SCHEDULES)
 @example(operations=DELETED_UP_TO_A_MARKER)
+@example(operations=COMPACTED_MARKER)
 @settings(max_examples=size(12, 120), report_multiple_bugs=False, deadline=None)
 def test_a_compacted_log_agrees_with_a_list(fakes, config, operations) -> None:
     Machine(fakes, CONFIGS[config]).run(operations)

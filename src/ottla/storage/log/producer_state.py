@@ -319,6 +319,9 @@ class ProducerState:
             logger.warning("the control batch at offset %d says nothing: %s", base_offset, error, extra=RATE_LIMITED)
             return None
         if marker is None:
+            # Compacted, as all records of its transaction are gone. The batch is kept for the epoch of its producer,
+            # which fences older ones. (Apache Kafka ignores it at a start without snapshots.)
+            self._entry_of(header[PRODUCER_ID], header[PRODUCER_EPOCH]).last_timestamp = header[MAX_TIMESTAMP]
             return None
         return self.ended(
             header[PRODUCER_ID],
