@@ -221,7 +221,7 @@ def test_a_token_that_is_over_is_none(site: Site) -> None:
     late = site.jwt()
     site.clock.s += LIFE_S
     site.issuer.answer = lambda _: (200, {}, json.dumps({"access_token": late}).encode())
-    with pytest.raises(OperatorError, match="compare the clocks"):
+    with pytest.raises(OperatorError, match="synchronize the clocks"):
         site.token()
 
 
