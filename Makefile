@@ -25,6 +25,8 @@
 #   make damage [DAMAGES=300]      flipped bits in files of one of three replicas under load; SEED=1
 #   make siege [SECONDS=60]        half-open and slow TLS handshakes and failed logins beside working clients, for
 #                                  SECONDS each; HANDSHAKES=10000 at a time
+#   make mutants [ARGS=storage]    defects in a copy of the source, 12 in each area, and how many the nearest tests find;
+#                                  not part of CI; --count 20, --minutes 60, and --seed, by default the date, in ARGS
 #   make exactly-once-stream       a Spark stream into a topic while driver, workers and broker are killed; KILLS=50, SEED=1
 #   make exactly-once-load         loads, compactions and vacuums while all their processes are killed; KILLS=50, SEED=1,
 #                                  FORMAT=delta,iceberg,parquet, JOB=load,snapshot,stream, at most MINUTES=40 per format
@@ -102,7 +104,7 @@ CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.t
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/api/_messages.pyx src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test test-all test-changed check licenses format docs docs-site sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege exactly-once-stream exactly-once-load exactly-once-topic page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare cluster clean
+.PHONY: help demo unit test test-all test-changed check licenses format docs docs-site sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege mutants exactly-once-stream exactly-once-load exactly-once-topic page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -142,6 +144,12 @@ $(VENV)/.bench: $(VENV)/.base
 $(VENV)/.check: $(VENV)/.base
 	@echo "Installing the linters and the type checker"
 	@$(PIP) 'ottla[check]'
+	@touch $@
+
+# Without the packages of its own command: one of them has a licence that NOTICE does not name.
+$(VENV)/.mutants: $(VENV)/.test
+	@echo "Installing the operators of cosmic-ray"
+	@$(PIP) --no-deps cosmic-ray attrs parso stevedore
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.base
@@ -223,6 +231,9 @@ damage: $(VENV)/.test
 
 siege: $(VENV)/.test
 	OTTLA_SIEGE_SECONDS=$(SECONDS) OTTLA_SIEGE_HANDSHAKES=$(HANDSHAKES) $(TRIAL) tests/faults/test_siege.py $(ARGS)
+
+mutants: $(VENV)/.mutants $(VENV)/.pipeline
+	nice $(BIN)/python -m tests.suite.mutants $(ARGS)
 
 exactly-once-stream: $(VENV)/.test $(VENV)/.pipeline
 	OTTLA_SINK_KILLS=$(KILLS) OTTLA_SINK_SEED=$(SEED) $(TRIAL) tests/pipeline/test_sink_kills.py $(ARGS)

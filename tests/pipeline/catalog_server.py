@@ -1,6 +1,6 @@
 """A REST catalog of Iceberg for tests: pyiceberg's SQL catalog behind the requests that its REST client sends.
 
-Errors have the codes of the specification (open-api/rest-catalog-open-api.yaml): 404, 409, and 400 for any other.
+Errors have the codes of the specification (open-api/rest-catalog-open-api.yaml), and 400 for any that is not in CODES.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from pyiceberg.catalog.rest import CreateTableRequest, TableResponse
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
+    CommitStateUnknownException,
+    ForbiddenError,
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    ServiceUnavailableError,
     TableAlreadyExistsError,
+    UnauthorizedError,
 )
 from pyiceberg.table import CommitTableRequest
 
@@ -30,6 +34,10 @@ CODES = {
     NamespaceAlreadyExistsError: 409,
     TableAlreadyExistsError: 409,
     CommitFailedException: 409,
+    UnauthorizedError: 401,
+    ForbiddenError: 403,
+    CommitStateUnknownException: 500,
+    ServiceUnavailableError: 503,
 }
 TABLE = re.compile(r"/v1/namespaces/([^/]+)/tables/([^/]+)")
 TABLES = re.compile(r"/v1/namespaces/([^/]+)/tables")

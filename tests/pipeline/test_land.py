@@ -12,13 +12,15 @@ import pytest
 from ottla.client.wire.model import AbortedTransaction, FetchResult
 from ottla.common.errors import OperatorError
 from ottla.common.kafka.ids import uuid_to_string
+from ottla.record.batch import HEADER_SIZE
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.control import end_transaction_marker
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 pq = pytest.importorskip("pyarrow.parquet", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.load.land import LandSettings, WrittenRange, land_task  # noqa: E402
+from ottla.pipeline.load import land as landing  # noqa: E402
+from ottla.pipeline.load.land import Counters, LandSettings, WrittenRange, land_task  # noqa: E402
 from ottla.pipeline.model.plan import OffsetRange, OnDataLoss  # noqa: E402
 from ottla.pipeline.sinks import writer  # noqa: E402
 from ottla.pipeline.sinks.partitioned_writer import unplaceable  # noqa: E402
@@ -29,6 +31,7 @@ from ottla.pipeline.sources import fetch as fetching  # noqa: E402
 from ottla.pipeline.stores.local_store import LocalStore  # noqa: E402
 
 from .memory_cluster import MemoryCluster  # noqa: E402
+from .snapshot.world import InProcess  # noqa: E402
 
 
 @pytest.fixture
@@ -75,6 +78,32 @@ def test_a_range_becomes_one_file(cluster: MemoryCluster, tmp_path: Path) -> Non
     assert file.columns["offset"] == ColumnStatistics(0, 13, 186)
     assert file.columns["timestamp"].upper == 1_700_000_000_186_000
     assert file.columns["key"] == ColumnStatistics(0)
+
+
+class Accumulator:
+    """An accumulator of Spark, in this process."""
+
+    value = 0
+
+    def add(self, number: int) -> None:
+        self.value += number
+
+
+def test_counters_move_with_each_task(tmp_path: Path) -> None:
+    cluster = MemoryCluster()
+    cluster.create("clicks", 2)
+    for index, count in enumerate((3, 4)):
+        cluster.partitions["clicks", index].append_values([b"v%d" % number for number in range(count)])
+    topic_id = uuid_to_string(cluster.topic_ids["clicks"])
+    tasks = [OffsetRange("clicks", topic_id, 0, 0, 3, 0, 0), OffsetRange("clicks", topic_id, 1, 1, 4, 0, 0)]
+    counters = Counters(*(Accumulator() for _ in range(4)))
+    settings = LandSettings(cluster.open, FileLayout(str(tmp_path)), FileLayout(str(tmp_path)), "load1")
+    rows = landing.land(InProcess(), tasks, settings, counters)
+    sizes = [len(cluster.partitions["clicks", index].batches[0]) for index in range(2)]
+    assert [(row.task, row.rows, row.fetched_bytes) for row in rows] == [(0, 3, sizes[0]), (1, 3, sizes[1])]
+    assert [row.body_bytes for row in rows] == [size - HEADER_SIZE for size in sizes]
+    assert (counters.tasks.value, counters.rows.value, counters.offsets.value) == (2, 6, 6)
+    assert counters.fetched_bytes.value == sum(sizes)
 
 
 def test_small_fetches_give_the_same_rows(

@@ -101,6 +101,24 @@ def test_impossible_fields_of_a_client(position, layout, value, code):
     assert code_of(check_batch, edited(position, layout, value)) is code
 
 
+@pytest.mark.parametrize(
+    ("count", "delta", "code"),
+    [
+        (0, -1, ErrorCode.CORRUPT_MESSAGE),
+        (-1, 0, ErrorCode.CORRUPT_MESSAGE),
+        (2, 0, ErrorCode.CORRUPT_MESSAGE),
+        (1, 0, ErrorCode.NONE),
+        (0, 0, ErrorCode.NONE),
+        (1, 5, ErrorCode.NONE),
+    ],
+)
+def test_counts_possible_after_compaction_are_replicated(count, delta, code):
+    batch = edited(23, ">i", delta)
+    struct.pack_into(">i", batch, 57, count)
+    struct.pack_into(">I", batch, b.CRC_POSITION, crc32c(bytes(batch[b.ATTRIBUTES_POSITION :])))
+    assert code_of(check_replicated_batch, batch) is code
+
+
 @pytest.mark.parametrize("count", [1000, (1 << 31) - 1])
 def test_a_count_that_the_bytes_cannot_hold(count):
     batch = edited(23, ">i", count - 1)

@@ -177,6 +177,20 @@ class TestFollower:
         world.cuts.clear()
         repaired(world, 3)
 
+    def test_damage_reported_after_the_repair_is_corrected(self, make_world: MakeWorld) -> None:
+        """The broker reaches its leader, and not the controller until the repair is over."""
+        world = make_world()
+        fill(world)
+        node = world.nodes[3]
+        world.cuts.add(frozenset((3, 0)))
+        damage(node, 5)
+        world.produce(1, b"more")
+        world.loop.run_until(lambda: not len(node.replicas.repair))
+        assert world.state().directory_of(3) != LOST_UUID
+        world.cuts.clear()
+        world.loop.run_until(lambda: world.state().directory_of(3) == LOST_UUID)
+        repaired(world, 3)
+
     def test_records_deleted_at_leader_are_dropped(self, make_world: MakeWorld) -> None:
         world = make_world()
         fill(world)

@@ -284,7 +284,8 @@ class TestProducers:
     def test_five_batches_are_remembered(self, fakes, log, clock):
         for sequence in range(6):
             append(log, self.batch(fakes, clock, sequence))
-        assert append(log, self.batch(fakes, clock, 1)).duplicate
+        again = append(log, self.batch(fakes, clock, 1))
+        assert (again.duplicate, again.log_append_time_ms) == (True, -1)
         assert refused(log, self.batch(fakes, clock, 0)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def test_epochs_fence_and_begin_at_zero(self, fakes, log, clock):

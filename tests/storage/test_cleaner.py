@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import struct
 from array import array
 
 import pytest
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from simulation.file_system import MemoryFile
 
 from ottla.common.errors import InvariantError, KafkaError
-from ottla.record.batch import BatchView, iter_batches
+from ottla.record.batch import ATTRIBUTES_POSITION, CRC_POSITION, BatchView, iter_batches
 from ottla.record.builder import RecordData, build_batch
+from ottla.record.checksum import crc32c
 from ottla.record.compression import GZIP, LZ4, NONE, SNAPPY
 from ottla.record.control import end_transaction_marker
 from ottla.record.keys import ENTRY_BYTES, SECRET_BYTES
@@ -378,6 +380,22 @@ def test_wrapper_with_overlapping_offsets_fails_pass(partition):
     append_messages(partition, 0, GZIP, [(5, b"a", b"1"), (6, b"b", b"2")])
     partition.roll()
     with pytest.raises(KafkaError, match="offset 5 follows after 5"):
+        partition.clean()
+
+
+@pytest.mark.parametrize(("position", "layout", "value"), [(0, ">q", 0), (23, ">i", -1)], ids=["base", "delta"])
+def test_segment_with_repeated_offsets_fails_the_pass(partition, position, layout, value):
+    """A batch that begins where the last one did, and one that ends before it begins."""
+    partition.append([(b"a", b"1")])
+    start = partition.log.segments[0].data.size_bytes
+    partition.append([(b"b", b"2")])
+    partition.roll()
+    path = partition.log.segments[0].data.path
+    data = bytearray(partition.disk.read_bytes(path))
+    struct.pack_into(layout, data, start + position, value)
+    struct.pack_into(">I", data, start + CRC_POSITION, crc32c(bytes(data[start + ATTRIBUTES_POSITION :])))
+    partition.disk.overwrite(path, bytes(data))
+    with pytest.raises(KafkaError, match=r"offset \d follows 0"):
         partition.clean()
 
 

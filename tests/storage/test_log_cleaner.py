@@ -13,6 +13,7 @@ from simulation.step_cleaner import StepWorker
 from ottla.record.batch import iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.keys import ENTRY_BYTES
+from ottla.storage.directory.cleaner_report import reports_of
 from ottla.storage.directory.log_cleaner import RETRY_MS, CleanerSettings, LogCleaner
 from ottla.storage.files.checkpoints import format_offsets
 from ottla.storage.files.log_config import LogConfig
@@ -169,6 +170,30 @@ def test_overdue_log_is_cleaned_before_dirtiest(site):
     site.clock.now_ms += 10
     site.run()
     assert site.cleaned == ["late-0", "dirty-0", "clean-0"]
+
+
+def test_report_has_state_and_reason_of_each_log(site):
+    for topic in ("cleaned", "dirty", "second"):
+        site.fill(topic, b"a", b"b")
+    site.run()
+    site.log("dirty").config = CONFIG._replace(min_cleanable_dirty_ratio=0.75)
+    for topic in ("dirty", "first", "second"):
+        site.fill(topic, b"a", b"b")
+    site.append("volatile", b"a")
+    site.log("volatile").roll()
+    site.cleaner.run_due()
+    site.log("new")
+    topics = ["cleaned", "dirty", "first", "second", "volatile", "new"]
+    reports = reports_of(site.cleaner, [(topic, 0) for topic in topics])
+    assert [(report.topic, report.state, report.reason, report.retry_ms) for report in reports] == [
+        ("cleaned", "waiting", "only the active segment is dirty", -1),
+        ("dirty", "waiting", "the dirty ratio is not above min.cleanable.dirty.ratio, 0.75", -1),
+        ("first", "cleaning", "", -1),
+        ("second", "due", "", -1),
+        ("volatile", "waiting", "complete segments wait for a flush", -1),
+        ("new", "waiting", "the cleaner has not checked it yet", -1),
+    ]
+    assert [report.last_pass is not None for report in reports] == [True, True, False, True, False, False]
 
 
 def test_a_ratio_has_to_be_passed(site):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import struct
 
 import pytest
 from hypothesis import given, settings
@@ -10,12 +11,15 @@ from hypothesis import strategies as st
 from tests.scale import size
 
 from ottla.common.errors import KafkaError
+from ottla.record.batch import ATTRIBUTES_POSITION, CRC_POSITION
+from ottla.record.checksum import crc32c
 from ottla.record.legacy.message_set import append_message
 from ottla.storage.files.log_config import LogConfig
 
 from .maintenance import write_checkpoints
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100)
+MAX_INT = (1 << 31) - 1
 
 
 class Store:
@@ -235,6 +239,23 @@ def test_foreign_batch_at_end_is_truncated(store):
     store.disk.write_bytes(path, whole + whole[: len(store.batches[0])])
     assert store.reopen().log_end_offset == 22
     assert store.disk.read_bytes(path) == whole
+
+
+@pytest.mark.parametrize("delta", [-1, MAX_INT])
+def test_batch_with_impossible_last_offset_is_truncated(store, caplog, delta):
+    """Its CRC is right: the next batch would have its offset again, or one that a segment can't hold."""
+    store.fill(4)
+    path = store.active()
+    data = bytearray(store.disk.read_bytes(path))
+    start = len(data) - len(store.batches[-1])
+    struct.pack_into(">i", data, start + ATTRIBUTES_POSITION + 2, delta)
+    struct.pack_into(">I", data, start + CRC_POSITION, crc32c(bytes(data[start + ATTRIBUTES_POSITION :])))
+    store.disk.write_bytes(path, bytes(data))
+    with caplog.at_level(logging.WARNING):
+        assert store.reopen().log_end_offset == 6
+    assert any(f"a last offset delta of {delta} is impossible" in message for message in caplog.messages)
+    assert store.disk.size(path) == start
+    assert store.stored() == store.expected(3)
 
 
 def test_gaps_of_compaction_are_not_closed(store):

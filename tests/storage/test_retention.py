@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from ottla.storage.directory.directory_retention import SEGMENTS_A_STEP
@@ -152,6 +154,19 @@ def test_thousands_of_segments_are_deleted_in_short_steps(fakes, disk, clock):
     clock.now_ms += 2 * HOUR
     assert list(manager.retention_steps()) == [SEGMENTS_A_STEP] * 3 + [5]
     assert log.log_start_offset == log.log_end_offset
+
+
+def test_failure_of_one_log_does_not_stop_retention(fakes, disk, clock):
+    manager = fakes.open_manager(disk, clock, config=LogConfig(segment_bytes=100, retention_ms=HOUR))
+    logs = [manager.create_log(topic, 0, bytes(16)) for topic in ("bad", "good")]
+    for log in logs:
+        for _ in range(3):
+            batch = fakes.make_batch(clock.now_ms)
+            log.append_as_leader(batch, 0, len(batch), 0)
+    clock.now_ms += 2 * HOUR
+    disk.fault = lambda action, path: OSError(errno.EIO, action) if "bad-0" in path and action == "rename" else None
+    assert list(manager.retention_steps()) == [0, 3]
+    assert [log.log_start_offset for log in logs] == [0, 3]
 
 
 def test_log_deleted_between_steps_is_skipped(fakes, disk, clock):

@@ -17,6 +17,7 @@ pytest.importorskip("sqlalchemy", reason="needs the extra `iceberg`")
 
 from pyiceberg.exceptions import CommitFailedException  # noqa: E402
 
+from ottla.pipeline.load.leased_files import leased_files  # noqa: E402
 from ottla.pipeline.model.decode import SCHEMA  # noqa: E402
 from ottla.pipeline.sinks import iceberg  # noqa: E402
 from ottla.pipeline.sinks.iceberg import IcebergTarget  # noqa: E402
@@ -143,6 +144,24 @@ def test_a_catalog_that_is_gone_after_the_commit(
         commit(table, plan, files, "one")
     catalog.with_name("gone").rename(catalog)
     assert load(cluster, IcebergTarget(table.path)) is None
+    assert rows(table) == topic_rows(cluster)
+
+
+def test_a_failed_commit_to_the_own_catalog_is_final(
+    cluster: MemoryCluster, table: IcebergTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are removed: a transaction of SQLite does not happen later."""
+    plan = plan_load(cluster, table)
+    table.ensure(SCHEMA)
+    with monkeypatch.context() as patch:
+        patch.setattr(iceberg, "_write", lambda *_: OSError("the disk is full"))
+        with (
+            pytest.raises(OperatorError, match="could not be committed: the disk is full"),
+            leased_files(table, "one"),
+        ):
+            commit(table, plan, write_files(cluster, table, plan, "one"), "one")
+    assert not list(table.path.rglob("part-*"))
+    load(cluster, table)
     assert rows(table) == topic_rows(cluster)
 
 

@@ -8,6 +8,7 @@ import signal
 import urllib.request
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -19,12 +20,18 @@ pytest.importorskip("obstore", reason="needs the extra `object-stores`")
 pytest.importorskip("moto")
 pytest.importorskip("flask_cors")
 
+import obstore
+from obstore.exceptions import GenericError
+
 from ottla.pipeline.load.compact import compact
+from ottla.pipeline.load.driver import rows_schema
+from ottla.pipeline.load.leased_files import leased_files
 from ottla.pipeline.load.leases import held_lease
 from ottla.pipeline.operations.vacuum import vacuum
+from ottla.pipeline.sinks import delta
 from ottla.pipeline.sinks.dataset import open_dataset
 from ottla.pipeline.sinks.open_table import open_table
-from ottla.pipeline.sinks.table import Table
+from ottla.pipeline.sinks.table import Table, UnknownCommitError
 from ottla.pipeline.stores.object_store import ObjectStore
 from ottla.pipeline.stores.open_store import open_store
 
@@ -57,6 +64,33 @@ def test_a_kill_while_committing(s3_server: S3Server, committer: Forks, table: T
     assert before in ([], topic_rows(cluster))
     assert (load(cluster, table) is None) == bool(before)
     assert rows(table) == topic_rows(cluster)
+
+
+def test_files_of_an_unreported_commit_stay(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store carries it out later: the table then refers to these files."""
+    cluster, late = make_cluster(), []
+    plan = plan_load(cluster, table)
+    table.ensure(rows_schema(table, None))
+
+    def lose(*arguments: Any, **named: Any) -> Exception:
+        late.append(partial(*arguments, **named))
+        return GenericError("no answer")
+
+    def lose_put(*arguments: Any, **named: Any) -> None:
+        raise lose(*arguments, **named)
+
+    def load_without_answer() -> None:
+        with leased_files(table, "one"), monkeypatch.context() as patch:
+            files = write_files(cluster, table, plan, "one")
+            patch.setattr(delta, "_write", partial(lose, delta._write))
+            patch.setattr(obstore, "put", partial(lose_put, obstore.put))
+            commit(table, plan, files, "one")
+
+    with pytest.raises(UnknownCommitError, match="the next load checks it"):
+        load_without_answer()
+    late[0]()
+    assert rows(table) == topic_rows(cluster)
+    assert load(cluster, table) is None
 
 
 def test_upkeep_beside_a_load(cluster: MemoryCluster, table: Table) -> None:

@@ -1,4 +1,7 @@
-"""REST catalogs that are down, slow, or something else: one-sentence errors within the timeout."""
+"""REST catalogs that are down, slow, or something else: one-sentence errors within the timeout.
+
+A catalog that does not report the outcome of a commit may still carry it out, so the files of the load stay.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +18,22 @@ from ottla.common.errors import OperatorError
 pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
 pytest.importorskip("sqlalchemy", reason="needs the extra `iceberg`")
 
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitStateUnknownException,
+    ForbiddenError,
+    ServiceUnavailableError,
+    UnauthorizedError,
+)
+
+from ottla.pipeline.load.driver import rows_schema
+from ottla.pipeline.load.leased_files import leased_files
 from ottla.pipeline.sinks import rest_catalog
 from ottla.pipeline.sinks.open_table import open_table
+from ottla.pipeline.sinks.table import Table, UnknownCommitError
+
+from ..catalog_server import TABLE, CatalogServer
+from .loads import commit, make_cluster, plan_load, topic_rows, write_files
 
 CONFIG = b'{"defaults": {}, "overrides": {}}'
 
@@ -103,3 +121,69 @@ def test_catalog_settings_of_environment_are_used(monkeypatch: pytest.MonkeyPatc
     with answering(status(503, b"")) as (url, heads):
         assert "secret" not in failure(url)
     assert b"Authorization: Bearer secret" in heads[0]
+
+
+class Catalog(CatalogServer):
+    """Answers commits with `error`, and keeps their requests."""
+
+    error: Exception | None = None
+
+    def __init__(self, folder: Path) -> None:
+        self.unanswered: list[tuple[str, str, bytes]] = []
+        super().__init__(folder)
+
+    def handle(self, method: str, path: str, body: bytes) -> str:
+        if self.error is not None and method == "POST" and TABLE.fullmatch(path):
+            self.unanswered.append((method, path, body))
+            raise self.error
+        return super().handle(method, path, body)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    catalog = Catalog(tmp_path)
+    yield catalog
+    catalog.stop()
+
+
+@pytest.fixture
+def table(catalog: Catalog) -> Table:
+    return open_table("lake.clicks", catalog_url=catalog.url)
+
+
+def load_with_failed_commit(catalog: Catalog, table: Table, error: Exception) -> None:
+    cluster = make_cluster()
+    plan = plan_load(cluster, table)
+    table.ensure(rows_schema(table, None))
+    with leased_files(table, "one"):
+        files = write_files(cluster, table, plan, "one")
+        catalog.error = error
+        try:
+            commit(table, plan, files, "one")
+        finally:
+            catalog.error = None
+
+
+@pytest.mark.parametrize(
+    "error", [CommitStateUnknownException("lost"), ServiceUnavailableError("busy")], ids=["500", "503"]
+)
+def test_files_of_an_unreported_commit_stay(catalog: Catalog, table: Table, error: Exception) -> None:
+    """The catalog carries it out later: its table then refers to these files."""
+    with pytest.raises(UnknownCommitError, match="did not report whether the load was committed"):
+        load_with_failed_commit(catalog, table, error)
+    catalog.handle(*catalog.unanswered[0])
+    found = catalog.catalog.load_table("lake.clicks").scan().to_arrow()
+    cluster = make_cluster()
+    assert sorted(zip(*found.select(["partition", "offset"]).to_pydict().values(), strict=True)) == topic_rows(cluster)
+
+
+@pytest.mark.parametrize(
+    "error", [BadRequestError("x"), UnauthorizedError("x"), ForbiddenError("x")], ids=["400", "401", "403"]
+)
+def test_files_of_a_refused_commit_are_removed(
+    catalog: Catalog, table: Table, error: Exception, tmp_path: Path
+) -> None:
+    with pytest.raises(OperatorError, match="could not be committed"):
+        load_with_failed_commit(catalog, table, error)
+    assert not list(tmp_path.rglob("part-*"))
+    assert table.version() == 0

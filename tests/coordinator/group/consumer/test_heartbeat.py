@@ -181,12 +181,22 @@ def test_group_max_size(world: World) -> None:
     world.join("a")
 
 
-def test_majority_selects_the_assignor(world: World) -> None:
-    world.join("a")
-    assert world.describe().assignor_name == "uniform"
-    world.join("b", server_assignor="range")
-    assert world.describe().assignor_name == "range"
-    assert sorted(world.group.targets["b"][topic_id("foo")]) == [3, 4, 5]
+def test_majority_selects_the_assignor() -> None:
+    """Range gives the only partition of each topic to the first member, uniform gives one topic to each."""
+    world = World({"foo": 1, "bar": 1})
+    world.set_config(group_consumer_assignment_interval_ms=0)
+    join = partial(world.join, topics=["foo", "bar"])
+    for member_id, assignor, selected, assigned in [
+        ("a", None, "uniform", [2]),
+        ("b", None, "uniform", [1, 1]),
+        ("c", "range", "range", [2, 0, 0]),
+        ("d", "uniform", "range", [2, 0, 0, 0]),
+        ("e", "uniform", "uniform", [1, 1, 0, 0, 0]),
+    ]:
+        join(member_id, server_assignor=assignor)
+        assert world.describe().assignor_name == selected, member_id
+        counts = [sum(map(len, target.values())) for target in world.group.targets.values()]
+        assert sorted(counts, reverse=True) == assigned, member_id
 
 
 # -- epochs and fencing ---------------------------------------------------------------------------------------------
