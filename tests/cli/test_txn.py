@@ -128,7 +128,8 @@ def test_error_aborts_transaction_and_reports_committed_count(run, name):
     arguments = (name, "-k", ":", "--transactional-id", name)
     result = run(produce, *arguments, "--batch", "1000", stdin=keyed, exit_code=1)
     assert result.stderr == (
-        "ottla: line 2301 has no key: ':' not found; correct the line, or omit --key-separator; 2,000 records are committed, the last 300 are not\n"
+        "ottla: line 2301 has no key: ':' not found; correct the line, or omit --key-separator; "
+        "2,000 records are committed, the last 300 are not\n"
     )
     wait_until(lambda: len(read(run, name, "read_committed")) == 2000)
     result = run(produce, *arguments, stdin=keyed, exit_code=1)

@@ -116,12 +116,12 @@ def excluded(tree: ast.Module) -> Iterator[tuple[Position, Position]]:
                 found = [node]
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 found = [getattr(node, "returns", None)]
-                for each in node.decorator_list:
-                    name = each.func if isinstance(each, ast.Call) else each
-                    if isinstance(name, ast.Name) and name.id in NO_EFFECT:
-                        yield (each.lineno, 0), (each.lineno, each.col_offset)
-        for each in filter(None, found):
-            yield (each.lineno, each.col_offset), (each.end_lineno, each.end_col_offset)  # type: ignore[attr-defined]
+                for decorator in node.decorator_list:
+                    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+                    if isinstance(called, ast.Name) and called.id in NO_EFFECT:
+                        yield (decorator.lineno, 0), (decorator.lineno, decorator.col_offset)
+        for part in filter(None, found):
+            yield (part.lineno, part.col_offset), (part.end_lineno, part.end_col_offset)  # type: ignore[attr-defined]
 
 
 def mutants_of(path: str, source: str) -> dict[Position, list[Mutant]]:
@@ -172,7 +172,7 @@ def sample(area: str, count: int, seed: int) -> list[Mutant]:
 
 
 def is_light(path: str, steps: Steps) -> bool:
-    """Whether a test file starts no process and no Spark session, itself or by what it imports from tests/."""
+    """Whether a test file starts no process and no Spark session, itself or by its imports from tests/."""
     folder = path.split("/")[1]
     if folder != "pipeline":
         return folder not in WITH_PROCESSES

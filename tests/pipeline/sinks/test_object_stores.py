@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import signal
 import urllib.request
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -68,12 +69,13 @@ def test_a_kill_while_committing(s3_server: S3Server, committer: Forks, table: T
 
 def test_files_of_an_unreported_commit_stay(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store carries it out later: the table then refers to these files."""
-    cluster, late = make_cluster(), []
+    cluster = make_cluster()
+    late: list[partial[Any]] = []
     plan = plan_load(cluster, table)
     table.ensure(rows_schema(table, None))
 
-    def lose(*arguments: Any, **named: Any) -> Exception:
-        late.append(partial(*arguments, **named))
+    def lose(request: Callable[..., Any], *arguments: Any, **named: Any) -> Exception:
+        late.append(partial(request, *arguments, **named))
         return GenericError("no answer")
 
     def lose_put(*arguments: Any, **named: Any) -> None:
