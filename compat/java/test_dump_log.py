@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from simulation.step_cleaner import StepWorker
+from tests.storage.maintenance import run_retention
 from tools import COMPLAINTS, JavaTools
 
 from ottla.app.clock import SystemClock, SystemRng
@@ -244,7 +245,7 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     life.put_aside("cut")
     policy = frozenset({"delete"})
     life.log.config = life.log.config._replace(cleanup_policy=policy, retention_bytes=6000, retention_ms=-1)
-    life.manager.run_retention(SystemClock().time_ms())
+    run_retention(life.manager)
     assert life.log.log_start_offset > 0
     life.put_aside("retained")
     return life.stages
