@@ -115,7 +115,11 @@ class SimpleConsumer(ToolClient):
         """
         for key, timestamp in timestamps_ms.items():
             if timestamp < 0:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"invalid time in milliseconds: {timestamp} ({key})")
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"invalid time in milliseconds: {timestamp} for {key[0]}-{key[1]}; use earliest() or latest() for "
+                    "the ends of the log",
+                )
         with self._asking() as cluster:
             found = cluster.records.list_offsets(timestamps_ms, isolation=self._isolation)
         return {key: None if info.offset < 0 else info.offset for key, info in found.items()}

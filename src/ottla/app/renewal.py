@@ -1,4 +1,4 @@
-"""Periodic requests of a node for credentials: the keys that verify tokens, its own token.
+"""Periodic renewal of OAUTHBEARER keys and tokens of a node. Certificates: `security.listener_tls`.
 
 Invariant: the event loop never blocks: requests run in the pool. After a failure the current value stays in use.
 """

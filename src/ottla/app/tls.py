@@ -1,4 +1,4 @@
-"""TLS of the listeners and connections of a node, with keystores from files."""
+"""TLS of the listeners and connections of a node, with keystores from files. Changes at run time: `listener_tls`."""
 
 from __future__ import annotations
 

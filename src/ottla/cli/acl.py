@@ -109,7 +109,9 @@ def _entry_options(function: F) -> F:
                 help="Operation; may be repeated  [default: All]",
             ),
             click.option(
-                "--producer", is_flag=True, help="Operations of a producer on --topic and --transactional-id."
+                "--producer",
+                is_flag=True,
+                help="Write, Describe and Create on --topic; Write and Describe on --transactional-id.",
             ),
             click.option("--consumer", is_flag=True, help="Operations of a consumer on --topic and --group."),
         )

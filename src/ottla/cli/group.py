@@ -270,7 +270,9 @@ def _state_json(found: GroupDescription) -> dict[str, Any]:
 @click.option("--to-latest", is_flag=True, help="Reset to the log end.")
 @click.option("--to-current", is_flag=True, help="Keep committed offsets; the log end where there is none.")
 @click.option("--to-offset", type=click.IntRange(min=0), help="Reset to this offset.")
-@click.option("--to-datetime", metavar="MS|ISO", help="Reset to the first record at or after this time.")
+@click.option(
+    "--to-datetime", metavar="MS|ISO", help="Reset to the first record at or after this time; UTC without a zone."
+)
 @click.option(
     "--by-duration", metavar="DURATION", help="Reset to the first record of this age or younger: 90s, 1d12h, PT30M."
 )

@@ -1,4 +1,4 @@
-"""Offset planning of `ottla group reset-offsets`: a target is converted into offsets within the logs."""
+"""Offset planning of `ottla group reset-offsets` and its dry run: converts a target into offsets within the logs."""
 
 from __future__ import annotations
 

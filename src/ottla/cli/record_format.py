@@ -114,7 +114,9 @@ def unescape(text: str) -> str:
     try:
         return codecs.decode(text.encode("latin-1", "backslashreplace"), "unicode_escape")
     except UnicodeDecodeError as error:
-        raise OperatorError(f"{text!r} contains an invalid backslash escape") from error
+        raise OperatorError(
+            f"{text!r} contains an invalid backslash escape: use \\t, \\n, \\xHH or \\uHHHH, and \\\\ for a backslash"
+        ) from error
 
 
 def format_time(timestamp_ms: int) -> str:

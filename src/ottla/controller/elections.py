@@ -1,4 +1,7 @@
-"""Elections on request (ElectLeaders, KIP-183 and KIP-460) and the automatic balance of leaders."""
+"""Elections on request (ElectLeaders, KIP-183 and KIP-460) and the automatic balance of leaders.
+
+The choice of the leader is in `partition_change`.
+"""
 
 from __future__ import annotations
 

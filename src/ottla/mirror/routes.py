@@ -146,7 +146,10 @@ def _after_max_ms(source: Mapping[str, str]) -> int:
 def require_two_clusters(source_id: str | None, target_id: str | None) -> tuple[str, str]:
     """Both cluster ids. Raises OperatorError if they are equal, or if a broker does not report one."""
     if not source_id or not target_id:
-        raise OperatorError("a broker of --from or --to reports no cluster id: it is older than Apache Kafka 0.10.1")
+        raise OperatorError(
+            f"a broker of {'--to' if source_id else '--from'} reports no cluster id: it is older than Apache Kafka "
+            "0.10.1; upgrade that cluster first"
+        )
     if source_id == target_id:
         raise OperatorError(
             f"--from and --to are the same cluster, {source_id}, and its topics would be copied to themselves: "

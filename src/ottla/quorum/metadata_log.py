@@ -272,8 +272,8 @@ class ReplicaLog:
     def write_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
         """Write the file and read it back; blocks, for the pool. The snapshot is valid from `add_snapshot` on.
 
-        Older data may be deleted afterwards, so a file with unreadable batches is removed. Raises OSError,
-        ProtocolError.
+        Older data may be deleted afterwards, so a file with unreadable batches is removed, with an OSError. Raises
+        OSError, and ProtocolError for damaged `data`.
         """
         path = self.snapshot_path(snapshot)
         if self._disk.exists(path):
@@ -283,10 +283,10 @@ class ReplicaLog:
             written = self._disk.read_bytes(path)
             check_snapshot(written)
             if written != data:
-                raise ProtocolError("the file has other bytes than were written")
-        except ProtocolError:
+                raise ProtocolError("it differs from the data that was written")
+        except ProtocolError as error:
             self._disk.unlink(path)
-            raise
+            raise OSError(errno.EIO, f"the disk returned a damaged file after the write: {error}", path) from error
 
     def set_aside(self, snapshot: SnapshotId) -> None:
         """Rename a file that can't be read, so that followers don't fetch it. Raises OSError."""

@@ -323,7 +323,10 @@ class ReplicaMoves:
             move.due_s = self._context.monotonic() + POLL_S
             return
         if partition.offline or partition.log.failed or copy.failed:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk failed under it")
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                "the log or its future log failed after a disk error; check the disk, then restart the broker",
+            )
         if move.cut_count != partition.cut_count:
             self._compare(move)
         self._follow(move)

@@ -1,7 +1,7 @@
 """TLS of one listener: its server context, and the client context with which this node connects to such listeners.
 
-The contexts are replaced as a whole when settings or files change (KIP-226). Open connections continue with their
-contexts; new connections use the new ones. Unusable settings change nothing.
+The contexts are replaced as a whole when a broker setting is written (KIP-226); the files are then read again. Open
+connections continue with their contexts; new connections use the new ones. Unusable settings change nothing.
 """
 
 from __future__ import annotations

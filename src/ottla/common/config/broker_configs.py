@@ -632,7 +632,8 @@ def _check_zookeeper(config: BrokerConfig, given: Mapping[str, str]) -> None:
         )
     if config.metadata_log_dir != config.log_dirs[0]:
         raise OperatorError(
-            f"metadata.log.dir is set, but a broker with {ZOOKEEPER_CONNECT} has no metadata log; remove the setting"
+            f"metadata.log.dir is not supported with {ZOOKEEPER_CONNECT}: remove it. A broker that migrates stores the "
+            "metadata log in the first of log.dirs"
         )
 
 

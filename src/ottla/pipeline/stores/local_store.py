@@ -156,7 +156,9 @@ class LocalStore:
         sync(final, final.parent)
         found = self._find(final)
         if found is None:
-            raise FileNotFoundError(f"{final} is gone")
+            raise FileNotFoundError(
+                f"{final} was removed while it was written: keep other programs away from the table"
+            )
         return found
 
 

@@ -209,7 +209,10 @@ class ObjectStore:
     def sync(self, path: str) -> StoredFile:
         found = self.find(path)
         if found is None:
-            raise FileNotFoundError(f"{self.locate(path)} is gone")
+            raise FileNotFoundError(
+                f"{self.locate(path)} was removed while it was written: keep other programs and lifecycle rules away "
+                "from the table"
+            )
         return found
 
     def _client(self) -> Any:

@@ -169,7 +169,7 @@ def held_state(path: Path, definition: StreamDefinition) -> Iterator[StreamState
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise OperatorError(
-                f"the stream {definition.name!r} runs in another process, which has locked {path}"
+                f"the stream {definition.name!r} runs in another process, which has locked {path}: stop that one first"
             ) from error
         except OSError as error:  # of file systems that have no locks
             raise OperatorError(f"the stream's directory {path} can't be locked: {os_reason(error)}") from error

@@ -62,11 +62,14 @@ class AvroDecoder:
 def registered_avro(registry: SchemaRegistry, number: SchemaId) -> AvroSchema:
     """The schema of that id. Raises UnknownSchemaError, AvroSchemaError, and OperatorError if the registry is
     unreachable."""
-    return avro_of(registry, registry.schema(number))
+    try:
+        return avro_of(registry, registry.schema(number))
+    except AvroSchemaError as error:
+        raise AvroSchemaError(f"the schema {number} in the registry can't be used: {error}") from error
 
 
 def avro_of(registry: SchemaRegistry, found: RegisteredSchema) -> AvroSchema:
     """A schema of a registry, with its references. Raises as `registered_avro` does."""
     if found.kind != "AVRO":
-        raise AvroSchemaError(f"the schema in the registry is one of {found.kind}, not of AVRO")
+        raise AvroSchemaError(f"it is a schema of type {found.kind}, not AVRO")
     return parse_avro(found.text, [schema.text for _, schema in registry.references(found)])

@@ -368,7 +368,7 @@ def _zigzag(value: bytes, position: int) -> tuple[int, int]:
     number = 0
     for shift in range(0, 35, 7):
         if position >= len(value):
-            raise ValueError("the value ends before its message")
+            raise ValueError("the value ends within the message indexes, which follow the schema id of the registry")
         byte = value[position]
         position += 1
         number |= (byte & 0x7F) << shift

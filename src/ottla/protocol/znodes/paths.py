@@ -82,7 +82,11 @@ DEFAULT_ENTITY = "<default>"
 def child(path: str, name: str) -> str:
     """Return the znode `name` below `path`; raises KafkaError INVALID_REQUEST for a name that ZooKeeper rejects."""
     if not name or name in (".", "..") or _REFUSED.search(name):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"ZooKeeper can't store {name!r} below {path}.")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"ZooKeeper can't store {name!r} below {path}. A name must not be empty, '.' or '..', nor contain '/', "
+            "control or private-use characters.",
+        )
     return f"{path}/{name}"
 
 

@@ -143,7 +143,9 @@ def forget_quorum(disk: Disk, config: BrokerConfig) -> None:
         except OSError:
             continue  # opening the logs of this directory reports the failed disk; other directories are processed
         if is_there:
-            logger.warning("this broker is only on ZooKeeper: removing the quorum's metadata log in %s", path)
+            logger.warning(
+                "removing the metadata log %s of a reverted migration: this broker uses only ZooKeeper", path
+            )
             disk.rmtree(path)
 
 

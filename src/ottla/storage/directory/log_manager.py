@@ -193,8 +193,8 @@ class LogManager:
                     logger.warning("%s can't record the ids of the other directories: %s", directory.path, error)
         if self.missing:
             logger.warning(
-                "earlier directories of this broker failed or are not in log.dirs: %s (directory.id); partitions "
-                "that are only there stay offline until they are restored",
+                "log directories that this broker used earlier failed or are not in log.dirs: %s (directory.id in "
+                "meta.properties); restore them and restart; replicas that are only there stay offline until then",
                 ", ".join(self.missing),
             )
 

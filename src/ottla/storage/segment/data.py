@@ -173,7 +173,10 @@ class SegmentData:
         try:
             file.truncate(self.size_bytes)
         except OSError as second:
-            reason = f"{second.strerror or second}, and a torn append can't be cut off"
+            reason = (
+                f"{error.strerror or error}; the torn append can't be truncated ({second.strerror or second}): check "
+                "the disk, then restart the broker"
+            )
             raise TornAppendError(second.errno, reason, self.path) from error
 
     def release_reserve(self) -> None:

@@ -1,4 +1,7 @@
-"""DescribeConfigs (32): versions 1 to 4, from the published image; the rules are `controller.configs`'."""
+"""DescribeConfigs (32): versions 1 to 4, from the published image.
+
+`controller.configs` finds the resources; `common.config.broker_configs` decides the source of each value.
+"""
 
 from __future__ import annotations
 
