@@ -57,7 +57,7 @@ NOTES = {
     "t-0/.ottla_moved_from": b"11" * 16,
     ".ottla_siblings": b"AAAAAAAAAAAAAAAAAAAAAg\nAAAAAAAAAAAAAAAAAAAAAw\n",
 }
-"""Files present before some starts; the last one of a ZooKeeper broker, which a quorum's node ignores."""
+"""Files present before some starts."""
 VALUES = [b"%d" % number for number in range(12)]
 
 

@@ -9,6 +9,7 @@ from tests.server.harness import Connection, Server
 
 from ottla.common.config.feature_levels import CORDONED_DIRECTORIES
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.ids import ZERO_UUID
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from ottla.protocol.messages.incremental_alter_configs import (
@@ -17,6 +18,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.replica.directory_assignments import DirectoryAssignments
 
 
 def described(client: Connection) -> dict[str, tuple[int, set[tuple[str, int]]]]:
@@ -77,6 +79,38 @@ def test_removed_log_directory_is_not_recreated(tmp_path: Path) -> None:
         assert server.broker.parts.replicas.find("t", 0).log.log_end_offset == 2
         assert topic.topic_id == server.broker.parts.publisher.image.topics["t"].topic_id
     finally:
+        server.stop()
+
+
+def test_unassigned_replica_is_not_recreated(tmp_path: Path) -> None:
+    """The broker ends before it has reported the directory of the replica, and the directory is lost."""
+    reports = pytest.MonkeyPatch()
+    reports.setattr(DirectoryAssignments, "report", lambda *_: None)
+    server = Server(tmp_path, log_dirs=f"{tmp_path}/a,{tmp_path}/b")
+    try:
+        client = server.connect()
+        client.create_topic("t", partitions=2)
+        client.produce("t", b"value", partition=1)
+        placed = described(client)
+        assert server.broker.parts.publisher.image.topics["t"].partitions[1].directories == (ZERO_UUID,)
+        server.stop()
+        reports.undo()
+        (tmp_path / "b").rename(tmp_path / "away")
+        for _ in range(2):  # the first one created an empty directory, and recorded that the replica is offline
+            server.start()
+            assert described(server.connect())["a"] == placed["a"]
+            with pytest.raises(KafkaError) as caught:
+                server.broker.parts.replicas.find("t", 1)
+            assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+            server.connect().produce("t", b"value", partition=0)
+            server.stop()
+        (tmp_path / "b").rename(tmp_path / "empty")
+        (tmp_path / "away").rename(tmp_path / "b")
+        server.start()
+        assert described(server.connect()) == placed
+        assert server.broker.parts.replicas.find("t", 1).log.log_end_offset == 1
+    finally:
+        reports.undo()
         server.stop()
 
 

@@ -80,20 +80,25 @@ class DirectoryReports:
                 f"only {copy.directory} is available, a copy that may lack records: restore the data directory of the "
                 "moved replica and restart the node, or delete the topic",
             )
-        unknown = (ZERO_UUID,) if self._cluster.names_directories() else (ZERO_UUID, OFFLINE_UUID)
+        unknown = (ZERO_UUID, OFFLINE_UUID)
         if directory_id not in (*unknown, *self._logs.directory_ids()):
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"it is in the data directory with directory.id {uuid_to_string(directory_id)}, which failed or is not "
                 "in log.dirs: restore that directory and restart the node, or delete the topic",
             )
-        if self._logs.missing and not is_new(state):
+        may_be_missing = self._logs.missing and not is_new(state)
+        if directory_id in unknown and (may_be_missing or self._is_known_offline(directory_id)):
+            ids = f" (directory.id {', '.join(self._logs.missing)})" if self._logs.missing else ""
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                "it may be in an earlier data directory of this broker that failed or is not in log.dirs "
-                f"(directory.id {', '.join(self._logs.missing)}): restore that directory and restart the node, "
-                "or delete the topic",
+                f"it may be in an earlier data directory of this broker that failed or is not in log.dirs{ids}: "
+                "restore that directory and restart the node, or delete the topic",
             )
+
+    def _is_known_offline(self, directory_id: Uuid) -> bool:
+        """Return whether a quorum recorded that the replica's directory, which it does not know, is not available."""
+        return directory_id == OFFLINE_UUID and self._cluster.names_directories()
 
 
 def is_new(image: PartitionImage) -> bool:

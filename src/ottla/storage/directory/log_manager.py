@@ -98,7 +98,7 @@ class LogManager:
         )
         self._meta: MetaProperties | None = None
         self.missing: list[str] = []
-        """`directory.id` of former directories that are missing now, if no metadata contains them."""
+        """`directory.id` of former directories that are missing now."""
         self.cleaner_checkpoint = CleanerCheckpoints(
             [each.checkpoints.cleaner for each in self.directories],
             lambda key: self._checkpoint_holder(key).checkpoints.cleaner,
@@ -120,8 +120,7 @@ class LogManager:
             for directory in self._all:
                 self._lock(directory)
             self._identify(node_id, cluster_id, version)
-            if version == ZOOKEEPER:
-                self._know_siblings()
+            self._know_siblings()
         except OperatorError:
             self._release()
             raise

@@ -1,7 +1,9 @@
-"""Ids of all data directories of a ZooKeeper broker: no znode contains the directory of a replica.
+"""Ids of all data directories of a broker, for replicas whose directory no metadata contains.
 
-So each directory records the `directory.id` of all directories, including its own and former ones. A replica that the
-cluster counts on and that is in none of the present directories may be in a missing one, and is not recreated.
+On ZooKeeper no znode contains it. In a quorum it is unassigned from the creation of the replica until the controller
+has recorded the broker's report. So each directory records the `directory.id` of all directories, including its own
+and former ones. A replica that the cluster counts on, and that is in none of the present directories, may be in a
+missing one and is not recreated.
 """
 
 from __future__ import annotations
