@@ -233,6 +233,7 @@ siege: $(VENV)/.test
 	OTTLA_SIEGE_SECONDS=$(SECONDS) OTTLA_SIEGE_HANDSHAKES=$(HANDSHAKES) $(TRIAL) tests/faults/test_siege.py $(ARGS)
 
 mutants: $(VENV)/.mutants $(VENV)/.pipeline
+	$(BIN)/pytest -q tests/suite/mutant_operators.py
 	nice $(BIN)/python -m tests.suite.mutants $(ARGS)
 
 exactly-once-stream: $(VENV)/.test $(VENV)/.pipeline

@@ -106,8 +106,8 @@ def commands(text: str) -> Iterator[str]:
     command = ""
     for line in text.splitlines():
         command = f"{command}\n{line.split('  #')[0].rstrip()}".strip()
-        is_whole = subprocess.run(["bash", "-n", "-c", command], capture_output=True, check=False).returncode == 0
-        if command and is_whole:
+        parsed = subprocess.run(["bash", "-n"], input=command, capture_output=True, text=True, check=False)
+        if command and parsed.returncode == 0 and not command.endswith("\\"):
             yield command
             command = ""
     assert not command, command
