@@ -164,7 +164,6 @@ def refuse_cycle(topic: str, target_id: str, origins: frozenset[Origin]) -> None
         if origin.cluster_id == target_id:
             raise OperatorError(
                 f"topic {topic!r} of the source is itself mirrored from {origin.topic!r} of the target, according to "
-                "topic "
-                f"{PROGRESS_TOPIC!r} of the source, and records would be copied forever: exclude it from --topics, or "
-                "delete that topic if no mirror writes to the source any more"
+                f"topic {PROGRESS_TOPIC!r} of the source, and records would be copied forever: exclude {topic!r} from "
+                f"--topics, or delete {PROGRESS_TOPIC!r} of the source if no mirror writes to the source any more"
             )

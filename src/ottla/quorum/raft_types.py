@@ -153,7 +153,7 @@ class FetchVerdict(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """Leader and epoch of the sender of a response, and its error."""
+    """Leader, leader epoch and leader address that the sender of a response knows."""
 
     leader: LeaderAndEpoch
     address: Address | None = None

@@ -1,7 +1,8 @@
 """Isolation and repair of this broker's damaged replicas, from another replica.
 
-Damage is reported by `found`: from a scan of the files, from a follower of another broker that cannot fetch beyond an
-offset (`suspect`), or from a start that finds the replica in no directory. For a partition with other replicas:
+Damage is reported to `found` by a scan of the files, and by the check of a log that opens (unrepaired damage, or a
+leader epoch above the current one). If a follower cannot fetch beyond an offset, `suspect` scans that segment. For a
+partition with other replicas:
 
 1. A damaged replica leads nothing and is in no ISR, if another in-sync replica can take over: the controller records
    it as in `LOST_UUID` (AssignReplicasToDirs, KIP-858). Without another in-sync replica the leader continues to
@@ -96,7 +97,7 @@ class ReplicaRepair:
         self._stopped = False
 
     def __len__(self) -> int:
-        """Number of damaged replicas."""
+        """Number of replicas that are damaged, or scanned after a restart."""
         return len(self._replicas)
 
     def holds(self, partition: Partition) -> bool:

@@ -5,9 +5,11 @@ most SLICE_S and then yields to the loop; files are read off the loop. So reques
 shards, never wait longer than a slice, however many offsets the topic contains.
 
 Invariants: a shard is ACTIVE only after every record up to the log end was replayed; snapshots are taken only from the
-high watermark on. A failed load leaves the shard FAILED and is retried with exponential backoff. Records of unknown
-types are skipped, as in Apache Kafka, and so are undecodable ones. Records of a transaction are replayed as such, and
-so is its marker, even if the high watermark is between them.
+high watermark on. A failed load leaves the shard FAILED and is retried with exponential backoff.
+
+Records of unknown types or with undecodable keys are skipped, as in Apache Kafka. For an undecodable value, the serde
+chooses the record to replay (`CoordinatorSerde.without_value`). Records of a transaction are replayed as pending, and
+then its marker, even if the high watermark is between them.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from ottla.pipeline.transform.text_cast import cast_field, require_castable
 
 @dataclass(frozen=True, slots=True)
 class RegexDecoder:
-    """`schema` has a column for each group of `pattern`, in any order."""
+    """`pattern` has a named group for each column of `schema`; further named groups are ignored."""
 
     pattern: str
     schema: pa.Schema

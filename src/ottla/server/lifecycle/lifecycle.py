@@ -1,15 +1,16 @@
 """Lifecycle of this broker in the cluster: registered, caught up, unfenced, shutting down (KIP-631).
 
-The broker registers as a new incarnation, which the controller fences. Once it has the metadata of that registration it
-may open its partitions; once it can serve, it requests to be unfenced; from then on heartbeats keep its session alive.
-At the end it requests a controlled shutdown, and the controller moves its leaderships first.
+The broker registers as a new incarnation, which the controller fences, and sends heartbeats from then on. Once it has
+the metadata of that registration, it opens its partitions. Once it can serve, its heartbeats request to be unfenced. At
+the end they request a controlled shutdown, and the controller moves its leaderships first.
 
-Every request is retried until it is answered: a temporarily missing controller costs only time. Two cases register a
-running broker again:
+Every request is retried until it is answered: an unavailable controller only causes a delay. A running broker registers
+again in two cases:
 - The metadata level was raised to one that names data directories: it registers them, as the same incarnation.
-- Its incarnation is gone, after an unregistration or a shutdown request that it did not send: it registers as a new
-  incarnation with intact data. If the cluster came from ZooKeeper, the migration is final, and this broker is still
-  configured for it, it can't register again.
+- The controller no longer knows the incarnation, or received a shutdown request for it that this process did not send.
+  The broker registers as a new incarnation with intact data.
+
+A broker that is configured for a migration from ZooKeeper can't register once that migration is final.
 
 Invariant: one request is in flight at a time, so responses arrive in the order of the requests.
 """
@@ -209,14 +210,15 @@ class BrokerLifecycle:
         self.broker_epoch = -1
         self.fenced = True
         self.given_up: Callable[[OperatorError], None] = lambda _error: None
-        """Called with the reason when a broker that already served can't register again."""
+        """Called with the reason if the broker can't register because its migration from ZooKeeper is final."""
 
     # -- stages ------------------------------------------------------------------------------------------------------
 
     def start(self, caught_up: Done) -> None:
         """Register, and call `caught_up(None)` once the metadata of the registration is published here.
 
-        `caught_up(OperatorError)` when the cluster refuses this broker, or no controller answers in time.
+        `caught_up(OperatorError)` if the cluster refuses this broker, `caught_up(NotJoinedInTimeError)` if no
+        controller admits it in time.
         """
         self._done = caught_up
         self._deadline_s = self._clock.monotonic() + self._registration_timeout_s

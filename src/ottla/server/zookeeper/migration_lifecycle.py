@@ -184,7 +184,10 @@ class ZkMigrationLifecycle:
     # -- stop ------------------------------------------------------------------------------------------------------
 
     def shut_down(self, done: LifeDone) -> None:
-        """See `BrokerLife`; then the other side is notified too, if it is available."""
+        """See `BrokerLife`. The owner moves the leaderships; the tree registration ends when the quorum is the owner.
+
+        When ZooKeeper is the owner, the broker then requests a shutdown from the quorum too, if that has a leader.
+        """
         self._done = None
         if self._log.quorum_rules:
             self._tree.end()

@@ -1,4 +1,4 @@
-"""DescribeGroups (15): versions 0 to 6. Classic groups; the coordinator reports other types as errors."""
+"""DescribeGroups (15): versions 0 to 6. Describes classic groups; any other id is Dead, from 6 on with an error."""
 
 from __future__ import annotations
 
