@@ -124,8 +124,7 @@ class ReplicaMoves:
         self._timer: TimerHandle | None = None
         self._stopped = False
 
-    # -- requests
-    # -------------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def begin(self, partition: Partition, directory: LogDirectory) -> None:
         """Move the replica to `directory`, or leave it there; a move elsewhere is cancelled. Raises KafkaError.
@@ -222,8 +221,7 @@ class ReplicaMoves:
             self._timer.cancel()
             self._timer = None
 
-    # -- progress
-    # -------------------------------------------------------------------------------------------------------
+    # -- progress ------------------------------------------------------------------------------------------------------
 
     def copies(self) -> Iterator[tuple[Partition, Log]]:
         """Return the moving partitions and their progress."""

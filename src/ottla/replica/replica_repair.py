@@ -4,10 +4,10 @@ Damage is reported to `found` by a scan of the files, and by the check of a log 
 leader epoch above the current one). If a follower cannot fetch beyond an offset, `suspect` scans that segment. For a
 partition with other replicas:
 
-1. A damaged replica leads nothing and is in no ISR, if another in-sync replica can take over: the controller records
-   it as in `LOST_UUID` (AssignReplicasToDirs, KIP-858). Without another in-sync replica the leader continues to
-   serve its undamaged records, and retries when one has joined.
-2. As a follower it fetches nothing, so that no leader counts it as complete.
+1. If another in-sync replica can take over, the damaged replica loses leadership and leaves the ISR. The controller
+   records its directory as `LOST_UUID` (AssignReplicasToDirs, KIP-858). Without another in-sync replica, the leader
+   continues to serve its undamaged records until one has joined.
+2. As a follower it fetches nothing, so that no leader counts it as caught up.
 3. Out of the ISR it fetches the damaged segments again (`replica.segment_repair`), reports its directory, and follows
    normally.
 
@@ -16,7 +16,7 @@ follows a leader.
 
 Invariant: a replica with known damage is never reported in a directory other than `LOST_UUID`.
 
-Scans without a reason (scrubbing) are in `storage.repair`.
+Periodic scans (scrubbing) are in `storage.repair`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ottla.storage.segment.segment import Segment
 logger = logging.getLogger(__name__)
 
 ASK_AGAIN_S = 2.0
-"""Time that the metadata has to confirm an assignment."""
+"""Delay before `report_lost` is repeated, while the metadata still has the replica in the ISR or as leader."""
 FIRST_RETRY_S = 0.5
 MOST_RETRY_S = 30.0
 
@@ -104,8 +104,7 @@ class ReplicaRepair:
         """Return whether the partition must not follow its leader now."""
         return (partition.topic_id, partition.index) in self._replicas
 
-    # -- damage
-    # ---------------------------------------------------------------------------------------------------------
+    # -- damage --------------------------------------------------------------------------------------------------------
 
     def found(self, partition: Partition, damage: Damage) -> None:
         """Record a damaged range of the partition's log; the caller has logged it."""
@@ -178,8 +177,7 @@ class ReplicaRepair:
 
         self._context.pool.submit(lambda: scrub.run(MAX_LONG), looked)
 
-    # -- repair
-    # ---------------------------------------------------------------------------------------------------------
+    # -- repair --------------------------------------------------------------------------------------------------------
 
     def advance(self, partition: Partition) -> None:
         """Take the next step for an isolated partition after a new state or finding."""
@@ -278,8 +276,7 @@ class ReplicaRepair:
         partition = replica.partition
         return not self._stopped and self._replicas.get((partition.topic_id, partition.index)) is replica
 
-    # -- end of a replica
-    # -----------------------------------------------------------------------------------------------
+    # -- end of a replica ----------------------------------------------------------------------------------------------
 
     def forget(self, key: Key) -> None:
         """Drop the repair: this broker no longer has the replica."""

@@ -1,10 +1,11 @@
 """A transactional producer of complete record batches, as they are stored; it does not build batches from records.
 
-It uses transactions v1 (KIP-98), which every broker supports: partitions are added before they are written to, and the
-epoch changes by InitProducerId only. Invariants: the outcome of each request is known or the producer is lost, since
-only requests that are safe to repeat are sent twice. After a failure only `initialize` can be called; its new epoch
-fences requests that are still in flight. The exception is a batch that was rejected for its content (`BatchRefused`):
-the broker stored nothing of it, and another batch takes its sequence numbers.
+It uses transactions v1 (KIP-98), which every broker supports: partitions are added before they are written to, and only
+InitProducerId changes the producer epoch. Only requests without effect are repeated. After a failure only `initialize`
+can be called; its new epoch fences requests that are still in flight.
+
+One failure is an exception: `BatchRefused`, for a batch that the broker rejected for its content. The broker stored
+nothing of it, and the next batch takes its sequence numbers.
 
 Left out: building batches (`ottla.client.librdkafka.transactional_producer`), idempotence without transactions. Not
 thread-safe.
@@ -74,8 +75,8 @@ _SEQUENCES = 1 << 31
 class BatchRefused(KafkaError):
     """A batch that was rejected for its content; the broker stored nothing of it.
 
-    `index` is its position among the batches of the call. `records` maps record numbers within the batch to reasons; it
-    is empty if the broker does not list records (before Produce 8, and for sizes).
+    `index` is its number among the batches of the call. `records` maps record numbers within the batch to reasons. It
+    is empty if the broker names no records: before Produce 8, and for a batch that is too large.
     """
 
     def __init__(self, error: KafkaError, index: int, records: Mapping[int, str | None]) -> None:
@@ -144,8 +145,8 @@ class BatchProducer:
     def send(self, position: TopicPartition, batches: Sequence[BatchView]) -> list[int]:
         """Write batches to a partition of the transaction, in order; returns the base offset of each.
 
-        Raises BatchRefused: if this was the only batch, the transaction may continue without it, otherwise abort it,
-        since later batches may have been stored. Raises KafkaError, BrokerUnreachable.
+        Raises BatchRefused. If the call had one batch, the transaction may continue without it. Otherwise abort the
+        transaction: batches after the rejected one may be stored. Raises KafkaError, BrokerUnreachable.
         """
         topic, partition = position
         connection = self._cluster.records.leader_connection(position)
@@ -187,7 +188,7 @@ class BatchProducer:
         return offsets
 
     def _require_sendable(self, topic: str, batches: Sequence[BatchView], connection: Connection) -> None:
-        """Raise BatchRefused for batches that the broker does not reject with an error code of their own."""
+        """Raise BatchRefused for a batch to which the broker would respond with no error code, or an ambiguous one."""
         knows_zstd = connection.version_for(ApiKey.PRODUCE, LAST_BY_NAME) >= FIRST_WITH_ZSTD
         overhead = REQUEST_OVERHEAD_BYTES + len(self._transactional_id.encode()) + len(topic)
         for index, batch in enumerate(batches):
@@ -204,9 +205,9 @@ class BatchProducer:
         self._end(committed=True)
 
     def abort(self) -> None:
-        """Abort the transaction; unlike `initialize`, only if this producer still owns the id.
+        """Abort the transaction; unlike `initialize`, it fails if another producer has fenced this one.
 
-        Permitted after BatchRefused only. Raises KafkaError, BrokerUnreachable.
+        Of all failures only BatchRefused permits an abort. Raises KafkaError, BrokerUnreachable.
         """
         self._end(committed=False)
 

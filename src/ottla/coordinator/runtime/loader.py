@@ -1,8 +1,8 @@
 """Loads shards from their logs, a slice at a time.
 
 Partitions are loaded one after the other, in the order in which this broker became their leader. A slice replays for at
-most SLICE_S and then yields to the loop; files are read off the loop. So requests of other clients, and of loaded
-shards, never wait longer than a slice, however many offsets the topic contains.
+most SLICE_S and then yields to the loop; files are read off the loop. So other requests, including those to loaded
+shards, never wait longer than one slice, however many offsets the topic contains.
 
 Invariants: a shard is ACTIVE only after every record up to the log end was replayed; snapshots are taken only from the
 high watermark on. A failed load leaves the shard FAILED and is retried with exponential backoff.
@@ -52,6 +52,7 @@ READ_BYTES = 1024 * 1024
 """Bytes that one file read requests."""
 
 _GONE = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+"""Leadership has moved or the topic was deleted: no warning, since the runtime is about to be notified."""
 
 LARGE_LOAD_RECORDS = 20_000
 """Loads of this size or more call `after_large_load`, which may freeze the garbage collector's generations."""
@@ -65,7 +66,7 @@ Context = CoordinatorContext[Any]
 
 
 def _without_value(serde: CoordinatorSerde[Any], key: bytes) -> Any:
-    """Return None also if the key can't be decoded either: that was logged with the value."""
+    """Return the record to replay for a key without its value; None if the key can't be decoded either."""
     try:
         return serde.without_value(key)
     except Exception:
@@ -323,7 +324,6 @@ class Loader:
         if not isinstance(error, KafkaError):
             self._parts.failures(f"{self._parts.name}-{context.partition}: loading, at offset {load.position}", error)
         elif error.code not in _GONE:
-            # Otherwise leadership has moved or the topic was deleted, and the runtime is about to be notified.
             logger.warning(
                 "%s-%d: load failed at offset %d, retrying in %.0f s: %s",
                 self._parts.name,

@@ -1,12 +1,12 @@
-"""Leases: they distinguish files of a running load from files of a killed one, for a vacuum.
+"""Leases: files that show a vacuum which files belong to a running load, and which to a killed one.
 
 A load (or a compaction) holds the file `_leases/LOAD` beside its table and renews it while it runs. A lease that was
-not renewed for EXPIRY_S is expired: its holder was killed, or stopped for that long. A vacuum revokes an expired lease
+not renewed for EXPIRY_S is expired: its owner was killed, or suspended for that long. A vacuum revokes an expired lease
 before it removes the files, and a load whose lease is gone commits nothing. `_leases/LOAD.revoked` names the load for
 the next vacuum, in case this one is killed before it has removed the files.
 
-Times are those of the files, so that only the clock of the store counts. Not covered: a load that is stopped for
-longer than EXPIRY_S between its last check of the lease and its commit.
+Times are the modification times of the files, so only the clock of the store counts. Not covered: a load that is
+suspended for longer than EXPIRY_S between its last check of the lease and its commit.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ class Lease:
         self.store.touch(self.path)
 
     def require(self) -> None:
-        """Must be called right before a commit. Raises OperatorError when a vacuum revoked the lease, and so removed
-        the files, or when the lease can't be renewed."""
+        """Renew the lease; call this right before each commit.
+
+        Raises OperatorError if the lease can't be renewed, or if a vacuum revoked it and so removed the files.
+        """
         try:
             self.renew()
         except FileNotFoundError as error:
@@ -55,7 +57,7 @@ class Lease:
                 ) from error
             raise OperatorError(
                 f"nothing was committed: the lease {self.location} is gone. A vacuum revokes the lease of a load that "
-                f"was stopped for more than {EXPIRY_S / 60:.0f} minutes and removes its files; else the table's "
+                f"was suspended for more than {EXPIRY_S / 60:.0f} minutes and removes its files; or the table's "
                 "directory was cleaned. Run the load again"
             ) from error
         except OSError as error:
@@ -134,7 +136,7 @@ class Leases:
 
 
 def read_leases(store: Store) -> Leases:
-    """Raises OSError."""
+    """Return the loads with a lease or a revocation mark in the store. Raises OSError."""
     times = {file.name: file.modified_ms for file in store.files(LEASE_DIRECTORY)}
     if not times:
         return Leases(frozenset(), frozenset())
@@ -155,7 +157,7 @@ def revoke(store: Store, load_id: str) -> bool:
 
 
 def forget(store: Store, load_id: str) -> None:
-    """Must be called after all files of a revoked lease were removed. Raises OSError."""
+    """Remove the revocation mark of a load, after all its files were removed. Raises OSError."""
     store.remove(f"{LEASE_DIRECTORY}/{load_id}{_REVOKED}")
 
 

@@ -55,13 +55,13 @@ MAX_REQUEST_TIMEOUT_S = 4.5
 _FINAL = (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REGISTRATION)
 """Registration errors that are not retried."""
 
-_LET_GO = "the controller received a shutdown request for this broker that it did not send"
+_LET_GO = "the controller received a shutdown request for this broker that this process did not send"
 
 Done = Callable[[BaseException | None], None]
 
 
 class RegistrationRefusedError(NotJoinedInTimeError, OperatorError):
-    """The controller refused the registration until the time was over, for a reason that an operator can remove."""
+    """The controller refused the registration until the timeout, for a reason that an operator can remove."""
 
 
 class BrokerIdentity:

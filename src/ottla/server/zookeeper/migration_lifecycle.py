@@ -1,8 +1,8 @@
-"""Lifecycle of a broker in a cluster that migrates from ZooKeeper to a quorum or back: registered in both (KIP-866).
+"""Lifecycle of a broker during a migration from ZooKeeper to a quorum or back (KIP-866): it registers with both.
 
-The current owner of the cluster decides when the broker is registered, its epoch, and when it may stop. The other side
-registers the broker too, as soon as it answers: the quorum takes over once it has all brokers, and a broker that
-becomes the controller in the tree again finds all of them there.
+The owner of the cluster, ZooKeeper or the quorum, decides when the broker is registered, its epoch, and when it may
+stop. The other side registers the broker too, as soon as it answers. The quorum takes over only when it has all
+brokers. After a rollback, the new controller in ZooKeeper finds all of them in the tree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FOREVER_MS: Final = 2**31 - 1
-"""Timeout of the registration with the quorum: while ZooKeeper stores the cluster nothing depends on it."""
+"""Timeout of the registration with the quorum: nothing depends on it while ZooKeeper owns the cluster."""
 
 
 class QuorumChannel:
@@ -144,14 +144,14 @@ class ZkMigrationLifecycle:
         self._settle()
 
     def _refused(self, error: BaseException) -> None:
-        """The quorum refuses this broker finally: a starting broker fails, a running one continues."""
+        """The quorum refuses this broker permanently: a starting broker fails, a running one continues."""
         if self._done is None:
             logger.error("the migration's quorum refuses to register this broker: %s", error)
         else:
             self._finish(error)
 
     def _given_up(self, error: OperatorError) -> None:
-        """The migration is final, but this broker is still configured for it."""
+        """Report that the migration is final: a starting broker fails, a running one calls `on_failure`."""
         if self._done is None:
             self._on_failure(error)
         else:
@@ -166,7 +166,7 @@ class ZkMigrationLifecycle:
         self._settle()
 
     def _settle(self) -> None:
-        """Continue once the current owner of the cluster has done its part."""
+        """Call `done` once the current owner of the cluster has done its part."""
         if self._log.quorum_rules:
             settled = self._unfenced if self._opened else self._in_quorum
         else:
