@@ -62,7 +62,7 @@ def library_error(error: Any, subject: str = "") -> KafkaError:
 
 
 @contextmanager
-def one_family() -> Iterator[None]:
+def as_kafka_errors() -> Iterator[None]:
     """Raise errors of `ottla.client` as KafkaError."""
     try:
         yield

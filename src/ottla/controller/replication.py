@@ -1,8 +1,9 @@
 """Leaders and in-sync replicas: changes when brokers come and go, and AlterPartition requests of leaders.
 
 A failed broker may have led ten thousand partitions. So changes for a broker are made in slices: `isr_without` and
-`led_by_newcomer` return a limited number of records for the current image, and whether they are complete. The fencing
-itself is written together with the last slice. Until then the broker counts as live; from then on it leads nothing.
+`elections_after_unfencing` return a limited number of records for the current image, and whether they are complete. The
+fencing itself is written together with the last slice. Until then the broker counts as live; from then on it leads
+nothing.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def isr_without_stopping(image: MetadataImage, stopping: BrokerImage, context: C
     return _slice(image, context, limit, concerns, change, lambda other: may_lead(other) and is_alive(other))
 
 
-def led_by_newcomer(image: MetadataImage, broker_id: int, context: ControllerContext, limit: int) -> Slice:
+def elections_after_unfencing(image: MetadataImage, broker_id: int, context: ControllerContext, limit: int) -> Slice:
     """Elect leaders for leaderless partitions that `broker_id` may lead now."""
 
     def concerns(partition: PartitionImage) -> bool:
@@ -180,8 +181,8 @@ def led_by_newcomer(image: MetadataImage, broker_id: int, context: ControllerCon
     return _slice(image, context, limit, concerns, _unchanged, electable(image, context, including=broker_id))
 
 
-def led_by_anyone(image: MetadataImage, context: ControllerContext, limit: int) -> Slice:
-    """Elect leaders for all leaderless partitions: after a change of settings, or beyond a newcomer's first slice."""
+def elections_of_leaderless(image: MetadataImage, context: ControllerContext, limit: int) -> Slice:
+    """Elect leaders for all leaderless partitions, after a change of settings or an incomplete slice of elections."""
 
     def concerns(partition: PartitionImage) -> bool:
         return partition.leader == NO_LEADER

@@ -75,7 +75,7 @@ POLL_S = 0.5
 LAST_WORDS_S = 5.0
 """Time limit for aborting open transactions at the end."""
 FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 5.0
+MAX_PAUSE_S = 5.0
 
 
 class Settings(NamedTuple):
@@ -186,7 +186,7 @@ class Mirror:
                 finally:
                     session.close()
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
     def _fenced(self, error: KafkaError) -> None:
         """Rejoin the group after being fenced by another mirror. Raises KafkaError for a mirror without a group."""

@@ -40,14 +40,14 @@ TRANSACTION_TIMEOUT_MS = 60_000
 """Kafka's default: the longest wait of read_committed consumers for an abandoned transaction."""
 ACKS_ALL = -1
 PRODUCE_TIMEOUT_MS = 30_000
-LAST_BY_NAME = 11
+LAST_WITHOUT_IMPLICIT_ADD = 11
 """Produce: the last version that requires AddPartitionsToTxn (KIP-890)."""
-LAST_OF_ONE = 3
+LAST_FOR_CLIENTS = 3
 """AddPartitionsToTxn: the last version for clients."""
-LAST_WITHOUT_EPOCH = 4
+LAST_WITHOUT_EPOCH_BUMP = 4
 """EndTxn: the last version that does not change the producer's epoch."""
 FIRST_PAUSE_S = 0.002
-LONGEST_PAUSE_S = 0.1
+MAX_PAUSE_S = 0.1
 BUSY_S = 30.0
 """Longest wait for the completion of the previous transaction, and for an unavailable coordinator."""
 
@@ -131,7 +131,7 @@ class BatchProducer:
 
         def attempt(connection: Connection) -> None:
             response: AddPartitionsToTxnResponse = connection.request(
-                ApiKey.ADD_PARTITIONS_TO_TXN, request, max_version=LAST_OF_ONE
+                ApiKey.ADD_PARTITIONS_TO_TXN, request, max_version=LAST_FOR_CLIENTS
             )
             for topic in response.results_by_topic_v3_and_below:
                 for result in topic.results_by_partition:
@@ -168,7 +168,9 @@ class BatchProducer:
             )
         offsets: list[int] = []
         refusal: BatchRefused | None = None
-        responses: list[ProduceResponse] = connection.request_each(ApiKey.PRODUCE, requests, max_version=LAST_BY_NAME)
+        responses: list[ProduceResponse] = connection.request_each(
+            ApiKey.PRODUCE, requests, max_version=LAST_WITHOUT_IMPLICIT_ADD
+        )
         for index, response in enumerate(responses):
             (result,) = [each for found in response.responses for each in found.partition_responses] or (None,)
             if result is None:
@@ -189,7 +191,7 @@ class BatchProducer:
 
     def _require_sendable(self, topic: str, batches: Sequence[BatchView], connection: Connection) -> None:
         """Raise BatchRefused for a batch to which the broker would respond with no error code, or an ambiguous one."""
-        knows_zstd = connection.version_for(ApiKey.PRODUCE, LAST_BY_NAME) >= FIRST_WITH_ZSTD
+        knows_zstd = connection.version_for(ApiKey.PRODUCE, LAST_WITHOUT_IMPLICIT_ADD) >= FIRST_WITH_ZSTD
         overhead = REQUEST_OVERHEAD_BYTES + len(self._transactional_id.encode()) + len(topic)
         for index, batch in enumerate(batches):
             if batch.compression == "zstd" and not knows_zstd:
@@ -221,7 +223,7 @@ class BatchProducer:
         subject = f"the {'commit' if committed else 'abort'} of {self._transactional_id}"
 
         def attempt(connection: Connection) -> None:
-            response: EndTxnResponse = connection.request(ApiKey.END_TXN, request, max_version=LAST_WITHOUT_EPOCH)
+            response: EndTxnResponse = connection.request(ApiKey.END_TXN, request, max_version=LAST_WITHOUT_EPOCH_BUMP)
             raise_for(response.error_code, subject)
 
         self._ask_coordinator(attempt)
@@ -242,4 +244,4 @@ class BatchProducer:
                 if error.code in NO_COORDINATOR_ERRORS:
                     self._coordinator = None
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)

@@ -76,7 +76,7 @@ def held_lease(store: Store, load_id: str) -> Iterator[Lease]:
     lease = Lease(store, f"{LEASE_DIRECTORY}/{load_id}")
     try:
         store.create(lease.path, load_id.encode())
-        _require_creation_once(lease)
+        _require_exclusive_creation(lease)
     except OSError as error:
         raise OperatorError(
             f"the lease {lease.location} can't be written: {os_reason(error)}; a change of a table needs write access "
@@ -88,22 +88,22 @@ def held_lease(store: Store, load_id: str) -> Iterator[Lease]:
     try:
         yield lease
     except OttlaError:  # its files are discarded already, or have to stay
-        _give_up(lease)
+        _release(lease)
         raise
     else:
-        _give_up(lease)
+        _release(lease)
     finally:
         ended.set()
         renewing.join()
 
 
-def _require_creation_once(lease: Lease) -> None:
+def _require_exclusive_creation(lease: Lease) -> None:
     """Raise OperatorError for an object store without conditional puts, which would also overwrite a commit."""
     try:
         lease.store.create(lease.path, b"again")
     except FileExistsError:
         return
-    _give_up(lease)
+    _release(lease)
     raise OperatorError(
         f"{lease.store.location} lets two writers create the same file, so that one load could overwrite the commit "
         "of another; use a store with conditional puts (If-None-Match), such as S3"
@@ -120,7 +120,7 @@ def _renew(lease: Lease, ended: threading.Event) -> None:
             continue  # a file system that is temporarily unavailable
 
 
-def _give_up(lease: Lease) -> None:
+def _release(lease: Lease) -> None:
     with suppress(OSError):
         lease.store.remove(lease.path)
 

@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_S = 0.1
 """Delay after a failed request, and between heartbeats that wait for another state."""
-LAST_RETRY_S = 1.0
+MAX_RETRY_S = 1.0
 """Maximum delay of refused registrations; it starts at RETRY_S and doubles each time."""
 STEADY_S = 60.0
 """A broker that served for this long registers again at once and logs the reason."""
@@ -55,7 +55,7 @@ MAX_REQUEST_TIMEOUT_S = 4.5
 _FINAL = (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REGISTRATION)
 """Registration errors that are not retried."""
 
-_LET_GO = "the controller received a shutdown request for this broker that this process did not send"
+_UNREQUESTED_SHUTDOWN = "the controller received a shutdown request for this broker that this process did not send"
 
 Done = Callable[[BaseException | None], None]
 
@@ -372,7 +372,7 @@ class BrokerLifecycle:
                 reason = f"a session of node.id {node_id}, of another broker or of this one's last run, is still active"
             logger.warning("registration of this broker was refused, retrying: %s", reason)
         self._act(self._retry_s)
-        self._retry_s = min(2 * self._retry_s, LAST_RETRY_S)
+        self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
 
     def _not_joined(self, refusal: KafkaError | None) -> NotJoinedInTimeError:
         """The error of a registration that did not succeed in time; `refusal` is the last answer, if there was one."""
@@ -407,7 +407,7 @@ class BrokerLifecycle:
             self.fenced = response.is_fenced
         if self._shutdown is not None:
             if self._shutdown.is_over(response, error):
-                self._let_go()
+                self._end_shutdown()
             else:
                 self._act(RETRY_S)
             return
@@ -416,7 +416,7 @@ class BrokerLifecycle:
             return
         if self._stage is _Stage.UNFENCING:
             if response.should_shut_down:
-                self._register_again(_LET_GO)
+                self._register_again(_UNREQUESTED_SHUTDOWN)
             elif response.is_fenced:
                 self._act(RETRY_S)
             else:
@@ -425,7 +425,7 @@ class BrokerLifecycle:
                 self._act(self._interval_s)
                 self._finish(None)
         elif self._stage is _Stage.RUNNING and response.should_shut_down:
-            self._register_again(_LET_GO)
+            self._register_again(_UNREQUESTED_SHUTDOWN)
         elif self._stage is _Stage.RUNNING and response.is_fenced:
             logger.warning("this broker was fenced; requesting to be unfenced")
             self._stage = _Stage.UNFENCING
@@ -443,7 +443,7 @@ class BrokerLifecycle:
         self._stage = _Stage.REGISTERING
         self._identity.renew(self._new_incarnation_id(), self.broker_epoch)
         self._act(self._renew_s)
-        self._renew_s = min(max(2 * self._renew_s, RETRY_S), LAST_RETRY_S)
+        self._renew_s = min(max(2 * self._renew_s, RETRY_S), MAX_RETRY_S)
 
     def _heartbeat_failed(self, error: BaseException | None) -> None:
         is_unknown = isinstance(error, KafkaError) and error.code is ErrorCode.STALE_BROKER_EPOCH
@@ -452,7 +452,7 @@ class BrokerLifecycle:
         else:
             self._act(RETRY_S)
 
-    def _let_go(self) -> None:
+    def _end_shutdown(self) -> None:
         self._stage = _Stage.ENDED
         self._cancel_timer()
         self._finish(None)

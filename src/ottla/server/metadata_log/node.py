@@ -57,4 +57,4 @@ class NodeMetadataLog(NamedTuple):
 
     def names_directories(self) -> bool:
         """Whether the metadata of this node names the directories of replicas."""
-        return self.zookeeper is None if self.migrating is None else self.migrating.quorum_rules
+        return self.zookeeper is None if self.migrating is None else self.migrating.quorum_is_owner

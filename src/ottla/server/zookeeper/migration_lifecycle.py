@@ -112,7 +112,7 @@ class ZkMigrationLifecycle:
     @property
     def broker_epoch(self) -> int:
         """See `BrokerLife`."""
-        return self._lifecycle.broker_epoch if self._log.quorum_rules else self._tree.broker_epoch
+        return self._lifecycle.broker_epoch if self._log.quorum_is_owner else self._tree.broker_epoch
 
     # -- start -----------------------------------------------------------------------------------------------------
 
@@ -159,15 +159,15 @@ class ZkMigrationLifecycle:
 
     def _ask_to_be_unfenced(self) -> None:
         if self._in_quorum and self._opened:
-            self._lifecycle.serve(self._heard_of_unfencing)
+            self._lifecycle.serve(self._on_unfenced)
 
-    def _heard_of_unfencing(self, error: BaseException | None) -> None:
+    def _on_unfenced(self, error: BaseException | None) -> None:
         self._unfenced = error is None
         self._settle()
 
     def _settle(self) -> None:
         """Call `done` once the current owner of the cluster has done its part."""
-        if self._log.quorum_rules:
+        if self._log.quorum_is_owner:
             settled = self._unfenced if self._opened else self._in_quorum
         else:
             settled = self._in_tree
@@ -189,19 +189,19 @@ class ZkMigrationLifecycle:
         When ZooKeeper is the owner, the broker then requests a shutdown from the quorum too, if that has a leader.
         """
         self._done = None
-        if self._log.quorum_rules:
+        if self._log.quorum_is_owner:
             self._tree.end()
             self._lifecycle.shut_down(done)
             return
 
-        def let_go(error: BaseException | None) -> None:
+        def left_tree(error: BaseException | None) -> None:
             if error is None and self._log.quorum.leader.leader_id != NO_NODE:
                 self._lifecycle.shut_down(done)
             else:
                 self._lifecycle.end()
                 done(error)
 
-        self._tree.shut_down(let_go)
+        self._tree.shut_down(left_tree)
 
     def directory_failed(self, directory_id: Uuid) -> None:
         """Report to the quorum, whether it owns the cluster or not; in the tree each replica is reported separately."""

@@ -185,7 +185,7 @@ class ProducerState:
             raise _expected_transactional(producer_id)
         return None
 
-    def check_own(
+    def check_without_sequence(
         self, producer_id: int, producer_epoch: int, transactional: int, guard: VerificationGuard | None
     ) -> None:
         """Check a batch that a coordinator writes for a producer, without sequences. Raises as `check`."""
@@ -328,7 +328,7 @@ class ProducerState:
             # which fences older ones. (Apache Kafka ignores it at a start without snapshots.)
             self._entry_of(header[PRODUCER_ID], header[PRODUCER_EPOCH]).last_timestamp = header[MAX_TIMESTAMP]
             return None
-        return self.ended(
+        return self.apply_marker(
             header[PRODUCER_ID],
             header[PRODUCER_EPOCH],
             marker.coordinator_epoch,
@@ -337,7 +337,7 @@ class ProducerState:
             committed=marker.committed,
         )
 
-    def ended(
+    def apply_marker(
         self,
         producer_id: int,
         producer_epoch: int,
