@@ -39,7 +39,7 @@ class Lease:
         return self.store.locate(self.path)
 
     def renew(self) -> None:
-        """Raises FileNotFoundError when a vacuum revoked it."""
+        """Set the time of the lease to now. Raises FileNotFoundError if a vacuum revoked it, and OSError."""
         self.store.touch(self.path)
 
     def require(self) -> None:
