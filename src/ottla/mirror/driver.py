@@ -68,7 +68,7 @@ REFRESH_S = 30.0
 CARRY_S = 5.0
 """Interval for copying group offsets."""
 RECORDS_IN_BATCH = 1_000
-"""Poll interval of the progress topic."""
+"""Maximum number of progress records in one batch."""
 JOIN_LIMIT_S = 60.0
 """Wait for an assignment of the group before it is reported as an outage."""
 POLL_S = 0.5

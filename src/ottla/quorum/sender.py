@@ -68,7 +68,7 @@ class EffectSender:
         times: QuorumTimes,
         endpoints: tuple[tuple[str, str, int], ...],
     ) -> None:
-        """`act` is called after each response; `endpoints` are the own."""
+        """`act` is called after each response; `endpoints` are those of this voter."""
         self._raft = raft
         self._log = log
         self._network = network

@@ -59,7 +59,7 @@ class ReplicationSettings(NamedTuple):
 
     max_lag_s: float = 30.0
     listener_name: str = "PLAINTEXT"
-    """Addresses of the brokers' inter-broker listeners (`inter.broker.listener.name`)."""
+    """Name of the brokers' inter-broker listeners (`inter.broker.listener.name`)."""
     fetcher: FetcherSettings = FetcherSettings()
     selector: ReplicaSelector | None = None
     """`replica.selector.class`; None lets consumers read from leaders only."""

@@ -27,7 +27,7 @@ class MetadataLogContext(NamedTuple):
     config: BrokerConfig
     cluster_id: str
     directory_id: Uuid
-    """Cluster id of the data directory (`meta.properties`)."""
+    """Id of the data directory (`meta.properties`)."""
     runtime: NodeRuntime
     peers: Peers | None
     """Connections to other nodes; None in a cluster of one node."""
