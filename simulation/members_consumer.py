@@ -71,7 +71,7 @@ class ConsumerMember(Member):
                 self.commit_later()
             await asyncio.sleep(pause_s)
             if self._going:
-                await self._let_go()
+                await self._release_revoked()
 
     def identity(self) -> tuple[str, int]:
         """See `Member`."""
@@ -94,7 +94,7 @@ class ConsumerMember(Member):
         self._going = {}
         self.unfetched = []
 
-    async def _let_go(self) -> None:
+    async def _release_revoked(self) -> None:
         """Give up revoked partitions, sooner or later: the next heartbeat confirms it."""
         if self.world.faults.is_set() and self.rng.chance(0.3):
             return

@@ -1,8 +1,8 @@
 """Client history of one compacted topic: the latest record of each key remains, and older ones may be removed.
 
-The rules are those of `LogHistory` with two exceptions. An acknowledged or served record is at its offset at the end,
-or a later one of its key is. A reader with assigned partitions may skip records for which a later one of the same key
-exists at the end; since it reaches that one too, it ends with the latest of every key.
+The rules are those of `LogHistory` with two exceptions. At the end, each acknowledged or served record is still at its
+offset, or a later record of its key exists. A reader with manual assignment may skip a record if a later one of its key
+exists at the end. It also reads that later record, so it ends with the latest record of every key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class CompactedHistory(LogHistory):
         return b"%d" % (int(value.rpartition(":")[2]) % KEYS)
 
     def _passed_over(self, gap: Gap) -> None:
-        """The skipped records are known only at the end."""
+        """Check the gap at the end: only the final log shows which records were superseded."""
         self._gaps.append(gap)
 
     def _check_places(self, contents: Contents, places: dict[Place, str], rule: str, what: str) -> None:

@@ -23,7 +23,7 @@ from ottla.controller.registration import (
     handle_broker_registration,
     handle_unregister_broker,
 )
-from ottla.controller.replication import handle_alter_partition, led_by_anyone
+from ottla.controller.replication import elections_of_leaderless, handle_alter_partition
 from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.controller.topics import handle_create_topics
 from ottla.metadata.delta import MetadataDelta
@@ -136,7 +136,7 @@ class World:
     def upkeep(self) -> None:
         """The controller's work after broker changes."""
         for _ in range(100):
-            records, complete = led_by_anyone(self.image, self.context(), 10_000)
+            records, complete = elections_of_leaderless(self.image, self.context(), 10_000)
             self.apply(records)
             if complete:
                 return

@@ -174,7 +174,7 @@ def test_old_brokers_get_gzip_and_name_no_records(servers, topic, monkeypatch, c
     fill(source, topic, [batch(*rows, codec="zstd"), batch(*rows, codec="lz4")])
     with Cluster(target) as there:
         there.topics.create(f"eu.{topic}", count, configs=TIMES | {"compression.type": "producer"})
-    monkeypatch.setattr(batch_producer, "LAST_BY_NAME", 6)
+    monkeypatch.setattr(batch_producer, "LAST_WITHOUT_IMPLICIT_ADD", 6)
     done = mirrored(servers, topic, "--on-refused", SKIP)
     assert (done.exit_code, json.loads(done.stdout)["skipped"]) == (0, 6), done.stderr
     offsets = re.findall(r"ERROR skipped the record at offset (\d+) ", done.stderr)

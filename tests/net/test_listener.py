@@ -191,7 +191,7 @@ class TestRates:
             assert len(net.listener._leaving) == 3
             for accepted in list(net.listener._leaving):
                 net.listener._leaving[accepted].cancel()
-                net.listener._let_go(accepted, "127.0.0.1")
+                net.listener._close_refused(accepted, "127.0.0.1")
             assert await net.at_end(clients[2])
             net.connections.rates.use_quotas({})
             again = await net.connect()

@@ -14,7 +14,7 @@ from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import EMPTY_IMAGE, ControllerImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.protocol.messages.controller_registration import ControllerRegistrationResponse
-from ottla.server.lifecycle.controller_lifecycle import LAST_RETRY_S, ControllerLifecycle
+from ottla.server.lifecycle.controller_lifecycle import MAX_RETRY_S, ControllerLifecycle
 
 from .virtual_time import VirtualTime
 
@@ -77,7 +77,7 @@ def test_registration_is_retried_with_growing_delays(world: World) -> None:
     world.publish(1)
     for _ in range(12):
         world.answer(KafkaError(ErrorCode.NOT_CONTROLLER))
-        world.time.run(LAST_RETRY_S)
+        world.time.run(MAX_RETRY_S)
     assert world.requests == 13
     world.answer()
     world.publish(2, INCARNATION)
@@ -87,7 +87,7 @@ def test_registration_is_retried_with_growing_delays(world: World) -> None:
 def test_lost_registration_is_repeated(world: World) -> None:
     world.publish(1)
     world.answer()
-    world.time.run(LAST_RETRY_S)
+    world.time.run(MAX_RETRY_S)
     assert world.requests == 2
 
 

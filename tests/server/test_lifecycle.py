@@ -81,8 +81,8 @@ class World:
         self.publisher.publish(replace(EMPTY_IMAGE, offset=offset), MetadataChanges())
         self.time.run()
 
-    def heard(self, *, fenced: bool, let_go: bool = False) -> BrokerHeartbeatRequest:
-        response = BrokerHeartbeatResponse(is_caught_up=True, is_fenced=fenced, should_shut_down=let_go)
+    def heard(self, *, fenced: bool, should_shut_down: bool = False) -> BrokerHeartbeatRequest:
+        response = BrokerHeartbeatResponse(is_caught_up=True, is_fenced=fenced, should_shut_down=should_shut_down)
         request = self.controller.answer(response)
         assert isinstance(request, BrokerHeartbeatRequest)
         return request
@@ -171,7 +171,7 @@ def test_broker_shut_down_by_a_foreign_request_registers_again(world: World, cap
     epoch, pauses = EPOCH, []
     for incarnation in (b"J", b"K", b"L", b"M"):
         world.time.run(2.1)
-        world.heard(fenced=True, let_go=True)
+        world.heard(fenced=True, should_shut_down=True)
         before = world.time.now
         while not world.controller.asked:
             world.time.run(0.05)
@@ -278,7 +278,7 @@ def test_failed_directory_is_in_every_heartbeat(world: World) -> None:
     world.lifecycle.directory_failed(b"E" * 16)
     assert world.heard(fenced=False).offline_log_dirs == [b"E" * 16]
     world.time.run(2.0)
-    assert world.heard(fenced=False, let_go=True).offline_log_dirs == [b"E" * 16]
+    assert world.heard(fenced=False, should_shut_down=True).offline_log_dirs == [b"E" * 16]
     assert world.registered(EPOCH + 1).log_dirs == [b"D" * 16]
 
 
@@ -305,7 +305,7 @@ class TestShutdown:
             assert world.heard(fenced=False).want_shut_down
             assert world.events == []
             world.time.run(0.15)
-        world.heard(fenced=True, let_go=True)
+        world.heard(fenced=True, should_shut_down=True)
         assert world.events == ["let go"]
         world.time.run(100)
         assert world.controller.asked == [], "no further requests"

@@ -27,8 +27,8 @@ from ottla.record.control import EndMarker
 from ottla.server.requests.failures import Failures
 from ottla.server.transactions.marker_writer import MarkerDone
 from ottla.server.transactions.transaction_markers import (
-    LONGEST_PAUSE,
     MARKERS_PER_WRITE,
+    MAX_RETRY_FACTOR,
     PARTITIONS_PER_REQUEST,
     PARTITIONS_PER_TURN,
     RETRY_S,
@@ -40,7 +40,7 @@ from .virtual_time import VirtualTime
 HERE, THERE, ELSEWHERE = 1, 2, 3
 A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
 NONE, NOT_LEADER = ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER
-A_WHILE_S = 2 * RETRY_S * LONGEST_PAUSE
+A_WHILE_S = 2 * RETRY_S * MAX_RETRY_FACTOR
 
 
 class Connection:
@@ -305,7 +305,7 @@ def test_unreachable_broker_is_retried_with_growing_delays() -> None:
     pauses = [later - earlier for earlier, later in pairwise(tries)]
     assert len(tries) < 20, "not one per new marker"
     assert all(later > earlier - RETRY_S for earlier, later in pairwise(pauses))
-    assert pauses[-1] == pytest.approx(RETRY_S * LONGEST_PAUSE, abs=RETRY_S)
+    assert pauses[-1] == pytest.approx(RETRY_S * MAX_RETRY_FACTOR, abs=RETRY_S)
     world.time.run(A_WHILE_S)
     world.connections[-1].answer()
     assert world.ended[0] == (5, NONE)

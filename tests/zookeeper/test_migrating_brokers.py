@@ -184,7 +184,7 @@ def migrate(cluster: Cluster, quorum: Quorum) -> None:
 def rules(life: Any) -> bool:
     """Whether the broker follows the quorum."""
     migrating = life.broker.parts.control.metadata.migrating
-    return migrating is None or migrating.quorum_rules
+    return migrating is None or migrating.quorum_is_owner
 
 
 def knows_quorum(cluster: Cluster) -> bool:

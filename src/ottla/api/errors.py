@@ -1,7 +1,8 @@
-"""One family of errors: `KafkaError` with an error code of the Kafka protocol, also for library errors.
+"""Errors of the API: all are `KafkaError` with an error code of the Kafka protocol.
 
-librdkafka's own codes are mapped to codes with the same meaning. Operator errors of the tools' client (a malformed
-address, an unreachable broker) become INVALID_CONFIG and NETWORK_EXCEPTION.
+Local errors of librdkafka get the protocol code with the closest meaning. Errors of `ottla.client` are converted too:
+OperatorError (such as a malformed address) to INVALID_CONFIG, BrokerUnreachable to NETWORK_EXCEPTION, and ProtocolError
+to CORRUPT_MESSAGE.
 """
 
 from __future__ import annotations
@@ -55,14 +56,14 @@ class TransactionAborted(KafkaError):
 
 
 def library_error(error: Any, subject: str = "") -> KafkaError:
-    """An error of librdkafka (`confluent_kafka.KafkaError`); UNKNOWN_SERVER_ERROR without a code in the protocol."""
+    """Convert an error of librdkafka (`confluent_kafka.KafkaError`); UNKNOWN_SERVER_ERROR if no code matches."""
     found = kafka_error(error, subject)
     return KafkaError(_LOCAL.get(error.name(), found.code), found.message)
 
 
 @contextmanager
-def one_family() -> Iterator[None]:
-    """Raise errors of the tools' client as KafkaError."""
+def as_kafka_errors() -> Iterator[None]:
+    """Raise errors of `ottla.client` as KafkaError."""
     try:
         yield
     except BrokerUnreachable as error:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Generic
 
-from ottla.api.errors import ClientClosed, UndecodableRecord, one_family
+from ottla.api.errors import ClientClosed, UndecodableRecord, as_kafka_errors
 from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config, as_texts, invalid
 from ottla.api.topic_filter import TopicFilter
@@ -90,7 +90,7 @@ class LegacyConsumer(Generic[RK, RV]):
         for name in ("zookeeper.connect", "group.id"):
             if not given.get(name):
                 raise invalid(f"a legacy consumer needs {name}")
-        with one_family():
+        with as_kafka_errors():
             settings = _settings(given)
             servers = given["zookeeper.connect"]
             access = access_of_client(given, os.environ, read_file)

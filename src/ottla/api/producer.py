@@ -27,7 +27,7 @@ from operator import length_hint
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, cast
 
-from ottla.api.errors import ClientClosed, library_error, one_family
+from ottla.api.errors import ClientClosed, as_kafka_errors, library_error
 from ottla.api.forks import ended_in_children
 from ottla.api.interceptors import ProducerInterceptor, logged, require
 from ottla.api.messages import Deliveries, Delivery
@@ -53,7 +53,7 @@ DROP_LIMIT_S = 5.0
 """Longest wait for the reports of dropped records; immediate on an idle machine."""
 PARTITIONS_AGE_S = 300.0
 """Maximum age of a topic's number of partitions for a partitioner function (`metadata.max.age.ms`)."""
-ASK_AGAIN_S = 10.0
+REFRESH_TIMEOUT_S = 10.0
 """Timeout of a metadata refresh after a change in ZooKeeper; close waits for it, too."""
 SERVED_TOGETHER = 100
 """Number of records after which the sending thread processes delivery reports itself."""
@@ -468,7 +468,7 @@ class Producer(Generic[K, V]):
         self._partition_counts = {}
         producer = self._producer
         if producer is not None:
-            producer.list_topics(timeout=ASK_AGAIN_S)
+            producer.list_topics(timeout=REFRESH_TIMEOUT_S)
 
     def _end_watch(self) -> None:
         watch, self._watch = self._watch, None
@@ -518,7 +518,7 @@ def _begin_watch(servers: ZooKeeperServers, settings: Settings) -> BrokerWatch:
     from ottla.api.broker_watch import BrokerWatch  # imported here, like the next: few producers have zk.connect
     from ottla.client.zookeeper.zookeeper_access import access_of_client
 
-    with one_family():
+    with as_kafka_errors():
         access = access_of_client(servers.properties, os.environ, read_file)
         protocol = str(settings.library.get("security.protocol", "PLAINTEXT")).upper()
         watch = BrokerWatch(servers.connect, protocol, access)

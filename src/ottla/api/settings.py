@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ottla.api.errors import one_family
+from ottla.api.errors import as_kafka_errors
 from ottla.client.librdkafka.producer import SILENT
 from ottla.client.wire.connection import library_servers
 from ottla.client.wire.security import PROPERTIES, ClientSecurity, parse_security
@@ -89,7 +89,7 @@ def read_settings(
     for name in given:
         if name in _BY_ARGUMENT:
             raise invalid(f"{name} is not a property here: give the argument {_BY_ARGUMENT[name]}")
-    with one_family():
+    with as_kafka_errors():
         servers = library_servers(bootstrap_servers)
         security = parse_security(given, "the properties of the client")
         of_security = security.library if by_library else {}

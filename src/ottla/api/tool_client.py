@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-from ottla.api.errors import ClientClosed, one_family
+from ottla.api.errors import ClientClosed, as_kafka_errors
 from ottla.api.forks import ended_in_children
 from ottla.api.settings import Config, read_tool_settings
 from ottla.client.admin.cluster import Cluster
@@ -53,7 +53,7 @@ class ToolClient:
 
     @contextmanager
     def _asking(self) -> Iterator[Cluster]:
-        with self._lock, one_family():
+        with self._lock, as_kafka_errors():
             if self._closed:
                 raise ClientClosed(self.what)
             yield self._cluster

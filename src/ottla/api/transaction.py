@@ -159,14 +159,17 @@ class Transaction:
         self._transactions = transactions
 
     def __enter__(self) -> Transaction:
-        """Raises KafkaError INVALID_TXN_STATE if a transaction is open, and ProducerFenced."""
+        """Begin the transaction. Raises KafkaError INVALID_TXN_STATE if one is open, and ProducerFenced."""
         self._transactions.begin()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Raises TransactionAborted, ProducerFenced, and KafkaError REQUEST_TIMED_OUT for an unknown outcome."""
+        """Commit the transaction, or abort it after an exception.
+
+        Raises TransactionAborted, ProducerFenced, and KafkaError REQUEST_TIMED_OUT for an unknown outcome.
+        """
         if kind is None:
             self._transactions.commit()
             return

@@ -32,7 +32,7 @@ from ottla.common.errors import OperatorError
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 30.0
+MAX_PAUSE_S = 30.0
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 MAX_LINE_BYTES = 1 << 20
@@ -171,7 +171,7 @@ class Supervisor:
             logger.warning("broker %d exited (%s), restarting in %.1f s", broker.node_id, _exit_text(code), pause_s)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
     async def _run_once(self, broker: LocalBroker, read_end: int) -> int:
         """Run a broker process once; returns its exit code."""

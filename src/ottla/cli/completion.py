@@ -1,4 +1,4 @@
-"""`ottla completion`: scripts for shell completion of commands, options and topic names."""
+"""`ottla completion`: scripts for shell completion of commands, options, and names such as those of topics."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ TEXT_FILES = frozenset(
     }
 )
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
-SHOWN_BYTES = 200
+MAX_SHOWN_BYTES = 200
 """Longest key or value in text output, in bytes; JSON output is not truncated."""
 
 
@@ -464,9 +464,9 @@ def _batch_text(stored: StoredBatch, crc_valid: bool) -> str:
 def _shown(data: bytes | None) -> str:
     if data is None:
         return "null"
-    text = data[:SHOWN_BYTES].decode(errors="backslashreplace")
+    text = data[:MAX_SHOWN_BYTES].decode(errors="backslashreplace")
     shown = text.encode("unicode_escape").decode() if not text.isprintable() else text
-    return f"{shown}... ({len(data):,} bytes)" if len(data) > SHOWN_BYTES else shown
+    return f"{shown}... ({len(data):,} bytes)" if len(data) > MAX_SHOWN_BYTES else shown
 
 
 log.command(

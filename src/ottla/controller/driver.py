@@ -32,7 +32,7 @@ from ottla.controller.leaderless import LeaderlessPartitions
 from ottla.controller.migration_records import migration_records
 from ottla.controller.reassignments import replicate_internal_topics
 from ottla.controller.registration import SLICE, check_directories, fence_silent
-from ottla.controller.replication import led_by_anyone
+from ottla.controller.replication import elections_of_leaderless
 from ottla.controller.result import MIN_ISR, ControllerContext, ControllerOperation, ControllerResult
 from ottla.controller.statistics import ControllerStatistics
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -356,7 +356,7 @@ class Controller:
             return
 
         def elect(image: MetadataImage, context: ControllerContext) -> ControllerResult[None]:
-            records, complete = led_by_anyone(image, context, SLICE)
+            records, complete = elections_of_leaderless(image, context, SLICE)
             return ControllerResult(records, None, again=not complete)
 
         def replicate(image: MetadataImage, context: ControllerContext) -> ControllerResult[None]:

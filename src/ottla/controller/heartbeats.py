@@ -67,7 +67,7 @@ class BrokerHeartbeats:
             del self._shutdowns[key]
 
     def has_session(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
-        """Return whether this incarnation sent a heartbeat within the session timeout."""
+        """Return whether this incarnation sent a heartbeat, or got a session by `reset`, within the session timeout."""
         contact = self._contacts.get(broker_id)
         return (
             contact is not None
@@ -109,14 +109,14 @@ class BrokerHeartbeats:
         self._shutdowns.setdefault((broker.broker_id, broker.broker_epoch), _Shutdown(now_ms))
 
     def heard_from(self, broker_id: int, now_ms: int) -> None:
-        """Register that a broker on ZooKeeper, which sends no heartbeats, is alive: it sent this controller another
-        request."""
+        """Register that a broker on ZooKeeper, which sends no heartbeats, is alive: it fetched metadata from this
+        controller, or is this controller."""
         self._heard_ms[broker_id] = now_ms
 
     def is_alive_since_request(self, broker_id: int, stopping: BrokerImage) -> bool:
         """Return whether this controller has heard from `broker_id` since `stopping` requested its shutdown.
 
-        A heartbeat counts, or, on ZooKeeper, a fetch of metadata.
+        A heartbeat counts, or, on ZooKeeper, a call of `heard_from`.
         """
         shutdown = self._shutdowns[stopping.broker_id, stopping.broker_epoch]
         contact = self._contacts.get(broker_id)

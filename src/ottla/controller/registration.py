@@ -34,10 +34,10 @@ from ottla.controller.directories import cordoned_directories, without_directori
 from ottla.controller.replication import (
     Slice,
     check_broker_epoch,
+    elections_after_unfencing,
     has_leaderships,
     isr_without,
     isr_without_stopping,
-    led_by_newcomer,
 )
 from ottla.controller.result import ControllerContext, ControllerResult, elr_enabled
 from ottla.metadata.delta import security_protocol_name
@@ -311,7 +311,7 @@ def handle_broker_heartbeat(
     if state in (_State.FENCED, _State.SHUTDOWN_NOW):
         heartbeats.forget(broker.broker_id)
     elif granted and current is state is _State.UNFENCED:
-        led = led_by_newcomer(image, broker.broker_id, context, SLICE)
+        led = elections_after_unfencing(image, broker.broker_id, context, SLICE)
         records += led.records
         touch(heard=led.complete)  # the next heartbeat elects the rest
     else:
@@ -387,7 +387,7 @@ def fence_silent(image: MetadataImage, broker_id: int, context: ControllerContex
 
 def unfence(image: MetadataImage, broker: BrokerImage, context: ControllerContext) -> list[ApiMessageAndVersion]:
     """Unfence the broker, and make it leader of leaderless partitions; those beyond a batch follow later."""
-    led = led_by_newcomer(image, broker.broker_id, context, SLICE)
+    led = elections_after_unfencing(image, broker.broker_id, context, SLICE)
     return [_registration_change(broker, fenced=UNFENCED), *led.records]
 
 

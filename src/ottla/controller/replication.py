@@ -1,8 +1,9 @@
 """Leaders and in-sync replicas: changes when brokers come and go, and AlterPartition requests of leaders.
 
 A failed broker may have led ten thousand partitions. So changes for a broker are made in slices: `isr_without` and
-`led_by_newcomer` return a limited number of records for the current image, and whether they are complete. The fencing
-itself is written together with the last slice. Until then the broker counts as live; from then on it leads nothing.
+`elections_after_unfencing` return a limited number of records for the current image, and whether they are complete. The
+fencing itself is written together with the last slice. Until then the broker counts as live; from then on it leads
+nothing.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ ANY_EPOCH = -1
 
 
 class Slice(NamedTuple):
-    """Some of the records of a step, and whether they are complete."""
+    """At most `limit` records of a change, and whether they complete the change."""
 
     records: list[ApiMessageAndVersion]
     complete: bool
 
 
 def active(image: MetadataImage, *, excluding: int | None = None, including: int | None = None) -> Acceptable:
-    """Return the predicate of brokers that may lead: active ones, except `excluding`, and `including`."""
+    """Return a predicate for brokers that may lead: active brokers and `including`, but not `excluding`."""
 
     def acceptable(broker_id: int) -> bool:
         if broker_id == excluding:
@@ -62,10 +63,10 @@ def active(image: MetadataImage, *, excluding: int | None = None, including: int
 def electable(
     image: MetadataImage, context: ControllerContext, *, excluding: int | None = None, including: int | None = None
 ) -> Acceptable:
-    """Return the predicate of automatic leaders: as `active`, without brokers that have not contacted this controller.
+    """Return a predicate for automatic elections: as `active`, without brokers that have not contacted this controller.
 
-    After the start of a whole cluster these may never return, and may have lost their disk. If they are alive, their
-    first heartbeat elects them.
+    After the restart of a whole cluster such brokers may never return, or may have lost a disk. The first heartbeat of
+    a broker triggers the elections that it may win.
     """
     may_lead = active(image, excluding=excluding, including=including)
     granted = context.heartbeats.is_granted
@@ -108,9 +109,10 @@ def isr_without(
     directories: Collection[Uuid] | None = None,
     is_another_process: bool = False,
 ) -> Slice:
-    """Remove a broker from every ISR and leadership; `unclean`: it may have lost unflushed records.
+    """Remove a broker from every ISR and from leadership. `unclean`: it may have lost unflushed records.
 
-    With `directories` only for replicas in one of them. `is_another_process`: failed directories may be back.
+    With `directories`, only its replicas in one of them are affected. `is_another_process`: the broker restarted, so
+    its offline directories may be available again.
     """
 
     def concerns(partition: PartitionImage) -> bool:
@@ -130,8 +132,8 @@ def isr_without(
         if is_another_process and partition.directory_of(broker_id) == OFFLINE_UUID:
             change.set_directory(broker_id, ZERO_UUID)
         if partition.leader not in (NO_LEADER, broker_id):
-            # A leader in shutdown leads until its own heartbeat moves that to a broker known to be alive. A leader that
-            # has not contacted this controller may be gone, and would then remain alone in the ISR.
+            # A leader in controlled shutdown leads until its own heartbeat moves the leadership to a live broker. A
+            # leader that has not contacted this controller may be gone, and would then remain alone in the ISR.
             granted = context.heartbeats.is_granted(partition.leader)
             including = None if granted else partition.leader
             change.acceptable = electable(image, context, excluding=broker_id, including=including)
@@ -140,11 +142,12 @@ def isr_without(
 
 
 def isr_without_stopping(image: MetadataImage, stopping: BrokerImage, context: ControllerContext, limit: int) -> Slice:
-    """Remove a broker in controlled shutdown from ISRs and leaderships, in favour of brokers known to be alive.
+    """Remove a broker in controlled shutdown from ISRs and leaderships, in favour of live brokers.
 
-    Sessions of the other ISR members prove little: a killed broker has one until it expires. So the broker stays until
-    one of them has sent a heartbeat after the shutdown request; the next heartbeat tries again. It leaves at once if no
-    other member can lead: its own record of the partition is the last one then.
+    A session does not prove that a broker is alive: a killed one keeps it until expiry. So the stopping broker stays in
+    the ISR until another member has sent a heartbeat since the shutdown request. Each of its own heartbeats tries
+    again. If no other member can lead, it gives up its leadership at once. The partition is then leaderless, and its
+    last in-sync replica remains in the ISR or eligible.
     """
     broker_id = stopping.broker_id
     may_lead = active(image, excluding=broker_id)
@@ -157,7 +160,7 @@ def isr_without_stopping(image: MetadataImage, stopping: BrokerImage, context: C
             return False
         others = [member for member in partition.isr if may_lead(member)]
         if not others:
-            # A leader that shuts down too could commit alone: it gives up its leadership first.
+            # Another leader in shutdown could commit alone: this broker stays until that one has given up leadership.
             return partition.leader in (NO_LEADER, broker_id)
         return any(map(is_alive, others))
 
@@ -169,7 +172,7 @@ def isr_without_stopping(image: MetadataImage, stopping: BrokerImage, context: C
     return _slice(image, context, limit, concerns, change, lambda other: may_lead(other) and is_alive(other))
 
 
-def led_by_newcomer(image: MetadataImage, broker_id: int, context: ControllerContext, limit: int) -> Slice:
+def elections_after_unfencing(image: MetadataImage, broker_id: int, context: ControllerContext, limit: int) -> Slice:
     """Elect leaders for leaderless partitions that `broker_id` may lead now."""
 
     def concerns(partition: PartitionImage) -> bool:
@@ -178,8 +181,8 @@ def led_by_newcomer(image: MetadataImage, broker_id: int, context: ControllerCon
     return _slice(image, context, limit, concerns, _unchanged, electable(image, context, including=broker_id))
 
 
-def led_by_anyone(image: MetadataImage, context: ControllerContext, limit: int) -> Slice:
-    """Elect leaders for all leaderless partitions: after a change of settings, or beyond a newcomer's first slice."""
+def elections_of_leaderless(image: MetadataImage, context: ControllerContext, limit: int) -> Slice:
+    """Elect leaders for all leaderless partitions, after a change of settings or an incomplete slice of elections."""
 
     def concerns(partition: PartitionImage) -> bool:
         return partition.leader == NO_LEADER
@@ -230,7 +233,7 @@ def has_leaderships(image: MetadataImage, broker_id: int) -> bool:
 def cleared_elr(image: MetadataImage, topics: Sequence[TopicImage]) -> list[ApiMessageAndVersion]:
     """Return records that clear the eligible leader replicas of `topics` before a new minimum ISR applies.
 
-    They are valid for the old minimum: with a smaller one, records may be committed that these replicas lack.
+    These replicas are eligible under the old minimum. Under a smaller one, records may be committed that they lack.
     """
     return [
         versioned(PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, eligible_leader_replicas=[]))
@@ -352,7 +355,7 @@ def _check_isr(partition: PartitionImage, leader: int, isr: list[int], recovery_
 
 
 def _check_eligible(image: MetadataImage, wanted: Sequence[tuple[int, int]]) -> None:
-    """Reject members that are fenced, shutting down, or restarted since the leader's request (KIP-841, KIP-903)."""
+    """Reject members that are fenced, shutting down, or not of the incarnation in the request (KIP-841, KIP-903)."""
     for broker_id, broker_epoch in wanted:
         broker = image.brokers.get(broker_id)
         if broker is None or not broker.active or broker_epoch not in (ANY_EPOCH, broker.broker_epoch):

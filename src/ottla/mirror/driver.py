@@ -68,14 +68,14 @@ REFRESH_S = 30.0
 CARRY_S = 5.0
 """Interval for copying group offsets."""
 RECORDS_IN_BATCH = 1_000
-"""Poll interval of the progress topic."""
+"""Maximum number of progress records in one batch."""
 JOIN_LIMIT_S = 60.0
 """Wait for an assignment of the group before it is reported as an outage."""
 POLL_S = 0.5
 LAST_WORDS_S = 5.0
 """Time limit for aborting open transactions at the end."""
 FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 5.0
+MAX_PAUSE_S = 5.0
 
 
 class Settings(NamedTuple):
@@ -186,7 +186,7 @@ class Mirror:
                 finally:
                     session.close()
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
     def _fenced(self, error: KafkaError) -> None:
         """Rejoin the group after being fenced by another mirror. Raises KafkaError for a mirror without a group."""
@@ -285,7 +285,7 @@ class Session:
         self._goals = goals
 
     def _own_routes(self, chosen: Mapping[str, TopicInfo]) -> list[Route]:
-        """The routes of this mirror: all, or those that the group assigned. Raises KafkaError, _Changed."""
+        """The routes of this mirror: all, or those that the group assigned. Raises KafkaError."""
         if self._members is not None:
             self._members.join(chosen)
             until_s = time.monotonic() + JOIN_LIMIT_S
@@ -303,7 +303,7 @@ class Session:
         ]
 
     def _require_given(self, wait_s: float = 0.0) -> None:
-        """Poll the group. Raises _Changed if it has revoked partitions of this session."""
+        """Poll the group. Raises _AssignmentChanged if it has revoked partitions of this session."""
         if self._members is not None:
             self._members.poll(wait_s)
             if self._members.assignment is not self._given:
@@ -503,7 +503,10 @@ class Session:
         return maps, {key: info.offset for key, info in ends.items()}
 
     def _refresh(self) -> None:
-        """Raises _Changed, OperatorError for a new cycle or lost progress."""
+        """Compare the topics and origins with those at the start of the session, and copy ACLs.
+
+        Raises _AssignmentChanged if they differ, OperatorError for a new cycle or lost progress.
+        """
         there = self._target.topics.all().get(PROGRESS_TOPIC)
         self._progress_topic.require_same(None if there is None else there.topic_id)
         chosen = chosen_topics(self._source.topics.all(), self._settings.pattern)

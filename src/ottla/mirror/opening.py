@@ -79,7 +79,7 @@ class ProgressTopic:
         self._end = 0
 
     def require_same(self, topic_id: Uuid | None) -> None:
-        """Raises OperatorError for another id, or None, than at the first call."""
+        """Raise OperatorError if the id differs from that of the first call, or is None now."""
         if self._topic_id is None:
             self._topic_id = topic_id
         if topic_id != self._topic_id:

@@ -18,12 +18,15 @@ from ottla.mirror.routes import PROGRESS_TOPIC, Route
 from ottla.record.legacy.stored import iter_any_batches
 from ottla.record.transactions import TransactionFilter
 
-LOOK_BYTES = 1 << 20
+CHECKED_BYTES = 1 << 20
 """Number of bytes to check after the last record in the progress; duplicates would start there."""
 
 
 def require_kept(target: Cluster, found: Mapping[Route, Progress], producers: Mapping[Route, BatchProducer]) -> None:
-    """`found`: progress between the existing topics. Raises OperatorError, KafkaError."""
+    """Raise OperatorError if the target lost written records, or has records that its progress does not include.
+
+    `found`: progress of the routes between existing topics. Raises KafkaError.
+    """
     known = {(route.target, index): end for route, one in found.items() for index, end in one.target_ends}
     ends = target.records.list_offsets(dict.fromkeys(known, LATEST_TIMESTAMP)) if known else {}
     for route, progress in found.items():
@@ -42,7 +45,7 @@ def _require_no_later(target: Cluster, route: Route, index: int, end: int, produ
     """Raise OperatorError for committed records of this route after the last one of its progress."""
     try:
         result = target.records.fetch(
-            route.target, index, end, max_bytes=LOOK_BYTES, max_wait_ms=0, isolation="read_committed"
+            route.target, index, end, max_bytes=CHECKED_BYTES, max_wait_ms=0, isolation="read_committed"
         )
     except KafkaError as error:
         if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:

@@ -1,4 +1,4 @@
-"""Routes: source topics by a pattern, their names and settings in the target, and detection of cycles.
+"""Routes: selection of source topics, their names and settings in the target, and detection of cycles.
 
 The route of a partition is its identity: it determines the transactional id and the progress key.
 """
@@ -49,7 +49,10 @@ TIMESTAMP_DIFFERENCE = "message.timestamp.difference.max.ms"
 RECORD_SIZES = ("max.message.bytes", "max.decompressed.message.bytes")
 MAX_LONG = (1 << 63) - 1
 BROKER_DEFAULTS = {"message.max.bytes": "max.message.bytes", "log.cleanup.policy": CLEANUP_POLICY}
-"""Broker settings that are defaults of topic settings which the progress topic overrides."""
+"""Broker settings with the defaults of topic settings that the progress topic overrides.
+
+All other defaults are read from the progress topic itself.
+"""
 
 
 class Origin(NamedTuple):
@@ -60,7 +63,7 @@ class Origin(NamedTuple):
 
 
 class Route(NamedTuple):
-    """From a source partition to a topic of the cluster that stores the progress."""
+    """A source partition and the target topic into which it is copied."""
 
     cluster_id: str
     topic: str
@@ -114,10 +117,11 @@ def copied_settings(entries: Iterable[ConfigEntry], target: TargetSettings) -> d
 
 
 def admitting_settings(source: Mapping[str, str], target: TargetSettings) -> dict[str, str]:
-    """Settings with which a new topic of the target accepts each record that a topic with the effective settings
-    `source` accepted; only those with a narrower or unknown default in the target.
+    """Settings with which a new target topic accepts each record that its source topic accepted.
 
-    Limits of the timestamp's age are removed, since records become older in transit.
+    `source` contains the effective settings of that topic. A limit or cleanup policy is returned only if its default in
+    the target is narrower or unknown, a compression type or timestamp type only if it is known to be narrower. Limits
+    of the timestamp's age are removed, since records become older in transit.
     """
     defaults, found = target.defaults, {}
     limits = {name: int(source[name]) for name in RECORD_SIZES if name in source}
@@ -167,7 +171,6 @@ def refuse_cycle(topic: str, target_id: str, origins: frozenset[Origin]) -> None
         if origin.cluster_id == target_id:
             raise OperatorError(
                 f"topic {topic!r} of the source is itself mirrored from {origin.topic!r} of the target, according to "
-                "topic "
-                f"{PROGRESS_TOPIC!r} of the source, and records would be copied forever: exclude it from --topics, or "
-                "delete that topic if no mirror writes to the source any more"
+                f"topic {PROGRESS_TOPIC!r} of the source, and records would be copied forever: exclude {topic!r} from "
+                f"--topics, or delete {PROGRESS_TOPIC!r} of the source if no mirror writes to the source any more"
             )

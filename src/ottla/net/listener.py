@@ -230,12 +230,12 @@ class Listener:
         connections = self._connections
         connections.metrics.throttled.value += 1
         if len(self._leaving) < MAX_LEAVING:
-            self._leaving[accepted] = connections.loop.call_later(leave_s, self._let_go, accepted, host)
+            self._leaving[accepted] = connections.loop.call_later(leave_s, self._close_refused, accepted, host)
         else:
             accepted.close()
             connections.dismiss(host)
 
-    def _let_go(self, accepted: socket.socket, host: str) -> None:
+    def _close_refused(self, accepted: socket.socket, host: str) -> None:
         del self._leaving[accepted]
         accepted.close()
         self._connections.dismiss(host)

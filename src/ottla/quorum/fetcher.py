@@ -195,7 +195,7 @@ class Fetcher:
         bootstrap: Callable[[], list[Address]],
         fetch_answered: FetchAnswered,
     ) -> None:
-        """`bootstrap` are the addresses other than the own that may know the leader."""
+        """`bootstrap` returns addresses of other nodes that may know the leader."""
         self._owner = owner
         self._leadership = leadership
         self._fetch_answered = fetch_answered

@@ -5,19 +5,19 @@ from __future__ import annotations
 from ottla.quorum.raft_types import FetchVerdict, OffsetAndEpoch, RaftLog
 
 
-def compare_logs(log: RaftLog, place: OffsetAndEpoch) -> FetchVerdict:
-    """Compare a follower's log, which ends at `place`, with the leader's."""
+def compare_logs(log: RaftLog, log_end: OffsetAndEpoch) -> FetchVerdict:
+    """Compare a follower's log, which ends at `log_end`, with the leader's."""
     start, earliest = log.start_offset, log.earliest_snapshot
-    if place == OffsetAndEpoch(0, 0) and start == 0:
+    if log_end == OffsetAndEpoch(0, 0) and start == 0:
         return FetchVerdict()
     if earliest is not None and (
-        place.end_offset < start
-        or (place.end_offset == start and place.epoch != earliest.epoch)
-        or place.epoch < earliest.epoch
+        log_end.end_offset < start
+        or (log_end.end_offset == start and log_end.epoch != earliest.epoch)
+        or log_end.epoch < earliest.epoch
     ):
         return FetchVerdict(snapshot=log.latest_snapshot)
-    end = log.end_offset_of_epoch(place.epoch)
-    if end.epoch != place.epoch or end.end_offset < place.end_offset:
+    end = log.end_offset_of_epoch(log_end.epoch)
+    if end.epoch != log_end.epoch or end.end_offset < log_end.end_offset:
         return FetchVerdict(diverging=end)
     return FetchVerdict()
 

@@ -260,7 +260,7 @@ class ReplicaLog:
         return f"{self.directory}/{snapshot.file_name}"
 
     def read_snapshot(self, snapshot: SnapshotId) -> Snapshot:
-        """Raises OperatorError when the file is damaged."""
+        """Return the content of a snapshot. Raises OperatorError if the file is damaged or can't be read."""
         path = self.snapshot_path(snapshot)
         try:
             return read_snapshot(self._disk.read_bytes(path))

@@ -47,7 +47,7 @@ class LogContent(NamedTuple):
     tail_bytes: int
     """Total size in bytes of the batches after the newest snapshot."""
     last_timestamp_ms: int
-    """Size of the largest of those batches; 0 if there are none."""
+    """Largest timestamp of those batches; 0 if there are none."""
     bootstrap: list[ApiMessageAndVersion]
     """Records that formatting left for the log, which is empty up to the newest snapshot."""
 

@@ -22,7 +22,7 @@ Invariants:
 - A voter whose log was truncated at damage neither votes nor becomes a candidate until it has all records on disk that
   a leader reports as committed. The same applies to a voter that lost epoch and vote, in an epoch above any in which it
   may have voted.
-- The high watermark is the leader's (`raft_leader`), bounded by the own log end.
+- The high watermark is the leader's (`raft_leader`), bounded by this replica's log end.
 
 Configured voters (kraft.version 0) have no directory ids. Every key of a request goes through `RaftState.key`, so that
 only node ids are compared, and a voter with a new directory votes as the old one did. But sent requests contain the own

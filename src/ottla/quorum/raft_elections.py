@@ -145,7 +145,7 @@ class Elections:
         return role if isinstance(role, Prospective) is asked.pre_vote else None
 
     def learn(self, now: float, leader: LeaderAndEpoch, address: Address | None) -> bool:
-        """A message names the leader; returns whether the own role changed."""
+        """A message names the leader; returns whether the role of this replica changed."""
         state = self._state
         if leader.epoch < state.epoch:
             return False

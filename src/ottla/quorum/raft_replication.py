@@ -32,8 +32,8 @@ class LogReplication:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
         return ErrorCode.NONE if state.leading is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def fetch(self, now: float, now_ms: int, replica: ReplicaKey, epoch: int, place: OffsetAndEpoch) -> FetchVerdict:
-        """Process a Fetch of `replica`, whose log ends at `place` and is on disk."""
+    def fetch(self, now: float, now_ms: int, replica: ReplicaKey, epoch: int, log_end: OffsetAndEpoch) -> FetchVerdict:
+        """Process a Fetch of `replica`, whose log ends at `log_end` and is on disk."""
         state = self._state
         error = self.check_fetch_epoch(epoch)
         leader = state.leading
@@ -41,14 +41,14 @@ class LogReplication:
             self._query_replica_ahead(now, leader, replica)
         if error is not ErrorCode.NONE or leader is None:
             return FetchVerdict(error)
-        if place.end_offset < 0 or place.epoch < 0:
+        if log_end.end_offset < 0 or log_end.epoch < 0:
             return FetchVerdict(ErrorCode.INVALID_REQUEST)
-        verdict = compare_logs(state.log, place)
+        verdict = compare_logs(state.log, log_end)
         if replica.node_id < 0:
             return verdict
         if verdict.diverging or verdict.snapshot:
             leader.heard_of(replica, now)
-        elif leader.fetched(replica, place.end_offset, state.log.end_offset, now, now_ms):
+        elif leader.fetched(replica, log_end.end_offset, state.log.end_offset, now, now_ms):
             self._advanced(now, leader)
         return verdict
 

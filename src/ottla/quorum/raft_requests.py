@@ -95,8 +95,8 @@ class ElectionRequests:
             # An election now disturbs no replica, so pre-votes are granted.
             role.has_fetched = False
             role.leader_resigned = True
-            place = preferred.index(state.local) if state.local in preferred else len(preferred)
-            role.deadline = now + state.timeouts.backoff_max_s * place / max(len(preferred), 1)
+            rank = preferred.index(state.local) if state.local in preferred else len(preferred)
+            role.deadline = now + state.timeouts.backoff_max_s * rank / max(len(preferred), 1)
         return ErrorCode.NONE
 
     def _is_addressed(self, asked: ReplicaKey) -> bool:

@@ -43,7 +43,7 @@ class Voter(NamedTuple):
 
 
 class OffsetAndEpoch(NamedTuple):
-    """A position in the log, or a snapshot: everything before the offset; `epoch` is that of the last batch."""
+    """The log up to an offset, or a snapshot of it; `epoch` is that of the last batch."""
 
     end_offset: int
     epoch: int
@@ -145,7 +145,7 @@ class Transition(NamedTuple):
 
 
 class FetchVerdict(NamedTuple):
-    """A leader's answer to a Fetch; at most one field is set. With none, records follow from the requested offset."""
+    """A leader's response to a Fetch; at most one field is set. With none, records follow from the requested offset."""
 
     error: ErrorCode = ErrorCode.NONE
     diverging: OffsetAndEpoch | None = None
@@ -153,7 +153,7 @@ class FetchVerdict(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """Leader and epoch of the sender of a response, and its error."""
+    """Leader, leader epoch and leader address that the sender of a response knows."""
 
     leader: LeaderAndEpoch
     address: Address | None = None

@@ -1,6 +1,6 @@
-"""Requests and responses of the quorum: conversion between types of the rules and Kafka's messages.
+"""Requests and responses of the quorum: conversion between `quorum.raft_types` and Kafka's messages.
 
-Each is about one partition, that of the metadata log; a request for any other, or for several, is rejected.
+Each names one partition, that of the metadata log; a request for any other, or for several, is rejected.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ UNKNOWN_PEER = Peer(LeaderAndEpoch(NO_NODE, -1))
 
 
 class QuorumResponse(NamedTuple):
-    """A parsed response: its error, its sender's view of the quorum, and the part about the metadata log."""
+    """A parsed response: error, the leader that its sender knows, and the part for the metadata log."""
 
     error: ErrorCode
     peer: Peer
@@ -85,7 +85,10 @@ class QuorumResponse(NamedTuple):
 
 
 def only_partition(topics: Sequence[Any], name_of: str, index_of: str) -> Any:
-    """The part of a request about the metadata log; raises KafkaError INVALID_REQUEST."""
+    """Return the part of a request for the metadata log, from lists with these attribute names.
+
+    Raises KafkaError INVALID_REQUEST if the request names another partition or several.
+    """
     if len(topics) != 1 or getattr(topics[0], name_of) != METADATA_TOPIC or len(topics[0].partitions) != 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the request must be about the metadata log only")
     partition = topics[0].partitions[0]
@@ -127,15 +130,15 @@ def _read(response: Any, topics: Sequence[Any]) -> QuorumResponse:
 # -- Vote ------------------------------------------------------------------------------------------------------------
 
 
-def vote_request(cluster_id: str, local: ReplicaKey, asked: SendVote, place: OffsetAndEpoch) -> VoteRequest:
-    """`place` is the end of the own log."""
+def vote_request(cluster_id: str, local: ReplicaKey, asked: SendVote, log_end: OffsetAndEpoch) -> VoteRequest:
+    """`log_end` is that of this replica's log."""
     partition = VotePartition(
         replica_epoch=asked.epoch,
         replica_id=local.node_id,
         replica_directory_id=local.directory_id,
         voter_directory_id=asked.to.directory_id,
-        last_offset_epoch=place.epoch,
-        last_offset=place.end_offset,
+        last_offset_epoch=log_end.epoch,
+        last_offset=log_end.end_offset,
         pre_vote=asked.pre_vote,
     )
     topics = [VoteTopic(topic_name=METADATA_TOPIC, partitions=[partition])]
@@ -163,7 +166,7 @@ def raft_endpoints(voter: Voter | None) -> list[RaftEndpoint]:
 
 
 def begin_request(cluster_id: str, leader: LeaderAndEpoch, to: Voter, own: Voter | None) -> BeginQuorumEpochRequest:
-    """`own` are the leader's endpoints."""
+    """`own` is the leader as a voter, with its endpoints."""
     partition = BeginQuorumEpochPartition(
         voter_directory_id=to.directory_id, leader_id=leader.leader_id, leader_epoch=leader.epoch
     )
@@ -207,17 +210,17 @@ def fetch_request(
     cluster_id: str,
     local: ReplicaKey,
     epoch: int,
-    place: OffsetAndEpoch,
+    log_end: OffsetAndEpoch,
     high_watermark: int,
     *,
     max_wait_ms: int,
     max_bytes: int,
 ) -> FetchRequest:
-    """A Fetch of the metadata log from the own log end on (KIP-595)."""
+    """A Fetch of the metadata log from this replica's log end on (KIP-595)."""
     partition = FetchPartition(
         current_leader_epoch=epoch,
-        fetch_offset=place.end_offset,
-        last_fetched_epoch=place.epoch,
+        fetch_offset=log_end.end_offset,
+        last_fetched_epoch=log_end.epoch,
         partition_max_bytes=max_bytes,
         replica_directory_id=local.directory_id,
         high_watermark=high_watermark,
@@ -315,7 +318,7 @@ def snapshot_response(
 
 
 def read_snapshot_piece(response: FetchSnapshotResponse) -> QuorumResponse:
-    """`partition` holds size, position and bytes."""
+    """`partition` is a FetchSnapshotPartitionResponse."""
     topics = response.topics
     if response.error_code or len(topics) != 1 or len(topics[0].partitions) != 1:
         return QuorumResponse(

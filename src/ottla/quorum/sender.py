@@ -1,4 +1,4 @@
-"""Requests of the rules: Vote, BeginQuorumEpoch, EndQuorumEpoch, and updates of the own address."""
+"""Requests that `quorum.raft` decides: Vote, BeginQuorumEpoch, EndQuorumEpoch, and updates of this voter's address."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class EffectSender:
         times: QuorumTimes,
         endpoints: tuple[tuple[str, str, int], ...],
     ) -> None:
-        """`act` is called after each response; `endpoints` are the own."""
+        """`act` is called after each response; `endpoints` are those of this voter."""
         self._raft = raft
         self._log = log
         self._network = network
@@ -99,8 +99,8 @@ class EffectSender:
         address = address_of(asked.to)
         if address is None:
             return
-        place = OffsetAndEpoch(self._log.end_offset, self._log.last_epoch)
-        message = vote_request(self._cluster_id, self._raft.state.replica, asked, place)
+        log_end = OffsetAndEpoch(self._log.end_offset, self._log.last_epoch)
+        message = vote_request(self._cluster_id, self._raft.state.replica, asked, log_end)
 
         def answered(response: Any, error: BaseException | None) -> None:
             if error is not None:
@@ -138,10 +138,10 @@ class EffectSender:
 
         self._network.send(address, message, answered, self._times.request_s)
 
-    # -- the own address in the set of voters ------------------------------------------------------------------------
+    # -- the address in the set of voters ----------------------------------------------------------------------------
 
     def update_own_voter(self) -> None:
-        """Send UpdateRaftVoter until the voters record contains the own endpoints.
+        """Send UpdateRaftVoter until the voters record contains this voter's endpoints.
 
         A configured voter sends its endpoints and directory to each leader: a record may name it with them.
         """

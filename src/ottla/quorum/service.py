@@ -305,14 +305,14 @@ class QuorumService:
         raft = self._open_to_replica(request.cluster_id)
         asked = only_partition(request.topics, "name", "partition")
         snapshot = SnapshotId(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
-        place = OffsetAndEpoch(*snapshot)
+        snapshot_end = OffsetAndEpoch(*snapshot)
         leader, address = raft.state.leader, raft.state.leader_address
         error = raft.replication.check_fetch_epoch(asked.current_leader_epoch)
         log = self._replica.log
         if error is ErrorCode.NONE and not log.has_snapshot(snapshot):
             error = ErrorCode.SNAPSHOT_NOT_FOUND
         if error is not ErrorCode.NONE:
-            respond(snapshot_response(error, leader, address, place))
+            respond(snapshot_response(error, leader, address, snapshot_end))
             return
         leading = raft.state.leading
         if leading is not None:
@@ -320,16 +320,16 @@ class QuorumService:
 
         def read(result: tuple[int, bytes] | None, failure: BaseException | None) -> None:
             if isinstance(failure, FileNotFoundError):
-                respond(snapshot_response(ErrorCode.SNAPSHOT_NOT_FOUND, leader, address, place))
+                respond(snapshot_response(ErrorCode.SNAPSHOT_NOT_FOUND, leader, address, snapshot_end))
             elif failure is not None or result is None:
-                respond(snapshot_response(ErrorCode.UNKNOWN_SERVER_ERROR, leader, address, place))
+                respond(snapshot_response(ErrorCode.UNKNOWN_SERVER_ERROR, leader, address, snapshot_end))
             elif not 0 <= asked.position < result[0]:
-                respond(snapshot_response(ErrorCode.POSITION_OUT_OF_RANGE, leader, address, place))
+                respond(snapshot_response(ErrorCode.POSITION_OUT_OF_RANGE, leader, address, snapshot_end))
             else:
                 size, piece = result
                 respond(
                     snapshot_response(
-                        ErrorCode.NONE, leader, address, place, size=size, position=asked.position, piece=piece
+                        ErrorCode.NONE, leader, address, snapshot_end, size=size, position=asked.position, piece=piece
                     )
                 )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import floor
 
-from ottla.quota.windows import LONGEST_WAIT_MS, Windows
+from ottla.quota.windows import MAX_WAIT_MS, Windows
 
 
 class TokenBucket:
@@ -36,7 +36,7 @@ class TokenBucket:
     def throttle_ms(self, now_s: float) -> int:
         """Milliseconds until the debt is paid; 0 without one."""
         self._refill(now_s)
-        return floor(min(-self._tokens / self.rate * 1000 + 0.5, LONGEST_WAIT_MS)) if self._tokens < 0 else 0
+        return floor(min(-self._tokens / self.rate * 1000 + 0.5, MAX_WAIT_MS)) if self._tokens < 0 else 0
 
     def is_full(self, now_s: float) -> bool:
         """Whether the bucket equals an unused one."""

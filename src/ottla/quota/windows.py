@@ -17,7 +17,7 @@ from collections import deque
 from math import ceil, floor
 from typing import NamedTuple
 
-LONGEST_WAIT_MS = (1 << 31) - 1
+MAX_WAIT_MS = (1 << 31) - 1
 """Maximum wait of a response; a limit near 0 would cause a larger or infinite one."""
 _ROUNDING_MS = 0.5
 
@@ -106,7 +106,7 @@ class WindowedRate:
         excess = self.total / window_s - bound
         if excess <= 0:
             return 0
-        return floor(min(excess / bound * window_s * 1000 + 0.5, LONGEST_WAIT_MS))
+        return floor(min(excess / bound * window_s * 1000 + 0.5, MAX_WAIT_MS))
 
     def wait_ms(self, bound: float, now_s: float, next_value: float = 0.0) -> int:
         """Like `throttle_ms`, or longer: until the rate is within `bound` if nothing is recorded meanwhile.
@@ -117,12 +117,12 @@ class WindowedRate:
         wait_ms = self.throttle_ms(bound, now_s)
         if next_value >= bound * self._size_s:
             next_value = 0.0
-        if wait_ms < LONGEST_WAIT_MS and (wait_ms or next_value):
+        if wait_ms < MAX_WAIT_MS and (wait_ms or next_value):
             end_s = now_s + wait_ms / 1000
             late_ms = (self._within_s(bound, end_s, next_value) - end_s) * 1000
             if late_ms > _ROUNDING_MS:
                 wait_ms += ceil(late_ms)
-        return min(wait_ms, LONGEST_WAIT_MS)
+        return min(wait_ms, MAX_WAIT_MS)
 
     def _within_s(self, bound: float, now_s: float, next_value: float) -> float:
         """Seconds from `now_s` until expiring windows leave room for `next_value`."""

@@ -1,8 +1,8 @@
 """AssignReplicasToDirs: reports the log directories of this broker's replicas to the controller (KIP-858).
 
-Only differences from the metadata are reported, so a broker with one directory reports nothing. One request is in
-flight at a time, with up to `MOST_REPLICAS` of the pending assignments. A failed assignment is retried until the
-metadata contains it.
+Only differences from the metadata are reported (`replica.directory_reports`). One request is in flight at a time, with
+up to `MAX_REPLICAS_PER_REQUEST` of the pending assignments. A failed request is repeated. An assignment that the
+controller rejects is dropped; repairs and moves report theirs again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ottla.replica.membership import Membership
 
 logger = logging.getLogger(__name__)
 
-MOST_REPLICAS = 2_000
+MAX_REPLICAS_PER_REQUEST = 2_000
 RETRY_S = 0.5
 TIMEOUT_S = 30.0
 
@@ -76,7 +76,7 @@ class DirectoryAssignments:
         if broker_epoch < 0:  # not registered yet
             self._schedule(RETRY_S)
             return
-        sent = dict(list(self._pending.items())[:MOST_REPLICAS])
+        sent = dict(list(self._pending.items())[:MAX_REPLICAS_PER_REQUEST])
         topics: dict[tuple[Uuid, Uuid], AssignedTopic] = {}
         directories: dict[Uuid, AssignedDirectory] = {}
         for (topic_id, index), directory_id in sent.items():
@@ -100,7 +100,7 @@ class DirectoryAssignments:
             logger.info("AssignReplicasToDirs failed, retrying: %s", reason, extra=RATE_LIMITED)
             self._schedule(RETRY_S)
             return
-        # A rejected assignment belongs to a replica that is no longer on this broker.
+        # A rejected assignment is of a replica that is no longer on this broker, or the last one in sync.
         for key, directory_id in sent.items():
             if self._pending.get(key) == directory_id:
                 del self._pending[key]

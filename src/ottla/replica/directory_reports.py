@@ -34,7 +34,7 @@ class DirectoryReports:
         if here is not None and here.directory_id != known:
             self._assignments.report(topic.topic_id, index, here.directory_id if is_named else ZERO_UUID)
 
-    def report_whole(self, partition: Partition) -> None:
+    def report_undamaged(self, partition: Partition) -> None:
         """Report the directory of an undamaged replica, if the metadata has another one."""
         topic = self._cluster.image.topic_by_id(partition.topic_id)
         if topic is not None and partition.index in topic.partitions:

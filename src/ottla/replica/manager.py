@@ -59,7 +59,7 @@ class ReplicationSettings(NamedTuple):
 
     max_lag_s: float = 30.0
     listener_name: str = "PLAINTEXT"
-    """Addresses of the brokers' inter-broker listeners (`inter.broker.listener.name`)."""
+    """Name of the brokers' inter-broker listeners (`inter.broker.listener.name`)."""
     fetcher: FetcherSettings = FetcherSettings()
     selector: ReplicaSelector | None = None
     """`replica.selector.class`; None lets consumers read from leaders only."""
@@ -250,7 +250,7 @@ class ReplicaManager:
             alive=self.cluster.is_alive,
             logs=self._logs,
             report_lost=self._directories.report_lost,
-            report_whole=self._directories.report_whole,
+            report_undamaged=self._directories.report_undamaged,
             place=self._place,
         )
 
@@ -270,7 +270,7 @@ class ReplicaManager:
         """Check a newly opened log for damage before it may follow a leader."""
         log = partition.log
         if directory_id == LOST_UUID:
-            self.repair.look_through(partition)
+            self.repair.scan_all(partition)
         unrepaired_damage, log.unrepaired_damage = log.unrepaired_damage, ()
         for doubt in unrepaired_damage:
             self.repair.found(partition, doubt)
@@ -305,7 +305,7 @@ class ReplicaManager:
         if changes.renumbered:
             for partition in self.partitions():
                 if not self.repair.holds(partition):
-                    self._directories.report_whole(partition)
+                    self._directories.report_undamaged(partition)
         for resource in changes.changed_configs:
             if resource.type == resource.type.TOPIC:
                 self._reconfigure(image, resource.name)
@@ -359,7 +359,7 @@ class ReplicaManager:
             self._place(partition)
             self.moves.wake((topic.topic_id, index))
             if state.directory_of(self._node_id) == LOST_UUID and not self.repair.holds(partition):
-                self._directories.report_whole(partition)  # it was repaired before the metadata recorded the damage
+                self._directories.report_undamaged(partition)  # it was repaired before the metadata recorded the damage
         else:
             self.opening.add((topic.topic_id, index))
 

@@ -45,12 +45,12 @@ CHUNK_BYTES = 1024 * 1024
 """Size of one read."""
 POLL_S = 0.1
 """Poll interval for conditions without an event: a throttle, a repair."""
-ASK_AGAIN_S = 2.0
-"""Time that the metadata has to confirm an assignment."""
+REPORT_AGAIN_S = 2.0
+"""Delay before the directory of a copy is reported again, while the metadata does not have it."""
 RETRY_S = 30.0
 """Backoff of a move after an error."""
 
-MOST_LOOSE_BYTES = 8 * CHUNK_BYTES
+MAX_UNSYNCED_BYTES = 8 * CHUNK_BYTES
 """Maximum bytes copied after the last fsync of a copy that can still be synced in the tick of the swap."""
 
 Key = tuple[bytes, int]
@@ -81,10 +81,10 @@ class _Move:
         "directory",
         "due_s",
         "failure",
-        "loose_bytes",
         "partition",
         "prepared",
         "reported_s",
+        "unsynced_bytes",
     )
 
     def __init__(self, partition: Partition, copy: Log, directory: LogDirectory) -> None:
@@ -96,7 +96,7 @@ class _Move:
         self.due_s = 0.0
         self.failure = ""
         self.prepared = False
-        self.loose_bytes = 0
+        self.unsynced_bytes = 0
         """Bytes copied since the copy was made durable."""
         self.reported_s: float | None = None
 
@@ -124,8 +124,7 @@ class ReplicaMoves:
         self._timer: TimerHandle | None = None
         self._stopped = False
 
-    # -- requests
-    # -------------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def begin(self, partition: Partition, directory: LogDirectory) -> None:
         """Move the replica to `directory`, or leave it there; a move elsewhere is cancelled. Raises KafkaError.
@@ -206,7 +205,7 @@ class ReplicaMoves:
             if directory is move.directory or move.log_key in directory.logs:
                 self._drop(move.key)
                 self._take_back(move)
-                self._futures.let_go(move.log_key)
+                self._futures.release(move.log_key)
 
     def wake(self, key: Key) -> None:
         """Check the move after a metadata change of its partition."""
@@ -222,8 +221,7 @@ class ReplicaMoves:
             self._timer.cancel()
             self._timer = None
 
-    # -- progress
-    # -------------------------------------------------------------------------------------------------------
+    # -- progress ------------------------------------------------------------------------------------------------------
 
     def copies(self) -> Iterator[tuple[Partition, Log]]:
         """Return the moving partitions and their progress."""
@@ -305,7 +303,7 @@ class ReplicaMoves:
             logger.error("%s can't be moved to %s, which is offline: %s", name, move.directory.path, reason)
             self._drop(move.key)
             self._take_back(move)
-            self._futures.let_go(move.log_key)
+            self._futures.release(move.log_key)
             return
         if reason != move.failure:
             logger.error("the move of %s to %s is retried later: %s", name, move.directory.path, reason)
@@ -419,24 +417,24 @@ class ReplicaMoves:
         if copy.log_end_offset <= before:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no whole batch is found at {before}")
         self._context.quota.record(len(data), self._context.monotonic())
-        move.loose_bytes += len(data)
+        move.unsynced_bytes += len(data)
         move.failure = ""
 
     # -- swapping ------------------------------------------------------------------------------------------------------
 
     def _caught_up(self, move: _Move) -> None:
         """Swap: log and copy have the same end in this tick."""
-        if not move.prepared or move.loose_bytes > MOST_LOOSE_BYTES:
+        if not move.prepared or move.unsynced_bytes > MAX_UNSYNCED_BYTES:
             self._prepare(move)
             return
         partition, context = move.partition, self._context
         known, there = context.known_directory(partition), move.directory.directory_id
         now_s = context.monotonic()
         if known is not None and known != there:
-            if move.reported_s is None or now_s - move.reported_s >= ASK_AGAIN_S:
+            if move.reported_s is None or now_s - move.reported_s >= REPORT_AGAIN_S:
                 move.reported_s = now_s
                 context.report(partition, there)
-            move.due_s = now_s + ASK_AGAIN_S
+            move.due_s = now_s + REPORT_AGAIN_S
         elif move.copy.is_flushing:
             move.due_s = now_s + POLL_S
         else:
@@ -460,7 +458,7 @@ class ReplicaMoves:
                 if error is not None:
                     self._fail(move, str(error))
                 else:
-                    move.loose_bytes = 0
+                    move.unsynced_bytes = 0
                     self._in_pool(move, self._futures.preparation(move.log_key, self._source(move)), prepared)
             self._schedule()
 

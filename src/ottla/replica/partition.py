@@ -605,8 +605,9 @@ class Partition:
         return self.log.aborted.within(offset, found, self.last_stable_offset, known)
 
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-        """Point at which the fetcher's log diverged from ours, or None (KIP-595). Raises OFFSET_OUT_OF_RANGE if
-        unknown.
+        """Return where the fetcher's log diverges from this one, or None (KIP-595).
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE if that is unknown.
         """
         offsets = self.offsets
         if fetch_offset < offsets.log_start_offset:
@@ -621,10 +622,10 @@ class Partition:
         return None
 
     def follower_divergence(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-        """Return `diverging_epoch` for a follower, which truncates its log by it, so our log is checked too.
+        """Return `diverging_epoch` for a follower, which truncates its log by it, so this log is checked too.
 
-        If our own batch before `fetch_offset` has the same epoch, both logs agree and `leader-epoch-checkpoint` lacks
-        entries, which are added.
+        If the batch before `fetch_offset` in this log has the same epoch, both logs agree. In that case entries missing
+        in `leader-epoch-checkpoint` are added.
         """
         diverging = self.diverging_epoch(fetch_offset, last_fetched_epoch)
         if diverging is None or fetch_offset > self.offsets.log_end_offset:
@@ -650,7 +651,7 @@ class Partition:
         """Raise the log start offset to `offset` (-1: the high watermark); returns the new low watermark.
 
         Raises KafkaError OFFSET_OUT_OF_RANGE above the high watermark or below -1, POLICY_VIOLATION unless the topic's
-        cleanup policy is `delete`.
+        cleanup policy includes `delete`.
         """
         self.check_leader()
         if not self.log.config.deleted_by_age_or_size:

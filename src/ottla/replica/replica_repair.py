@@ -1,12 +1,13 @@
 """Isolation and repair of this broker's damaged replicas, from another replica.
 
-Damage is reported by `found`: from a scan of the files, from a follower of another broker that cannot fetch beyond an
-offset (`suspect`), or from a start that finds the replica in no directory. For a partition with other replicas:
+Damage is reported to `found` by a scan of the files, and by the check of a log that opens (unrepaired damage, or a
+leader epoch above the current one). If a follower cannot fetch beyond an offset, `suspect` scans that segment. For a
+partition with other replicas:
 
-1. A damaged replica leads nothing and is in no ISR, if another in-sync replica can take over: the controller records
-   it as in `LOST_UUID` (AssignReplicasToDirs, KIP-858). Without another in-sync replica the leader continues to
-   serve its undamaged records, and retries when one has joined.
-2. As a follower it fetches nothing, so that no leader counts it as complete.
+1. If another in-sync replica can take over, the damaged replica loses leadership and leaves the ISR. The controller
+   records its directory as `LOST_UUID` (AssignReplicasToDirs, KIP-858). Without another in-sync replica, the leader
+   continues to serve its undamaged records until one has joined.
+2. As a follower it fetches nothing, so that no leader counts it as caught up.
 3. Out of the ISR it fetches the damaged segments again (`replica.segment_repair`), reports its directory, and follows
    normally.
 
@@ -15,7 +16,7 @@ follows a leader.
 
 Invariant: a replica with known damage is never reported in a directory other than `LOST_UUID`.
 
-Scans without a reason (scrubbing) are in `storage.repair`.
+Periodic scans (scrubbing) are in `storage.repair`.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ from ottla.storage.segment.segment import Segment
 
 logger = logging.getLogger(__name__)
 
-ASK_AGAIN_S = 2.0
-"""Time that the metadata has to confirm an assignment."""
+REPORT_AGAIN_S = 2.0
+"""Delay before `report_lost` is repeated, while the metadata still has the replica in the ISR or as leader."""
 FIRST_RETRY_S = 0.5
-MOST_RETRY_S = 30.0
+MAX_RETRY_S = 30.0
 
 Key = tuple[bytes, int]
 
@@ -61,7 +62,7 @@ class RepairContext(NamedTuple):
     logs: LogManager
     report_lost: Callable[[Partition], None]
     """Lets the controller remove the replica from the ISR and from leadership, if another one is available."""
-    report_whole: Callable[[Partition], None]
+    report_undamaged: Callable[[Partition], None]
     """Reports the directory of the replica to the controller, if the metadata has another one."""
     place: Callable[[Partition], None]
     """Lead, follow or isolate the partition, by its state and `ReplicaRepair.holds`."""
@@ -70,12 +71,12 @@ class RepairContext(NamedTuple):
 class _Replica:
     """A replica that is damaged, or scanned before it may follow."""
 
-    __slots__ = ("damages", "is_alone", "looking", "partition", "repair", "retry_s", "timer")
+    __slots__ = ("damages", "is_alone", "partition", "repair", "retry_s", "scanning", "timer")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.damages: list[Damage] = []
-        self.looking = False
+        self.scanning = False
         self.repair: SegmentRepair | None = None
         self.is_alone = False
         """Whether the lack of another in-sync replica was logged."""
@@ -86,25 +87,24 @@ class _Replica:
 class ReplicaRepair:
     """Repairs of one broker. Owned by the loop."""
 
-    __slots__ = ("_context", "_looks", "_replicas", "_stopped")
+    __slots__ = ("_context", "_replicas", "_scans", "_stopped")
 
     def __init__(self, context: RepairContext) -> None:
         self._context = context
         self._replicas: dict[Key, _Replica] = {}
-        self._looks: dict[Key, None] = {}
+        self._scans: dict[Key, None] = {}
         """Partitions with a segment scan in progress."""
         self._stopped = False
 
     def __len__(self) -> int:
-        """Number of damaged replicas."""
+        """Number of replicas that are damaged, or scanned after a restart."""
         return len(self._replicas)
 
     def holds(self, partition: Partition) -> bool:
         """Return whether the partition must not follow its leader now."""
         return (partition.topic_id, partition.index) in self._replicas
 
-    # -- damage
-    # ---------------------------------------------------------------------------------------------------------
+    # -- damage --------------------------------------------------------------------------------------------------------
 
     def found(self, partition: Partition, damage: Damage) -> None:
         """Record a damaged range of the partition's log; the caller has logged it."""
@@ -119,24 +119,24 @@ class ReplicaRepair:
     def suspect(self, partition: Partition, offset: int) -> None:
         """Scan the segment at `offset`: a follower cannot fetch beyond it, so the records sent to it may be damaged."""
         key = (partition.topic_id, partition.index)
-        if not self._stopped and key not in self._replicas and key not in self._looks:
-            self._looks[key] = None
+        if not self._stopped and key not in self._replicas and key not in self._scans:
+            self._scans[key] = None
             segments = partition.log.segments.holding(offset)[:1]
-            self._look(partition, deque(segments), lambda: self._looks.pop(key, None))
+            self._scan(partition, deque(segments), lambda: self._scans.pop(key, None))
 
-    def look_through(self, partition: Partition) -> None:
+    def scan_all(self, partition: Partition) -> None:
         """Isolate a replica that was damaged before the restart, until all of its segments are scanned."""
         replica = self._replica(partition)
-        replica.looking = True
+        replica.scanning = True
 
-        def looked() -> None:
-            replica.looking = False
+        def scanned() -> None:
+            replica.scanning = False
             if self._is_current(replica):
                 if not replica.damages:
-                    self._is_whole(replica)
+                    self._complete(replica)
                 self._context.place(partition)
 
-        self._look(partition, deque(partition.log.segments), looked)
+        self._scan(partition, deque(partition.log.segments), scanned)
 
     def _replica(self, partition: Partition) -> _Replica:
         key = (partition.topic_id, partition.index)
@@ -145,7 +145,7 @@ class ReplicaRepair:
             replica = self._replicas[key] = _Replica(partition)
         return replica
 
-    def _look(self, partition: Partition, waiting: deque[Segment], then: Callable[[], object]) -> None:
+    def _scan(self, partition: Partition, waiting: deque[Segment], then: Callable[[], object]) -> None:
         """Scan one segment after the other in the pool, skipping deleted ones; then call `then`."""
         log, segments = partition.log, partition.log.segments
         while waiting and segments[segments.number_of(waiting[0].base_offset)] is not waiting[0]:
@@ -162,10 +162,10 @@ class ReplicaRepair:
             scrub = SegmentScrub(descriptor.pin(), facts, IndexCheck((), (), _ignored))
         except OSError as error:
             logger.warning("%s can't be scanned: %s", segment.data.path, error)
-            self._look(partition, waiting, then)
+            self._scan(partition, waiting, then)
             return
 
-        def looked(_: object, error: BaseException | None) -> None:
+        def scanned(_: object, error: BaseException | None) -> None:
             descriptor.unpin()
             if error is not None:
                 logger.warning("%s can't be scanned: %s", segment.data.path, error)
@@ -173,12 +173,11 @@ class ReplicaRepair:
                 for damage in scrub.damages((partition.topic, partition.index)):
                     logger.error("%s is damaged, its %s. See %s.", segment.data.path, damage, DAMAGED_DATA)
                     self.found(partition, damage)
-            self._look(partition, waiting, then)
+            self._scan(partition, waiting, then)
 
-        self._context.pool.submit(lambda: scrub.run(MAX_LONG), looked)
+        self._context.pool.submit(lambda: scrub.run(MAX_LONG), scanned)
 
-    # -- repair
-    # ---------------------------------------------------------------------------------------------------------
+    # -- repair --------------------------------------------------------------------------------------------------------
 
     def advance(self, partition: Partition) -> None:
         """Take the next step for an isolated partition after a new state or finding."""
@@ -190,7 +189,7 @@ class ReplicaRepair:
         if replica.repair is not None:
             if partition.is_leader or replica.repair.leader_epoch != state.leader_epoch:
                 replica.repair.cancel()
-        elif replica.looking or partition.offline:
+        elif replica.scanning or partition.offline:
             return
         elif partition.is_leader or context.node_id in state.isr:
             others = [member for member in state.isr if member != context.node_id and context.alive(member)]
@@ -204,7 +203,7 @@ class ReplicaRepair:
                     "repair starts once another replica can lead",
                     partition,
                 )
-            self._later(replica, ASK_AGAIN_S)
+            self._later(replica, REPORT_AGAIN_S)
         elif replica.damages:
             self._repair(replica)
 
@@ -251,18 +250,18 @@ class ReplicaRepair:
         replica.damages = [damage for damage in replica.damages if damage not in repaired]
         replica.retry_s = FIRST_RETRY_S
         if not replica.damages:
-            self._is_whole(replica)
+            self._complete(replica)
         self._context.place(replica.partition)
 
-    def _is_whole(self, replica: _Replica) -> None:
+    def _complete(self, replica: _Replica) -> None:
         partition = replica.partition
         del self._replicas[partition.topic_id, partition.index]
-        self._context.report_whole(partition)
+        self._context.report_undamaged(partition)
 
     def _retry(self, replica: _Replica, reason: str) -> None:
         logger.info("repair of %r is retried later: %s", replica.partition, reason)
         self._later(replica, replica.retry_s)
-        replica.retry_s = min(replica.retry_s * 2, MOST_RETRY_S)
+        replica.retry_s = min(replica.retry_s * 2, MAX_RETRY_S)
 
     def _later(self, replica: _Replica, delay_s: float) -> None:
         if not self._stopped:
@@ -277,23 +276,22 @@ class ReplicaRepair:
         partition = replica.partition
         return not self._stopped and self._replicas.get((partition.topic_id, partition.index)) is replica
 
-    # -- end of a replica
-    # -----------------------------------------------------------------------------------------------
+    # -- end of a replica ----------------------------------------------------------------------------------------------
 
     def forget(self, key: Key) -> None:
         """Drop the repair: this broker no longer has the replica."""
         replica = self._replicas.pop(key, None)
         if replica is not None:
-            self._let_go(replica)
+            self._cancel(replica)
 
     def stop(self) -> None:
         """Repair nothing more: the next start scans replicas that the metadata has in `LOST_UUID`."""
         self._stopped = True
         for replica in self._replicas.values():
-            self._let_go(replica)
+            self._cancel(replica)
 
     @staticmethod
-    def _let_go(replica: _Replica) -> None:
+    def _cancel(replica: _Replica) -> None:
         if replica.timer is not None:
             replica.timer.cancel()
         if replica.repair is not None:

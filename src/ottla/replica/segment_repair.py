@@ -53,7 +53,6 @@ class SegmentRepair:
     __slots__ = (
         "_cleaning",
         "_connection",
-        "_cut_offset",
         "_ended",
         "_index_is_lost",
         "_log",
@@ -62,6 +61,7 @@ class SegmentRepair:
         "_pool",
         "_replacement",
         "_start_offset",
+        "_truncation_offset",
         "leader_epoch",
     )
 
@@ -88,7 +88,7 @@ class SegmentRepair:
         self._pool = pool
         self._ended = ended
         self.leader_epoch = partition.leader_epoch
-        self._cut_offset: int | None = None
+        self._truncation_offset: int | None = None
         self._start_offset = 0
         self._index_is_lost = was_compacted
         log = self._log = partition.log
@@ -172,7 +172,7 @@ class SegmentRepair:
                 self._end("the leader does not know its high watermark yet")
                 return
             if data.high_watermark < replacement.end_offset:
-                self._cut_offset = offset
+                self._truncation_offset = offset
             self._fetch(replacement.end_offset)
             return
         records = bytes(data.records)  # the view is valid during this call only
@@ -215,7 +215,7 @@ class SegmentRepair:
         self._in_pool(self._cleaning.sync, lambda _: then())
 
     def _take_in(self, group: CleanedGroup) -> None:
-        cut_offset = self._cut_offset
+        truncation_offset = self._truncation_offset
 
         def take_in() -> None:
             log, replacement = self._log, self._replacement
@@ -225,11 +225,11 @@ class SegmentRepair:
             if self._index_is_lost:
                 bases = set(group.outputs)
                 log.aborted.rebuild([segment for segment in log.segments if segment.base_offset in bases])
-            if cut_offset is not None:
+            if truncation_offset is not None:
                 # In the same tick: the received records end there, and no reader may find the log to be longer.
-                self._partition.truncate_to(cut_offset)
+                self._partition.truncate_to(truncation_offset)
 
-        settle = self._end if cut_offset is not None else lambda: self._sync(self._settle)
+        settle = self._end if truncation_offset is not None else lambda: self._sync(self._settle)
         self._on_log(take_in, settle)
 
     def _settle(self) -> None:

@@ -50,7 +50,7 @@ class MigratingLog:
         "_tree_active",
         "quorum",
         "quorum_images",
-        "quorum_rules",
+        "quorum_is_owner",
         "tree_images",
     )
 
@@ -76,7 +76,7 @@ class MigratingLog:
         """
         self._seen_waiting = False
         """Whether the quorum's log is known to wait for the tree."""
-        self.quorum_rules = False
+        self.quorum_is_owner = False
         """Whether the image published last is the quorum's."""
         self._tree_active = False
         self._known = (LeaderAndEpoch(NO_NODE, 0), False)
@@ -111,15 +111,15 @@ class MigratingLog:
             self._claim = max(self._tree.leader.epoch, epoch_of(self._publisher.image.offset)) + 1
         if self._claim is None:
             return
-        if self.quorum_rules:
+        if self.quorum_is_owner:
             self._publish(image, changes)
         else:
             self._quorum_succeeds(image)
 
     def _quorum_succeeds(self, image: MetadataImage) -> None:
-        if not self.quorum_rules:
+        if not self.quorum_is_owner:
             logger.info("the cluster has migrated to a quorum: this broker follows the quorum")
-            self.quorum_rules = True
+            self.quorum_is_owner = True
         self._publish(image, _succession(self._publisher.image, image))
 
     def _publish(self, image: MetadataImage, changes: MetadataChanges) -> None:
@@ -130,9 +130,9 @@ class MigratingLog:
     def _tree_published(self, image: MetadataImage, changes: MetadataChanges) -> None:
         if self._claim is not None:
             return  # of a term that is over
-        if self.quorum_rules:
+        if self.quorum_is_owner:
             logger.warning("the cluster has reverted to ZooKeeper: this broker follows the controller in ZooKeeper")
-            self.quorum_rules = False
+            self.quorum_is_owner = False
             changes = _succession(self._publisher.image, image)
         self._publisher.publish(image, changes)
 
@@ -154,13 +154,13 @@ class MigratingLog:
         """None while the quorum has the claim, but not the tree."""
         if self._claim is None:
             return self._tree.leader
-        return self.quorum.leader if self.quorum_rules else LeaderAndEpoch(NO_NODE, self._tree.leader.epoch)
+        return self.quorum.leader if self.quorum_is_owner else LeaderAndEpoch(NO_NODE, self._tree.leader.epoch)
 
     def leader_endpoint(self) -> Endpoint | None:
         """See `MetadataLog`; on the controller listener if that is the quorum's."""
         if self._claim is None:
             return self._tree.leader_endpoint()
-        return self.quorum.leader_endpoint() if self.quorum_rules else None
+        return self.quorum.leader_endpoint() if self.quorum_is_owner else None
 
     def listen(self, listener: LeadershipListener) -> None:
         """See `MetadataLog`."""
@@ -249,7 +249,7 @@ class ToController:
 
     def connect(self, host: str, port: int) -> PeerConnection:
         """See `PeerNetwork`."""
-        network = self._peers.controllers if self._log.quorum_rules else self._peers.brokers
+        network = self._peers.controllers if self._log.quorum_is_owner else self._peers.brokers
         return network.connect(host, port)
 
 

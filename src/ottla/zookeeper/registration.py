@@ -264,8 +264,11 @@ class BrokerRegistration:
                 self._finish(None)
 
     def _register_again(self) -> None:
-        """The controller received a shutdown request for this broker that it did not send: register again."""
-        logger.warning("the controller received a shutdown request that this broker did not send; registering again")
+        """Recreate the znode: the controller received a shutdown request that this process did not send."""
+        logger.warning(
+            "registering this broker again: the controller received a shutdown request for this broker that this "
+            "process did not send"
+        )
         self._cease()
         self._broker_epoch_seen = -1
         self._timer = self._scheduler.call_later(RETRY_S, self._round.during(self._look))

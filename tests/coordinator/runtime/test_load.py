@@ -8,7 +8,7 @@ import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.runtime import CoordinatorState
-from ottla.coordinator.runtime.loader import LOGGED_PER_LOAD, RECORDS_PER_LOOK, RECORDS_PER_PART
+from ottla.coordinator.runtime.loader import LOGGED_PER_LOAD, RECORDS_PER_CLOCK_READ, RECORDS_PER_PART
 from ottla.coordinator.runtime.runtime import LOAD_WAIT_S
 from ottla.coordinator.runtime.slices import SLICE_S
 from ottla.record.batch import ATTRIBUTES_POSITION, CRC_POSITION
@@ -156,7 +156,9 @@ def test_load_runs_in_slices(setup: Setup) -> None:
         turns.append(setup.time.now_s - started_s)
     assert len(setup.runtime.active_shards()) == 3
     assert sum(turns) == pytest.approx(3 * 5 * 400 * 0.0001)
-    assert max(turns) <= SLICE_S + RECORDS_PER_LOOK * setup.replay_s + 1e-9, "turns are not multiplied by partitions"
+    assert max(turns) <= SLICE_S + RECORDS_PER_CLOCK_READ * setup.replay_s + 1e-9, (
+        "turns are not multiplied by partitions"
+    )
     assert len(turns) > 100
     assert setup.runtime.statistics.load_time_max_ms > 199
 

@@ -50,7 +50,7 @@ class LibraryConsumer:
             self.on_commit(error, results)
 
     def require_open(self) -> None:
-        """Raises ClientClosed."""
+        """Raise ClientClosed if the consumer is closed."""
         if self.closed:
             raise ClientClosed("consumer")
 

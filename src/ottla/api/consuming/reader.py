@@ -17,7 +17,7 @@ from ottla.api.messages import Record, records_of
 from ottla.api.records import RK, RV, Deserializer
 from ottla.common.errors import RETRIABLE_ERRORS, KafkaError
 
-MOST_AT_ONCE = 1_000_000
+MAX_RECORDS_PER_CALL = 1_000_000
 """Maximum number of records per library call."""
 
 
@@ -41,7 +41,7 @@ class RecordReader(Generic[RK, RV]):
         self._membership = membership
         self._deserializers = deserializers
         self._interceptors = interceptors
-        self._max_poll_records = min(library.settings.own["max.poll.records"], MOST_AT_ONCE)
+        self._max_poll_records = min(library.settings.own["max.poll.records"], MAX_RECORDS_PER_CALL)
         self._pending: KafkaError | None = None
         """Error to raise after the records before it."""
 

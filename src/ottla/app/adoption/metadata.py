@@ -48,15 +48,14 @@ class StoredMetadata(NamedTuple):
 
 
 def read_metadata(disk: Disk, data_dir: str) -> StoredMetadata:
-    """Raises OperatorError if the log is damaged or inconsistent, and OSError."""
+    """Return the metadata of a data directory. Raises OperatorError if the log is damaged or inconsistent; OSError."""
     path = f"{data_dir}/{DIRECTORY}"
     try:
         return _read(disk, data_dir, path)
     except (ProtocolError, KafkaError, InvariantError, ValueError) as error:
         raise OperatorError(
             f"the metadata log in {path} can't be used: {error}; start the version that wrote it, or restore the "
-            "directory from a "
-            "copy"
+            "directory from a copy"
         ) from error
 
 

@@ -43,7 +43,7 @@ T = TypeVar("T")
 Connect = Callable[[Callable[..., object], BlockingPool], ZooKeeperSession]
 """Creates the session, from a function to run callbacks on the loop from any thread, and a pool for blocking calls."""
 FIND_TIMEOUT_S = 10.0
-LOOK_AGAIN_S = 1.0
+CHECK_INTERVAL_S = 1.0
 """Interval for checks of whether the loop is running yet."""
 
 
@@ -177,7 +177,7 @@ class LegacyReader(Generic[K, V]):
         self._post(self._commit_given, committed)
         while True:
             try:
-                committed.result(LOOK_AGAIN_S)
+                committed.result(CHECK_INTERVAL_S)
             except TimeoutError:
                 if self._loop.is_closed():
                     raise _left() from None

@@ -23,7 +23,7 @@ from ottla.common.kafka.topic_partition import TopicPartition
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.05
-LONGEST_PAUSE_S = 1.0
+MAX_PAUSE_S = 1.0
 REQUEST_TIMEOUT_S = 10.0
 
 Failure = BrokerUnreachable | KafkaError | OperatorError | ProtocolError
@@ -89,7 +89,7 @@ class Fetcher:
                 continue
             logger.debug("no records from some partitions: %s", failure)
             self._shelf.rest(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
     def _round(self, cluster: Cluster, wanted: list[OwnedPartition]) -> Failure | None:
         """One fetch for all partitions; returns the latest retriable failure."""

@@ -21,7 +21,7 @@ from ottla.client.librdkafka.consumer import ConsumedRecord, K, V
 from ottla.common.errors import KafkaError
 from ottla.common.kafka.topic_partition import TopicPartition
 
-LOOK_AGAIN_S = 0.05
+CHECK_INTERVAL_S = 0.05
 """Interval for checks of whether records may be returned again, which are not notified."""
 
 
@@ -261,7 +261,7 @@ class ChunkQueue:
             if pause_s is not None and pause_s <= 0:
                 return False
             if stream.chunks:
-                pause_s = LOOK_AGAIN_S if pause_s is None else min(LOOK_AGAIN_S, pause_s)
+                pause_s = CHECK_INTERVAL_S if pause_s is None else min(CHECK_INTERVAL_S, pause_s)
             stream.arrived.wait(pause_s)
         return False
 

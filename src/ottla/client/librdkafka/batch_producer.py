@@ -1,10 +1,11 @@
 """A transactional producer of complete record batches, as they are stored; it does not build batches from records.
 
-It uses transactions v1 (KIP-98), which every broker supports: partitions are added before they are written to, and the
-epoch changes by InitProducerId only. Invariants: the outcome of each request is known or the producer is lost, since
-only requests that are safe to repeat are sent twice. After a failure only `initialize` can be called; its new epoch
-fences requests that are still in flight. The exception is a batch that was rejected for its content (`BatchRefused`):
-the broker stored nothing of it, and another batch takes its sequence numbers.
+It uses transactions v1 (KIP-98), which every broker supports: partitions are added before they are written to, and only
+InitProducerId changes the producer epoch. Only requests without effect are repeated. After a failure only `initialize`
+can be called; its new epoch fences requests that are still in flight.
+
+One failure is an exception: `BatchRefused`, for a batch that the broker rejected for its content. The broker stored
+nothing of it, and the next batch takes its sequence numbers.
 
 Left out: building batches (`ottla.client.librdkafka.transactional_producer`), idempotence without transactions. Not
 thread-safe.
@@ -39,14 +40,14 @@ TRANSACTION_TIMEOUT_MS = 60_000
 """Kafka's default: the longest wait of read_committed consumers for an abandoned transaction."""
 ACKS_ALL = -1
 PRODUCE_TIMEOUT_MS = 30_000
-LAST_BY_NAME = 11
+LAST_WITHOUT_IMPLICIT_ADD = 11
 """Produce: the last version that requires AddPartitionsToTxn (KIP-890)."""
-LAST_OF_ONE = 3
+LAST_FOR_CLIENTS = 3
 """AddPartitionsToTxn: the last version for clients."""
-LAST_WITHOUT_EPOCH = 4
+LAST_WITHOUT_EPOCH_BUMP = 4
 """EndTxn: the last version that does not change the producer's epoch."""
 FIRST_PAUSE_S = 0.002
-LONGEST_PAUSE_S = 0.1
+MAX_PAUSE_S = 0.1
 BUSY_S = 30.0
 """Longest wait for the completion of the previous transaction, and for an unavailable coordinator."""
 
@@ -74,8 +75,8 @@ _SEQUENCES = 1 << 31
 class BatchRefused(KafkaError):
     """A batch that was rejected for its content; the broker stored nothing of it.
 
-    `index` is its position among the batches of the call. `records` maps record numbers within the batch to reasons; it
-    is empty if the broker does not list records (before Produce 8, and for sizes).
+    `index` is its number among the batches of the call. `records` maps record numbers within the batch to reasons. It
+    is empty if the broker names no records: before Produce 8, and for a batch that is too large.
     """
 
     def __init__(self, error: KafkaError, index: int, records: Mapping[int, str | None]) -> None:
@@ -130,7 +131,7 @@ class BatchProducer:
 
         def attempt(connection: Connection) -> None:
             response: AddPartitionsToTxnResponse = connection.request(
-                ApiKey.ADD_PARTITIONS_TO_TXN, request, max_version=LAST_OF_ONE
+                ApiKey.ADD_PARTITIONS_TO_TXN, request, max_version=LAST_FOR_CLIENTS
             )
             for topic in response.results_by_topic_v3_and_below:
                 for result in topic.results_by_partition:
@@ -144,8 +145,8 @@ class BatchProducer:
     def send(self, position: TopicPartition, batches: Sequence[BatchView]) -> list[int]:
         """Write batches to a partition of the transaction, in order; returns the base offset of each.
 
-        Raises BatchRefused: if this was the only batch, the transaction may continue without it, otherwise abort it,
-        since later batches may have been stored. Raises KafkaError, BrokerUnreachable.
+        Raises BatchRefused. If the call had one batch, the transaction may continue without it. Otherwise abort the
+        transaction: batches after the rejected one may be stored. Raises KafkaError, BrokerUnreachable.
         """
         topic, partition = position
         connection = self._cluster.records.leader_connection(position)
@@ -167,7 +168,9 @@ class BatchProducer:
             )
         offsets: list[int] = []
         refusal: BatchRefused | None = None
-        responses: list[ProduceResponse] = connection.request_each(ApiKey.PRODUCE, requests, max_version=LAST_BY_NAME)
+        responses: list[ProduceResponse] = connection.request_each(
+            ApiKey.PRODUCE, requests, max_version=LAST_WITHOUT_IMPLICIT_ADD
+        )
         for index, response in enumerate(responses):
             (result,) = [each for found in response.responses for each in found.partition_responses] or (None,)
             if result is None:
@@ -187,8 +190,8 @@ class BatchProducer:
         return offsets
 
     def _require_sendable(self, topic: str, batches: Sequence[BatchView], connection: Connection) -> None:
-        """Raise BatchRefused for batches that the broker does not reject with an error code of their own."""
-        knows_zstd = connection.version_for(ApiKey.PRODUCE, LAST_BY_NAME) >= FIRST_WITH_ZSTD
+        """Raise BatchRefused for a batch to which the broker would respond with no error code, or an ambiguous one."""
+        knows_zstd = connection.version_for(ApiKey.PRODUCE, LAST_WITHOUT_IMPLICIT_ADD) >= FIRST_WITH_ZSTD
         overhead = REQUEST_OVERHEAD_BYTES + len(self._transactional_id.encode()) + len(topic)
         for index, batch in enumerate(batches):
             if batch.compression == "zstd" and not knows_zstd:
@@ -204,9 +207,9 @@ class BatchProducer:
         self._end(committed=True)
 
     def abort(self) -> None:
-        """Abort the transaction; unlike `initialize`, only if this producer still owns the id.
+        """Abort the transaction; unlike `initialize`, it fails if another producer has fenced this one.
 
-        Permitted after BatchRefused only. Raises KafkaError, BrokerUnreachable.
+        Of all failures only BatchRefused permits an abort. Raises KafkaError, BrokerUnreachable.
         """
         self._end(committed=False)
 
@@ -220,7 +223,7 @@ class BatchProducer:
         subject = f"the {'commit' if committed else 'abort'} of {self._transactional_id}"
 
         def attempt(connection: Connection) -> None:
-            response: EndTxnResponse = connection.request(ApiKey.END_TXN, request, max_version=LAST_WITHOUT_EPOCH)
+            response: EndTxnResponse = connection.request(ApiKey.END_TXN, request, max_version=LAST_WITHOUT_EPOCH_BUMP)
             raise_for(response.error_code, subject)
 
         self._ask_coordinator(attempt)
@@ -241,4 +244,4 @@ class BatchProducer:
                 if error.code in NO_COORDINATOR_ERRORS:
                     self._coordinator = None
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)

@@ -48,7 +48,7 @@ FETCH_WAIT_MS = 500
 FETCH_BYTES = 4 * 1024 * 1024
 REQUEST_TIMEOUT_S = 10.0
 FIRST_PAUSE_S = 0.05
-LONGEST_PAUSE_S = 1.0
+MAX_PAUSE_S = 1.0
 TIMESTAMP_TYPES = {1: "CreateTime", 2: "LogAppendTime"}
 """By librdkafka's numbers; 0 means not available."""
 
@@ -169,7 +169,7 @@ class RecordConsumer:
             self._require_retriable(error)
         self._outage.failed(str(error))
         time.sleep(self._pause_s)
-        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        self._pause_s = min(2 * self._pause_s, MAX_PAUSE_S)
 
     @staticmethod
     def _require_retriable(error: KafkaError) -> None:

@@ -1,7 +1,7 @@
-"""Dynamic broker settings of Apache Kafka without effect here: validated, stored and described.
+"""Dynamic broker settings of Apache Kafka that have no effect here: validated, stored and described.
 
-Names, types, defaults and bounds of Apache Kafka 4.4. `STORED_CONFIGS` in `unsupported_configs` has the reasons. A
-setting that gets an effect moves to the table of its area.
+Names, types, defaults and bounds are those of Apache Kafka 4.4. `unsupported_configs.STORED_CONFIGS` has the reasons. A
+setting that gains an effect moves to the `config_keys_*` module of its area.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ MAX_PATTERN_BYTES = 32_767
 MAX_PROGRAM_BYTES = 1 << 20
 """Memory limit of a compiled pattern and its caches; an eighth of RE2's default. RE2 caches the last 128 patterns."""
 
-SHOWN_CHARACTERS = 200
+MAX_SHOWN_CHARACTERS = 200
 """Maximum length of a pattern in an error message."""
 
 Matcher = Callable[[bytes], object]
@@ -41,8 +41,8 @@ def compile_pattern(pattern: str, what: str) -> Matcher:
     except re2.error as error:
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"{what} `{pattern[:SHOWN_CHARACTERS]}` is not a valid regular expression: "
-            f"{_reason(error)[:SHOWN_CHARACTERS]}.",
+            f"{what} `{pattern[:MAX_SHOWN_CHARACTERS]}` is not a valid regular expression: "
+            f"{_reason(error)[:MAX_SHOWN_CHARACTERS]}.",
         ) from error
     return matcher
 

@@ -124,7 +124,7 @@ class GroupRegistry:
         return self._groups.get_at(group_id, as_of)
 
     def get(self, group_id: str, as_of: int | None = LATEST) -> Group:
-        """Raises KafkaError GROUP_ID_NOT_FOUND."""
+        """Return the group as `find` does. Raises KafkaError GROUP_ID_NOT_FOUND."""
         group = self.find(group_id, as_of)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")

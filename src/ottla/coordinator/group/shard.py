@@ -103,13 +103,13 @@ class GroupCoordinatorShard:
     # -- classic protocol; members of consumer groups may use it too (KIP-848, migration) ------------------------------
 
     def classic_join(self, request_context: RequestContext, request: JoinGroupRequest, reply: JoinReply) -> Result:
-        """Raises KafkaError, or answers through `reply`."""
+        """Process JoinGroup: raises KafkaError, or responds through `reply`."""
         if self._is_live_consumer_group(request.group_id):
             return self.consumer.classic_join(request_context, request, reply)
         return self.classic.join(request_context, request, reply)
 
     def classic_sync(self, request_context: RequestContext, request: SyncGroupRequest, reply: SyncReply) -> Result:
-        """Raises KafkaError, or answers through `reply`."""
+        """Process SyncGroup: raises KafkaError, or responds through `reply`."""
         if self._is_live_consumer_group(request.group_id):
             return self.consumer.classic_sync(request_context, request, reply)
         return self.classic.sync(request_context, request, reply)
@@ -117,7 +117,7 @@ class GroupCoordinatorShard:
     def classic_heartbeat(
         self, request_context: RequestContext, request: HeartbeatRequest
     ) -> CoordinatorResult[GroupRecord, HeartbeatResponse]:
-        """Raises KafkaError."""
+        """Process Heartbeat. Raises KafkaError."""
         if self._is_live_consumer_group(request.group_id):
             return self.consumer.classic_heartbeat(request_context, request)
         return self.classic.heartbeat(request_context, request)
@@ -125,7 +125,7 @@ class GroupCoordinatorShard:
     def classic_leave(
         self, request_context: RequestContext, request: LeaveGroupRequest
     ) -> CoordinatorResult[GroupRecord, LeaveGroupResponse]:
-        """Raises KafkaError."""
+        """Process LeaveGroup. Raises KafkaError."""
         if self._is_live_consumer_group(request.group_id):
             return self.consumer.classic_leave(request_context, request)
         return self.classic.leave(request_context, request)

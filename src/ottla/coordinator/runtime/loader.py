@@ -1,13 +1,15 @@
 """Loads shards from their logs, a slice at a time.
 
 Partitions are loaded one after the other, in the order in which this broker became their leader. A slice replays for at
-most SLICE_S and then yields to the loop; files are read off the loop. So requests of other clients, and of loaded
-shards, never wait longer than a slice, however many offsets the topic contains.
+most SLICE_S and then yields to the loop; files are read off the loop. So other requests, including those to loaded
+shards, never wait longer than one slice, however many offsets the topic contains.
 
 Invariants: a shard is ACTIVE only after every record up to the log end was replayed; snapshots are taken only from the
-high watermark on. A failed load leaves the shard FAILED and is retried with exponential backoff. Records of unknown
-types are skipped, as in Apache Kafka, and so are undecodable ones. Records of a transaction are replayed as such, and
-so is its marker, even if the high watermark is between them.
+high watermark on. A failed load leaves the shard FAILED and is retried with exponential backoff.
+
+Records of unknown types or with undecodable keys are skipped, as in Apache Kafka. For an undecodable value, the serde
+chooses the record to replay (`CoordinatorSerde.without_value`). Records of a transaction are replayed as pending, and
+then its marker, even if the high watermark is between them.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from ottla.record.legacy.stored import iter_any_batches
 
 logger = logging.getLogger(__name__)
 
-RECORDS_PER_LOOK = 16
+RECORDS_PER_CLOCK_READ = 16
 """Records replayed between two reads of the clock."""
 
 RECORDS_PER_PART = 4096
@@ -43,13 +45,14 @@ LOGGED_PER_LOAD = 10
 """Maximum number of skipped records that are logged individually: there may be millions, and logging is slower than
 replay."""
 
-SHOWN_REASON = 300
+MAX_REASON_CHARS = 300
 """Maximum length of the logged reason: it may contain an id of 32 kilobytes."""
 
 READ_BYTES = 1024 * 1024
 """Bytes that one file read requests."""
 
 _GONE = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+"""Leadership has moved or the topic was deleted: no warning, since the runtime is about to be notified."""
 
 LARGE_LOAD_RECORDS = 20_000
 """Loads of this size or more call `after_large_load`, which may freeze the garbage collector's generations."""
@@ -63,7 +66,7 @@ Context = CoordinatorContext[Any]
 
 
 def _without_value(serde: CoordinatorSerde[Any], key: bytes) -> Any:
-    """Return None also if the key can't be decoded either: that was logged with the value."""
+    """Return the record to replay for a key without its value; None if the key can't be decoded either."""
     try:
         return serde.without_value(key)
     except Exception:
@@ -73,12 +76,12 @@ def _without_value(serde: CoordinatorSerde[Any], key: bytes) -> Any:
 class _LoadAttempt:
     """One attempt to load one partition."""
 
-    __slots__ = ("attempt", "bytes", "context", "position", "records", "skipped", "started_s")
+    __slots__ = ("attempt", "bytes", "context", "next_offset", "records", "skipped", "started_s")
 
     def __init__(self, context: Context, attempt: int) -> None:
         self.context = context
         self.attempt = attempt
-        self.position = 0
+        self.next_offset = 0
         self.started_s = 0.0
         self.records = 0
         self.skipped = 0
@@ -143,16 +146,16 @@ class Loader:
             return
         load.started_s = self._parts.clock.monotonic()
         try:
-            load.position = self._parts.log.offsets(load.context.partition).log_start_offset
+            load.next_offset = self._parts.log.offsets(load.context.partition).log_start_offset
             self._read_on(load)
         except Exception as error:
             self._failed(load, error)
 
     def _read_on(self, load: _LoadAttempt) -> None:
-        """Read the batches after `load.position`, or finish at the end of the log."""
+        """Read the batches from `load.next_offset` on, or finish at the end of the log."""
         partition = load.context.partition
         offsets = self._parts.log.offsets(partition)
-        if load.position >= offsets.log_end_offset:
+        if load.next_offset >= offsets.log_end_offset:
             self._finish(load, offsets.high_watermark)
             return
 
@@ -164,7 +167,7 @@ class Loader:
             else:
                 self._slice(load, self._replay(load, records, offsets.high_watermark, offsets.log_end_offset))
 
-        self._parts.log.read(partition, load.position, READ_BYTES, done)
+        self._parts.log.read(partition, load.next_offset, READ_BYTES, done)
 
     def _slice(self, load: _LoadAttempt, replay: Iterator[None]) -> None:
         """Replay for one slice; the rest follows in a later tick."""
@@ -187,18 +190,18 @@ class Loader:
         """
         monotonic = self._parts.clock.monotonic
         deadline_s = monotonic() + SLICE_S
-        start = load.position
+        start = load.next_offset
         if not len(buffer):
             # The cleaner removed the last batches, e.g. old tombstones: the end of the log is a gap.
-            load.position = end_offset
+            load.next_offset = end_offset
             return
         for batch in iter_any_batches(buffer):
-            if batch.next_offset <= load.position:
+            if batch.next_offset <= load.next_offset:
                 continue
             if not batch.crc_matches():
                 raise CorruptBatch(f"the checksum at offset {batch.base_offset} does not match")
             if batch.next_offset > high_watermark:
-                load.context.registry.snapshot(load.position)
+                load.context.registry.snapshot(load.next_offset)
             if batch.is_control:
                 self._replay_marker(load, batch)
             else:
@@ -206,18 +209,18 @@ class Loader:
                     if monotonic() >= deadline_s:
                         yield
                         deadline_s = monotonic() + SLICE_S
-            load.position = batch.next_offset
+            load.next_offset = batch.next_offset
             load.bytes += batch.size_bytes
-        if load.position == start:
+        if load.next_offset == start:
             raise CorruptBatch(f"the read at offset {start} returned no complete batch")
 
     def _replay_batch(self, load: _LoadAttempt, batch: BatchView) -> Iterator[None]:
-        """Replay the records of one batch; yields every RECORDS_PER_LOOK records and at the end.
+        """Replay the records of one batch; yields every RECORDS_PER_CLOCK_READ records and at the end.
 
         Clients may write to the topic. Undecodable records are skipped, as in Apache Kafka: they would otherwise block
         the partition permanently.
         """
-        next_offset = max(batch.base_offset, load.position)
+        next_offset = max(batch.base_offset, load.next_offset)
         # Without the transactional flag no marker follows, so the records would stay pending for ever.
         producer = batch.producer_id, batch.producer_epoch
         producer_id, producer_epoch = producer if batch.is_transactional else _NO_PRODUCER
@@ -237,7 +240,7 @@ class Loader:
                     except Exception as error:
                         self._skip(load, f"offset {record.offset}", error)
                     load.records += 1
-                if index % RECORDS_PER_LOOK == 0:
+                if index % RECORDS_PER_CLOCK_READ == 0:
                     yield
             next_offset = max(next_offset, part[-1].offset + 1)
         yield
@@ -266,7 +269,7 @@ class Loader:
             self._parts.name,
             load.context.partition,
             place,
-            escape_control_chars(reason[:SHOWN_REASON]),
+            escape_control_chars(reason[:MAX_REASON_CHARS]),
             extra=RATE_LIMITED,
         )
 
@@ -275,7 +278,7 @@ class Loader:
         try:
             for record in next(batch.records_in_parts(RECORDS_PER_PART)):
                 kind = control_record_type(record)
-                if record.offset >= load.position and kind in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
+                if record.offset >= load.next_offset and kind in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
                     committed = kind is ControlRecordType.COMMIT
                     load.context.shard.replay_end_transaction_marker(
                         batch.producer_id, batch.producer_epoch, committed=committed
@@ -285,7 +288,7 @@ class Loader:
             self._skip(load, f"offset {batch.base_offset}", error)
 
     def _finish(self, load: _LoadAttempt, high_watermark: int) -> None:
-        load.context.finish_loading(load.position, high_watermark)
+        load.context.finish_loading(load.next_offset, high_watermark)
         elapsed_ms = (self._parts.clock.monotonic() - load.started_s) * 1000
         statistics = self._parts.statistics
         statistics.loads += 1
@@ -319,14 +322,15 @@ class Loader:
         self._parts.statistics.load_failures += 1
         backoff_s = min(RETRY_BACKOFF_S * 2**load.attempt, MAX_RETRY_BACKOFF_S)
         if not isinstance(error, KafkaError):
-            self._parts.failures(f"{self._parts.name}-{context.partition}: loading, at offset {load.position}", error)
+            self._parts.failures(
+                f"{self._parts.name}-{context.partition}: loading, at offset {load.next_offset}", error
+            )
         elif error.code not in _GONE:
-            # Otherwise leadership has moved or the topic was deleted, and the runtime is about to be notified.
             logger.warning(
                 "%s-%d: load failed at offset %d, retrying in %.0f s: %s",
                 self._parts.name,
                 context.partition,
-                load.position,
+                load.next_offset,
                 backoff_s,
                 error,
                 extra=RATE_LIMITED,

@@ -30,7 +30,7 @@ class CompactSummary:
 
 
 def compact(table: Table, target_bytes: int = DEFAULT_TARGET_BYTES) -> CompactSummary:
-    """Raises OperatorError, StaleCommitError."""
+    """Rewrite the table's small files into files of about `target_bytes`. Raises OperatorError, StaleCommitError."""
     before = len(table.files())
     load_id = new_load_id()
     with leased_files(table, load_id) as lease:

@@ -178,8 +178,10 @@ def commit_of(plan: LoadPlan, load_id: str, files: Sequence[DataFile]) -> TableC
 
 
 def commit_letters(plan: LoadPlan, target: Table, rows: Sequence[WrittenRange], load_id: str) -> None:
-    """Must be called before the table is committed: letters may be visible before their load, and are not written twice
-    then, but never after it."""
+    """Commit the dead letters of a load; call this before the table is committed.
+
+    Letters may be visible before their load, and are then not written twice, but never after it.
+    """
     letters = [file for row in rows for file in files_from_json(row.dead_files)]
     if letters or plan.letters.accepted_rollback is not None:
         table = target.dead_letters()

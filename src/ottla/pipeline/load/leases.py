@@ -1,12 +1,12 @@
-"""Leases: they distinguish files of a running load from files of a killed one, for a vacuum.
+"""Leases: files that show a vacuum which files belong to a running load, and which to a killed one.
 
 A load (or a compaction) holds the file `_leases/LOAD` beside its table and renews it while it runs. A lease that was
-not renewed for EXPIRY_S is expired: its holder was killed, or stopped for that long. A vacuum revokes an expired lease
+not renewed for EXPIRY_S is expired: its owner was killed, or suspended for that long. A vacuum revokes an expired lease
 before it removes the files, and a load whose lease is gone commits nothing. `_leases/LOAD.revoked` names the load for
 the next vacuum, in case this one is killed before it has removed the files.
 
-Times are those of the files, so that only the clock of the store counts. Not covered: a load that is stopped for
-longer than EXPIRY_S between its last check of the lease and its commit.
+Times are the modification times of the files, so only the clock of the store counts. Not covered: a load that is
+suspended for longer than EXPIRY_S between its last check of the lease and its commit.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ class Lease:
         return self.store.locate(self.path)
 
     def renew(self) -> None:
-        """Raises FileNotFoundError when a vacuum revoked it."""
+        """Set the time of the lease to now. Raises FileNotFoundError if a vacuum revoked it, and OSError."""
         self.store.touch(self.path)
 
     def require(self) -> None:
-        """Must be called right before a commit. Raises OperatorError when a vacuum revoked the lease, and so removed
-        the files, or when the lease can't be renewed."""
+        """Renew the lease; call this right before each commit.
+
+        Raises OperatorError if the lease can't be renewed, or if a vacuum revoked it and so removed the files.
+        """
         try:
             self.renew()
         except FileNotFoundError as error:
@@ -55,7 +57,7 @@ class Lease:
                 ) from error
             raise OperatorError(
                 f"nothing was committed: the lease {self.location} is gone. A vacuum revokes the lease of a load that "
-                f"was stopped for more than {EXPIRY_S / 60:.0f} minutes and removes its files; else the table's "
+                f"was suspended for more than {EXPIRY_S / 60:.0f} minutes and removes its files; or the table's "
                 "directory was cleaned. Run the load again"
             ) from error
         except OSError as error:
@@ -74,7 +76,7 @@ def held_lease(store: Store, load_id: str) -> Iterator[Lease]:
     lease = Lease(store, f"{LEASE_DIRECTORY}/{load_id}")
     try:
         store.create(lease.path, load_id.encode())
-        _require_creation_once(lease)
+        _require_exclusive_creation(lease)
     except OSError as error:
         raise OperatorError(
             f"the lease {lease.location} can't be written: {os_reason(error)}; a change of a table needs write access "
@@ -86,22 +88,22 @@ def held_lease(store: Store, load_id: str) -> Iterator[Lease]:
     try:
         yield lease
     except OttlaError:  # its files are discarded already, or have to stay
-        _give_up(lease)
+        _release(lease)
         raise
     else:
-        _give_up(lease)
+        _release(lease)
     finally:
         ended.set()
         renewing.join()
 
 
-def _require_creation_once(lease: Lease) -> None:
+def _require_exclusive_creation(lease: Lease) -> None:
     """Raise OperatorError for an object store without conditional puts, which would also overwrite a commit."""
     try:
         lease.store.create(lease.path, b"again")
     except FileExistsError:
         return
-    _give_up(lease)
+    _release(lease)
     raise OperatorError(
         f"{lease.store.location} lets two writers create the same file, so that one load could overwrite the commit "
         "of another; use a store with conditional puts (If-None-Match), such as S3"
@@ -118,7 +120,7 @@ def _renew(lease: Lease, ended: threading.Event) -> None:
             continue  # a file system that is temporarily unavailable
 
 
-def _give_up(lease: Lease) -> None:
+def _release(lease: Lease) -> None:
     with suppress(OSError):
         lease.store.remove(lease.path)
 
@@ -134,7 +136,7 @@ class Leases:
 
 
 def read_leases(store: Store) -> Leases:
-    """Raises OSError."""
+    """Return the loads with a lease or a revocation mark in the store. Raises OSError."""
     times = {file.name: file.modified_ms for file in store.files(LEASE_DIRECTORY)}
     if not times:
         return Leases(frozenset(), frozenset())
@@ -155,7 +157,7 @@ def revoke(store: Store, load_id: str) -> bool:
 
 
 def forget(store: Store, load_id: str) -> None:
-    """Must be called after all files of a revoked lease were removed. Raises OSError."""
+    """Remove the revocation mark of a load, after all its files were removed. Raises OSError."""
     store.remove(f"{LEASE_DIRECTORY}/{load_id}{_REVOKED}")
 
 

@@ -18,7 +18,7 @@ SAMPLE_LINES = 1_000
 ODD_ONE_IN = 10
 MAX_LINE_BYTES = 1_000_000
 """A line is a record; a longer line does not fit in one and is not a request."""
-SHOWN_BYTES = 80
+MAX_SHOWN_BYTES = 80
 
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
 """Text between quotes; a quote inside it is escaped."""
@@ -50,7 +50,7 @@ class AccessLog:
             raise OperatorError(f"{name} is empty; name a file with lines such as {EXAMPLE}")
         if self.odd * ODD_ONE_IN > len(self._sample):
             line = self._sample[self.first_odd - 1]
-            shown = escape_control_chars(line[:SHOWN_BYTES].decode("utf-8", "backslashreplace"))
+            shown = escape_control_chars(line[:MAX_SHOWN_BYTES].decode("utf-8", "backslashreplace"))
             raise OperatorError(
                 f"{name} is not an access log in the common or combined format: {self.odd:,} of its first "
                 f'{len(self._sample):,} lines are not in it, such as line {self.first_odd}, "{shown}"; lines have to '

@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 class LruPool(Generic[T]):
-    """See the module. `let_go` closes an object that is dropped."""
+    """See the module. `close` is called for an object that is dropped."""
 
-    def __init__(self, most: int, let_go: Callable[[T], None] = lambda _: None) -> None:
-        self._most = most
-        self._let_go = let_go
+    def __init__(self, max_size: int, close: Callable[[T], None] = lambda _: None) -> None:
+        self._max_size = max_size
+        self._close = close
         self._held: OrderedDict[Hashable, T] = OrderedDict()
 
     def take(self, key: Hashable) -> T | None:
@@ -31,8 +31,8 @@ class LruPool(Generic[T]):
         """Pool an object until it is taken or newer ones displace it. An older one of the same key is dropped."""
         before = self._held.pop(key, None)
         if before is not None:
-            self._let_go(before)
+            self._close(before)
         self._held[key] = one
-        while len(self._held) > self._most:
+        while len(self._held) > self._max_size:
             _, oldest = self._held.popitem(last=False)
-            self._let_go(oldest)
+            self._close(oldest)

@@ -89,7 +89,7 @@ class ResultFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises OperatorError."""
+        """Create the file under a temporary name. Raises OperatorError."""
         self._path = path
         self._kind = file_kind(path)
         with self._write_errors():

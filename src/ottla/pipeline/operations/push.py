@@ -156,7 +156,10 @@ class _Progress:
     topic_id: str
 
     def commit(self, producer: TransactionalProducer, positions: Mapping[TopicPartition, int]) -> None:
-        """Raises OperatorError, with nothing committed, for a recreated topic, TopicNotFound, KafkaError."""
+        """Commit the rows sent so far, with the source's positions.
+
+        Raises OperatorError, with nothing committed, for a recreated topic; TopicNotFound, KafkaError.
+        """
         metadata = f"{self.identity}{_ID_MARK}{self.topic_id}"
         offsets = {key: CommittedOffset(offset, -1, metadata) for key, offset in positions.items()}
         producer.send_offsets(group_name(self.push_id), offsets)

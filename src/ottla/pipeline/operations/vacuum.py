@@ -59,7 +59,10 @@ def _ms(seconds: float) -> int:
 
 
 def vacuum(table: Table, retention: timedelta = DEFAULT_RETENTION, *, dry_run: bool = False) -> VacuumSummary:
-    """Raises OperatorError."""
+    """Remove unneeded files of a table and of its dead letters: those of killed loads, and old ones.
+
+    `dry_run` only counts them. Raises OperatorError.
+    """
     if not table.exists():
         raise OperatorError(f"no table found in {table.location}; `ottla pipeline load` creates one")
     store = table.layout().store

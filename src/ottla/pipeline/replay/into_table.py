@@ -71,8 +71,11 @@ class TopicReplay:
     def __call__(
         self, cluster: Cluster, table: Table, topics: Sequence[str], settings: PlanSettings, letters: Table
     ) -> LoadPlan:
-        """Raises OperatorError for a table with other rows, DataLossError when the log was truncated below the table's
-        offsets, TopicNotFound, KafkaError."""
+        """Return the plan.
+
+        Raises OperatorError for a table with other rows, DataLossError if the log was truncated below the table's
+        offsets, TopicNotFound, KafkaError.
+        """
         bounds = row_bounds(self.start, self.end, offsets=False)
         cluster_id = cluster.describe().cluster_id or ""
         plan = LoadPlan(settings.pipeline_id, settings.isolation, cluster_id=cluster_id, bounds=bounds)

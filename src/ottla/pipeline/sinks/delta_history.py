@@ -46,7 +46,7 @@ class PastCommit:
 
     @classmethod
     def parse(cls, version: int, content: bytes) -> PastCommit:
-        """Raises ValueError."""
+        """Parse a file of the log: one JSON action in each line. Raises ValueError."""
         actions = [json.loads(line) for line in content.splitlines() if line.strip()]
         info: Mapping[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
         added = frozenset(_key(one["add"]) for one in actions if "add" in one)

@@ -43,7 +43,7 @@ class StagedBatch:
     number: int
 
     def read(self, store: Store) -> pa.RecordBatch:
-        """Raises OSError."""
+        """Return the rows. Raises OSError."""
         filesystem, [path] = store.arrow([self.path])
         with filesystem.open_input_file(path) as source, pa.ipc.open_file(source) as file:
             return file.get_batch(self.number)

@@ -1,7 +1,7 @@
-"""Source for every cluster: Kafka's Fetch, as any consumer sends it.
+"""Source for every cluster: Fetch requests, as any consumer sends them.
 
-A range ends at its planned offset, even if compaction or transaction markers left no record there: the broker
-returns whole batches, and every offset that the last one covers has been read.
+A range ends at its planned offset, even if compaction or a transaction marker left no record there: progress counts the
+offsets of whole batches, not of records.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def read_range(
     on_data_loss: OnDataLoss,
     fetch_bytes: int | None = None,
 ) -> Iterator[RangePart]:
-    """Implements `ReadRange`; one part a fetch of `fetch_bytes`, by default FETCH_BYTES."""
+    """Implements `ReadRange`; one part for each fetch of `fetch_bytes`, by default FETCH_BYTES."""
     offset = whole.start_offset
     while offset < whole.end_offset:
         try:
@@ -86,9 +86,9 @@ def _after_loss(cluster: ClusterView, whole: OffsetRange, offset: int, on_data_l
 
 
 def require_whole(cluster: ClusterView, whole: OffsetRange) -> None:
-    """Raise DataLossError when the log was truncated below the range's end since the plan: it has other records then.
+    """Raise DataLossError if the log was truncated below the range's end since the plan: its records are others now.
 
-    TopicReplaced if it is the log of another topic, which has other epochs.
+    Raises TopicReplaced if the topic was recreated instead, so that its leader epochs are unrelated.
     """
     if whole.leader_epoch < 0:
         return
@@ -100,5 +100,5 @@ def require_whole(cluster: ClusterView, whole: OffsetRange) -> None:
             raise TopicReplaced(whole.topic, planned, found)
         raise DataLossError(
             f"topic {whole.topic!r} partition {whole.partition}: the log was truncated to offset {end} during the "
-            "read; the records that were read are void, run it again"
+            "read; the records that were read are invalid: run the read again"
         )

@@ -16,7 +16,7 @@ from cronsim import CronSim, CronSimError
 from ottla.common.errors import OperatorError, OttlaError
 
 NAMED = {"hourly": "0 * * * *", "daily": "0 0 * * *"}
-LONGEST_SLEEP_S = 30.0
+MAX_SLEEP_S = 30.0
 """Maximum sleep between checks of the wall clock, so that a changed clock or a suspended machine delays no run for
 long."""
 
@@ -73,7 +73,7 @@ def repeat(
         due = schedule.next_after(now())
         report(f"next at {due:%Y-%m-%d %H:%M:%S} UTC")
         while (left := (due - now()).total_seconds()) > 0:
-            sleep(min(left, LONGEST_SLEEP_S))
+            sleep(min(left, MAX_SLEEP_S))
             due = min(due, schedule.next_after(now()))  # earlier only where the clock was set back
         try:
             work()

@@ -39,7 +39,7 @@ class BatchRunner:
     """Number of result rows of each batch, until the listener removes it."""
 
     def __call__(self, frame: Any, batch: int) -> None:
-        """Raises OttlaError."""
+        """Process one micro-batch; Spark calls this. Raises OttlaError."""
         try:
             self.rows[batch] = self._run(frame, batch)
         except OttlaError as error:

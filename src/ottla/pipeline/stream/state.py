@@ -110,7 +110,7 @@ class StreamState:
         return [one for one in found if isinstance(one, dict)]
 
     def kept_results(self) -> KeptResults:
-        """Empty for a state of an earlier release. Raises OperatorError."""
+        """Return the stored results; empty for a state of an earlier release. Raises OperatorError."""
         try:
             return KeptResults(**json.loads((self.path / "results.json").read_text()))
         except FileNotFoundError:
@@ -119,7 +119,7 @@ class StreamState:
             raise OperatorError(f"{self.path / 'results.json'} can't be read: {os_reason(error)}") from error
 
     def keep_results(self, kept: KeptResults) -> None:
-        """Raises OperatorError."""
+        """Store these results durably. Raises OperatorError."""
         try:
             write_durably(self.path / "results.json", json.dumps(asdict(kept)))
         except OSError as error:

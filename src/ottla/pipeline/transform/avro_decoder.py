@@ -33,7 +33,7 @@ class AvroDecoder:
         return most_cells(values, self.schema)
 
     def decode(self, values: pa.Array) -> DecodedValues:
-        """Raises OperatorError when the registry does not answer."""
+        """See `Decoder`. Raises OperatorError if the registry does not respond."""
         return decode_rows(values, self.schema, self._read)
 
     def _read(self, value: bytes) -> dict[str, Any]:

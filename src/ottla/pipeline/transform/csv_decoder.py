@@ -37,7 +37,7 @@ _PLAIN = (
 """Plain notation of values in an inferred column, by the kind of its type."""
 DOUBLE_DIGITS = 17
 """Significant digits that identify any double."""
-MOST_WHOLE_DIGITS = 308
+MAX_INTEGER_DIGITS = 308
 """Digits before the point of a double."""
 _PARSE = pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
 
@@ -175,7 +175,7 @@ def _fit_doubles(numbers: pa.Array) -> bool:
     is_padded = False
     for number in numbers.to_pylist():
         whole, _, fraction = number.lstrip("-").partition(".")
-        if len((whole + fraction).strip("0")) > DOUBLE_DIGITS or len(whole) > MOST_WHOLE_DIGITS:
+        if len((whole + fraction).strip("0")) > DOUBLE_DIGITS or len(whole) > MAX_INTEGER_DIGITS:
             return False
         if not is_exact_double(int(whole)):
             return False

@@ -19,7 +19,7 @@ FIRST_ROUNDED = 2.0**53
 """Doubles represent all integers up to this one."""
 FLOAT_ROUNDING = 2.0**103
 """Half of the step between floats at the upper end: numbers up to there round to MAX_FLOAT."""
-SHOWN_CHARS = 80
+MAX_SHOWN_CHARACTERS = 80
 
 Check = Callable[[str, Any, pa.DataType], str | None]
 """(path, value, type) of a value that is not nested -> reason why a column of that type can't hold it."""
@@ -123,7 +123,7 @@ def field_at(path: str) -> str:
 def shown(number: object) -> str:
     """A number as reasons show it."""
     text = str(number)
-    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}... ({len(text)} characters)"
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}... ({len(text)} characters)"
 
 
 def has_float_from(array: pa.Array, limit: float) -> bool:

@@ -260,7 +260,7 @@ class ProtobufDecoder:
         return most_cells(values, self.schema)
 
     def decode(self, values: pa.Array) -> DecodedValues:
-        """Raises OperatorError when the registry is unreachable."""
+        """See `Decoder`. Raises OperatorError if the registry does not respond."""
         return decode_rows(values, self.schema, _Reader(self).read)
 
 

@@ -1,7 +1,7 @@
-"""Values that are lines of text, decoded by a regular expression (RE2's syntax) with a named group for each column.
+"""Decoder of text lines with a regular expression (RE2 syntax), which has a named group for each column.
 
-The expression has to match the whole value. Columns are text, or have types of the schema, read from the group's text;
-an empty group is then null. RE2 takes time in proportion to the value, for every expression and value.
+The expression must match the whole value. Without a schema all columns are text. With a schema the text of a group is
+cast to the column's type, and empty text is null except in a text column. RE2 runs in linear time for every expression.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ottla.pipeline.transform.text_cast import cast_field, require_castable
 
 @dataclass(frozen=True, slots=True)
 class RegexDecoder:
-    """`schema` has a column for each group of `pattern`, in any order."""
+    """`pattern` has a named group for each column of `schema`; further named groups are ignored."""
 
     pattern: str
     schema: pa.Schema
 
     def __post_init__(self) -> None:
-        """Raises OperatorError for an invalid expression, and for a column without a group or of a type not read from
-        text."""
+        """Raises OperatorError for an invalid expression, a column without a group, and a type that text can't be cast
+        to."""
         groups = group_names(self.pattern)
         for column in self.schema:
             if column.name not in groups:

@@ -19,7 +19,7 @@ EXAMPLE = '{"type": "struct", "fields": [{"name": "id", "type": "long", "nullabl
 
 
 def read_schema_bytes(path: Path) -> bytes:
-    """Raises OperatorError."""
+    """Return the content of a schema file. Raises OperatorError."""
     try:
         return read_file(str(path), MAX_SCHEMA_FILE_BYTES)
     except OSError as error:

@@ -1,4 +1,7 @@
-"""CreateDelegationToken (key 38): a token for a user (KIP-48, KIP-373). Flexible from version 2."""
+"""CreateDelegationToken (key 38): a token for a user (KIP-48). 2 is flexible.
+
+3 adds the owner, another user than the requester (KIP-373).
+"""
 
 from __future__ import annotations
 

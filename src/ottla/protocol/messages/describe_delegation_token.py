@@ -1,4 +1,4 @@
-"""DescribeDelegationToken (key 41): tokens with their HMACs (KIP-48, KIP-373). Flexible from version 2."""
+"""DescribeDelegationToken (key 41): tokens with their HMACs (KIP-48). 2 is flexible, 3 adds the requester (KIP-373)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""ElectLeaders (key 43): move leadership to the preferred replica, or to any live one (KIP-460). Flexible from 2 on.
+"""ElectLeaders (key 43): move leadership to the preferred replica, or to any live one (KIP-460).
 
-1 adds the election type. A null list requests all partitions.
+1 adds the election type, 2 is flexible. A null list requests all partitions.
 """
 
 from __future__ import annotations

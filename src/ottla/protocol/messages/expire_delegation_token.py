@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (key 40): change the expiry of a token, or expire it now (KIP-48). Flexible from version 2."""
+"""ExpireDelegationToken (key 40): change the expiry of a token, or expire it now (KIP-48). 2 is flexible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RenewDelegationToken (key 39): extend a token (KIP-48). Flexible from version 2."""
+"""RenewDelegationToken (key 39): extend a token (KIP-48). 2 is flexible."""
 
 from __future__ import annotations
 

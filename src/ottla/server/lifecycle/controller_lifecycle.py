@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 5.0
 FIRST_RETRY_S = 0.1
-LAST_RETRY_S = 10.0
+MAX_RETRY_S = 10.0
 
 
 class ControllerLifecycle:
@@ -119,7 +119,7 @@ class ControllerLifecycle:
             logger.debug("controller registration failed, retrying: %s", error, extra=RATE_LIMITED)
         # Also after a success: the metadata may still be in flight, or lost with the controller that answered.
         self._timer = self._scheduler.call_later(self._retry_s, self._rested)
-        self._retry_s = min(2 * self._retry_s, LAST_RETRY_S)
+        self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
 
     def _rested(self) -> None:
         self._timer = None

@@ -1,15 +1,16 @@
 """Lifecycle of this broker in the cluster: registered, caught up, unfenced, shutting down (KIP-631).
 
-The broker registers as a new incarnation, which the controller fences. Once it has the metadata of that registration it
-may open its partitions; once it can serve, it requests to be unfenced; from then on heartbeats keep its session alive.
-At the end it requests a controlled shutdown, and the controller moves its leaderships first.
+The broker registers as a new incarnation, which the controller fences, and sends heartbeats from then on. Once it has
+the metadata of that registration, it opens its partitions. Once it can serve, its heartbeats request to be unfenced. At
+the end they request a controlled shutdown, and the controller moves its leaderships first.
 
-Every request is retried until it is answered: a temporarily missing controller costs only time. Two cases register a
-running broker again:
+Every request is retried until it is answered: an unavailable controller only causes a delay. A running broker registers
+again in two cases:
 - The metadata level was raised to one that names data directories: it registers them, as the same incarnation.
-- Its incarnation is gone, after an unregistration or a shutdown request that it did not send: it registers as a new
-  incarnation with intact data. If the cluster came from ZooKeeper, the migration is final, and this broker is still
-  configured for it, it can't register again.
+- The controller no longer knows the incarnation, or received a shutdown request for it that this process did not send.
+  The broker registers as a new incarnation with intact data.
+
+A broker that is configured for a migration from ZooKeeper can't register once that migration is final.
 
 Invariant: one request is in flight at a time, so responses arrive in the order of the requests.
 """
@@ -45,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_S = 0.1
 """Delay after a failed request, and between heartbeats that wait for another state."""
-LAST_RETRY_S = 1.0
+MAX_RETRY_S = 1.0
 """Maximum delay of refused registrations; it starts at RETRY_S and doubles each time."""
 STEADY_S = 60.0
 """A broker that served for this long registers again at once and logs the reason."""
@@ -54,13 +55,13 @@ MAX_REQUEST_TIMEOUT_S = 4.5
 _FINAL = (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REGISTRATION)
 """Registration errors that are not retried."""
 
-_LET_GO = "the controller received a shutdown request for this broker that it did not send"
+_UNREQUESTED_SHUTDOWN = "the controller received a shutdown request for this broker that this process did not send"
 
 Done = Callable[[BaseException | None], None]
 
 
 class RegistrationRefusedError(NotJoinedInTimeError, OperatorError):
-    """The controller refused the registration until the time was over, for a reason that an operator can remove."""
+    """The controller refused the registration until the timeout, for a reason that an operator can remove."""
 
 
 class BrokerIdentity:
@@ -209,14 +210,15 @@ class BrokerLifecycle:
         self.broker_epoch = -1
         self.fenced = True
         self.given_up: Callable[[OperatorError], None] = lambda _error: None
-        """Called with the reason when a broker that already served can't register again."""
+        """Called with the reason if the broker can't register because its migration from ZooKeeper is final."""
 
     # -- stages ------------------------------------------------------------------------------------------------------
 
     def start(self, caught_up: Done) -> None:
         """Register, and call `caught_up(None)` once the metadata of the registration is published here.
 
-        `caught_up(OperatorError)` when the cluster refuses this broker, or no controller answers in time.
+        `caught_up(OperatorError)` if the cluster refuses this broker, `caught_up(NotJoinedInTimeError)` if no
+        controller admits it in time.
         """
         self._done = caught_up
         self._deadline_s = self._clock.monotonic() + self._registration_timeout_s
@@ -370,7 +372,7 @@ class BrokerLifecycle:
                 reason = f"a session of node.id {node_id}, of another broker or of this one's last run, is still active"
             logger.warning("registration of this broker was refused, retrying: %s", reason)
         self._act(self._retry_s)
-        self._retry_s = min(2 * self._retry_s, LAST_RETRY_S)
+        self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
 
     def _not_joined(self, refusal: KafkaError | None) -> NotJoinedInTimeError:
         """The error of a registration that did not succeed in time; `refusal` is the last answer, if there was one."""
@@ -405,7 +407,7 @@ class BrokerLifecycle:
             self.fenced = response.is_fenced
         if self._shutdown is not None:
             if self._shutdown.is_over(response, error):
-                self._let_go()
+                self._end_shutdown()
             else:
                 self._act(RETRY_S)
             return
@@ -414,7 +416,7 @@ class BrokerLifecycle:
             return
         if self._stage is _Stage.UNFENCING:
             if response.should_shut_down:
-                self._register_again(_LET_GO)
+                self._register_again(_UNREQUESTED_SHUTDOWN)
             elif response.is_fenced:
                 self._act(RETRY_S)
             else:
@@ -423,7 +425,7 @@ class BrokerLifecycle:
                 self._act(self._interval_s)
                 self._finish(None)
         elif self._stage is _Stage.RUNNING and response.should_shut_down:
-            self._register_again(_LET_GO)
+            self._register_again(_UNREQUESTED_SHUTDOWN)
         elif self._stage is _Stage.RUNNING and response.is_fenced:
             logger.warning("this broker was fenced; requesting to be unfenced")
             self._stage = _Stage.UNFENCING
@@ -441,7 +443,7 @@ class BrokerLifecycle:
         self._stage = _Stage.REGISTERING
         self._identity.renew(self._new_incarnation_id(), self.broker_epoch)
         self._act(self._renew_s)
-        self._renew_s = min(max(2 * self._renew_s, RETRY_S), LAST_RETRY_S)
+        self._renew_s = min(max(2 * self._renew_s, RETRY_S), MAX_RETRY_S)
 
     def _heartbeat_failed(self, error: BaseException | None) -> None:
         is_unknown = isinstance(error, KafkaError) and error.code is ErrorCode.STALE_BROKER_EPOCH
@@ -450,7 +452,7 @@ class BrokerLifecycle:
         else:
             self._act(RETRY_S)
 
-    def _let_go(self) -> None:
+    def _end_shutdown(self) -> None:
         self._stage = _Stage.ENDED
         self._cancel_timer()
         self._finish(None)

@@ -27,7 +27,7 @@ class MetadataLogContext(NamedTuple):
     config: BrokerConfig
     cluster_id: str
     directory_id: Uuid
-    """Cluster id of the data directory (`meta.properties`)."""
+    """Id of the data directory (`meta.properties`)."""
     runtime: NodeRuntime
     peers: Peers | None
     """Connections to other nodes; None in a cluster of one node."""
@@ -57,4 +57,4 @@ class NodeMetadataLog(NamedTuple):
 
     def names_directories(self) -> bool:
         """Whether the metadata of this node names the directories of replicas."""
-        return self.zookeeper is None if self.migrating is None else self.migrating.quorum_rules
+        return self.zookeeper is None if self.migrating is None else self.migrating.quorum_is_owner

@@ -23,7 +23,10 @@ class BrokerLife(Protocol):
         ...
 
     def start(self, done: LifeDone) -> None:
-        """Register: `done(None)` once the metadata published here has it, OperatorError if it fails."""
+        """Register: `done(None)` once the metadata published here has it.
+
+        OperatorError if the cluster refuses it, NotJoinedInTimeError if no controller admits it in time.
+        """
         ...
 
     def serve(self, done: LifeDone) -> None:

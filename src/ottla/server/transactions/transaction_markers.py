@@ -49,7 +49,7 @@ MARKERS_PER_WRITE = 64
 """Maximum markers in one write to a partition: five kilobytes, which fit any segment."""
 RETRY_S = 0.05
 """The delay before the first retry; each further one is twice as long."""
-LONGEST_PAUSE = 16
+MAX_RETRY_FACTOR = 16
 """Maximum delay, in multiples of RETRY_S."""
 
 _FINAL = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
@@ -312,8 +312,8 @@ class TransactionMarkers:
         """Pause the destination and retry `shares`; another broker may lead their partitions by then."""
         destination.queued.extendleft(reversed(shares))
         destination.paused = True
-        self._scheduler.call_later(RETRY_S * min(2**destination.failures, LONGEST_PAUSE), self._resume, destination)
-        destination.failures = min(destination.failures + 1, LONGEST_PAUSE)
+        self._scheduler.call_later(RETRY_S * min(2**destination.failures, MAX_RETRY_FACTOR), self._resume, destination)
+        destination.failures = min(destination.failures + 1, MAX_RETRY_FACTOR)
 
     def _resume(self, destination: _Destination) -> None:
         destination.paused = False
@@ -360,8 +360,8 @@ class TransactionMarkers:
             return
         if not self._retries:
             self._scheduler.call_later(RETRY_S, self._next_round)
-        pause = min(2**share.tries, LONGEST_PAUSE)
-        tries = min(share.tries + 1, LONGEST_PAUSE)
+        pause = min(2**share.tries, MAX_RETRY_FACTOR)
+        tries = min(share.tries + 1, MAX_RETRY_FACTOR)
         self._retries.setdefault(self._round + pause, []).append(share._replace(tries=tries))
 
     def _next_round(self) -> None:

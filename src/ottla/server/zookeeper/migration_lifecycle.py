@@ -1,8 +1,8 @@
-"""Lifecycle of a broker in a cluster that migrates from ZooKeeper to a quorum or back: registered in both (KIP-866).
+"""Lifecycle of a broker during a migration from ZooKeeper to a quorum or back (KIP-866): it registers with both.
 
-The current owner of the cluster decides when the broker is registered, its epoch, and when it may stop. The other side
-registers the broker too, as soon as it answers: the quorum takes over once it has all brokers, and a broker that
-becomes the controller in the tree again finds all of them there.
+The owner of the cluster, ZooKeeper or the quorum, decides when the broker is registered, its epoch, and when it may
+stop. The other side registers the broker too, as soon as it answers. The quorum takes over only when it has all
+brokers. After a rollback, the new controller in ZooKeeper finds all of them in the tree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FOREVER_MS: Final = 2**31 - 1
-"""Timeout of the registration with the quorum: while ZooKeeper stores the cluster nothing depends on it."""
+"""Timeout of the registration with the quorum: nothing depends on it while ZooKeeper owns the cluster."""
 
 
 class QuorumChannel:
@@ -112,7 +112,7 @@ class ZkMigrationLifecycle:
     @property
     def broker_epoch(self) -> int:
         """See `BrokerLife`."""
-        return self._lifecycle.broker_epoch if self._log.quorum_rules else self._tree.broker_epoch
+        return self._lifecycle.broker_epoch if self._log.quorum_is_owner else self._tree.broker_epoch
 
     # -- start -----------------------------------------------------------------------------------------------------
 
@@ -144,14 +144,14 @@ class ZkMigrationLifecycle:
         self._settle()
 
     def _refused(self, error: BaseException) -> None:
-        """The quorum refuses this broker finally: a starting broker fails, a running one continues."""
+        """The quorum refuses this broker permanently: a starting broker fails, a running one continues."""
         if self._done is None:
             logger.error("the migration's quorum refuses to register this broker: %s", error)
         else:
             self._finish(error)
 
     def _given_up(self, error: OperatorError) -> None:
-        """The migration is final, but this broker is still configured for it."""
+        """Report that the migration is final: a starting broker fails, a running one calls `on_failure`."""
         if self._done is None:
             self._on_failure(error)
         else:
@@ -159,15 +159,15 @@ class ZkMigrationLifecycle:
 
     def _ask_to_be_unfenced(self) -> None:
         if self._in_quorum and self._opened:
-            self._lifecycle.serve(self._heard_of_unfencing)
+            self._lifecycle.serve(self._on_unfenced)
 
-    def _heard_of_unfencing(self, error: BaseException | None) -> None:
+    def _on_unfenced(self, error: BaseException | None) -> None:
         self._unfenced = error is None
         self._settle()
 
     def _settle(self) -> None:
-        """Continue once the current owner of the cluster has done its part."""
-        if self._log.quorum_rules:
+        """Call `done` once the current owner of the cluster has done its part."""
+        if self._log.quorum_is_owner:
             settled = self._unfenced if self._opened else self._in_quorum
         else:
             settled = self._in_tree
@@ -184,21 +184,24 @@ class ZkMigrationLifecycle:
     # -- stop ------------------------------------------------------------------------------------------------------
 
     def shut_down(self, done: LifeDone) -> None:
-        """See `BrokerLife`; then the other side is notified too, if it is available."""
+        """See `BrokerLife`. The owner moves the leaderships; the tree registration ends when the quorum is the owner.
+
+        When ZooKeeper is the owner, the broker then requests a shutdown from the quorum too, if that has a leader.
+        """
         self._done = None
-        if self._log.quorum_rules:
+        if self._log.quorum_is_owner:
             self._tree.end()
             self._lifecycle.shut_down(done)
             return
 
-        def let_go(error: BaseException | None) -> None:
+        def left_tree(error: BaseException | None) -> None:
             if error is None and self._log.quorum.leader.leader_id != NO_NODE:
                 self._lifecycle.shut_down(done)
             else:
                 self._lifecycle.end()
                 done(error)
 
-        self._tree.shut_down(let_go)
+        self._tree.shut_down(left_tree)
 
     def directory_failed(self, directory_id: Uuid) -> None:
         """Report to the quorum, whether it owns the cluster or not; in the tree each replica is reported separately."""

@@ -3,7 +3,7 @@
 A worker reads and writes files and changes no log: it runs in a separate process, or step by step in a simulator. After
 each group it waits until the owner of the log has swapped the group in, so at most one group needs twice its space.
 
-Worker processes are in `app.cleaner_processes`, scheduling in `log_cleaner`.
+Worker processes are in `app.cleaner_process`, scheduling in `log_cleaner`.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class FutureLogs:
         directory = self.directory_of(key)
         return None if directory is None else directory.set_aside(*key, future=True)
 
-    def let_go(self, key: TopicPartition) -> None:
+    def release(self, key: TopicPartition) -> None:
         """Release the copy, and leave its files to the next start."""
         directory = self.directory_of(key)
         if directory is not None:

@@ -165,8 +165,7 @@ class LogCleaner:
         for running in self.passes.values():
             running.end_early()
 
-    # -- selection of logs
-    # ----------------------------------------------------------------------------------------------
+    # -- selection of logs ---------------------------------------------------------------------------------------------
 
     def _due(self, now_ms: int) -> list[_Candidate]:
         due = []

@@ -196,7 +196,7 @@ class LogWriter:
                 producer_id, attributes = header[PRODUCER_ID], header[ATTRIBUTES]
                 if producer_id != NO_PRODUCER_ID and not attributes & CONTROL_MASK:
                     transactional = attributes & TRANSACTIONAL_MASK
-                    self._producers.check_own(producer_id, header[PRODUCER_EPOCH], transactional, guard)
+                    self._producers.check_without_sequence(producer_id, header[PRODUCER_EPOCH], transactional, guard)
                 patch_batch(buffer, position, offsets.log_end_offset, leader_epoch)
                 with view[position:batch_end] as data:
                     one = self._append_batch(data, offsets.log_end_offset, leader_epoch, header, -1)
@@ -370,7 +370,9 @@ class LogWriter:
         if leader_epoch > self._epochs.latest_epoch:
             self._epochs.assign(leader_epoch, first)
         for offset, (producer_id, producer_epoch, coordinator_epoch, committed, _) in enumerate(markers, first):
-            aborted = producers.ended(producer_id, producer_epoch, coordinator_epoch, offset, now, committed=committed)
+            aborted = producers.apply_marker(
+                producer_id, producer_epoch, coordinator_epoch, offset, now, committed=committed
+            )
             if aborted is not None:
                 self._note_aborted(segment, aborted)
         producers.map_end_offset = last + 1

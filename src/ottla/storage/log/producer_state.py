@@ -1,14 +1,14 @@
 """State of a partition's idempotent and transactional producers, and its snapshots in Kafka's `.snapshot` files.
 
 Invariants:
-- State is exactly that of a snapshot and the batches from its offset to `map_end_offset`. The log is the only source,
-  so a rebuild gives the same (except for expired producers, and transactions decided before the snapshot's end).
-- Of each producer the last five batches are remembered, the number of requests that a client has in flight. A batch
-  equal to one of them is a duplicate and is answered with its offsets; any other out-of-order batch is rejected.
-- A producer without state may start at any sequence (its records may be deleted by retention), unless its epoch rises
-  with each transaction: then each transaction starts at 0, also after a marker, which leaves an entry without batches.
-- A transaction begins only with proof of its verification (`verification`), and ends with a marker that is not older
-  than its producer and comes from no older coordinator.
+- State is that of a snapshot and the batches from its offset to `map_end_offset`. The log is the only source: a rebuild
+  gives the same state, except for expired producers and transactions decided before the snapshot's end.
+- The last five batches of each producer are remembered, as many as a client has in flight. A batch with the sequences
+  of one of them is a duplicate and is answered with its offsets. Any other out-of-order batch is rejected.
+- A producer without state may start at any sequence, since retention may have deleted its records. If its epoch rises
+  with each transaction, each one starts at 0. That includes one after a marker, which leaves an entry without batches.
+- A transaction begins only with proof of its verification (`verification`). It ends with a marker whose producer epoch
+  and coordinator epoch are not older than the known ones.
 
 Snapshot file (`%020d.snapshot`, named by the offset it reaches): int16 version 1, uint32 CRC-32C of the rest,
 int32 count, then for each producer int64 id, int16 epoch, int32 last sequence, int64 last offset, int32 offset delta,
@@ -148,8 +148,8 @@ class ProducerState:
     ) -> RememberedBatch | None:
         """Check a client's batch before its append; returns the remembered batch of a duplicate, else None.
 
-        `transactional` is its bit; `guard` is the proof for a batch that begins a transaction. Raises KafkaError
-        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+        `transactional` is the attribute bit; `guard` is the proof for a batch that begins a transaction. Raises
+        KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
         entry = self._entries.get(producer_id)
         expected = 0
@@ -185,7 +185,7 @@ class ProducerState:
             raise _expected_transactional(producer_id)
         return None
 
-    def check_own(
+    def check_without_sequence(
         self, producer_id: int, producer_epoch: int, transactional: int, guard: VerificationGuard | None
     ) -> None:
         """Check a batch that a coordinator writes for a producer, without sequences. Raises as `check`."""
@@ -217,7 +217,7 @@ class ProducerState:
         if guard is None:
             return
         if guard.supports_epoch_bump and base_sequence != 0 and (entry is None or not entry.batches):
-            # Each of its transactions begins at sequence 0, so an unknown one cannot have begun before.
+            # Each transaction of this producer begins at sequence 0, so this batch can't be its first one.
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id} begins a transaction at sequence {base_sequence}, not at 0",
@@ -260,7 +260,10 @@ class ProducerState:
     def begin_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, now_ms: int, *, supports_epoch_bump: bool
     ) -> VerificationGuard | None:
-        """Return the guard for a batch that begins a transaction; None if it is open. Raises INVALID_PRODUCER_EPOCH."""
+        """Return the guard for a batch that begins a transaction; None if the transaction is already open.
+
+        Raises KafkaError INVALID_PRODUCER_EPOCH.
+        """
         entry = self._entries.get(producer_id)
         if entry is not None:
             if producer_epoch < entry.producer_epoch:
@@ -316,14 +319,16 @@ class ProducerState:
         try:
             marker = read_end_transaction_marker(batch)
         except KafkaError as error:
-            logger.warning("the control batch at offset %d says nothing: %s", base_offset, error, extra=RATE_LIMITED)
+            logger.warning(
+                "ignoring the unreadable control batch at offset %d: %s", base_offset, error, extra=RATE_LIMITED
+            )
             return None
         if marker is None:
             # Compacted, as all records of its transaction are gone. The batch is kept for the epoch of its producer,
             # which fences older ones. (Apache Kafka ignores it at a start without snapshots.)
             self._entry_of(header[PRODUCER_ID], header[PRODUCER_EPOCH]).last_timestamp = header[MAX_TIMESTAMP]
             return None
-        return self.ended(
+        return self.apply_marker(
             header[PRODUCER_ID],
             header[PRODUCER_EPOCH],
             marker.coordinator_epoch,
@@ -332,7 +337,7 @@ class ProducerState:
             committed=marker.committed,
         )
 
-    def ended(
+    def apply_marker(
         self,
         producer_id: int,
         producer_epoch: int,

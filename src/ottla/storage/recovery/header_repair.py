@@ -88,7 +88,7 @@ class UnchecksummedFields:
         self.epochs = epochs
         self._epochs_known_to = epochs_known_to
         self.leader_epoch = UNDEFINED_EPOCH
-        """Offset behind the last batch."""
+        """Leader epoch of the last batch of the scan."""
         self.unrepaired_damage: list[Damage] = []
 
     def begin(self, segment: Segment, following: Segment | None) -> None:

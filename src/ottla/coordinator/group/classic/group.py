@@ -231,7 +231,7 @@ class ClassicGroup:
         return self.leader_id == member_id
 
     def member(self, member_id: str) -> ClassicGroupMember:
-        """Raises KafkaError UNKNOWN_MEMBER_ID."""
+        """Return the member. Raises KafkaError UNKNOWN_MEMBER_ID."""
         member = self.members.get(member_id)
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -52,8 +52,11 @@ class ClassicJoin:
         self._rebalance = rebalance
 
     def __call__(self, request_context: RequestContext, request: JoinGroupRequest, reply: JoinReply) -> Result:
-        """Raises KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED,
-        COORDINATOR_NOT_AVAILABLE. Other results are sent through `reply`, often only when the rebalance is over."""
+        """Process JoinGroup; responds through `reply`, often only when the rebalance is over.
+
+        Raises KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED,
+        COORDINATOR_NOT_AVAILABLE.
+        """
         self._admit(request)
         is_unknown_member = request.member_id == UNKNOWN_MEMBER_ID
         group, records = self._find_or_create(request.group_id, is_unknown_member)

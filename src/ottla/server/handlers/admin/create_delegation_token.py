@@ -20,7 +20,7 @@ from ottla.server.requests.request import Request
 def handle(
     context: AdminContext, request: Request, message: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse | None:
-    """Create a token for the requester; tokens for other owners need authorization. Raises KafkaError."""
+    """Create a token for the requester; another owner requires CREATE_TOKENS on that user. Raises KafkaError."""
     check_token_request(request)
     requester, owner = request.principal, owner_of(message, request.principal)
     if owner != requester and not request.allowed(AclOperation.CREATE_TOKENS, ResourceType.USER, owner):

@@ -1,4 +1,4 @@
-"""DescribeGroups (15): versions 0 to 6. Classic groups; the coordinator reports other types as errors."""
+"""DescribeGroups (15): versions 0 to 6. Describes classic groups; any other id is Dead, from 6 on with an error."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ottla.server.requests.stepped import Division, itself
 
 
 def handle(context: GroupContext, request: Request, message: DescribeGroupsRequest) -> None:
-    """Pass the request to the group coordinator and add the client's authorized operations of each group."""
+    """Pass the request to the group coordinator; add the client's authorized operations of each group if requested."""
     done = answering_with_operations(request, wanted=message.include_authorized_operations)
     context.group_coordinator.describe_groups(request_context(request), message, done)
 
 
 def error_response(message: DescribeGroupsRequest, code: ErrorCode, text: str) -> DescribeGroupsResponse:
-    """The error for every group, without a message, which versions below 6 can't carry."""
+    """The error for every group, without an error message: versions before 6 have no field for one."""
     return DescribeGroupsResponse(
         groups=[DescribedGroup(group_id=group_id, error_code=code) for group_id in message.groups]
     )

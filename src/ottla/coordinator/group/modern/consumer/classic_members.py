@@ -80,7 +80,10 @@ class ClassicMembers:
     def join(
         self, group: ConsumerGroup, request_context: RequestContext, request: JoinGroupRequest, reply: JoinReply
     ) -> Result:
-        """Raises KafkaError, e.g. INCONSISTENT_GROUP_PROTOCOL when the migration policy forbids the join."""
+        """Process JoinGroup of a classic member; responds through `reply`.
+
+        Raises KafkaError, e.g. INCONSISTENT_GROUP_PROTOCOL if the migration policy forbids the join.
+        """
         self._check_join(group, request)
         if not request.member_id and request.group_instance_id is None:
             member_id = self._context.new_classic_member_id(request_context.client_id)
@@ -247,8 +250,11 @@ class ClassicMembers:
     # -- SyncGroup -----------------------------------------------------------------------------------------------------
 
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest, reply: SyncReply) -> Result:
-        """Raises KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
-        REBALANCE_IN_PROGRESS."""
+        """Process SyncGroup of a classic member; responds through `reply`.
+
+        Raises KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
+        REBALANCE_IN_PROGRESS.
+        """
         member = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
         classic = member.classic
         if classic is None:
@@ -285,7 +291,10 @@ class ClassicMembers:
     def heartbeat(
         self, group: ConsumerGroup, request: HeartbeatRequest
     ) -> CoordinatorResult[GroupRecord, HeartbeatResponse]:
-        """Raises KafkaError as `sync`; REBALANCE_IN_PROGRESS requests the member to rejoin."""
+        """Process Heartbeat of a classic member.
+
+        Raises KafkaError as `sync`; REBALANCE_IN_PROGRESS requests the member to rejoin.
+        """
         member = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
         if member.classic is not None:
             self._timers.schedule_session(group.group_id, member.member_id, member.classic.session_timeout_ms)

@@ -274,7 +274,7 @@ class ConsumerGroup:
     # -- members -------------------------------------------------------------------------------------------------------
 
     def member(self, member_id: str) -> ConsumerMember:
-        """Raises KafkaError UNKNOWN_MEMBER_ID."""
+        """Return the member. Raises KafkaError UNKNOWN_MEMBER_ID."""
         member = self.members.get(member_id)
         if member is None:
             raise self._unknown_member(member_id)

@@ -87,7 +87,7 @@ class ConsumerGroups:
     def heartbeat(
         self, request_context: RequestContext, request: ConsumerGroupHeartbeatRequest
     ) -> CoordinatorResult[GroupRecord, ConsumerGroupHeartbeatResponse]:
-        """Raises KafkaError, which `GroupCoordinator` turns into the response."""
+        """Process ConsumerGroupHeartbeat. Raises KafkaError, which `GroupCoordinator` converts to the response."""
         validate_heartbeat(request, request_context.api_version, self._context.config.group_consumer_assignors)
         if is_leave(request):
             return self._leave(request)
