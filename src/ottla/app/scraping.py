@@ -17,7 +17,7 @@ from ottla.metrics.series import Collector, FamilyStart, Rate, Step, label_text
 from ottla.net.connection_set import ConnectionSet
 from ottla.server.broker import Broker
 from ottla.server.wiring.group_series import GroupSeries
-from ottla.server.wiring.node_series import RaftSeries, registration_series
+from ottla.server.wiring.node_series import RaftSeries, alias_series, registration_series
 from ottla.server.wiring.partition_series import PartitionSeries
 from ottla.server.wiring.request_series import RequestSeries
 
@@ -63,9 +63,10 @@ def collectors(process: ScrapedProcess) -> list[Collector]:
         RequestSeries(parts.statistics, clock),
         PartitionSeries(parts.replicas, lambda: parts.publisher.image),
         GroupSeries(parts.groups.runtime, parts.replicas),
+        alias_series(process.registry),
     ]
     if parts.control.metadata.quorum is not None:
-        found.append(RaftSeries(process.registry, parts.control.metadata.quorum, clock))
+        found.append(RaftSeries(parts.control.metadata.quorum, clock))
     return found
 
 

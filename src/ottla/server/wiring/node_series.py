@@ -1,7 +1,7 @@
 """Series of a node, its registration and its replica of the metadata log, computed at a scrape.
 
 Raft metrics have two spellings in dashboards, `kafka_server_raft_metrics_*` and `kafka_server_raftmetrics_*`; both are
-exported. Rates are those between two scrapes at least `RATE_S` apart.
+exported. Rates are those between two scrapes at least `RATE_S` apart. On ZooKeeper there are no Raft metrics.
 """
 
 from __future__ import annotations
@@ -23,27 +23,41 @@ RATE_S = 10.0
 
 _RAFT = "kafka_server_raft_metrics_"
 _STRIMZI_RAFT = "kafka_server_raftmetrics_"
+_ALIASES = {"ottla_transactional_ids": "kafka_server_transaction_coordinator_metrics_transactional_id_count"}
 _OBSERVER = "observer"
+
+
+def alias_series(registry: MetricsRegistry) -> Collector:
+    """Collector of gauges of the registry under a second name, for dashboards."""
+
+    def alias(name: str) -> str | None:
+        if name.startswith(_RAFT):
+            return _STRIMZI_RAFT + name.removeprefix(_RAFT)
+        return _ALIASES.get(name)
+
+    def collect() -> Iterator[Step]:
+        for family in registry.families():
+            name = alias(family.name)
+            metric = None if name is None else family.series.get(())
+            if name is not None and isinstance(metric, Gauge):
+                yield FamilyStart(name, family.help)
+                yield "", metric.current()
+
+    return collect
 
 
 class RaftSeries:
     """Collector of the metadata quorum on one node."""
 
-    __slots__ = ("_clock", "_quorum", "_rate", "_registry")
+    __slots__ = ("_clock", "_quorum", "_rate")
 
-    def __init__(self, registry: MetricsRegistry, quorum: QuorumDriver, clock: Clock) -> None:
-        self._registry = registry
+    def __init__(self, quorum: QuorumDriver, clock: Clock) -> None:
         self._quorum = quorum
         self._clock = clock
         self._rate = Rate(RATE_S, clock.monotonic(), quorum.log_end.end_offset)
 
     def __call__(self) -> Iterator[Step]:
         """The families, one after the other."""
-        for family in self._registry.families():
-            metric = family.series.get(()) if family.name.startswith(_RAFT) else None
-            if isinstance(metric, Gauge):
-                yield FamilyStart(_STRIMZI_RAFT + family.name.removeprefix(_RAFT), family.help)
-                yield "", metric.current()
         state = label_text((("current_state", self._state()),))
         for name in (f"{_STRIMZI_RAFT}current_state", f"{_RAFT}current_state_info"):
             yield FamilyStart(name, "1, with the role of this node in the metadata quorum.")
