@@ -7,6 +7,7 @@ it waits for the disk counts as idle.
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -80,6 +81,10 @@ def _process_series(is_stopping: Callable[[], bool]) -> Collector:
         for name in _IDLE:
             yield FamilyStart(name, "Share of time, 0 to 1, in which the event loop's thread used no CPU.")
             yield "", round(max(0.0, 1 - busy), 4)
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if limit != resource.RLIM_INFINITY:
+            yield FamilyStart("process_max_fds", "Limit of open descriptors.")
+            yield "", limit
         for kind, count in disk_bytes(_read_io()):
             yield FamilyStart(
                 f"kafka_server_kafkaserver_linux_disk_{kind}_bytes", "Bytes from or to disks, as the kernel counts."
