@@ -79,7 +79,7 @@ class RaftSeries:
 def registration_series(
     node_id: int, rack: str | None, listeners: Sequence[Endpoint], controller: Controller, publisher: MetadataPublisher
 ) -> Collector:
-    """Collector of the registration of a node; without `listeners` it is no broker.
+    """Collector of the registration of a node; `listeners` are those of a broker, empty on a controller.
 
     Each broker exports itself. The active controller exports the number of brokers.
     """
