@@ -128,7 +128,7 @@ def test_own_dashboard_selects_by_exported_labels(exported: Labels) -> None:
 
 
 def test_every_alert_is_documented_with_its_runbook() -> None:
-    page = (ROOT / "docs" / "operations" / "monitoring.md").read_text()
+    page = (ROOT / "docs/operations/monitoring.md").read_text()
     table = page.partition("## Alerts")[2].partition("\n## ")[0]
     for rule in alerts():
         assert (ROOT / rule["runbook"]).is_file(), rule

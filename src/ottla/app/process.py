@@ -191,10 +191,8 @@ class BrokerProcess:
         except OSError as error:
             raise disk_refusal(error, self._config.metadata_log_dir) from error
         connections = self._of_clients(broker, pool, budget.clients)
-        endpoint = None
-        if metrics is not None:
-            sets = [each for each in (connections, controllers) if each is not None]
-            endpoint = await self._serve_metrics(metrics, broker, sets, [each.endpoint.listener_name for each in bound])
+        sets = [each for each in (connections, controllers) if each is not None]
+        endpoint = None if metrics is None else await self._serve_metrics(metrics, broker, sets, bound)
         gc.freeze()  # loaded data stays alive: exclude it from garbage collection
         own = self._of_controller(bound)
         listeners = self._accept([each for each in bound if each not in own], connections)
@@ -330,7 +328,7 @@ class BrokerProcess:
         return Bound(listening, Endpoint(info.name, info.security_protocol, host if "%" in host else address, port))
 
     async def _serve_metrics(
-        self, bound: Bound, broker: Broker, sets: Sequence[ConnectionSet], listeners: Sequence[str]
+        self, metrics: Bound, broker: Broker, sets: Sequence[ConnectionSet], bound: Sequence[Bound]
     ) -> MetricsEndpoint:
         from ottla.app.scraping import ScrapedProcess, collectors  # imported here: most brokers serve no HTTP
         from ottla.metrics.spellings import spelling
@@ -339,11 +337,12 @@ class BrokerProcess:
 
         access = HttpAccess(broker.authorizer, self._metrics_token)
         encrypt = None
-        if bound.endpoint.listener.encrypts:
+        if metrics.endpoint.listener.encrypts:
             from ottla.net.tls import TlsTransport
 
-            tls, room = self._tls[bound.endpoint.listener_name], self._tls_room(sets[0])
+            tls, room = self._tls[metrics.endpoint.listener_name], self._tls_room(sets[0])
             encrypt = partial(TlsTransport, tls, room, -1)
+        listeners = [each.endpoint.listener_name for each in bound]
         endpoint = MetricsEndpoint(
             asyncio.get_running_loop(),
             self._registry,
@@ -355,7 +354,7 @@ class BrokerProcess:
             ),
             spelling=spelling(self._metrics_names),
         )
-        await endpoint.start(bound.listening)
+        await endpoint.start(metrics.listening)
         return endpoint
 
     def _listener(self, bound: Bound, connections: ConnectionSet) -> Listener:
