@@ -46,11 +46,11 @@ def partitions_of(server: Server) -> PartitionSeries:
 
 
 def replica(
-    topic: str = "t", index: int = 0, *, isr: int = 3, minimum: int = 2, leader: int = 0, leads: bool = True
+    topic: str = "t", index: int = 0, *, isr: int = 3, leader: int = 0, leads: bool = True, segments: int = 1
 ) -> Any:
-    """A replica of a partition with three replicas."""
-    config = SimpleNamespace(min_insync_replicas=minimum)
-    log = SimpleNamespace(config=config, size_bytes=100, log_start_offset=2, log_end_offset=9)
+    """A replica of a partition with three replicas, and min.insync.replicas 2."""
+    config = SimpleNamespace(min_insync_replicas=2)
+    log = SimpleNamespace(config=config, size_bytes=100, log_start_offset=2, log_end_offset=9, segments=[0] * segments)
     state = SimpleNamespace(isr=tuple(range(isr)), replicas=(0, 1, 2), leader_id=leader)
     return SimpleNamespace(topic=topic, index=index, log=log, state=state, is_leader=leads, high_watermark=7)
 
@@ -139,6 +139,10 @@ class TestPartitions:
                 break
             most = max(most, calls)
         assert most < 20 * LINES_PER_SLICE
+
+    def test_scrape_of_many_segments_has_more_steps(self) -> None:
+        few, many = (sum(1 for _ in series_of(replica(segments=count))()) for count in (1, 10_000))
+        assert many - few == 10_000 // partition_series.STEP_SEGMENTS
 
 
 def commit(client: Connection, group: str, topic: str, offsets: dict[int, int]) -> None:

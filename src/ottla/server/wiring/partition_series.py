@@ -11,7 +11,7 @@ Invariant: at most `MAX_PARTITIONS` partitions are exported, those of the oldest
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import islice, repeat
 from typing import NamedTuple
 
 from ottla.metadata.image import MetadataImage
@@ -21,6 +21,8 @@ from ottla.replica.partition import Partition
 
 MAX_PARTITIONS = 10_000
 """Partitions of a broker with series of their own; about 15 series each."""
+STEP_SEGMENTS = 50
+"""The size of a log is a sum over its segments; so many count as one step of a scrape."""
 
 _Value = Callable[[Partition], float]
 
@@ -30,6 +32,7 @@ class _Row(NamedTuple):
 
     labels: str
     partition: Partition
+    size_bytes: int
 
 
 def _needed(partition: Partition) -> int:
@@ -37,7 +40,6 @@ def _needed(partition: Partition) -> int:
 
 
 _OF_REPLICAS: tuple[tuple[str, str, _Value], ...] = (
-    ("kafka_log_log_size", "Bytes of the segments of a replica.", lambda each: each.log.size_bytes),
     ("kafka_log_log_logstartoffset", "First offset of a replica.", lambda each: each.log.log_start_offset),
     ("kafka_log_log_logendoffset", "Offset of the next record of a replica.", lambda each: each.log.log_end_offset),
 )
@@ -103,8 +105,11 @@ class PartitionSeries:
         partitions = list(islice(self._replicas.partitions(), MAX_PARTITIONS))
         rows: list[_Row] = []
         for each in partitions:
-            rows.append(_Row(f'{{partition="{each.index}",topic="{each.topic}"}}', each))
-            yield None
+            rows.append(_Row(f'{{partition="{each.index}",topic="{each.topic}"}}', each, each.log.size_bytes))
+            yield from repeat(None, 1 + len(each.log.segments) // STEP_SEGMENTS)
+        yield FamilyStart("kafka_log_log_size", "Bytes of the segments of a replica.")
+        for row in rows:
+            yield row.labels, row.size_bytes
         for name, text, value in _OF_REPLICAS:
             yield FamilyStart(name, text)
             for row in rows:
@@ -118,7 +123,7 @@ class PartitionSeries:
             for row in rows:
                 yield (row.labels, int(value(row.partition))) if row.partition.is_leader else None
         yield from self._counts(partitions)
-        yield from _sums_of_topics(partitions)
+        yield from _sums_of_topics(rows)
         yield FamilyStart(
             "ottla_metrics_partitions_omitted", "Partitions without series of their own, above the bound."
         )
@@ -131,12 +136,12 @@ class PartitionSeries:
             yield None if topic is None else (f'{{topic="{each.topic}"}}', len(topic.partitions))
 
 
-def _sums_of_topics(partitions: list[Partition]) -> Iterator[Step]:
+def _sums_of_topics(rows: list[_Row]) -> Iterator[Step]:
     """Sums of kminion over the partitions of this broker."""
     watermarks: dict[str, int] = {}
     sizes: dict[str, int] = {}
-    for each in partitions:
-        sizes[each.topic] = sizes.get(each.topic, 0) + each.log.size_bytes
+    for _, each, size_bytes in rows:
+        sizes[each.topic] = sizes.get(each.topic, 0) + size_bytes
         if each.is_leader:
             watermarks[each.topic] = watermarks.get(each.topic, 0) + each.high_watermark
         yield None
