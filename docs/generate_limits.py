@@ -280,6 +280,12 @@ PROCESS = [
     row("quota groups with metrics", "server.requests.client_quotas.MAX_SHOWN_GROUPS"),
     row("metric series", "metrics.registry.MAX_SERIES"),
     row(
+        "partitions, groups and committed offsets with series of a scrape; the rest is counted",
+        "server.wiring.partition_series.MAX_PARTITIONS",
+        "server.wiring.group_series.MAX_GROUPS",
+        "server.wiring.group_series.MAX_OFFSETS",
+    ),
+    row(
         "concurrent scrapes; size and time of a scrape request",
         "net.metrics_endpoint.MAX_CONNECTIONS",
         "net.metrics_endpoint.MAX_REQUEST_BYTES",

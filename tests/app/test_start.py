@@ -66,6 +66,15 @@ def test_a_start_loads_no_code_for_zookeeper(ottla, monkeypatch, has_quorum, cod
     assert code_for_zookeeper(loaded) == []
 
 
+def test_a_start_without_metrics_port_loads_no_collectors(ottla, monkeypatch):
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    started = ottla.start()
+    assert started.stop() == 0
+    loaded = re.findall(r"^import time: +\d+ \| +\d+ \| +(\S+)$", started.log.read_text(), re.MULTILINE)
+    assert "ottla.metrics.registry" in loaded
+    assert not [name for name in loaded if re.search("_series$|scraping|exposition|metrics_endpoint|spellings", name)]
+
+
 def test_same_identity_after_a_restart(ottla):
     first = ottla.start()
     assert first.stop(signal.SIGINT) == 0

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.metrics.registry import MetricsRegistry
+from ottla.metrics.series import FamilyStart
 from ottla.net import metrics_endpoint as endpoint_module
 from ottla.net.listener import bind_socket
 from ottla.net.metrics_endpoint import MetricsEndpoint
@@ -51,15 +52,13 @@ class Server:
 def serve(request) -> Callable[[Callable[[Server], Any]], None]:
     factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
 
-    def run(body: Callable[[Server], Any], encrypt: Any = None) -> None:
+    def run(body: Callable[[Server], Any], **options: Any) -> None:
         async def main() -> None:
             server = Server()
             listening = bind_socket("127.0.0.1", 0)
             server.port = listening.getsockname()[1]
             loop = asyncio.get_running_loop()
-            endpoint = MetricsEndpoint(
-                loop, server.registry, lambda: server.healthy, refusal=server.refusal, encrypt=encrypt
-            )
+            endpoint = MetricsEndpoint(loop, server.registry, lambda: server.healthy, refusal=server.refusal, **options)
             await endpoint.start(listening)
             try:
                 async with asyncio.timeout(20):
@@ -223,4 +222,18 @@ def test_tls_certificate_names_the_principal(serve, tmp_path):
         assert await server.exchange(b"GET /metrics HTTP/1.1\r\n\r\n") == b"", "nothing plain"
         assert failed.value == 1
 
-    serve(body, lambda served: TlsTransport(tls, room, -1, served))
+    serve(body, encrypt=lambda served: TlsTransport(tls, room, -1, served))
+
+
+def test_steps_without_samples_do_not_end_the_response(serve):
+    def collect():
+        for _ in range(1_000):
+            yield None
+        yield FamilyStart("late", "Late")
+        yield '{topic="t"}', 7
+
+    async def body(server):
+        chunks = (await server.exchange(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")).partition(b"\r\n\r\n")[2]
+        assert unchunk(chunks).decode().endswith('LATE{topic="t"} 7\n')
+
+    serve(body, collectors=[collect], spelling=str.upper)

@@ -179,7 +179,7 @@ def test_requests_and_latency_are_counted(server: Server, client: Connection) ->
         size = server.counter("kafka_server_brokertopicmetrics_bytesin_total", topic=topic)
         assert size > 61
         assert server.counter("kafka_server_brokertopicmetrics_bytesout_total", topic=topic) == size
-    histogram = server.registry.histogram("kafka_network_requestmetrics_totaltimems", "", {"request": "Produce"})
+    histogram = server.registry.histogram("ottla_request_time_ms", "", {"request": "Produce"})
     assert histogram.total == 1
 
 

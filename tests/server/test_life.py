@@ -145,7 +145,7 @@ def test_gauges_are_rendered(server: Server, client: Connection) -> None:
         "kafka_server_replicamanager_underminisrpartitioncount 0",
         "kafka_server_replicamanager_atminisrpartitioncount 3",
         "kafka_server_replicamanager_isrshrinks_total 0",
-        "kafka_server_replicafetchermanager_maxlag 0",
+        'kafka_server_replicafetchermanager_maxlag{clientId="Replica"} 0',
         "kafka_controller_kafkacontroller_activecontrollercount 1",
         "kafka_controller_kafkacontroller_activebrokercount 1",
         "kafka_controller_kafkacontroller_preferredreplicaimbalancecount 0",

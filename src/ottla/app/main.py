@@ -168,6 +168,13 @@ Examples:
 @click.option(
     "--metrics-token-file", type=PATH, metavar="FILE", help="File with the bearer token required to scrape metrics."
 )
+@click.option(
+    "--metrics-names",
+    type=click.Choice(("strimzi", "reporter", "confluent")),
+    default="strimzi",
+    show_default=True,
+    help="Spelling of metric names for dashboards.",
+)
 @click.option("--brokers", type=click.IntRange(1, 64), metavar="N", help="Number of brokers of a local cluster.")
 @click.option(
     "--replace-node",

@@ -19,7 +19,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -43,7 +43,6 @@ from ottla.metrics.registry import MetricsRegistry
 from ottla.net import congestion
 from ottla.net.connection_set import ConnectionLimits, ConnectionSet
 from ottla.net.listener import DEFAULT_BACKLOG, Listener, bind_socket
-from ottla.net.metrics_endpoint import MetricsEndpoint
 from ottla.net.wire import Wire
 from ottla.record.walk import IMPLEMENTATION
 from ottla.server.broker import Broker
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from ottla.client.zookeeper.zookeeper_session import KazooSession
     from ottla.common.kafka.delegation_token import DelegationToken
     from ottla.common.kafka.ids import Uuid
+    from ottla.net.metrics_endpoint import MetricsEndpoint
     from ottla.net.tls import TlsHandshakeLimiter
     from ottla.security.listener_tls import ListenerTls
     from ottla.security.sasl.credentials import ScramCredential, ScramMechanism
@@ -120,17 +120,20 @@ class BrokerProcess:
         descriptor_limit: int,
         stop_pipe: int | None = None,
         metrics_token: str | None = None,
+        metrics_names: str = "strimzi",
     ) -> None:
         """`ready_file` is absolute; `descriptor_limit` is the open files limit of this process.
 
         `stop_pipe` is a descriptor; its end of file means that the whole cluster stops (`app.supervisor`), or that
-        this broker is no longer needed (`ottla.testing`). `metrics_token` is the token that scrapes must present.
+        this broker is no longer needed (`ottla.testing`). `metrics_token` is the token that scrapes must present,
+        `metrics_names` one of `ottla.metrics.spellings.SPELLINGS`.
         """
         self._config = config
         self._loop_name = loop_name
         self._ready_file = ready_file
         self._metrics_port = metrics_port
         self._metrics_token = metrics_token
+        self._metrics_names = metrics_names
         self._descriptor_limit = descriptor_limit
         self._stop_pipe = stop_pipe
         self._registry = MetricsRegistry()
@@ -188,7 +191,8 @@ class BrokerProcess:
         except OSError as error:
             raise disk_refusal(error, self._config.metadata_log_dir) from error
         connections = self._of_clients(broker, pool, budget.clients)
-        endpoint = None if metrics is None else await self._serve_metrics(metrics, broker, connections)
+        sets = [each for each in (connections, controllers) if each is not None]
+        endpoint = None if metrics is None else await self._serve_metrics(metrics, broker, sets, bound)
         gc.freeze()  # loaded data stays alive: exclude it from garbage collection
         own = self._of_controller(bound)
         listeners = self._accept([each for each in bound if each not in own], connections)
@@ -323,24 +327,34 @@ class BrokerProcess:
         address, port = listening.getsockname()[:2]
         return Bound(listening, Endpoint(info.name, info.security_protocol, host if "%" in host else address, port))
 
-    async def _serve_metrics(self, bound: Bound, broker: Broker, connections: ConnectionSet) -> MetricsEndpoint:
-        from ottla.server.requests.http_access import HttpAccess  # imported here: most brokers serve no HTTP
+    async def _serve_metrics(
+        self, metrics: Bound, broker: Broker, sets: Sequence[ConnectionSet], bound: Sequence[Bound]
+    ) -> MetricsEndpoint:
+        from ottla.app.scraping import ScrapedProcess, collectors  # imported here: most brokers serve no HTTP
+        from ottla.metrics.spellings import spelling
+        from ottla.net.metrics_endpoint import MetricsEndpoint
+        from ottla.server.requests.http_access import HttpAccess
 
         access = HttpAccess(broker.authorizer, self._metrics_token)
         encrypt = None
-        if bound.endpoint.listener.encrypts:
+        if metrics.endpoint.listener.encrypts:
             from ottla.net.tls import TlsTransport
 
-            tls, room = self._tls[bound.endpoint.listener_name], self._tls_room(connections)
+            tls, room = self._tls[metrics.endpoint.listener_name], self._tls_room(sets[0])
             encrypt = partial(TlsTransport, tls, room, -1)
+        listeners = [each.endpoint.listener_name for each in bound]
         endpoint = MetricsEndpoint(
             asyncio.get_running_loop(),
             self._registry,
             lambda: not self._stop.is_set(),
             refusal=access.refusal,
             encrypt=encrypt,
+            collectors=collectors(
+                ScrapedProcess(self._config, self._registry, broker, sets, listeners, self._stop.is_set)
+            ),
+            spelling=spelling(self._metrics_names),
         )
-        await endpoint.start(bound.listening)
+        await endpoint.start(metrics.listening)
         return endpoint
 
     def _listener(self, bound: Bound, connections: ConnectionSet) -> Listener:

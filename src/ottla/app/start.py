@@ -55,6 +55,7 @@ class StartOptions(NamedTuple):
     stop_with_pipe: int | None = None
     audit_log: str | None = None
     metrics_token_file: str | None = None
+    metrics_names: str = "strimzi"
 
 
 def run(options: StartOptions) -> int:
@@ -104,7 +105,7 @@ def run_cluster(options: StartOptions, count: int) -> int:
     if options.audit_log is not None:
         arguments += ["--audit-log", os.path.abspath(options.audit_log)]
     if options.metrics_port is not None:
-        arguments += ["--metrics-port", "0"]
+        arguments += ["--metrics-port", "0", "--metrics-names", options.metrics_names]
     if options.metrics_token_file is not None:
         arguments += ["--metrics-token-file", os.path.abspath(options.metrics_token_file)]
     supervisor = Supervisor(formatted, arguments, prepare_ready_file(options.ready_file), options.stop_with_pipe)
@@ -145,6 +146,7 @@ def run_broker(options: StartOptions) -> int:
         descriptor_limit,
         options.stop_with_pipe,
         metrics_token=read_token(options),
+        metrics_names=options.metrics_names,
     )
     try:
         with _interrupts_heard(), asyncio.Runner(loop_factory=loop_factory) as runner:

@@ -1,34 +1,59 @@
-"""Rendering of the registry as Prometheus text (exposition format 0.0.4), in slices.
+"""Rendering of registry and collectors as Prometheus text (exposition format 0.0.4), in slices.
 
-Rendering happens on the broker's loop, so `render` yields after every `LINES_PER_SLICE` lines: a slice takes well under
-a millisecond, and other work can run between slices. So values are from slightly different times, but the lines of one
-histogram are consistent.
+Rendering happens on the broker's loop, so `render` yields after every `LINES_PER_SLICE` lines or steps: a slice takes
+well under a millisecond, and other work can run between slices. So values are from slightly different times, but the
+lines of one histogram are consistent.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ottla.metrics.registry import Counter, Family, Gauge, Histogram, Labels, Metric, MetricsRegistry
+from ottla.metrics.series import Collector, FamilyStart, label_text
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LINES_PER_SLICE = 200
 
 
-def render(registry: MetricsRegistry) -> Iterator[bytes]:
-    """Render the text in slices; series added or removed meanwhile may or may not be included."""
+Spelling = Callable[[str], str]
+"""Maps a family's name to the name in the text."""
+
+
+def render(
+    registry: MetricsRegistry, collectors: Sequence[Collector] = (), spelling: Spelling = str
+) -> Iterator[bytes]:
+    """Render the text in slices; series added or removed meanwhile may or may not be included.
+
+    A slice is empty if its steps produced no line.
+    """
     lines: list[str] = []
     for family in list(registry.families()):
-        lines.append(f"# HELP {family.name} {_escape_help(family.help)}")
-        lines.append(f"# TYPE {family.name} {family.kind}")
+        name = spelling(family.name)
+        lines += _head(name, family.help, family.kind)
         for labels, metric in _series(family):
-            lines.extend(_render_series(family.name, labels, metric))
+            lines.extend(_render_series(name, labels, metric))
             if len(lines) >= LINES_PER_SLICE:
+                yield _encode(lines)
+                lines = []
+    for collector in collectors:
+        name = ""
+        for number, step in enumerate(collector(), start=1):
+            if isinstance(step, FamilyStart):
+                name = spelling(step.name)
+                lines += _head(name, step.help, step.kind)
+            elif step is not None:
+                lines.append(f"{name}{step[0]} {_number(step[1])}")
+            if number % LINES_PER_SLICE == 0:
                 yield _encode(lines)
                 lines = []
     if lines:
         yield _encode(lines)
+
+
+def _head(name: str, help_text: str, kind: str) -> tuple[str, str]:
+    return f"# HELP {name} {_escape_help(help_text)}", f"# TYPE {name} {kind}"
 
 
 def _series(family: Family) -> list[tuple[Labels, Metric]]:
@@ -37,9 +62,9 @@ def _series(family: Family) -> list[tuple[Labels, Metric]]:
 
 def _render_series(name: str, labels: Labels, metric: Metric) -> list[str]:
     if isinstance(metric, Counter):
-        return [f"{name}{_label_text(labels)} {metric.value}"]
+        return [f"{name}{label_text(labels)} {metric.value}"]
     if isinstance(metric, Gauge):
-        return [f"{name}{_label_text(labels)} {_number(metric.current())}"]
+        return [f"{name}{label_text(labels)} {_number(metric.current())}"]
     return _render_histogram(name, labels, metric)
 
 
@@ -48,17 +73,11 @@ def _render_histogram(name: str, labels: Labels, histogram: Histogram) -> list[s
     cumulated = 0
     for bound, count in zip((*histogram.bounds, math.inf), histogram.counts, strict=True):
         cumulated += count
-        lines.append(f"{name}_bucket{_label_text((*labels, ('le', _number(bound))))} {cumulated}")
-    text = _label_text(labels)
+        lines.append(f"{name}_bucket{label_text((*labels, ('le', _number(bound))))} {cumulated}")
+    text = label_text(labels)
     lines.append(f"{name}_sum{text} {_number(histogram.sum)}")
     lines.append(f"{name}_count{text} {histogram.total}")
     return lines
-
-
-def _label_text(labels: Labels) -> str:
-    """Omit labels with an empty value: for Prometheus both are the same series."""
-    pairs = ",".join(f'{name}="{_escape_label(value)}"' for name, value in labels if value)
-    return f"{{{pairs}}}" if pairs else ""
 
 
 def _number(value: float) -> str:
@@ -71,13 +90,9 @@ def _number(value: float) -> str:
     return "NaN" if value != value else str(value)
 
 
-def _escape_label(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
 def _escape_help(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def _encode(lines: list[str]) -> bytes:
-    return ("\n".join(lines) + "\n").encode("utf-8", "replace")
+    return ("\n".join(lines) + "\n").encode("utf-8", "replace") if lines else b""

@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 
 from ottla.common.platform.channel import Dispatcher
 from ottla.common.platform.clock import BlockingPool, TimerHandle
+from ottla.common.platform.endpoint import ListenerInfo
 from ottla.common.platform.shares import FairQueue
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net.outbound import Scratch
@@ -102,6 +103,9 @@ class Member(Protocol):
     @property
     def client_host(self) -> str: ...
 
+    @property
+    def listener(self) -> ListenerInfo: ...
+
     def sweep(self) -> int:
         """Count a sweep without activity and free unused buffers. Returns the number of such sweeps in a row."""
         ...
@@ -177,11 +181,6 @@ class ConnectionSet:
         self._eviction: TimerHandle | None = None
         self._sweep_handle: TimerHandle | None = None
         self._quiet: asyncio.Future[None] | None = None
-        registry.gauge(
-            "kafka_server_socket_server_metrics_connection_count",
-            "Open connections",
-            read=lambda: len(self.connections),
-        )
 
     def next_id(self) -> int:
         """An id that is unique among the connections of this process."""

@@ -15,14 +15,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 from ottla.common.kafka.acl import ANONYMOUS
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.platform.endpoint import peer_host
-from ottla.metrics.exposition import CONTENT_TYPE, render
+from ottla.metrics.exposition import CONTENT_TYPE, Spelling, render
 from ottla.metrics.registry import MetricsRegistry
+from ottla.metrics.series import Collector
 from ottla.net.wire import ConnectionHandler
 
 logger = logging.getLogger(__name__)
@@ -42,9 +43,19 @@ def _refuse_none(path: str, principal: str, authorization: str, host: str) -> st
 
 
 class MetricsEndpoint:
-    """Serves one registry on one listening socket. `is_healthy` decides the response of `/healthz`."""
+    """Serves registry and collectors on one listening socket. `is_healthy` decides the response of `/healthz`."""
 
-    __slots__ = ("_connections", "_encrypt", "_server", "is_healthy", "loop", "refusal", "registry")
+    __slots__ = (
+        "_collectors",
+        "_connections",
+        "_encrypt",
+        "_registry",
+        "_server",
+        "_spelling",
+        "is_healthy",
+        "loop",
+        "refusal",
+    )
 
     def __init__(
         self,
@@ -54,10 +65,14 @@ class MetricsEndpoint:
         *,
         refusal: Refusal = _refuse_none,
         encrypt: Callable[[ConnectionHandler], asyncio.BaseProtocol] | None = None,
+        collectors: Sequence[Collector] = (),
+        spelling: Spelling = str,
     ) -> None:
-        """`refusal` authorizes each request; `encrypt` adds TLS to a connection."""
+        """`refusal` authorizes each request; `encrypt` adds TLS to a connection; `collectors` run at each scrape."""
         self.loop = loop
-        self.registry = registry
+        self._registry = registry
+        self._collectors = collectors
+        self._spelling = spelling
         self.is_healthy = is_healthy
         self.refusal = refusal
         self._encrypt = encrypt
@@ -79,6 +94,10 @@ class MetricsEndpoint:
             self._server.close()
         for connection in list(self._connections):
             connection.abort()
+
+    def render(self) -> Iterator[bytes]:
+        """The text of one scrape in slices."""
+        return render(self._registry, self._collectors, self._spelling)
 
     def admit(self, connection: _ScrapeConnection) -> bool:
         """Register one more connection; False if the limit leaves no room for it."""
@@ -186,7 +205,7 @@ class _ScrapeConnection(ConnectionHandler):
             if self._chunked:
                 head += "Transfer-Encoding: chunked\r\n"
             self._write(head.encode("ascii") + b"\r\n")
-            self._slices = iter(()) if method == "HEAD" else render(self._endpoint.registry)
+            self._slices = iter(()) if method == "HEAD" else self._endpoint.render()
             self._write_slice()
 
     def _write_slice(self) -> None:
@@ -198,7 +217,8 @@ class _ScrapeConnection(ConnectionHandler):
                 self._write(b"0\r\n\r\n")
             self._transport.close()
             return
-        self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        if data:  # an empty chunk would end the response
+            self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
         if not self._paused:
             self._endpoint.loop.call_soon(self._write_slice)
 

@@ -196,6 +196,10 @@ class ReplicaManager:
             if isinstance(topic, str):
                 yield from partitions.values()
 
+    def partition_count(self) -> int:
+        """Return the number of partitions of this broker."""
+        return sum(len(partitions) for topic, partitions in self._topics.items() if isinstance(topic, str))
+
     def listen(self, topic: str, listener: HighWatermarkListener) -> None:
         """Call `listener` for every rise of a high watermark in the topic of that name, also for later partitions."""
         self._listeners[topic] = listener

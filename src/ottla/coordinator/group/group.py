@@ -6,7 +6,7 @@ type: classic groups have soft state (members that wait for a rebalance), consum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -42,6 +42,11 @@ class Group(Protocol):
     """One group of any type. `as_of` is an offset of the log, or None for the current state."""
 
     group_id: str
+
+    @property
+    def members(self) -> Mapping[str, object]:
+        """The current members by id."""
+        ...
 
     @property
     def type(self) -> GroupType: ...

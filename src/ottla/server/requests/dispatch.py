@@ -194,6 +194,8 @@ class RequestDispatcher:
             raise ProtocolError(f"{entry.name} v{api_version} failed: internal error") from None
         if parts is not None:
             statistics.latency_ms.observe((self._monotonic() - started_s) * 1000)
+        elif statistics.parked is not None:
+            statistics.parked.local.observe((self._monotonic() - started_s) * 1000)
         return parts
 
     def connection_closed(self, channel: Channel) -> None:
@@ -261,8 +263,11 @@ class RequestDispatcher:
     def finish_parked(self, request: Request, parts: list[Part]) -> None:
         """Send the response of a parked request."""
         self._parked.pop(request.channel.id, None)
-        elapsed_s = self._monotonic() - request.started_s
-        self._entries[request.api_key].statistics.latency_ms.observe(elapsed_s * 1000)
+        elapsed_ms = (self._monotonic() - request.started_s) * 1000
+        statistics = self._entries[request.api_key].statistics
+        statistics.latency_ms.observe(elapsed_ms)
+        if statistics.parked is not None:
+            statistics.parked.total.observe(elapsed_ms)
         request.channel.respond(parts)
 
     def count_error(self, request: Request, error_code: int) -> None:

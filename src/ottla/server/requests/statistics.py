@@ -7,7 +7,7 @@ exporters. A topic's series are removed with the topic.
 from __future__ import annotations
 
 from ottla.common.errors import ErrorCode
-from ottla.metrics.registry import Counter, MetricsRegistry
+from ottla.metrics.registry import Counter, Histogram, MetricsRegistry
 
 TOPIC_METRICS = (
     ("messages_in", "messagesin", "Records appended by producers."),
@@ -41,10 +41,22 @@ class TopicStatistics:
             setattr(self, attribute, registry.counter(_topic_metric(name), text, {"topic": topic}))
 
 
+class ParkedTimes:
+    """Times of the parked requests of one API, in ms."""
+
+    __slots__ = ("local", "total")
+
+    def __init__(self) -> None:
+        self.local = Histogram()
+        """From the start of the request until it is parked."""
+        self.total = Histogram()
+        """From the start of the request to its response."""
+
+
 class ApiStatistics:
     """Requests of one API: count, errors, and duration including the parked time."""
 
-    __slots__ = ("_registry", "errors", "latency_ms", "name", "requests")
+    __slots__ = ("_registry", "errors", "latency_ms", "name", "parked", "requests")
 
     def __init__(self, registry: MetricsRegistry, name: str) -> None:
         self.name = name
@@ -52,8 +64,10 @@ class ApiStatistics:
         labels = {"request": name}
         self.requests = registry.counter("kafka_network_requestmetrics_requests_total", "Requests received.", labels)
         self.latency_ms = registry.histogram(
-            "kafka_network_requestmetrics_totaltimems", "Time to the response, parked time included, in ms.", labels
+            "ottla_request_time_ms", "Time to the response, parked time included, in ms.", labels
         )
+        self.parked: ParkedTimes | None = None
+        """None unless the phases of requests are measured."""
         self.errors: dict[int, Counter] = {}
 
     def failed(self, error_code: int) -> None:
@@ -88,6 +102,11 @@ class BrokerStatistics:
         if found is None:
             found = self.apis[api_key] = ApiStatistics(self._registry, name)
         return found
+
+    def measure_phases(self) -> None:
+        """Measure the local and the parked time of requests from now on, for scrapes."""
+        for api in self.apis.values():
+            api.parked = ParkedTimes()
 
     def topic(self, name: str) -> TopicStatistics:
         """The counters of an existing topic; created on first use, removed with the topic."""

@@ -110,6 +110,7 @@ def register_replication_gauges(
     registry.gauge(
         "kafka_server_replicafetchermanager_maxlag",
         "Largest lag of a follower replica on this broker behind its leader's high watermark, in records.",
+        {"clientId": "Replica"},
         read=replicas.fetchers.max_lag,
     )
     registry.gauge(

@@ -347,6 +347,12 @@ class Offsets:
                     all_expired = False
         return records, all_expired
 
+    def committed(self, group_id: str) -> Iterator[tuple[str, int, int]]:
+        """Iterate over (topic, partition, offset) of one group; offsets may be committed meanwhile."""
+        for topic, partitions in list(self._groups.get(group_id, _NOTHING).items()):
+            for partition, packed in list(partitions.items()):
+                yield topic, partition, unpack(packed).offset
+
     def count(self, group_id: str) -> int:
         """Return the number of committed offsets of one group."""
         return sum(map(len, self._groups.get(group_id, _NOTHING).values()))

@@ -1,0 +1,126 @@
+"""The collectors of a node's scrapes, and the series that only its process knows.
+
+Imported when a node serves metrics; other nodes have none of this. The event loop does the work of Kafka's network and
+request handler threads, so both idle ratios are the share of time without CPU use of the loop's thread. Time in which
+it waits for the disk counts as idle.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.metrics.registry import MetricsRegistry
+from ottla.metrics.series import Collector, FamilyStart, Rate, Step, label_text
+from ottla.net.connection_set import ConnectionSet
+from ottla.server.broker import Broker
+from ottla.server.wiring.group_series import GroupSeries
+from ottla.server.wiring.node_series import RaftSeries, alias_series, registration_series
+from ottla.server.wiring.partition_series import PartitionSeries
+from ottla.server.wiring.request_series import RequestSeries
+
+IDLE_S = 10.0
+"""Shortest time that an idle ratio covers."""
+RUNNING, CONTROLLED_SHUTDOWN = 3, 6
+"""Kafka's numbers of the broker states in which a node serves metrics."""
+
+_IO = "/proc/self/io"
+_IDLE = (
+    "kafka_network_socketserver_networkprocessoravgidle_percent",
+    "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+)
+
+
+class ScrapedProcess(NamedTuple):
+    """Parts of a process that scrapes read."""
+
+    config: BrokerConfig
+    registry: MetricsRegistry
+    broker: Broker
+    connections: Sequence[ConnectionSet]
+    listeners: Sequence[str]
+    """Names of all listeners."""
+    is_stopping: Callable[[], bool]
+
+
+def collectors(process: ScrapedProcess) -> list[Collector]:
+    """The collectors of one node; to be created on its event loop."""
+    broker, parts = process.broker, process.broker.parts
+    clock = parts.node_runtime.clock
+    parts.statistics.measure_phases()
+    found: list[Collector] = [
+        _process_series(process.is_stopping),
+        _connection_series(process.connections, process.listeners),
+        registration_series(
+            process.config.node_id,
+            process.config.rack,
+            broker.advertised_listeners,
+            parts.control.controller,
+            parts.publisher,
+        ),
+        RequestSeries(parts.statistics, clock),
+        PartitionSeries(parts.replicas, lambda: parts.publisher.image),
+        GroupSeries(parts.groups.runtime, parts.replicas),
+        alias_series(process.registry),
+    ]
+    if parts.control.metadata.quorum is not None:
+        found.append(RaftSeries(parts.control.metadata.quorum, clock))
+    return found
+
+
+def _process_series(is_stopping: Callable[[], bool]) -> Collector:
+    cpu = Rate(IDLE_S, time.monotonic(), time.thread_time())
+
+    def collect() -> Iterator[Step]:
+        yield FamilyStart("kafka_server_kafkaserver_brokerstate", "3: running. 6: controlled shutdown.")
+        yield "", CONTROLLED_SHUTDOWN if is_stopping() else RUNNING
+        busy = cpu.measure(time.monotonic(), time.thread_time())
+        for name in _IDLE:
+            yield FamilyStart(name, "Share of time, 0 to 1, in which the event loop's thread used no CPU.")
+            yield "", round(max(0.0, 1 - busy), 4)
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if limit != resource.RLIM_INFINITY:
+            yield FamilyStart("process_max_fds", "Limit of open descriptors.")
+            yield "", limit
+        for kind, count in disk_bytes(_read_io()):
+            yield FamilyStart(
+                f"kafka_server_kafkaserver_linux_disk_{kind}_bytes", "Bytes from or to disks, as the kernel counts."
+            )
+            yield "", count
+
+    return collect
+
+
+def _read_io() -> str:
+    """The kernel's counters of this process; empty where they can't be read."""
+    try:
+        with open(_IO, "rb", buffering=0) as file:
+            return file.read(1024).decode()
+    except OSError:
+        return ""
+
+
+def disk_bytes(counters: str) -> Iterable[tuple[str, int]]:
+    """The counters `read` and `write` in the text of `/proc/self/io`; empty if it has none."""
+    for line in counters.splitlines():
+        name, _, value = line.partition(": ")
+        if name in ("read_bytes", "write_bytes"):
+            yield name.removesuffix("_bytes"), int(value)
+
+
+def _connection_series(sets: Sequence[ConnectionSet], listeners: Sequence[str]) -> Collector:
+    def collect() -> Iterator[Step]:
+        counts = dict.fromkeys(listeners, 0)
+        for each in sets:
+            for connection in list(each.connections.values()):
+                name = connection.listener.name
+                counts[name] = counts.get(name, 0) + 1
+                yield None
+        yield FamilyStart("kafka_server_socket_server_metrics_connection_count", "Open connections of a listener.")
+        for name, count in counts.items():
+            yield label_text((("listener", name), ("networkProcessor", "0"))), count
+
+    return collect
