@@ -31,7 +31,7 @@ from ottla.protocol.framing import SIZE_BYTES
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from ottla.protocol.registry import API, ApiKey
+from ottla.protocol.registry import VERSIONS, ApiKey
 from ottla.server.requests.principals import pack_principal
 
 RETRY_S = 0.05
@@ -43,7 +43,6 @@ FORWARD_TIMEOUT_S = 30.0
 
 Error = BaseException | None
 ForwardDone = Callable[[bytes | None, Error], None]
-CREATE_TOPICS = API[ApiKey.CREATE_TOPICS]
 
 
 class RequestOrigin(NamedTuple):
@@ -120,11 +119,11 @@ class ControllerChannel:
             if controller is not None and controller.active:
                 controller.submit(_charged(controller, client, message), self._later(answered))
                 return
-            version = CREATE_TOPICS.max_version
-            data = encode_request(CREATE_TOPICS.key, version, 0, client.client_id, message)[SIZE_BYTES:]
+            key, version = ApiKey.CREATE_TOPICS, VERSIONS[ApiKey.CREATE_TOPICS].high
+            data = encode_request(key, version, 0, client.client_id, message)[SIZE_BYTES:]
 
             def opened(response: bytes | None, error: Error) -> None:
-                created = None if response is None else decode_response(CREATE_TOPICS.key, version, response)[1]
+                created = None if response is None else decode_response(key, version, response)[1]
                 answered(created, error)
 
             self._enclose(data, client.principal, client.client_host, opened, ATTEMPT_TIMEOUT_S)
