@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ottla.common.config.feature_levels import DIRECTORY_ASSIGNMENT
+from ottla.common.config.feature_levels import DIRECTORY_ASSIGNMENT, METADATA_LEVELS
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.ids import Uuid
 from ottla.common.platform.endpoint import Endpoint
 from ottla.metadata.image import NO_LEADER, BrokerImage, MetadataImage, metadata_level
@@ -41,6 +42,17 @@ def register_broker(
         log_dirs=tuple(log_dirs),
     )
     return versioned(register_broker_record(broker))
+
+
+def check_directories(image: MetadataImage, log_dirs: Sequence[Uuid]) -> None:
+    """Raises KafkaError UNSUPPORTED_VERSION for several directories when the level has no directory assignments."""
+    if len(log_dirs) > 1 and metadata_level(image) < DIRECTORY_ASSIGNMENT:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"Several data directories (log.dirs) need metadata.version {METADATA_LEVELS[DIRECTORY_ASSIGNMENT].name}, "
+            f"and the cluster is at {METADATA_LEVELS[metadata_level(image)].name}: start with one directory, "
+            "then raise the level",
+        )
 
 
 def name_directories(image: MetadataImage, broker_id: int, log_dirs: Sequence[Uuid]) -> list[ApiMessageAndVersion]:

@@ -7,7 +7,8 @@ One node of a cluster is active: the leader of the metadata log. It has soft sta
 resets when it becomes active. Pending operations fail with NOT_CONTROLLER when it resigns; their callers have to retry.
 
 The active controller also acts on its own: it fences silent brokers, moves leaderships back to preferred replicas,
-elects leaders for leaderless partitions, and raises the replication factor of internal topics.
+elects leaders for leaderless partitions, and raises the replication factor of internal topics. The rules of this work
+are imported when it is first due: a single node may never need them.
 """
 
 from __future__ import annotations
@@ -22,18 +23,12 @@ from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorE
 from ottla.common.kafka.ids import RESERVED_UUIDS, Uuid, new_uuid
 from ottla.common.platform.clock import Clock, Rng, Scheduler, TimerHandle
 from ottla.common.platform.endpoint import Endpoint
-from ottla.controller.cluster import name_directories, raise_leader_epochs, register_broker
-from ottla.controller.delegation_tokens import remove_expired_tokens
-from ottla.controller.directories import cordoned_directories
-from ottla.controller.elections import balance_leaders
+from ottla.controller.cluster import check_directories, name_directories, raise_leader_epochs, register_broker
 from ottla.controller.features import activation_records, levels_in
 from ottla.controller.heartbeats import BrokerHeartbeats
 from ottla.controller.leaderless import LeaderlessPartitions
 from ottla.controller.migration_records import migration_records
-from ottla.controller.reassignments import replicate_internal_topics
-from ottla.controller.registration import SLICE, check_directories, fence_silent
-from ottla.controller.replication import led_by_anyone
-from ottla.controller.result import MIN_ISR, ControllerContext, ControllerOperation, ControllerResult
+from ottla.controller.result import MIN_ISR, SLICE, ControllerContext, ControllerOperation, ControllerResult
 from ottla.controller.statistics import ControllerStatistics
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.log import LeaderAndEpoch, MetadataLog
@@ -306,6 +301,8 @@ class Controller:
         self._arm_fencing()
 
     def _submit_fencing(self, broker_id: int) -> None:
+        from ottla.controller.registration import fence_silent
+
         self.submit(lambda image, context: fence_silent(image, broker_id, context), _ignore_outcome)
 
     def _arm_balance(self) -> None:
@@ -314,6 +311,8 @@ class Controller:
             self._balance_timer = self._scheduler.call_later(interval_s, self._balance)
 
     def _balance(self) -> None:
+        from ottla.controller.elections import balance_leaders
+
         def balance(image: MetadataImage, context: ControllerContext) -> ControllerResult[None]:
             records, complete = balance_leaders(image, context, SLICE)
             return ControllerResult(records, None, again=not complete)
@@ -327,6 +326,8 @@ class Controller:
             self._tokens_timer = self._scheduler.call_later(interval_s, self._remove_tokens)
 
     def _remove_tokens(self) -> None:
+        from ottla.controller.delegation_tokens import remove_expired_tokens
+
         self.submit(lambda image, context: remove_expired_tokens(image, context, SLICE), _ignore_outcome)
         self._arm_tokens()
 
@@ -351,6 +352,10 @@ class Controller:
     def _upkeep(self) -> None:
         """Run elections that became possible, replicate internal topics, name directories; once for all changes of a
         tick."""
+        from ottla.controller.directories import cordoned_directories
+        from ottla.controller.reassignments import replicate_internal_topics
+        from ottla.controller.replication import led_by_anyone
+
         self._upkeep_due = False
         if not self._active:
             return

@@ -45,12 +45,12 @@ from ottla.quorum.raft import Raft
 from ottla.quorum.raft_types import FORGOTTEN_EPOCHS, MAX_LEADER_EPOCH, ElectionState, OffsetAndEpoch, Persist, Voter
 from ottla.quorum.replay import Replay
 from ottla.quorum.rounds import Rounds
-from ottla.quorum.service import QuorumService
 from ottla.quorum.snapshots import SnapshotTaker
 from ottla.quorum.timer import DeadlineTimer
 
 if TYPE_CHECKING:
     from ottla.quorum.peers import QuorumPeers
+    from ottla.quorum.service import QuorumService
 
 logger = logging.getLogger(__name__)
 
@@ -92,9 +92,9 @@ class QuorumDriver:
         "_rounds",
         "_runtime",
         "_scheduler",
+        "_service",
         "_state",
         "_timer",
-        "service",
     )
 
     def __init__(
@@ -125,9 +125,18 @@ class QuorumDriver:
         self._timer = DeadlineTimer(runtime.clock, runtime.scheduler, self._tick)
         self._listeners: list[LeadershipListener] = []
         self._known = (LeaderAndEpoch(NO_NODE, 0), False)
-        self.service = QuorumService(self, runtime, self._quorum.cluster_id)
+        self._service: QuorumService | None = None
 
     # -- facts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def service(self) -> QuorumService:
+        """Serves the requests of other replicas and of administrators; created for the first of them."""
+        if self._service is None:
+            from ottla.quorum.service import QuorumService
+
+            self._service = QuorumService(self, self._runtime, self._quorum.cluster_id)
+        return self._service
 
     @property
     def _started(self) -> _Parts:
@@ -297,7 +306,8 @@ class QuorumDriver:
         self._follow_role(parts)
         self._advance(raft)
         self._notify(raft)
-        self.service.poll()
+        if self._service is not None:
+            self._service.poll()
         if state.failure is not None:
             return  # a callback closed the driver
         if state.phase is not DRAINING:
@@ -562,7 +572,8 @@ class QuorumDriver:
                 parts.peers.send(effect)
         raft.state.effects.clear()
         parts.announcer.announce(raft)
-        self.service.close()
+        if self._service is not None:
+            self._service.close()
         self._notify(raft)
 
 

@@ -69,14 +69,17 @@ class CoordinatorHost(Generic[S]):
         topic: InternalTopic,
         host: BrokerServices,
         *,
-        serde: CoordinatorSerde[Any],
+        serde: Callable[[], CoordinatorSerde[Any]],
         make_shard: ShardFactory[S],
         compression: str,
         write_timeout_ms: int,
         transactions: TransactionPartitions | None = None,
     ) -> None:
-        """`compression` names the codec of records written to the topic; `transactions` verifies transactions that
-        write to it."""
+        """`serde()` and `make_shard` are called once this broker coordinates a partition.
+
+        `compression` names the codec of records written to the topic; `transactions` verifies transactions that write
+        to it.
+        """
         self.topic = topic
         self._node_id = host.node_id
         self._replicas = host.replicas

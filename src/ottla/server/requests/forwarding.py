@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.platform.clock import Clock, Scheduler
@@ -29,10 +29,11 @@ from ottla.net.peer_link import PeerLink
 from ottla.net.peer_messages import send_message
 from ottla.protocol.framing import SIZE_BYTES
 from ottla.protocol.header import decode_response, encode_request
-from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.registry import VERSIONS, ApiKey
-from ottla.server.requests.principals import pack_principal
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+    from ottla.protocol.messages.envelope import EnvelopeResponse
 
 RETRY_S = 0.05
 """Delay between two tries: a new controller is available within fractions of a second."""
@@ -157,6 +158,9 @@ class ControllerChannel:
 
     def _enclose(self, request: bytes, principal: str, host: str, answered: ForwardDone, timeout_s: float) -> None:
         """One try with an envelope."""
+        from ottla.protocol.messages.envelope import EnvelopeRequest  # imported here: a single node forwards nothing
+        from ottla.server.requests.principals import pack_principal
+
         envelope = EnvelopeRequest(
             request_data=request,
             request_principal=pack_principal(principal),
@@ -261,6 +265,8 @@ def _is_transient(error: BaseException) -> bool:
 
 def _refusal(response: Any) -> KafkaError | None:
     """The error of a response as a whole; CreateTopics has only those of its topics."""
+    from ottla.protocol.messages.create_topics import CreateTopicsResponse  # imported here, as above
+
     if isinstance(response, CreateTopicsResponse):
         if response.topics and all(topic.error_code == ErrorCode.NOT_CONTROLLER for topic in response.topics):
             return KafkaError(ErrorCode.NOT_CONTROLLER)

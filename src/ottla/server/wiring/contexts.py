@@ -73,14 +73,14 @@ class Contexts:
         self.use_limits(limited=False)
         self.groups = GroupContext(
             config,
-            group_coordinator=parts.groups.coordinator,
+            groups=parts.groups,
             coordinations=parts.coordinations,
             metadata=metadata,
             topics=self.topics,
             failures=parts.failures,
         )
         self.transactions = TransactionContext(
-            parts.transactions.coordinator, parts.producer_ids, parts.marker_writer, limits.check_partition_count
+            parts.transactions, parts.producer_ids, parts.marker_writer, limits.check_partition_count
         )
         self.admin = AdminContext(
             config,
@@ -94,7 +94,7 @@ class Contexts:
             failures=parts.failures,
         )
         quorum = control.metadata.quorum
-        self.quorum = None if quorum is None else QuorumContext(quorum.service, decisions)
+        self.quorum = None if quorum is None else QuorumContext(quorum, decisions)
         reign = control.metadata.zookeeper
         self.zookeeper = (
             None if reign is None else ZooKeeperContext(config.inter_broker_listener, reign.service, decisions)
