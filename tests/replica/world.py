@@ -60,7 +60,6 @@ from ottla.replica.partition import Partition
 from ottla.replica.purgatory import Purgatory
 from ottla.replica.statistics import ReplicationStatistics
 from ottla.server.handlers.data.apis import DATA_APIS
-from ottla.server.handlers.data.consumer_fetch import ConsumerFetch
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.produce_transactions import TransactionGate
 from ottla.server.metadata.metadata_cache import MetadataCache
@@ -333,7 +332,6 @@ class Node:
             failures=self.failures,
             transactions=TransactionGate(unused, self.replicas, clock=loop, scheduler=EndOfTickScheduler(loop)),
         )
-        self.context.consumer_fetch = ConsumerFetch
         self.context.use_config(config)
         rows = served_on(Listeners.BROKER, DATA_APIS, self.context)
         self.dispatcher = RequestDispatcher(

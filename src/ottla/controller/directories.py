@@ -12,6 +12,7 @@ directory returns, the replica has to catch up first.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ottla.common.config.feature_levels import CORDONED_DIRECTORIES, DIRECTORY_ASSIGNMENT
 from ottla.common.errors import ErrorCode, KafkaError
@@ -20,14 +21,13 @@ from ottla.controller.replication import Slice, active, change_of, check_broker_
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
 from ottla.metadata.image import BrokerImage, MetadataImage, metadata_level
 from ottla.metadata.records import ApiMessageAndVersion, versioned
-from ottla.protocol.messages.assign_replicas_to_dirs import (
-    AssignReplicasToDirsRequest,
-    AssignReplicasToDirsResponse,
-    DirectoryAssignmentResult,
-    PartitionAssignmentResult,
-    TopicAssignmentResult,
-)
 from ottla.protocol.messages.metadata_records import BrokerRegistrationChangeRecord
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages.assign_replicas_to_dirs import (
+        AssignReplicasToDirsRequest,
+        AssignReplicasToDirsResponse,
+    )
 
 
 def handle_assign_replicas_to_dirs(
@@ -38,6 +38,13 @@ def handle_assign_replicas_to_dirs(
 
     A replica in an unregistered directory, e.g. one that failed meanwhile, leaves the ISR.
     """
+    from ottla.protocol.messages.assign_replicas_to_dirs import (  # imported here: upkeep needs no messages
+        AssignReplicasToDirsResponse,
+        DirectoryAssignmentResult,
+        PartitionAssignmentResult,
+        TopicAssignmentResult,
+    )
+
     if metadata_level(image) < DIRECTORY_ASSIGNMENT:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)

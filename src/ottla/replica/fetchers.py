@@ -1,19 +1,50 @@
 """Fetchers of this broker, one for each leader, and the assignment of partitions to them.
 
 A partition waits while its leader has no address in the metadata; a leader with a new address gets a new fetcher. The
-fetching itself is in `replica.fetcher`.
+fetching itself is in `replica.fetcher`, which is imported for the first leader.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.common.platform.clock import Scheduler
 from ottla.common.platform.peer import Address
-from ottla.replica.fetcher import FetcherContext, Key, ReplicaFetcher
+from ottla.metrics.registry import Counter
+from ottla.replica.membership import Membership
 from ottla.replica.partition import Partition
+from ottla.replica.throttle import ReplicationQuota
+
+if TYPE_CHECKING:
+    from ottla.replica.fetcher import ReplicaFetcher
 
 AddressOf = Callable[[int], Address | None]
 """Address of a broker's inter-broker listener by id; None while the metadata does not have it."""
+Key = tuple[bytes, int]
+
+
+class FetcherSettings(NamedTuple):
+    """Broker settings `replica.fetch.*` and `replica.socket.timeout.ms`, with Kafka's defaults."""
+
+    wait_ms: int = 500
+    min_bytes: int = 1
+    partition_max_bytes: int = 1024 * 1024
+    response_max_bytes: int = 10 * 1024 * 1024
+    backoff_s: float = 1.0
+    timeout_s: float = 30.0
+
+
+class FetcherContext(NamedTuple):
+    """Broker services that fetchers need."""
+
+    membership: Membership
+    scheduler: Scheduler
+    monotonic: Callable[[], float]
+    quota: ReplicationQuota
+    throttled: Callable[[Partition], bool]
+    settings: FetcherSettings
+    committed_truncations: Counter
 
 
 class ReplicaFetchers:
@@ -89,5 +120,7 @@ class ReplicaFetchers:
         if fetcher is None:
             address = self._address_of(leader_id)
             if address is not None:
+                from ottla.replica.fetcher import ReplicaFetcher  # imported here: leaders need none
+
                 fetcher = self._fetchers[leader_id] = ReplicaFetcher(leader_id, *address, self._context)
         return fetcher

@@ -37,7 +37,6 @@ from ottla.protocol.header import (
     encode_response_in_steps,
     read_client_id,
 )
-from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.registry import API, ApiKey, api_name
 from ottla.replica.purgatory import DelayedOperation, Purgatory
 from ottla.security.authorizer import StandardAuthorizer
@@ -492,6 +491,8 @@ class RequestDispatcher:
 
     def _unsupported_version(self, entry: _Entry, api_version: int, correlation_id: int) -> list[Part]:
         """ApiVersions answers error 35 in its version 0 with its version range (KIP-511); other APIs close."""
+        from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse  # imported here: rare
+
         api_key = entry.spec.key
         if api_key != ApiKey.API_VERSIONS:
             raise ProtocolError(f"{entry.name} version {api_version} is not served ({entry.lowest} to {entry.highest})")
