@@ -183,7 +183,7 @@ class SchemaApi(Api[ContextT_contra]):
 
 
 class ApiRow(Generic[ContextT_contra]):
-    """One row of a table of APIs: what is known of an API before its first request.
+    """One row of a table of APIs: the facts that a broker needs before the first request.
 
     `module` defines the API, as a constant with the module's name in upper case. `throttled` is False for requests
     between nodes, which quotas must not delay.
