@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.common.config.feature_levels import CORDONED_DIRECTORIES, DIRECTORY_ASSIGNMENT
+from ottla.common.config.feature_levels import DIRECTORY_ASSIGNMENT
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.ids import LOST_UUID, ZERO_UUID, Uuid
 from ottla.controller.replication import Slice, active, change_of, check_broker_epoch, isr_without
@@ -96,24 +96,6 @@ def _assign(
         change.unclean_shutdown = (broker.broker_id,)
     record = change.record()
     return [] if record is None else [versioned(record)]
-
-
-def cordoned_directories(
-    image: MetadataImage, broker: BrokerImage, cordoned: Sequence[Uuid] | None
-) -> list[ApiMessageAndVersion]:
-    """Return records that cordon exactly these directories of the broker, if the metadata level supports it.
-
-    None means no report; ids that the broker has not registered are ignored.
-    """
-    if cordoned is None or metadata_level(image) < CORDONED_DIRECTORIES:
-        return []
-    known = [item for item in broker.log_dirs if item in cordoned]
-    if set(known) == set(broker.cordoned_log_dirs):
-        return []
-    record = BrokerRegistrationChangeRecord(
-        broker_id=broker.broker_id, broker_epoch=broker.broker_epoch, cordoned_log_dirs=known
-    )
-    return [versioned(record)]
 
 
 def without_directories(

@@ -23,7 +23,13 @@ from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorE
 from ottla.common.kafka.ids import RESERVED_UUIDS, Uuid, new_uuid
 from ottla.common.platform.clock import Clock, Rng, Scheduler, TimerHandle
 from ottla.common.platform.endpoint import Endpoint
-from ottla.controller.cluster import check_directories, name_directories, raise_leader_epochs, register_broker
+from ottla.controller.cluster import (
+    check_directories,
+    cordoned_directories,
+    name_directories,
+    raise_leader_epochs,
+    register_broker,
+)
 from ottla.controller.features import activation_records, levels_in
 from ottla.controller.heartbeats import BrokerHeartbeats
 from ottla.controller.leaderless import LeaderlessPartitions
@@ -352,20 +358,9 @@ class Controller:
     def _upkeep(self) -> None:
         """Run elections that became possible, replicate internal topics, name directories; once for all changes of a
         tick."""
-        from ottla.controller.directories import cordoned_directories
-        from ottla.controller.reassignments import replicate_internal_topics
-        from ottla.controller.replication import led_by_anyone
-
         self._upkeep_due = False
         if not self._active:
             return
-
-        def elect(image: MetadataImage, context: ControllerContext) -> ControllerResult[None]:
-            records, complete = led_by_anyone(image, context, SLICE)
-            return ControllerResult(records, None, again=not complete)
-
-        def replicate(image: MetadataImage, context: ControllerContext) -> ControllerResult[None]:
-            return ControllerResult(replicate_internal_topics(image, context), None)
 
         def name(image: MetadataImage, _context: ControllerContext) -> ControllerResult[None]:
             node_id = self._static_config.node_id
@@ -375,10 +370,24 @@ class Controller:
                 records += cordoned_directories(image, broker, self._cordoned())
             return ControllerResult(records, None)
 
-        self.submit(elect, _ignore_outcome)
-        self.submit(replicate, _ignore_outcome)
+        if self.image.topics:
+            self._submit_elections()
         if self.broker_epoch >= 0:  # only for a single node: in a cluster each broker registers again
             self.submit(name, _ignore_outcome)
+
+    def _submit_elections(self) -> None:
+        from ottla.controller.reassignments import replicate_internal_topics
+        from ottla.controller.replication import led_by_anyone
+
+        def elect(image: MetadataImage, context: ControllerContext) -> ControllerResult[None]:
+            records, complete = led_by_anyone(image, context, SLICE)
+            return ControllerResult(records, None, again=not complete)
+
+        def replicate(image: MetadataImage, context: ControllerContext) -> ControllerResult[None]:
+            return ControllerResult(replicate_internal_topics(image, context), None)
+
+        self.submit(elect, _ignore_outcome)
+        self.submit(replicate, _ignore_outcome)
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)

@@ -11,7 +11,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.kafka.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
+from ottla.common.kafka.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    MAX_DEFAULT_REPLICAS,
+    TRANSACTION_STATE_TOPIC,
+)
 from ottla.controller.partition_change import Election
 from ottla.controller.placement import place_replicas, validate_manual_assignment
 from ottla.controller.replication import active, change_of
@@ -29,9 +34,6 @@ if TYPE_CHECKING:
         ListPartitionReassignmentsRequest,
         ListPartitionReassignmentsResponse,
     )
-
-MAX_DEFAULT_REPLICAS = 3
-"""Replicas of an internal topic without a configured replication factor, if there are enough brokers."""
 
 INTERNAL_REPLICATION_SETTINGS = {
     GROUP_METADATA_TOPIC: "offsets.topic.replication.factor",

@@ -28,8 +28,8 @@ from ottla.common.config.feature_levels import (
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.kafka.ids import MIN_NODE_ID
 from ottla.common.platform.endpoint import Endpoint
-from ottla.controller.cluster import check_directories
-from ottla.controller.directories import cordoned_directories, without_directories
+from ottla.controller.cluster import check_directories, cordoned_directories
+from ottla.controller.directories import without_directories
 from ottla.controller.replication import (
     Slice,
     check_broker_epoch,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.common.config.broker_configs import BrokerConfig
-from ottla.controller.reassignments import MAX_DEFAULT_REPLICAS
+from ottla.common.kafka.internal_topics import MAX_DEFAULT_REPLICAS
 from ottla.metadata.image import MetadataImage
 
 if TYPE_CHECKING:
