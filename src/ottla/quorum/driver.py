@@ -97,6 +97,9 @@ class QuorumDriver:
         "_timer",
     )
 
+    brokers_have_sessions = False
+    """Heartbeats decide about the liveness of brokers."""
+
     def __init__(
         self,
         *,
@@ -164,11 +167,6 @@ class QuorumDriver:
     def kraft_version(self) -> int:
         """1 if the log names the voters, 0 if the configuration of each node does (KIP-853)."""
         return 0 if self.raft.state.voter_sets.are_configured else KRAFT_VERSION
-
-    @property
-    def brokers_have_sessions(self) -> bool:
-        """False: broker liveness is decided by heartbeats."""
-        return False
 
     @property
     def leader(self) -> LeaderAndEpoch:

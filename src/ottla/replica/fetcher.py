@@ -41,7 +41,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ottla.replica.fetch_session import INITIAL_EPOCH, INVALID_SESSION_ID, MAX_EPOCH
-from ottla.replica.fetchers import FetcherContext, Key
+from ottla.replica.fetcher_context import FetcherContext, Key
 from ottla.replica.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.replica.partition import Partition
 from ottla.replica.truncation import first_fetch_offset, truncation_offset

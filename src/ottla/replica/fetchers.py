@@ -7,44 +7,17 @@ fetching itself is in `replica.fetcher`, which is imported for the first leader.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from ottla.common.platform.clock import Scheduler
 from ottla.common.platform.peer import Address
-from ottla.metrics.registry import Counter
-from ottla.replica.membership import Membership
+from ottla.replica.fetcher_context import FetcherContext, Key
 from ottla.replica.partition import Partition
-from ottla.replica.throttle import ReplicationQuota
 
 if TYPE_CHECKING:
     from ottla.replica.fetcher import ReplicaFetcher
 
 AddressOf = Callable[[int], Address | None]
 """Address of a broker's inter-broker listener by id; None while the metadata does not have it."""
-Key = tuple[bytes, int]
-
-
-class FetcherSettings(NamedTuple):
-    """Broker settings `replica.fetch.*` and `replica.socket.timeout.ms`, with Kafka's defaults."""
-
-    wait_ms: int = 500
-    min_bytes: int = 1
-    partition_max_bytes: int = 1024 * 1024
-    response_max_bytes: int = 10 * 1024 * 1024
-    backoff_s: float = 1.0
-    timeout_s: float = 30.0
-
-
-class FetcherContext(NamedTuple):
-    """Broker services that fetchers need."""
-
-    membership: Membership
-    scheduler: Scheduler
-    monotonic: Callable[[], float]
-    quota: ReplicationQuota
-    throttled: Callable[[Partition], bool]
-    settings: FetcherSettings
-    committed_truncations: Counter
 
 
 class ReplicaFetchers:

@@ -33,7 +33,8 @@ from ottla.metadata.topic_names import TopicKey, unknown_topic
 from ottla.replica.cluster import ClusterMetadata
 from ottla.replica.directory_assignments import DirectoryAssignments
 from ottla.replica.directory_reports import DirectoryReports, is_new
-from ottla.replica.fetchers import FetcherContext, FetcherSettings, ReplicaFetchers
+from ottla.replica.fetcher_context import FetcherContext, FetcherSettings
+from ottla.replica.fetchers import ReplicaFetchers
 from ottla.replica.isr_changes import IsrChanges
 from ottla.replica.membership import Membership
 from ottla.replica.moves import MovesContext, ReplicaMoves

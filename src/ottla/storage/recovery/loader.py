@@ -126,10 +126,7 @@ def load_log(
         logger.warning(
             "%s ends at %d, before its start offset %d; it restarts empty there", folder.path, end_offset, start_offset
         )
-        from ottla.storage.recovery.recovery import drop_segments  # imported here: rare
-
-        drop_segments(folder, loading.segments, 0)
-        loading.segments.append(_new_segment(loading, start_offset))
+        _restart_empty(loading, start_offset)
         end_offset = start_offset
     loading.epochs.truncate_from_end(end_offset)
     loading.epochs.truncate_from_start(start_offset)
@@ -296,6 +293,13 @@ def _clean_end(loading: _LoadState) -> int | None:
     logger.warning("%s: no whole batch at position %d after a clean stop", segment.data.path, end)
     loading.on_loss(proved=False)
     return None
+
+
+def _restart_empty(loading: _LoadState, start_offset: int) -> None:
+    from ottla.storage.recovery.recovery import drop_segments  # imported here: rare
+
+    drop_segments(loading.folder, loading.segments, 0)
+    loading.segments.append(_new_segment(loading, start_offset))
 
 
 def _recover(loading: _LoadState, gaps_end: int) -> None:
