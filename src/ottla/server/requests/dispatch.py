@@ -279,7 +279,7 @@ class RequestDispatcher:
             statistics = self._context.statistics.apis[api_key]
             try:
                 entry = self._entries[api_key] = _Entry(served, statistics)
-            except ImportError as error:
+            except Exception as error:
                 self._context.failures(statistics.name, error)
                 raise ProtocolError(f"{statistics.name} failed: internal error") from None
         return entry
