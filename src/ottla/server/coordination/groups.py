@@ -40,6 +40,7 @@ OFFSETS_TOPIC = InternalTopic(
 class GroupCoordination(CoordinatorHost["GroupCoordinatorShard"]):
     """Shards with groups; request handlers use `coordinator`."""
 
+    CODE = "ottla.server.coordination.group_shards"
     __slots__ = ("_config", "_host", "_new_partitions", "_publisher", "_shards")
 
     def __init__(

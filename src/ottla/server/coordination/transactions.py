@@ -44,6 +44,7 @@ WRITE_TIMEOUT_MS = 5_000
 class TransactionCoordination(CoordinatorHost["TransactionShard"]):
     """Shards with transactional ids; request handlers use `coordinator`."""
 
+    CODE = "ottla.server.coordination.transaction_shards"
     __slots__ = ("_make_shards", "_shards")
 
     def __init__(
