@@ -78,6 +78,8 @@ class StepClock:
 @pytest.fixture(scope="module")
 def stepped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("stepped"), clock=StepClock())
+    for coordination in (server.broker.parts.groups, server.broker.parts.transactions):
+        assert coordination.coordinator  # loaded before calls are counted; a client looks it up first
     yield server
     server.stop()
 
