@@ -37,9 +37,7 @@ class LeaderlessPartitions:
         due = sorted((self._leaderless & before) - self._logged)
         self._logged.update(due)
         if due:
-            from ottla.controller.elections import (
-                cause_without_leader,
-            )  # imported here: most clusters have no such case
+            from ottla.controller.elections import cause_without_leader  # imported here: rare
             from ottla.controller.replication import active
         for name, index in due[:MAX_NAMED]:
             partition = image.topics[name].partitions[index]

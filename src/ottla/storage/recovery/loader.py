@@ -304,9 +304,7 @@ def _restart_empty(loading: _LoadState, start_offset: int) -> None:
 
 def _recover(loading: _LoadState, gaps_end: int) -> None:
     """Scan from the segment of the recovery point to the end, rebuilding indexes and epochs."""
-    from ottla.storage.recovery.header_repair import (
-        UnchecksummedFields,
-    )  # imported here: most starts follow a clean stop
+    from ottla.storage.recovery.header_repair import UnchecksummedFields  # imported here: not after a clean stop
     from ottla.storage.recovery.recovery import recover_segment, recover_segments
 
     options, first = loading.options, 0
