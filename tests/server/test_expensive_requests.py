@@ -78,8 +78,9 @@ class StepClock:
 @pytest.fixture(scope="module")
 def stepped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("stepped"), clock=StepClock())
-    for coordination in (server.broker.parts.groups, server.broker.parts.transactions):
-        assert coordination.coordinator  # loaded before calls are counted; a client looks it up first
+    parts, quorum = server.broker.parts, server.broker.contexts.quorum
+    assert quorum is not None
+    assert all((parts.groups.coordinator, parts.transactions.coordinator, quorum.service))  # import them now
     yield server
     server.stop()
 
