@@ -37,7 +37,7 @@ from ottla.record.batch import iter_batches
 from ottla.server.handlers.admin.apis import ADMIN_APIS
 from ottla.server.handlers.quorum.administration import QUORUM_ADMIN_APIS
 from ottla.server.handlers.quorum.apis import QUORUM_APIS
-from ottla.server.requests.api import Api, Listeners
+from ottla.server.requests.api import ApiRow, Listeners
 from ottla.storage.files.names import METADATA_TOPIC
 
 from ..cluster.nodes import Node, Nodes, eventually
@@ -64,7 +64,7 @@ LEFT_OUT = {ApiKey.CREATE_TOPICS: "assignments", ApiKey.CREATE_PARTITIONS: "assi
 """Arrays without which a request asks for something else; both are tried."""
 OF_METADATA_LOG = {ApiKey.FETCH, ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH}
 OF_METADATA_LOG |= {ApiKey.FETCH_SNAPSHOT, ApiKey.DESCRIBE_QUORUM}
-ROWS: tuple[Api[Any], ...] = (*ADMIN_APIS, *QUORUM_APIS, *QUORUM_ADMIN_APIS)
+ROWS: tuple[ApiRow[Any], ...] = (*ADMIN_APIS, *QUORUM_APIS, *QUORUM_ADMIN_APIS)
 APIS = sorted(row.key for row in ROWS if Listeners.CONTROLLER in row.listeners)
 
 

@@ -17,7 +17,8 @@ from ottla.protocol.framing import frame_length
 from ottla.protocol.header import decode_response, encode_request, encode_response
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.protocol.registry import API, ApiKey, spec_of_request
+from ottla.protocol.registry import API, VERSIONS, ApiKey, spec_of_request
+from ottla.protocol.schema import schema_of
 
 HEADER = struct.Struct(">hhih")
 
@@ -187,6 +188,14 @@ def test_registry_follows_apache_kafka():
 def test_request_framing_is_the_same_for_all_apis():
     frame = encode_request(ApiKey.API_VERSIONS, 3, 1, "c", ApiVersionsRequest(client_software_name="n"))
     assert frame[4:] == HEADER.pack(18, 3, 1, 1) + b"c\0\2n\1\0"
+
+
+def test_advertised_versions_are_those_of_the_request():
+    for key, spec in API.items():
+        declared = schema_of(spec.request).versions
+        high = 5 if key is ApiKey.INIT_PRODUCER_ID else declared.high
+        assert VERSIONS[key] == (declared.low, high)
+        assert spec.name == spec.request.__name__.removesuffix("Request")
 
 
 def test_an_api_without_messages_is_not_in_the_registry():

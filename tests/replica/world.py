@@ -59,12 +59,8 @@ from ottla.replica.membership import Membership, alone
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import Purgatory
 from ottla.replica.statistics import ReplicationStatistics
-from ottla.server.handlers.data.consumer_fetch import ConsumerFetch
+from ottla.server.handlers.data.apis import DATA_APIS
 from ottla.server.handlers.data.context import DataContext
-from ottla.server.handlers.data.delete_records import DELETE_RECORDS
-from ottla.server.handlers.data.fetch import FETCH
-from ottla.server.handlers.data.list_offsets import LIST_OFFSETS
-from ottla.server.handlers.data.produce import PRODUCE
 from ottla.server.handlers.data.produce_transactions import TransactionGate
 from ottla.server.metadata.metadata_cache import MetadataCache
 from ottla.server.requests.api import Listeners, served_on
@@ -336,9 +332,8 @@ class Node:
             failures=self.failures,
             transactions=TransactionGate(unused, self.replicas, clock=loop, scheduler=EndOfTickScheduler(loop)),
         )
-        self.context.consumer_fetch = ConsumerFetch
         self.context.use_config(config)
-        rows = served_on(Listeners.BROKER, [PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS], self.context)
+        rows = served_on(Listeners.BROKER, DATA_APIS, self.context)
         self.dispatcher = RequestDispatcher(
             DispatcherContext(loop, purgatory, limits, unused, statistics, self.failures), rows
         )

@@ -75,10 +75,10 @@ def test_dynamic_settings_take_effect_while_the_broker_runs(server: Server, clie
         partition = server.broker.parts.replicas.find(topic, 0)
         assert partition is not None
         assert partition.log.producer_expiration_ms == 60_000
-    assert server.broker.parts.groups._config.group_consumer_assignment_interval_ms == 5
+    assert server.broker.parts.groups.shards.config.group_consumer_assignment_interval_ms == 5
     assert alter(client, BROKER, "", *((name, DELETE, None) for name in changes)) == 0
     assert seen[-1] == 2**31 - 1
-    assert server.broker.parts.groups._config.group_consumer_assignment_interval_ms == 1000
+    assert server.broker.parts.groups.shards.config.group_consumer_assignment_interval_ms == 1000
 
 
 def test_unsupported_configs_are_kept_and_unknown_ones_sensitive(server: Server, client: Connection) -> None:

@@ -31,14 +31,14 @@ from ottla.server.handlers.groups.apis import GROUP_APIS
 from ottla.server.handlers.quorum.administration import QUORUM_ADMIN_APIS
 from ottla.server.handlers.quorum.apis import QUORUM_APIS
 from ottla.server.handlers.transactions.apis import TRANSACTION_APIS
-from ottla.server.requests.api import Api, Listeners
+from ottla.server.requests.api import Api, ApiRow, Listeners
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.dispatch import RequestDispatcher
 from ottla.server.wiring.apis import broker_apis
 
 from .harness import Connection, Server
 
-ROOMS: dict[str, tuple[Api[Any], ...]] = {
+ROOMS: dict[str, tuple[ApiRow[Any], ...]] = {
     "admin": ADMIN_APIS,
     "data": DATA_APIS,
     "groups": GROUP_APIS,
@@ -127,18 +127,19 @@ UpdateRaftVoter | controller* | CLUSTER_ACTION CLUSTER | -
 never throttled), the permission of the whole request, and those of single items."""
 
 
-def rows() -> list[Api[Any]]:
+def rows() -> list[ApiRow[Any]]:
     return [row for room in ROOMS.values() for row in room]
 
 
-def table_line(row: Api[Any]) -> str:
+def table_line(row: ApiRow[Any]) -> str:
     """A declaration as a line of the table."""
     where = {Listeners.BROKER: "broker", Listeners.CONTROLLER: "controller", Listeners.BOTH: "both"}[row.listeners]
-    if getattr(row, "forwarded", False):
+    api = row.api
+    if getattr(api, "forwarded", False):
         assert row.listeners is Listeners.BOTH
         where = "forwarded"
-    needs = "-" if row.needs is None else words(row.needs)
-    items = ", ".join(map(words, row.item_needs)) or "-"
+    needs = "-" if api.needs is None else words(api.needs)
+    items = ", ".join(map(words, api.item_needs)) or "-"
     return " | ".join((API[row.key].name, where + ("" if row.throttled else "*"), needs, items))
 
 
@@ -152,8 +153,9 @@ def test_api_permissions_match_apache_kafka() -> None:
 
 def test_request_permission_names_a_request_attribute() -> None:
     for row in rows():
-        if row.needs is not None and row.needs.attribute:
-            assert row.needs.attribute in [field.name for field in schema_of(API[row.key].request).fields]
+        needs = row.api.needs
+        if needs is not None and needs.attribute:
+            assert needs.attribute in [field.name for field in schema_of(API[row.key].request).fields]
 
 
 @pytest.mark.parametrize("listener", [Listeners.BROKER, Listeners.CONTROLLER])
@@ -175,7 +177,14 @@ def test_every_handler_package_serves_all_its_apis() -> None:
             for value in vars(import_module(f"{package.__name__}.{module.name}")).values()
             if isinstance(value, Api)
         ]
-        assert set(map(id, declared)) == set(map(id, table))
+        assert set(map(id, declared)) == {id(row.api) for row in table}
+
+
+def test_row_names_the_module_of_its_api() -> None:
+    for room, table in ROOMS.items():
+        for row in table:
+            assert row.module.rpartition(".")[0] == f"{ottla.server.handlers.__name__}.{room}"
+            assert row.api.key is row.key
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from ottla.protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
-from ottla.protocol.registry import API
+from ottla.protocol.registry import API, api_name
 from ottla.protocol.schema import ArrayType, Primitive, schema_of
 from ottla.server.requests.api import Listeners, SchemaApi
 from ottla.server.requests.authorization import DENIED, NOT_REQUESTED
@@ -424,22 +424,24 @@ def test_allowed_items_are_served_and_others_refused(world: tuple[Server, bytes]
 
 def test_every_api_with_rights_of_single_things_has_a_line() -> None:
     lined = {name_of(each.request(bytes(16))) for each in TABLE} | FILTERED
-    assert {API[row.key].name for row in rows() if row.item_needs} == lined
+    assert {api_name(row.key) for row in rows() if row.api.item_needs} == lined
     unguarded = [
-        API[row.key].name for row in rows() if row.item_needs and isinstance(row, SchemaApi) and row.guard is None
+        api_name(row.key)
+        for row in rows()
+        if row.api.item_needs and isinstance(row.api, SchemaApi) and row.api.guard is None
     ]
     # Their handlers check permissions, since only they know the resource.
     in_handlers = {"AddPartitionsToTxn", "DescribeTopicPartitions", "Metadata", "WriteTxnMarkers"}
     assert set(unguarded) == in_handlers | TOKENS
 
 
-@pytest.mark.parametrize("row", [row for row in rows() if row.needs], ids=lambda row: f"{API[row.key].name}")
+@pytest.mark.parametrize("row", [row for row in rows() if row.api.needs], ids=lambda row: api_name(row.key))
 def test_refused_request_is_authorized_once(world: tuple[Server, bytes], row: Any) -> None:
     server, _ = world
     contexts = server.broker.contexts
     on_controller = row.listeners is Listeners.CONTROLLER
     served = controller_apis(contexts) if on_controller else broker_apis(contexts)
-    if row.key not in {each.api.key for each in served}:
+    if row.key not in {each.row.key for each in served}:
         pytest.skip("a single node has no such listener")
     authorizer = Allowing()
     dispatcher = RequestDispatcher(contexts.dispatcher, served, serves_controller=on_controller, authorizer=authorizer)
@@ -449,9 +451,10 @@ def test_refused_request_is_authorized_once(world: tuple[Server, bytes], row: An
         answer = server.connect().ask(spec.request(), spec.max_version)
     finally:
         server.broker._dispatcher = normal
-    name = getattr(spec.request(), row.needs.attribute) if row.needs.attribute else CLUSTER_NAME
-    assert [each[2:] for each in authorizer.asked] == [(row.needs.operation, row.needs.resource_type, name)]
-    assert codes_in(answer) <= {DENIED[row.needs.resource_type]}
+    needs = row.api.needs
+    name = getattr(spec.request(), needs.attribute) if needs.attribute else CLUSTER_NAME
+    assert [each[2:] for each in authorizer.asked] == [(needs.operation, needs.resource_type, name)]
+    assert codes_in(answer) <= {DENIED[needs.resource_type]}
 
 
 # --- omitted items ----------------------------------------------------------------------------------------------------

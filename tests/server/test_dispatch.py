@@ -24,7 +24,7 @@ from .harness import Connection, Server, fetch_request, produce_request
 
 
 def test_api_versions_lists_the_served_apis(server: Server, client: Connection) -> None:
-    served = {each.api.key for each in broker_apis(server.broker.contexts)}
+    served = {each.row.key for each in broker_apis(server.broker.contexts)}
     for version in range(6):
         response = client.ask(ApiVersionsRequest(client_software_name="t", client_software_version="1"), version)
         assert response.error_code == 0

@@ -22,8 +22,8 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from ottla.protocol.registry import API
-from ottla.server.requests.forwarding import CREATE_TOPICS, FORWARD_TIMEOUT_S, ControllerChannel, RequestOrigin
+from ottla.protocol.registry import API, VERSIONS, ApiKey
+from ottla.server.requests.forwarding import FORWARD_TIMEOUT_S, ControllerChannel, RequestOrigin
 from ottla.server.requests.principals import unpack_principal
 
 from .virtual_time import VirtualTime
@@ -197,7 +197,7 @@ def test_auto_created_topics_are_charged_to_their_client(world: World) -> None:
     world.channel.create_for(RequestOrigin("User:alice", "app", "10.0.0.7"), asked, world.done)
     world.connections[0].answer(EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
     world.time.run(0.1)
-    key, version = CREATE_TOPICS.key, CREATE_TOPICS.max_version
+    key, version = ApiKey.CREATE_TOPICS, VERSIONS[ApiKey.CREATE_TOPICS].high
     made = CreateTopicsResponse(topics=[CreatableTopicResult(name="t")])
     envelope = world.connections[0].answer(EnvelopeResponse(response_data=encode_response(key, version, 0, made)[4:]))
     assert unpack_principal(envelope.request_principal) == "User:alice"

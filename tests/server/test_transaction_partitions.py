@@ -96,7 +96,7 @@ class World:
         self.registry = MetricsRegistry()
         self.manager = TransactionPartitions(
             HERE,
-            cast(Any, self),
+            lambda: cast(Any, self),
             self,
             coordinator_of=lambda _: self.coordinator_id,
             address_of=self.addresses.get,

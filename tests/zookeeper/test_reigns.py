@@ -10,7 +10,7 @@ from simulation.rng import SimRng
 from tests.scale import size
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.controller import registration
+from ottla.controller import registration, result
 from ottla.controller.features import handle_update_features
 from ottla.controller.replication import FIRST_VERSION_WITH_EPOCHS, handle_alter_partition
 from ottla.controller.topics import handle_create_topics
@@ -153,7 +153,7 @@ class TestBrokers:
         assert set(world.partition("t").replicas) == {1, 2, 3}
 
     def test_leader_of_more_than_a_slice_is_accepted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        slice_size = size(50, registration.SLICE)
+        slice_size = size(50, result.SLICE)
         monkeypatch.setattr(registration, "SLICE", slice_size)
         world = cluster(1, 2, nodes=1)
         made(world, "t", *[(1, 2)] * (slice_size + 1))

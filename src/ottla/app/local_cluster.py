@@ -15,7 +15,6 @@ configuration there).
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections.abc import Mapping
@@ -167,6 +166,8 @@ def plan_cluster(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | No
 
 def write_plan(disk: Disk, plan: LocalCluster) -> None:
     """Write `cluster.json`, durably. Raises OSError."""
+    import json  # imported here, as below: most starts are of a single node
+
     content = {
         "version": PLAN_VERSION,
         "formatted": plan.formatted,
@@ -243,6 +244,8 @@ def _ports_in_a_row(first: int, count: int) -> list[int]:
 
 
 def _parsed(data_dir: str, path: str, data: bytes) -> LocalCluster:
+    import json
+
     try:
         content = json.loads(data)
         brokers = tuple(

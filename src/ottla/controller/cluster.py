@@ -1,4 +1,4 @@
-"""Records of a broker start on a single node.
+"""Records of a broker start on a single node, and its directories.
 
 Each start is a new incarnation with a new broker epoch (the offset of its registration). Every partition that the
 broker leads gets a new leader epoch before the first append. So after a crash that lost an unflushed tail, no offset is
@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ottla.common.config.feature_levels import DIRECTORY_ASSIGNMENT
+from ottla.common.config.feature_levels import CORDONED_DIRECTORIES, DIRECTORY_ASSIGNMENT, METADATA_LEVELS
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.ids import Uuid
 from ottla.common.platform.endpoint import Endpoint
 from ottla.metadata.image import NO_LEADER, BrokerImage, MetadataImage, metadata_level
@@ -43,6 +44,17 @@ def register_broker(
     return versioned(register_broker_record(broker))
 
 
+def check_directories(image: MetadataImage, log_dirs: Sequence[Uuid]) -> None:
+    """Raises KafkaError UNSUPPORTED_VERSION for several directories when the level has no directory assignments."""
+    if len(log_dirs) > 1 and metadata_level(image) < DIRECTORY_ASSIGNMENT:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"Several data directories (log.dirs) need metadata.version {METADATA_LEVELS[DIRECTORY_ASSIGNMENT].name}, "
+            f"and the cluster is at {METADATA_LEVELS[metadata_level(image)].name}: start with one directory, "
+            "then raise the level",
+        )
+
+
 def name_directories(image: MetadataImage, broker_id: int, log_dirs: Sequence[Uuid]) -> list[ApiMessageAndVersion]:
     """Return records that add the data directories to an older registration, once the metadata level supports them."""
     broker = image.brokers.get(broker_id)
@@ -52,6 +64,24 @@ def name_directories(image: MetadataImage, broker_id: int, log_dirs: Sequence[Uu
         broker_id=broker_id, broker_epoch=broker.broker_epoch, log_dirs=list(log_dirs)
     )
     return [versioned(change)]
+
+
+def cordoned_directories(
+    image: MetadataImage, broker: BrokerImage, cordoned: Sequence[Uuid] | None
+) -> list[ApiMessageAndVersion]:
+    """Return records that cordon exactly these directories of the broker, if the metadata level supports it.
+
+    None means no report; ids that the broker has not registered are ignored.
+    """
+    if cordoned is None or metadata_level(image) < CORDONED_DIRECTORIES:
+        return []
+    known = [item for item in broker.log_dirs if item in cordoned]
+    if set(known) == set(broker.cordoned_log_dirs):
+        return []
+    record = BrokerRegistrationChangeRecord(
+        broker_id=broker.broker_id, broker_epoch=broker.broker_epoch, cordoned_log_dirs=known
+    )
+    return [versioned(record)]
 
 
 def raise_leader_epochs(

@@ -12,22 +12,22 @@ directory returns, the replica has to catch up first.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ottla.common.config.feature_levels import CORDONED_DIRECTORIES, DIRECTORY_ASSIGNMENT
+from ottla.common.config.feature_levels import DIRECTORY_ASSIGNMENT
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.ids import LOST_UUID, ZERO_UUID, Uuid
 from ottla.controller.replication import Slice, active, change_of, check_broker_epoch, isr_without
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
 from ottla.metadata.image import BrokerImage, MetadataImage, metadata_level
 from ottla.metadata.records import ApiMessageAndVersion, versioned
-from ottla.protocol.messages.assign_replicas_to_dirs import (
-    AssignReplicasToDirsRequest,
-    AssignReplicasToDirsResponse,
-    DirectoryAssignmentResult,
-    PartitionAssignmentResult,
-    TopicAssignmentResult,
-)
 from ottla.protocol.messages.metadata_records import BrokerRegistrationChangeRecord
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages.assign_replicas_to_dirs import (
+        AssignReplicasToDirsRequest,
+        AssignReplicasToDirsResponse,
+    )
 
 
 def handle_assign_replicas_to_dirs(
@@ -38,6 +38,13 @@ def handle_assign_replicas_to_dirs(
 
     A replica in an unregistered directory, e.g. one that failed meanwhile, leaves the ISR.
     """
+    from ottla.protocol.messages.assign_replicas_to_dirs import (  # imported here: upkeep needs no messages
+        AssignReplicasToDirsResponse,
+        DirectoryAssignmentResult,
+        PartitionAssignmentResult,
+        TopicAssignmentResult,
+    )
+
     if metadata_level(image) < DIRECTORY_ASSIGNMENT:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
@@ -89,24 +96,6 @@ def _assign(
         change.unclean_shutdown = (broker.broker_id,)
     record = change.record()
     return [] if record is None else [versioned(record)]
-
-
-def cordoned_directories(
-    image: MetadataImage, broker: BrokerImage, cordoned: Sequence[Uuid] | None
-) -> list[ApiMessageAndVersion]:
-    """Return records that cordon exactly these directories of the broker, if the metadata level supports it.
-
-    None means no report; ids that the broker has not registered are ignored.
-    """
-    if cordoned is None or metadata_level(image) < CORDONED_DIRECTORIES:
-        return []
-    known = [item for item in broker.log_dirs if item in cordoned]
-    if set(known) == set(broker.cordoned_log_dirs):
-        return []
-    record = BrokerRegistrationChangeRecord(
-        broker_id=broker.broker_id, broker_epoch=broker.broker_epoch, cordoned_log_dirs=known
-    )
-    return [versioned(record)]
 
 
 def without_directories(

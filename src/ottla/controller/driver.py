@@ -7,7 +7,8 @@ One node of a cluster is active: the leader of the metadata log. It has soft sta
 resets when it becomes active. Pending operations fail with NOT_CONTROLLER when it resigns; their callers have to retry.
 
 The active controller also acts on its own: it fences silent brokers, moves leaderships back to preferred replicas,
-elects leaders for leaderless partitions, and raises the replication factor of internal topics.
+elects leaders for leaderless partitions, and raises the replication factor of internal topics. The rules of this work
+are imported when it is first due: a single node may never need them.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorE
 from ottla.common.kafka.ids import RESERVED_UUIDS, Uuid, new_uuid
 from ottla.common.platform.clock import Clock, Rng, Scheduler, TimerHandle
 from ottla.common.platform.endpoint import Endpoint
-from ottla.controller.cluster import name_directories, raise_leader_epochs, register_broker
-from ottla.controller.delegation_tokens import remove_expired_tokens
-from ottla.controller.directories import cordoned_directories
-from ottla.controller.elections import balance_leaders
+from ottla.controller.cluster import (
+    check_directories,
+    cordoned_directories,
+    name_directories,
+    raise_leader_epochs,
+    register_broker,
+)
 from ottla.controller.features import activation_records, levels_in
 from ottla.controller.heartbeats import BrokerHeartbeats
 from ottla.controller.leaderless import LeaderlessPartitions
 from ottla.controller.migration_records import migration_records
-from ottla.controller.reassignments import replicate_internal_topics
-from ottla.controller.registration import SLICE, check_directories, fence_silent
-from ottla.controller.replication import elections_of_leaderless
-from ottla.controller.result import MIN_ISR, ControllerContext, ControllerOperation, ControllerResult
+from ottla.controller.result import MIN_ISR, SLICE, ControllerContext, ControllerOperation, ControllerResult
 from ottla.controller.statistics import ControllerStatistics
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.log import LeaderAndEpoch, MetadataLog
@@ -306,6 +307,8 @@ class Controller:
         self._arm_fencing()
 
     def _submit_fencing(self, broker_id: int) -> None:
+        from ottla.controller.registration import fence_silent
+
         self.submit(lambda image, context: fence_silent(image, broker_id, context), _ignore_outcome)
 
     def _arm_balance(self) -> None:
@@ -314,6 +317,8 @@ class Controller:
             self._balance_timer = self._scheduler.call_later(interval_s, self._balance)
 
     def _balance(self) -> None:
+        from ottla.controller.elections import balance_leaders
+
         def balance(image: MetadataImage, context: ControllerContext) -> ControllerResult[None]:
             records, complete = balance_leaders(image, context, SLICE)
             return ControllerResult(records, None, again=not complete)
@@ -327,6 +332,8 @@ class Controller:
             self._tokens_timer = self._scheduler.call_later(interval_s, self._remove_tokens)
 
     def _remove_tokens(self) -> None:
+        from ottla.controller.delegation_tokens import remove_expired_tokens
+
         self.submit(lambda image, context: remove_expired_tokens(image, context, SLICE), _ignore_outcome)
         self._arm_tokens()
 
@@ -355,13 +362,6 @@ class Controller:
         if not self._active:
             return
 
-        def elect(image: MetadataImage, context: ControllerContext) -> ControllerResult[None]:
-            records, complete = elections_of_leaderless(image, context, SLICE)
-            return ControllerResult(records, None, again=not complete)
-
-        def replicate(image: MetadataImage, context: ControllerContext) -> ControllerResult[None]:
-            return ControllerResult(replicate_internal_topics(image, context), None)
-
         def name(image: MetadataImage, _context: ControllerContext) -> ControllerResult[None]:
             node_id = self._static_config.node_id
             records = name_directories(image, node_id, self._log_dirs())
@@ -370,10 +370,24 @@ class Controller:
                 records += cordoned_directories(image, broker, self._cordoned())
             return ControllerResult(records, None)
 
-        self.submit(elect, _ignore_outcome)
-        self.submit(replicate, _ignore_outcome)
+        if self.image.topics:
+            self._submit_elections()
         if self.broker_epoch >= 0:  # only for a single node: in a cluster each broker registers again
             self.submit(name, _ignore_outcome)
+
+    def _submit_elections(self) -> None:
+        from ottla.controller.reassignments import replicate_internal_topics
+        from ottla.controller.replication import elections_of_leaderless
+
+        def elect(image: MetadataImage, context: ControllerContext) -> ControllerResult[None]:
+            records, complete = elections_of_leaderless(image, context, SLICE)
+            return ControllerResult(records, None, again=not complete)
+
+        def replicate(image: MetadataImage, context: ControllerContext) -> ControllerResult[None]:
+            return ControllerResult(replicate_internal_topics(image, context), None)
+
+        self.submit(elect, _ignore_outcome)
+        self.submit(replicate, _ignore_outcome)
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)

@@ -9,6 +9,7 @@ be lowered only if the lower level can represent all existing records.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.config.feature_levels import (
@@ -25,12 +26,13 @@ from ottla.controller.result import MIN_ISR, ControllerContext, ControllerResult
 from ottla.metadata.image import MetadataImage, VersionRange, ZkMigrationState
 from ottla.metadata.records import REGISTERED_FEATURES, SUPPORTED_FEATURES, ApiMessageAndVersion, versioned
 from ottla.protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
-from ottla.protocol.messages.update_features import (
-    FeatureUpdateKey,
-    UpdatableFeatureResult,
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
-)
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages.update_features import (
+        FeatureUpdateKey,
+        UpdateFeaturesRequest,
+        UpdateFeaturesResponse,
+    )
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
@@ -104,6 +106,11 @@ def handle_update_features(
     it names only one of them. `validate_only` returns no records. The request's `version` decides how a downgrade is
     marked, and whether a successful response lists the features.
     """
+    from ottla.protocol.messages.update_features import (  # imported here: every start uses this module
+        UpdatableFeatureResult,
+        UpdateFeaturesResponse,
+    )
+
     records: list[ApiMessageAndVersion] = []
     names_voters = False
     updates = {update.feature: update for update in request.feature_updates}

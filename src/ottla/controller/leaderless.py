@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 
-from ottla.controller.elections import cause_without_leader
-from ottla.controller.replication import active
 from ottla.metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataImage
 
 logger = logging.getLogger(__name__)
@@ -38,6 +36,9 @@ class LeaderlessPartitions:
             self._logged &= self._leaderless
         due = sorted((self._leaderless & before) - self._logged)
         self._logged.update(due)
+        if due:
+            from ottla.controller.elections import cause_without_leader  # imported here: rare
+            from ottla.controller.replication import active
         for name, index in due[:MAX_NAMED]:
             partition = image.topics[name].partitions[index]
             logger.warning("%s-%d: %s", name, index, cause_without_leader(name, index, partition, active(image)))
@@ -49,6 +50,8 @@ class LeaderlessPartitions:
 
 
 def _leaderless(image: MetadataImage) -> set[Place]:
+    from ottla.controller.replication import active  # imported here: a single node has no sessions to check
+
     is_live = active(image)
     return {
         (name, index)

@@ -22,9 +22,8 @@ from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.kafka.ids import Uuid
 from ottla.controller.features import levels_in
 from ottla.controller.migration_records import migration_state
-from ottla.controller.registration import SLICE
 from ottla.controller.replication import isr_without
-from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.controller.result import SLICE, ControllerContext, ControllerResult
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, ZkMigrationState, metadata_level
 from ottla.metadata.records import ApiMessageAndVersion, versioned

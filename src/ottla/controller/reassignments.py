@@ -8,31 +8,32 @@ the replicas to remove.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.kafka.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
+from ottla.common.kafka.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    MAX_DEFAULT_REPLICAS,
+    TRANSACTION_STATE_TOPIC,
+)
 from ottla.controller.partition_change import Election
 from ottla.controller.placement import place_replicas, validate_manual_assignment
 from ottla.controller.replication import active, change_of
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import ApiMessageAndVersion, versioned
-from ottla.protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignablePartitionResponse,
-    ReassignableTopicResponse,
-)
-from ottla.protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-    OngoingPartitionReassignment,
-    OngoingTopicReassignment,
-)
 
-MAX_DEFAULT_REPLICAS = 3
-"""Replicas of an internal topic without a configured replication factor, if there are enough brokers."""
+if TYPE_CHECKING:
+    from ottla.protocol.messages.alter_partition_reassignments import (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+        ReassignablePartition,
+    )
+    from ottla.protocol.messages.list_partition_reassignments import (
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponse,
+    )
 
 INTERNAL_REPLICATION_SETTINGS = {
     GROUP_METADATA_TOPIC: "offsets.topic.replication.factor",
@@ -49,6 +50,12 @@ def handle_alter_partition_reassignments(
     image: MetadataImage, request: AlterPartitionReassignmentsRequest, context: ControllerContext
 ) -> ControllerResult[AlterPartitionReassignmentsResponse]:
     """Start, replace or cancel the reassignment of each partition."""
+    from ottla.protocol.messages.alter_partition_reassignments import (  # imported here: upkeep needs no messages
+        AlterPartitionReassignmentsResponse,
+        ReassignablePartitionResponse,
+        ReassignableTopicResponse,
+    )
+
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )
@@ -142,6 +149,12 @@ def handle_list_partition_reassignments(
     image: MetadataImage, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """List current reassignments of all partitions, or of the named ones."""
+    from ottla.protocol.messages.list_partition_reassignments import (  # imported here: upkeep needs no messages
+        ListPartitionReassignmentsResponse,
+        OngoingPartitionReassignment,
+        OngoingTopicReassignment,
+    )
+
     asked = request.topics
     wanted = None if asked is None else {topic.name: frozenset(topic.partition_indexes) for topic in asked}
     topics = []

@@ -24,13 +24,12 @@ from functools import partial
 from ottla.common.config.feature_levels import (
     CONTROLLER_REGISTRATION,
     CONTROLLER_UNREGISTRATION,
-    DIRECTORY_ASSIGNMENT,
-    METADATA_LEVELS,
 )
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.common.kafka.ids import MIN_NODE_ID, Uuid
+from ottla.common.kafka.ids import MIN_NODE_ID
 from ottla.common.platform.endpoint import Endpoint
-from ottla.controller.directories import cordoned_directories, without_directories
+from ottla.controller.cluster import check_directories, cordoned_directories
+from ottla.controller.directories import without_directories
 from ottla.controller.replication import (
     Slice,
     check_broker_epoch,
@@ -39,7 +38,7 @@ from ottla.controller.replication import (
     isr_without,
     isr_without_stopping,
 )
-from ottla.controller.result import ControllerContext, ControllerResult, elr_enabled
+from ottla.controller.result import SLICE, ControllerContext, ControllerResult, elr_enabled
 from ottla.metadata.delta import security_protocol_name
 from ottla.metadata.image import (
     BrokerImage,
@@ -71,9 +70,6 @@ from ottla.protocol.messages.metadata_records import (
 )
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from ottla.protocol.messages.unregister_controller import UnregisterControllerRequest, UnregisterControllerResponse
-
-SLICE = 2_000
-"""Leader changes of one batch: deciding, writing and replaying them takes the loop some 70 ms."""
 
 FENCED, UNFENCED = 1, -1
 """Values of BrokerRegistrationChangeRecord; 0 means no change."""
@@ -150,17 +146,6 @@ def _check_migration(image: MetadataImage, *, migrating: bool) -> None:
             ErrorCode.BROKER_ID_NOT_REGISTERED,
             "Controller is in pre-migration mode and cannot register KRaft brokers until the metadata migration is "
             "complete.",
-        )
-
-
-def check_directories(image: MetadataImage, log_dirs: Sequence[Uuid]) -> None:
-    """Raises KafkaError UNSUPPORTED_VERSION for several directories when the level has no directory assignments."""
-    if len(log_dirs) > 1 and metadata_level(image) < DIRECTORY_ASSIGNMENT:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_VERSION,
-            f"Several data directories (log.dirs) need metadata.version {METADATA_LEVELS[DIRECTORY_ASSIGNMENT].name}, "
-            f"and the cluster is at {METADATA_LEVELS[metadata_level(image)].name}: start with one directory, "
-            "then raise the level",
         )
 
 

@@ -9,7 +9,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.common.config.feature_levels import SAME_EPOCH_WHERE_ISR_SHRINKS
 from ottla.common.errors import ErrorCode, KafkaError
@@ -28,14 +28,15 @@ from ottla.metadata.image import (
     metadata_level,
 )
 from ottla.metadata.records import ApiMessageAndVersion, versioned
-from ottla.protocol.messages.alter_partition import (
-    AlterPartitionPartition,
-    AlterPartitionPartitionResult,
-    AlterPartitionRequest,
-    AlterPartitionResponse,
-    AlterPartitionTopicResult,
-)
 from ottla.protocol.messages.metadata_records import PartitionChangeRecord
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages.alter_partition import (
+        AlterPartitionPartition,
+        AlterPartitionPartitionResult,
+        AlterPartitionRequest,
+        AlterPartitionResponse,
+    )
 
 FIRST_VERSION_WITH_EPOCHS = 3
 ANY_EPOCH = -1
@@ -263,6 +264,12 @@ def handle_alter_partition(
     image: MetadataImage, request: AlterPartitionRequest, version: int, context: ControllerContext
 ) -> ControllerResult[AlterPartitionResponse]:
     """Check and decide each partition. Raises KafkaError STALE_BROKER_EPOCH for the request as a whole."""
+    from ottla.protocol.messages.alter_partition import (  # imported here: elections need no messages
+        AlterPartitionPartitionResult,
+        AlterPartitionResponse,
+        AlterPartitionTopicResult,
+    )
+
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     response = AlterPartitionResponse()
     records: list[ApiMessageAndVersion] = []
@@ -292,6 +299,10 @@ def _alter_partition(
     version: int,
     context: ControllerContext,
 ) -> tuple[AlterPartitionPartitionResult, PartitionChangeRecord | None]:
+    from ottla.protocol.messages.alter_partition import (  # imported here: elections need no messages
+        AlterPartitionPartitionResult,
+    )
+
     partition = topic.partitions.get(asked.partition_index)
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -34,9 +34,8 @@ from ottla.common.platform.generation import Generation
 from ottla.controller.driver import Controller
 from ottla.controller.elections import PREFERRED, handle_elect_leaders
 from ottla.controller.reassignments import handle_alter_partition_reassignments
-from ottla.controller.registration import SLICE
 from ottla.controller.replication import isr_without
-from ottla.controller.result import ControllerContext, ControllerOperation, ControllerResult
+from ottla.controller.result import SLICE, ControllerContext, ControllerOperation, ControllerResult
 from ottla.controller.topics import handle_delete_topics
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage

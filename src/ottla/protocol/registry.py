@@ -1,9 +1,9 @@
 """The APIs of the Kafka protocol: their keys, and the messages and versions of the implemented ones.
 
-An API is declared in one module, `ottla.protocol.messages.<its key's name in lower case>`: its messages, and below them
-its row, `SPEC = ApiSpec(...)`. There is a single declaration: `API` imports the module on the first lookup, so that a
-tool only loads the messages that it uses. The APIs that a node serves are declared beside the handlers
-(`server.wiring.apis`), and exactly these are advertised.
+The messages of an API are declared in one module, `ottla.protocol.messages.<its key's name in lower case>`, and below
+them its row, `SPEC = ApiSpec(...)`. `API` imports the module on the first lookup, so that tools and brokers only load
+the messages that they use. `VERSIONS` has the versions of all APIs, since a broker advertises them to its first client.
+The APIs that a node serves are declared beside the handlers (`server.wiring.apis`), and exactly these are advertised.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from importlib import import_module
+from typing import Final
 
 from ottla.common.errors import InvariantError
 from ottla.protocol.schema import Versions, schema_of
@@ -118,6 +119,93 @@ class ApiKey(IntEnum):
     UNREGISTER_CONTROLLER = 94
 
 
+VERSIONS: Final[Mapping[int, Versions]] = {
+    ApiKey.PRODUCE: Versions(0, 13),
+    ApiKey.FETCH: Versions(0, 18),
+    ApiKey.LIST_OFFSETS: Versions(0, 11),
+    ApiKey.METADATA: Versions(0, 13),
+    ApiKey.OFFSET_COMMIT: Versions(0, 10),
+    ApiKey.OFFSET_FETCH: Versions(0, 10),
+    ApiKey.FIND_COORDINATOR: Versions(0, 6),
+    ApiKey.JOIN_GROUP: Versions(0, 9),
+    ApiKey.HEARTBEAT: Versions(0, 4),
+    ApiKey.LEAVE_GROUP: Versions(0, 5),
+    ApiKey.SYNC_GROUP: Versions(0, 5),
+    ApiKey.DESCRIBE_GROUPS: Versions(0, 6),
+    ApiKey.LIST_GROUPS: Versions(0, 5),
+    ApiKey.SASL_HANDSHAKE: Versions(0, 1),
+    ApiKey.API_VERSIONS: Versions(0, 5),
+    ApiKey.CREATE_TOPICS: Versions(2, 7),
+    ApiKey.DELETE_TOPICS: Versions(1, 6),
+    ApiKey.DELETE_RECORDS: Versions(0, 2),
+    ApiKey.INIT_PRODUCER_ID: Versions(0, 5),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4),
+    ApiKey.ADD_PARTITIONS_TO_TXN: Versions(0, 5),
+    ApiKey.ADD_OFFSETS_TO_TXN: Versions(0, 4),
+    ApiKey.END_TXN: Versions(0, 5),
+    ApiKey.WRITE_TXN_MARKERS: Versions(1, 2),
+    ApiKey.TXN_OFFSET_COMMIT: Versions(0, 6),
+    ApiKey.DESCRIBE_ACLS: Versions(1, 3),
+    ApiKey.CREATE_ACLS: Versions(1, 3),
+    ApiKey.DELETE_ACLS: Versions(1, 3),
+    ApiKey.DESCRIBE_CONFIGS: Versions(1, 4),
+    ApiKey.ALTER_CONFIGS: Versions(0, 2),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: Versions(1, 2),
+    ApiKey.DESCRIBE_LOG_DIRS: Versions(1, 5),
+    ApiKey.SASL_AUTHENTICATE: Versions(0, 2),
+    ApiKey.CREATE_PARTITIONS: Versions(0, 3),
+    ApiKey.CREATE_DELEGATION_TOKEN: Versions(1, 3),
+    ApiKey.RENEW_DELEGATION_TOKEN: Versions(1, 2),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Versions(1, 2),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: Versions(1, 3),
+    ApiKey.DELETE_GROUPS: Versions(0, 3),
+    ApiKey.ELECT_LEADERS: Versions(0, 2),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Versions(0, 1),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Versions(0, 1),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Versions(0, 0),
+    ApiKey.OFFSET_DELETE: Versions(0, 0),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Versions(0, 1),
+    ApiKey.ALTER_CLIENT_QUOTAS: Versions(0, 1),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Versions(0, 0),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Versions(0, 0),
+    ApiKey.VOTE: Versions(0, 2),
+    ApiKey.BEGIN_QUORUM_EPOCH: Versions(0, 1),
+    ApiKey.END_QUORUM_EPOCH: Versions(0, 1),
+    ApiKey.DESCRIBE_QUORUM: Versions(0, 2),
+    ApiKey.ALTER_PARTITION: Versions(2, 3),
+    ApiKey.UPDATE_FEATURES: Versions(0, 2),
+    ApiKey.ENVELOPE: Versions(0, 0),
+    ApiKey.FETCH_SNAPSHOT: Versions(0, 1),
+    ApiKey.DESCRIBE_CLUSTER: Versions(0, 2),
+    ApiKey.DESCRIBE_PRODUCERS: Versions(0, 0),
+    ApiKey.BROKER_REGISTRATION: Versions(0, 4),
+    ApiKey.BROKER_HEARTBEAT: Versions(0, 2),
+    ApiKey.UNREGISTER_BROKER: Versions(0, 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: Versions(0, 0),
+    ApiKey.LIST_TRANSACTIONS: Versions(0, 2),
+    ApiKey.ALLOCATE_PRODUCER_IDS: Versions(0, 0),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: Versions(0, 1),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Versions(0, 1),
+    ApiKey.CONTROLLER_REGISTRATION: Versions(0, 0),
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: Versions(0, 0),
+    ApiKey.LIST_CONFIG_RESOURCES: Versions(0, 1),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0),
+    ApiKey.ADD_RAFT_VOTER: Versions(0, 1),
+    ApiKey.REMOVE_RAFT_VOTER: Versions(0, 0),
+    ApiKey.UPDATE_RAFT_VOTER: Versions(0, 0),
+    ApiKey.UNREGISTER_CONTROLLER: Versions(0, 0),
+}
+"""Served and advertised versions of every implemented API, by key, in the order of keys as in ApiVersions.
+
+These are the versions that the request declares, except InitProducerId 6, which belongs to two-phase commit.
+"""
+
+
+def api_name(key: ApiKey) -> str:
+    """Kafka's name of an API, as in `CreateTopics`."""
+    return key.name.title().replace("_", "")
+
+
 class ApiSpec:
     """One API, declared below its messages.
 
@@ -126,22 +214,13 @@ class ApiSpec:
 
     __slots__ = ("flexible_from", "key", "max_version", "min_version", "name", "request", "response")
 
-    def __init__(
-        self,
-        key: ApiKey,
-        request: type,
-        response: type,
-        *,
-        max_version: int | None = None,
-    ) -> None:
-        schema = schema_of(request)
+    def __init__(self, key: ApiKey, request: type, response: type) -> None:
         self.key = key
-        self.name = request.__name__.removesuffix("Request")
+        self.name = api_name(key)
         self.request = request
         self.response = response
-        self.min_version = schema.versions.low
-        self.max_version = schema.versions.high if max_version is None else max_version
-        self.flexible_from = schema.flexible_from
+        self.min_version, self.max_version = VERSIONS[key]
+        self.flexible_from = schema_of(request).flexible_from
 
     @property
     def versions(self) -> Versions:
@@ -162,7 +241,7 @@ class ApiSpec:
 
 
 class _Apis(Mapping[int, ApiSpec]):
-    """Specs by key, each loaded once; iterating loads the messages of all APIs."""
+    """Specs by key, each loaded once."""
 
     __slots__ = ("_found",)
 
@@ -173,28 +252,19 @@ class _Apis(Mapping[int, ApiSpec]):
         """Raises KeyError for an API that is not implemented."""
         found = self._found.get(key)
         if found is None:
-            found = self._found[key] = _load(key)
+            if key not in VERSIONS:
+                raise KeyError(key)
+            found = self._found[key] = import_module(f"{_MESSAGES}.{ApiKey(key).name.lower()}").SPEC
         return found
 
+    def __contains__(self, key: object) -> bool:
+        return key in VERSIONS
+
     def __iter__(self) -> Iterator[int]:
-        return (key for key in ApiKey if key in self)
+        return iter(VERSIONS)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-def _load(key: int) -> ApiSpec:
-    try:
-        module = f"{_MESSAGES}.{ApiKey(key).name.lower()}"
-    except ValueError:
-        raise KeyError(key) from None
-    try:
-        spec: ApiSpec = import_module(module).SPEC
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise
-        raise KeyError(key) from None
-    return spec
+        return len(VERSIONS)
 
 
 API: Mapping[int, ApiSpec] = _Apis()

@@ -45,12 +45,12 @@ from ottla.quorum.raft import Raft
 from ottla.quorum.raft_types import FORGOTTEN_EPOCHS, MAX_LEADER_EPOCH, ElectionState, OffsetAndEpoch, Persist, Voter
 from ottla.quorum.replay import Replay
 from ottla.quorum.rounds import Rounds
-from ottla.quorum.service import QuorumService
 from ottla.quorum.snapshots import SnapshotTaker
 from ottla.quorum.timer import DeadlineTimer
 
 if TYPE_CHECKING:
     from ottla.quorum.peers import QuorumPeers
+    from ottla.quorum.service import QuorumService
 
 logger = logging.getLogger(__name__)
 
@@ -92,10 +92,13 @@ class QuorumDriver:
         "_rounds",
         "_runtime",
         "_scheduler",
+        "_service",
         "_state",
         "_timer",
-        "service",
     )
+
+    brokers_have_sessions = False
+    """Heartbeats decide about the liveness of brokers."""
 
     def __init__(
         self,
@@ -125,9 +128,18 @@ class QuorumDriver:
         self._timer = DeadlineTimer(runtime.clock, runtime.scheduler, self._tick)
         self._listeners: list[LeadershipListener] = []
         self._known = (LeaderAndEpoch(NO_NODE, 0), False)
-        self.service = QuorumService(self, runtime, self._quorum.cluster_id)
+        self._service: QuorumService | None = None
 
     # -- facts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def service(self) -> QuorumService:
+        """Serves the requests of other replicas and of administrators; created for the first of them."""
+        if self._service is None:
+            from ottla.quorum.service import QuorumService
+
+            self._service = QuorumService(self, self._runtime, self._quorum.cluster_id)
+        return self._service
 
     @property
     def _started(self) -> _Parts:
@@ -155,11 +167,6 @@ class QuorumDriver:
     def kraft_version(self) -> int:
         """1 if the log names the voters, 0 if the configuration of each node does (KIP-853)."""
         return 0 if self.raft.state.voter_sets.are_configured else KRAFT_VERSION
-
-    @property
-    def brokers_have_sessions(self) -> bool:
-        """False: broker liveness is decided by heartbeats."""
-        return False
 
     @property
     def leader(self) -> LeaderAndEpoch:
@@ -297,7 +304,8 @@ class QuorumDriver:
         self._follow_role(parts)
         self._advance(raft)
         self._notify(raft)
-        self.service.poll()
+        if self._service is not None:
+            self._service.poll()
         if state.failure is not None:
             return  # a callback closed the driver
         if state.phase is not DRAINING:
@@ -562,7 +570,8 @@ class QuorumDriver:
                 parts.peers.send(effect)
         raft.state.effects.clear()
         parts.announcer.announce(raft)
-        self.service.close()
+        if self._service is not None:
+            self._service.close()
         self._notify(raft)
 
 

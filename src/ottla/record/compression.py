@@ -17,8 +17,6 @@ import mmap
 import struct
 from collections.abc import Callable
 
-import cramjam
-
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.platform.disk import Buffer
 
@@ -81,6 +79,8 @@ def compress(codec_id: int, data: Buffer, level: int | None = None) -> bytes:
     """
     if codec_id == NONE:
         return bytes(data)
+    import cramjam  # imported here, as below: the package takes 2 MB, and many brokers never compress
+
     if codec_id == GZIP:
         return bytes(cramjam.gzip.compress(data, level=_GZIP_LEVEL if level is None else level))
     if codec_id == SNAPPY:
@@ -104,6 +104,8 @@ def decompress(codec_id: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) 
         if len(data) > max_bytes:
             raise _too_large(NONE, max_bytes)
         return memoryview(data)
+    import cramjam
+
     if codec_id == SNAPPY:
         return _decompress_snappy(data, max_bytes)
     if codec_id == GZIP:
@@ -128,6 +130,8 @@ def _decompress_bounded(
     codec_id: int, decompress_into: Callable[[Buffer, bytearray | mmap.mmap], int], data: Buffer, max_bytes: int
 ) -> memoryview:
     """Decompress into a buffer that grows up to the limit; restarts cost at worst a third more."""
+    import cramjam
+
     size = min(max_bytes, max(_FIRST_OUTPUT_SIZE, _OUTPUT_PER_INPUT * len(data)))
     while True:
         output = _new_output(size)
@@ -145,6 +149,8 @@ def _decompress_bounded(
 
 def _snappy_length(block: Buffer, max_bytes: int, limit: int) -> int:
     """Return the length stated by a raw block, if plausible; `limit` names the limit in the error."""
+    import cramjam
+
     try:
         length: int = cramjam.snappy.decompress_raw_len(block)
     except cramjam.DecompressionError as error:
@@ -158,6 +164,8 @@ def _snappy_length(block: Buffer, max_bytes: int, limit: int) -> int:
 
 def _snappy_block(block: Buffer, left: int, max_bytes: int) -> memoryview:
     """Decompress a raw block to at most `left` bytes; `max_bytes` names the limit in the error."""
+    import cramjam
+
     length = _snappy_length(block, left, max_bytes)
     piece = _new_output(length)
     try:
@@ -197,6 +205,8 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> memoryview:
 
 
 def _compress_xerial(data: Buffer) -> bytes:
+    import cramjam
+
     view = memoryview(data)
     output = bytearray(_XERIAL_HEADER)
     for start in range(0, len(view), _XERIAL_CHUNK_SIZE):

@@ -8,20 +8,21 @@ controller rejects is dropped; repairs and moves report theirs again.
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from ottla.common.errors import ErrorCode
 from ottla.common.kafka.ids import Uuid
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.platform.clock import Scheduler
 from ottla.common.platform.peer import ControllerRequests
-from ottla.protocol.messages.assign_replicas_to_dirs import (
-    AssignedDirectory,
-    AssignedPartition,
-    AssignedTopic,
-    AssignReplicasToDirsRequest,
-    AssignReplicasToDirsResponse,
-)
 from ottla.replica.membership import Membership
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages.assign_replicas_to_dirs import (
+        AssignedDirectory,
+        AssignedTopic,
+        AssignReplicasToDirsResponse,
+    )
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +70,13 @@ class DirectoryAssignments:
         self._scheduler.call_later(delay_s, self._send)
 
     def _send(self) -> None:
+        from ottla.protocol.messages.assign_replicas_to_dirs import (  # imported here: for a moved replica
+            AssignedDirectory,
+            AssignedPartition,
+            AssignedTopic,
+            AssignReplicasToDirsRequest,
+        )
+
         self._scheduled = False
         broker_epoch = self._membership.broker_epoch()
         if self._stopped or not self._pending:

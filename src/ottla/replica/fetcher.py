@@ -22,9 +22,8 @@ from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.logs import RATE_LIMITED
-from ottla.common.platform.clock import Scheduler, TimerHandle
+from ottla.common.platform.clock import TimerHandle
 from ottla.common.platform.peer import Address, PeerConnection
-from ottla.metrics.registry import Counter
 from ottla.net.peer_messages import send_message
 from ottla.protocol.messages.fetch import (
     FetchPartition,
@@ -42,10 +41,9 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ottla.replica.fetch_session import INITIAL_EPOCH, INVALID_SESSION_ID, MAX_EPOCH
-from ottla.replica.membership import Membership
+from ottla.replica.fetcher_context import FetcherContext, Key
 from ottla.replica.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.replica.partition import Partition
-from ottla.replica.throttle import ReplicationQuota
 from ottla.replica.truncation import first_fetch_offset, truncation_offset
 
 logger = logging.getLogger(__name__)
@@ -78,31 +76,6 @@ EXPECTED_ERRORS = frozenset(
     }
 )
 """Errors of a broker, leader or follower, that does not have the newest metadata yet."""
-
-Key = tuple[bytes, int]
-
-
-class FetcherSettings(NamedTuple):
-    """Broker settings `replica.fetch.*` and `replica.socket.timeout.ms`, with Kafka's defaults."""
-
-    wait_ms: int = 500
-    min_bytes: int = 1
-    partition_max_bytes: int = 1024 * 1024
-    response_max_bytes: int = 10 * 1024 * 1024
-    backoff_s: float = 1.0
-    timeout_s: float = 30.0
-
-
-class FetcherContext(NamedTuple):
-    """Broker services that fetchers need."""
-
-    membership: Membership
-    scheduler: Scheduler
-    monotonic: Callable[[], float]
-    quota: ReplicationQuota
-    throttled: Callable[[Partition], bool]
-    settings: FetcherSettings
-    committed_truncations: Counter
 
 
 class _RequestedPosition(NamedTuple):

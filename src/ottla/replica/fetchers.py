@@ -1,16 +1,20 @@
 """Fetchers of this broker, one for each leader, and the assignment of partitions to them.
 
 A partition waits while its leader has no address in the metadata; a leader with a new address gets a new fetcher. The
-fetching itself is in `replica.fetcher`.
+fetching itself is in `replica.fetcher`, which is imported for the first leader.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.common.platform.peer import Address
-from ottla.replica.fetcher import FetcherContext, Key, ReplicaFetcher
+from ottla.replica.fetcher_context import FetcherContext, Key
 from ottla.replica.partition import Partition
+
+if TYPE_CHECKING:
+    from ottla.replica.fetcher import ReplicaFetcher
 
 AddressOf = Callable[[int], Address | None]
 """Address of a broker's inter-broker listener by id; None while the metadata does not have it."""
@@ -89,5 +93,7 @@ class ReplicaFetchers:
         if fetcher is None:
             address = self._address_of(leader_id)
             if address is not None:
+                from ottla.replica.fetcher import ReplicaFetcher  # imported here: leaders need none
+
                 fetcher = self._fetchers[leader_id] = ReplicaFetcher(leader_id, *address, self._context)
         return fetcher

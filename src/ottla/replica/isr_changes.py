@@ -14,23 +14,22 @@ The contents of proposals and the effect of responses are in `replica.leadership
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.common.errors import ErrorCode
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.platform.clock import Scheduler
-from ottla.protocol.messages.alter_partition import (
-    AlterPartitionPartition,
-    AlterPartitionPartitionResult,
-    AlterPartitionRequest,
-    AlterPartitionResponse,
-    AlterPartitionTopic,
-    BrokerState,
-)
 from ottla.replica.leadership import IsrChange
 from ottla.replica.membership import Membership
 from ottla.replica.partition import Partition
 from ottla.replica.statistics import ReplicationStatistics
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages.alter_partition import (
+        AlterPartitionPartitionResult,
+        AlterPartitionResponse,
+        AlterPartitionTopic,
+    )
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +114,13 @@ class IsrChanges:
             self._scheduler.call_soon(self._send)
 
     def _send(self) -> None:
+        from ottla.protocol.messages.alter_partition import (  # imported here: for replicas only
+            AlterPartitionPartition,
+            AlterPartitionRequest,
+            AlterPartitionTopic,
+            BrokerState,
+        )
+
         self._scheduled = False
         sent = {key: item for key, item in self._unsent.items() if item.partition.proposal_stands(item.change)}
         self._unsent = {}

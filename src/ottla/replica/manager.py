@@ -33,7 +33,7 @@ from ottla.metadata.topic_names import TopicKey, unknown_topic
 from ottla.replica.cluster import ClusterMetadata
 from ottla.replica.directory_assignments import DirectoryAssignments
 from ottla.replica.directory_reports import DirectoryReports, is_new
-from ottla.replica.fetcher import FetcherContext, FetcherSettings
+from ottla.replica.fetcher_context import FetcherContext, FetcherSettings
 from ottla.replica.fetchers import ReplicaFetchers
 from ottla.replica.isr_changes import IsrChanges
 from ottla.replica.membership import Membership

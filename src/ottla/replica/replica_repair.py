@@ -25,19 +25,20 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.common.errors import KafkaError
 from ottla.common.platform.clock import BlockingPool, Scheduler, TimerHandle
 from ottla.common.platform.peer import Address, PeerNetwork
 from ottla.common.runbooks import DAMAGED_DATA
 from ottla.replica.partition import Partition
-from ottla.replica.segment_repair import SegmentRepair
 from ottla.storage.directory.log_manager import LogManager
 from ottla.storage.files.damage import Damage
 from ottla.storage.files.log_config import MAX_LONG
-from ottla.storage.repair.segment_scrub import IndexCheck, SegmentFacts, SegmentScrub
 from ottla.storage.segment.segment import Segment
+
+if TYPE_CHECKING:
+    from ottla.replica.segment_repair import SegmentRepair
 
 logger = logging.getLogger(__name__)
 
@@ -147,6 +148,8 @@ class ReplicaRepair:
 
     def _scan(self, partition: Partition, waiting: deque[Segment], then: Callable[[], object]) -> None:
         """Scan one segment after the other in the pool, skipping deleted ones; then call `then`."""
+        from ottla.storage.repair.segment_scrub import IndexCheck, SegmentFacts, SegmentScrub  # imported here: rare
+
         log, segments = partition.log, partition.log.segments
         while waiting and segments[segments.number_of(waiting[0].base_offset)] is not waiting[0]:
             waiting.popleft()
@@ -208,6 +211,8 @@ class ReplicaRepair:
             self._repair(replica)
 
     def _repair(self, replica: _Replica) -> None:
+        from ottla.replica.segment_repair import SegmentRepair  # imported here: rare
+
         partition, context = replica.partition, self._context
         address = context.address_of(partition.state.leader_id)
         if address is None:

@@ -71,7 +71,6 @@ from ottla.server.wiring.contexts import Contexts
 from ottla.server.wiring.controller_gauges import register_controller_gauges, register_write_behind_lag
 from ottla.server.wiring.gauges import register_gauges
 from ottla.server.wiring.metadata_follower import MetadataFollower
-from ottla.storage.compaction.worker import Worker
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.directory.log_manager import DEFAULT_OPEN_FILES, LogManager
 from ottla.storage.files.log_config import LogConfig
@@ -84,6 +83,7 @@ if TYPE_CHECKING:
     from ottla.server.lifecycle.controller_lifecycle import ControllerLifecycle
     from ottla.server.lifecycle.lifecycle import BrokerLifecycle
     from ottla.server.zookeeper.zookeeper_node import ZooKeeperLife, ZooKeeperNode
+    from ottla.storage.compaction.worker import Worker
     from ottla.zookeeper.migrating import MigratingLog
 
 FLUSH_CHECK_INTERVAL_MS = 1000

@@ -138,7 +138,7 @@ class Conversation:
         self.runtime = CoordinatorRuntime(
             name="__consumer_offsets",
             log=self.log,
-            serde=GroupRecordSerde(),
+            serde=GroupRecordSerde,
             shard_factory=new_shard,
             clock=self.time,
             scheduler=EndOfTickScheduler(self.time),

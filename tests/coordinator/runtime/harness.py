@@ -357,7 +357,7 @@ class Setup:
         self.runtime = CoordinatorRuntime(
             name="__numbers",
             log=self.log,
-            serde=JsonSerde(),
+            serde=JsonSerde,
             shard_factory=new_shard,
             clock=self.time,
             scheduler=EndOfTickScheduler(self.time),

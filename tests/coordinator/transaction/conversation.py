@@ -142,7 +142,7 @@ class Conversation:
         self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
             name="__transaction_state",
             log=self.log,
-            serde=TransactionRecordSerde(lambda: self.transaction_version),
+            serde=lambda: TransactionRecordSerde(lambda: self.transaction_version),
             shard_factory=new_shard,
             clock=self.time,
             scheduler=EndOfTickScheduler(self.time),

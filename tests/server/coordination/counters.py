@@ -121,7 +121,7 @@ class CounterCoordination(CoordinatorHost[CounterShard]):
         super().__init__(
             COUNTERS_TOPIC,
             host,
-            serde=CountSerde(),
+            serde=CountSerde,
             make_shard=CounterShard,
             compression="none",
             write_timeout_ms=5_000,

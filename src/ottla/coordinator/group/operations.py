@@ -14,7 +14,7 @@ from ottla.coordinator.group.context import RequestContext
 from ottla.coordinator.group.modern.consumer.describe import GroupDescriptionSteps
 from ottla.coordinator.group.offsets.requests import CommitPlan, DeletePlan, FetchPlan
 from ottla.coordinator.group.response_collector import Reply
-from ottla.coordinator.runtime import WRITE_TXN_MARKER, CoordinatorOperation
+from ottla.coordinator.runtime import CoordinatorOperation
 from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -198,20 +198,3 @@ DELETE_OFFSETS: CoordinatorOperation[RequestContext, DeletePlan, OffsetDeleteRes
 
 TOPICS_DELETED = "on-partition-deleted"
 """Writes to all shards."""
-
-_ON_ONE_SHARD = (
-    JOIN,
-    SYNC,
-    HEARTBEAT,
-    LEAVE,
-    DESCRIBE,
-    CONSUMER_HEARTBEAT,
-    CONSUMER_DESCRIBE,
-    DELETE,
-    COMMIT_OFFSETS,
-    COMMIT_TRANSACTIONAL_OFFSETS,
-    FETCH_OFFSETS,
-    DELETE_OFFSETS,
-)
-NAMES = (*(operation.name for operation in _ON_ONE_SHARD), LIST, TOPICS_DELETED, WRITE_TXN_MARKER)
-"""Names by which the runtime counts group operations, timers excluded."""

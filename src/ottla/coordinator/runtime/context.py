@@ -70,7 +70,7 @@ class RuntimeParts(NamedTuple):
 
     name: str
     log: CoordinatorLog
-    serde: CoordinatorSerde[Any]
+    serde: Callable[[], CoordinatorSerde[Any]]
     shard_factory: ShardFactory[Any]
     clock: Clock
     scheduler: EndOfTickScheduler
@@ -312,7 +312,7 @@ class CoordinatorContext(Generic[S]):
         if not records:
             return []
         timestamp_ms = self._parts.clock.time_ms() if self._batch is None else self._batch.timestamp_ms
-        encode = self._parts.serde.encode
+        encode = self._parts.serde().encode
         return [RecordData(timestamp_ms, *encode(record)) for record in records]
 
     def _wait_for_pending(self, operation: PendingOperation) -> None:

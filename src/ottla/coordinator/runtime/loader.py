@@ -246,7 +246,7 @@ class Loader:
         yield
 
     def _replay_record(self, load: _LoadAttempt, record: Record, producer_id: int, producer_epoch: int) -> None:
-        serde = self._parts.serde
+        serde = self._parts.serde()
         if record.key is None:
             raise CorruptBatch("the record has no key")
         try:

@@ -61,7 +61,7 @@ class CoordinatorRuntime(Generic[S]):
         *,
         name: str,
         log: CoordinatorLog,
-        serde: CoordinatorSerde[Any],
+        serde: Callable[[], CoordinatorSerde[Any]],
         shard_factory: ShardFactory[S],
         clock: Clock,
         scheduler: EndOfTickScheduler,
@@ -71,6 +71,8 @@ class CoordinatorRuntime(Generic[S]):
         after_large_load: Callable[[], None] = lambda: None,
     ) -> None:
         """`name` is the internal topic, for log lines; `compression` the codec name for written batches.
+
+        `serde()` and `shard_factory` are called only for partitions that this broker coordinates.
 
         `after_large_load()` is called after a load that created many objects.
         """

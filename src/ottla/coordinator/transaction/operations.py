@@ -12,13 +12,11 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.coordinator.runtime import CoordinatorOperation
 from ottla.coordinator.transaction import responses
-from ottla.coordinator.transaction.completion import COMPLETE
 from ottla.coordinator.transaction.initialization import ProducerIdentity
 from ottla.coordinator.transaction.listing import describe
 from ottla.coordinator.transaction.metadata import TRANSACTION_VERSION_2
 from ottla.coordinator.transaction.records import MAX_ID_BYTES
 from ottla.coordinator.transaction.shard import ProducerIdResult
-from ottla.coordinator.transaction.sweeps import ABORT_WITH_PRODUCER_ID
 from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from ottla.protocol.messages.describe_transactions import TransactionState as DescribedTransaction
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -146,14 +144,3 @@ DESCRIBE: CoordinatorOperation[int, str, DescribedTransaction] = CoordinatorOper
 
 LIST = "list-transactions"
 """Name of the operation; each of its steps counts as one."""
-
-_ON_ONE_SHARD: tuple[CoordinatorOperation[Any, Any, Any], ...] = (
-    INIT_PRODUCER_ID,
-    END_TXN,
-    ADD_PARTITIONS,
-    ADD_OFFSETS,
-    VERIFY_PARTITIONS,
-    DESCRIBE,
-)
-NAMES = (*(operation.name for operation in _ON_ONE_SHARD), LIST, COMPLETE, ABORT_WITH_PRODUCER_ID)
-"""Names by which the runtime counts operations on transactional ids, timers excluded."""

@@ -30,5 +30,4 @@ class InitProducerIdResponse:
     ongoing_txn_producer_epoch: int = f(INT16, "6+", default=-1, ignorable=True)
 
 
-SPEC = ApiSpec(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, max_version=5)
-"""Version 6 is unstable in Apache Kafka 4.4."""
+SPEC = ApiSpec(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable
 from enum import IntEnum
-from typing import Any, Generic, NamedTuple, TypeVar
+from importlib import import_module
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.platform.end_of_tick import EndOfTickScheduler
@@ -29,7 +30,7 @@ from ottla.replica.manager import ReplicaManager
 from ottla.server.coordination.internal_topic import InternalTopic
 from ottla.server.coordination.log import ReplicaCoordinatorLog
 from ottla.server.requests.failures import Failures
-from ottla.server.requests.in_flight import InFlight
+from ottla.server.requests.in_flight import InFlight, TrackedPool
 from ottla.server.transactions.transaction_partitions import TransactionPartitions
 
 S = TypeVar("S", bound=CoordinatorShard[Any])
@@ -62,25 +63,32 @@ class BrokerServices(NamedTuple):
 class CoordinatorHost(Generic[S]):
     """Owner of one coordinator's runtime."""
 
-    __slots__ = ("_node_id", "_replicas", "runtime", "topic")
+    __slots__ = ("_node_id", "_pool", "_replicas", "runtime", "topic")
+
+    CODE: ClassVar[str] = "ottla.coordinator.runtime"
+    """Module that imports the code of the coordinator."""
 
     def __init__(
         self,
         topic: InternalTopic,
         host: BrokerServices,
         *,
-        serde: CoordinatorSerde[Any],
+        serde: Callable[[], CoordinatorSerde[Any]],
         make_shard: ShardFactory[S],
         compression: str,
         write_timeout_ms: int,
         transactions: TransactionPartitions | None = None,
     ) -> None:
-        """`compression` names the codec of records written to the topic; `transactions` verifies transactions that
-        write to it."""
+        """`serde()` and `make_shard` are called once this broker coordinates a partition.
+
+        `compression` names the codec of records written to the topic; `transactions` verifies transactions that write
+        to it.
+        """
         self.topic = topic
         self._node_id = host.node_id
         self._replicas = host.replicas
         node_runtime = host.node_runtime
+        self._pool = TrackedPool(node_runtime.pool, host.in_flight)
         self.runtime: CoordinatorRuntime[S] = CoordinatorRuntime(
             name=topic.name,
             log=ReplicaCoordinatorLog(topic.name, host.replicas, node_runtime.pool, host.in_flight, transactions),
@@ -100,6 +108,10 @@ class CoordinatorHost(Generic[S]):
 
     def use_config(self, config: BrokerConfig) -> None:
         """Apply changed broker settings."""
+
+    def load(self, then: Callable[[], None]) -> None:
+        """Import the code of the coordinator in the pool, since it would block the loop, and call `then()`."""
+        self._pool.submit(lambda: import_module(self.CODE), lambda _module, _error: then())
 
     def follow(self, image: MetadataImage, changes: MetadataChanges) -> None:
         """Load the partitions that this broker leads now, unload the others."""

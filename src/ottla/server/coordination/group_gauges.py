@@ -6,20 +6,41 @@ Groups are counted by type and state in one pass, which serves all gauges of a s
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from ottla.common.platform.clock import Clock
-from ottla.coordinator.group.group import GroupType
-from ottla.coordinator.group.operations import NAMES
-from ottla.coordinator.group.shard import GroupCoordinatorShard
 from ottla.coordinator.runtime import CoordinatorRuntime
 from ottla.metrics.registry import MetricsRegistry
 from ottla.server.coordination.gauges import register_coordinator_gauges
+
+if TYPE_CHECKING:
+    from ottla.coordinator.group.shard import GroupCoordinatorShard
 
 TALLY_LIFETIME_S = 1.0
 """Scrapes and their gauges within this time share one pass over the groups."""
 
 CLASSIC_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty")
 CONSUMER_STATES = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
+CLASSIC = "classic"
+CONSUMER = "consumer"
+OPERATIONS = (
+    "classic-group-join",
+    "classic-group-sync",
+    "classic-group-heartbeat",
+    "classic-group-leave",
+    "describe-groups",
+    "consumer-group-heartbeat",
+    "consumer-group-describe",
+    "delete-groups",
+    "commit-offset",
+    "txn-commit-offset",
+    "fetch-offsets",
+    "delete-offsets",
+    "list-groups",
+    "on-partition-deleted",
+    "write-txn-marker",
+)
+"""Names by which the runtime counts operations, timers excluded. The gauges exist before the coordinator is loaded."""
 
 _MANAGER = "kafka_coordinator_group_groupmetadatamanager_"
 _METRICS = "kafka_server_group_coordinator_metrics_"
@@ -34,7 +55,7 @@ class _Tally:
         self._runtime = runtime
         self._clock = clock
         self._counted_s: float | None = None
-        self._groups: Counter[tuple[GroupType, str]] = Counter()
+        self._groups: Counter[tuple[str, str]] = Counter()
         self._offsets = 0
 
     def _refresh(self) -> None:
@@ -44,11 +65,11 @@ class _Tally:
         self._counted_s = now_s
         shards = [shard for _, shard in self._runtime.active_shards()]
         self._groups = Counter(
-            (group.type, group.state_name()) for shard in shards for group in shard.context.groups.groups()
+            (group.type.value, group.state_name()) for shard in shards for group in shard.context.groups.groups()
         )
         self._offsets = sum(len(shard.offsets) for shard in shards)
 
-    def groups(self, kind: GroupType | None = None, state: str | None = None) -> int:
+    def groups(self, kind: str | None = None, state: str | None = None) -> int:
         """Groups of a type and in a state; None: any."""
         self._refresh()
         return sum(
@@ -75,13 +96,13 @@ def register_group_gauges(
         gauge(
             f"{_MANAGER}numgroups{state.lower()}",
             f"Classic groups that are {state}.",
-            read=lambda state=state: tally.groups(GroupType.CLASSIC, state),  # type: ignore[misc]
+            read=lambda state=state: tally.groups(CLASSIC, state),  # type: ignore[misc]
         )
-    for kind in GroupType:
+    for kind in (CLASSIC, CONSUMER):
         gauge(
             f"{_METRICS}group_count",
             "Groups by protocol.",
-            {"protocol": kind.value},
+            {"protocol": kind},
             read=lambda kind=kind: tally.groups(kind),  # type: ignore[misc]
         )
     for state in CONSUMER_STATES:
@@ -89,6 +110,6 @@ def register_group_gauges(
             f"{_METRICS}consumer_group_count",
             "Groups of the consumer protocol by state.",
             {"state": state.lower()},
-            read=lambda state=state: tally.groups(GroupType.CONSUMER, state),  # type: ignore[misc]
+            read=lambda state=state: tally.groups(CONSUMER, state),  # type: ignore[misc]
         )
-    register_coordinator_gauges(registry, runtime, "group", NAMES)
+    register_coordinator_gauges(registry, runtime, "group", OPERATIONS)

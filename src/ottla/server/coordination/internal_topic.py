@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.common.config.broker_configs import BrokerConfig
-from ottla.controller.reassignments import MAX_DEFAULT_REPLICAS
+from ottla.common.kafka.internal_topics import MAX_DEFAULT_REPLICAS
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages.create_topics import CreatableTopic
 
 
 class InternalTopic(NamedTuple):
@@ -24,6 +26,11 @@ class InternalTopic(NamedTuple):
 
     def creation(self, image: MetadataImage, config: BrokerConfig) -> CreatableTopic:
         """The topic of a CreateTopics request."""
+        from ottla.protocol.messages.create_topics import (  # imported here: once for a topic
+            CreatableTopic,
+            CreatableTopicConfig,
+        )
+
         replicas = max(1, min(MAX_DEFAULT_REPLICAS, len(image.active_brokers())))
         if config.is_set(self.replication_factor):
             replicas = config.get_int(self.replication_factor)

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.coordinator.runtime import CoordinatorRuntime
-from ottla.coordinator.transaction.operations import NAMES
-from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.metrics.registry import MetricsRegistry
 from ottla.server.coordination.gauges import register_coordinator_gauges
 from ottla.server.transactions.transaction_markers import TransactionMarkers
 
+if TYPE_CHECKING:
+    from ottla.coordinator.transaction.shard import TransactionShard
+
+OPERATIONS = (
+    "init-producer-id",
+    "end-txn",
+    "add-partitions-to-txn",
+    "add-offsets-to-txn",
+    "verify-partitions-in-txn",
+    "describe-transactions",
+    "list-transactions",
+    "complete-transaction",
+    "abort-timed-out-transaction",
+)
+"""Names by which the runtime counts operations, timers excluded. The gauges exist before the coordinator is loaded."""
 _MARKERS = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
 
 
@@ -42,4 +57,4 @@ def register_transaction_gauges(
         "Transactions that this broker coordinates, ongoing or decided and not ended.",
         read=lambda: sum(shard.open_count for _, shard in runtime.active_shards()),
     )
-    register_coordinator_gauges(registry, runtime, "transaction", NAMES)
+    register_coordinator_gauges(registry, runtime, "transaction", OPERATIONS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.logs import RATE_LIMITED
@@ -12,13 +13,15 @@ from ottla.common.platform.disk import Disk
 from ottla.common.platform.runtime import NodeRuntime
 from ottla.server.lifecycle.background import PeriodicSteps
 from ottla.server.requests.in_flight import InFlight, TrackedPool
-from ottla.storage.compaction.worker import Worker
 from ottla.storage.directory.cleaner_report import CleanerReport, LogReport, format_report, parse_report, reports_of
 from ottla.storage.directory.log_cleaner import CleanerSettings, LogCleaner
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.directory.log_manager import LogManager
 from ottla.storage.files.checkpoints import CheckpointCorruption, write_unsynced
 from ottla.storage.files.names import CLEANER_REPORT_FILE
+
+if TYPE_CHECKING:
+    from ottla.storage.compaction.worker import Worker
 
 logger = logging.getLogger(__name__)
 

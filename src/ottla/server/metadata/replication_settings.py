@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.errors import OperatorError
-from ottla.replica.fetcher import FetcherSettings
+from ottla.replica.fetcher_context import FetcherSettings
 from ottla.replica.manager import ReplicationSettings
 from ottla.replica.read_replica import SELECTORS
 

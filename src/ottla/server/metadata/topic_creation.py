@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.logs import RATE_LIMITED
-from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from ottla.server.metadata.metadata_cache import MetadataCache
 from ottla.server.metadata.topic_ready_waiters import TopicReadyWaiters
 from ottla.server.requests.forwarding import ControllerChannel, RequestOrigin
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsResponse
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +49,8 @@ class TopicCreation:
 
         `client` is charged for them (KIP-599); None for the broker's own topics.
         """
+        from ottla.protocol.messages.create_topics import CreateTopicsRequest  # imported here: for missing topics
+
         names = [topic.name for topic in topics]
 
         def created(response: CreateTopicsResponse | None, error: BaseException | None) -> None:
@@ -72,6 +77,8 @@ class TopicCreation:
 
         Topics beyond that stay unknown, and the client retries.
         """
+        from ottla.protocol.messages.create_topics import CreatableTopic  # imported here: for missing topics
+
         under_way = self.on_demand
         wanted = [name for name in names if name not in under_way][: MAX_ON_DEMAND - len(under_way)]
         if not wanted:

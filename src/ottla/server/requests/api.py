@@ -2,14 +2,16 @@
 
 Messages and versions are declared with the messages (`protocol.registry`), and so are the error codes in a response
 (`protocol.error_codes`). Each handler package has a table of its APIs (`handlers/*/apis.py`); `server.wiring.apis`
-selects those that a listener serves. A handler gets the context of its package, the type parameter of its API.
+selects those that a listener serves. A row of a table names the module of its API, which is imported for the first
+request: a broker loads the handlers and messages that its clients use. A handler gets the context of its package, the
+type parameter of its API.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable
 from enum import Flag, auto
+from importlib import import_module
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.common.errors import ErrorCode
@@ -107,25 +109,16 @@ class Api(Generic[ContextT_contra]):
     """One API. See `RawApi` and `SchemaApi`.
 
     `needs` is the permission for the request as a whole, `item_needs` those that single items may need.
-    `throttled` is False for requests between nodes, which quotas must not delay.
     """
 
-    __slots__ = ("item_needs", "key", "listeners", "needs", "throttled")
+    __slots__ = ("item_needs", "key", "needs")
 
     def __init__(
-        self,
-        key: ApiKey,
-        *,
-        listeners: Listeners,
-        needs: RequiredPermission | None,
-        item_needs: tuple[RequiredPermission, ...],
-        throttled: bool,
+        self, key: ApiKey, *, needs: RequiredPermission | None, item_needs: tuple[RequiredPermission, ...]
     ) -> None:
         self.key = key
-        self.listeners = listeners
         self.needs = needs
         self.item_needs = item_needs
-        self.throttled = throttled
 
 
 class RawApi(Api[ContextT_contra]):
@@ -138,10 +131,9 @@ class RawApi(Api[ContextT_contra]):
         key: ApiKey,
         serve: RawHandler[ContextT_contra],
         *,
-        listeners: Listeners = Listeners.BROKER,
         item_needs: tuple[RequiredPermission, ...] = (),
     ) -> None:
-        super().__init__(key, listeners=listeners, needs=None, item_needs=item_needs, throttled=True)
+        super().__init__(key, needs=None, item_needs=item_needs)
         self.serve = serve
 
 
@@ -161,7 +153,6 @@ class SchemaApi(Api[ContextT_contra]):
         "forwarded",
         "guard",
         "handle",
-        "only_on",
     )
 
     def __init__(
@@ -170,15 +161,13 @@ class SchemaApi(Api[ContextT_contra]):
         handle: MessageHandler[ContextT_contra],
         error_response: ErrorResponse,
         *,
-        listeners: Listeners = Listeners.BROKER,
         needs: RequiredPermission | None = None,
         item_needs: tuple[RequiredPermission, ...] = (),
         guard: Guard[ContextT_contra] | None = None,
-        throttled: bool = True,
         forwarded: bool | BrokerPrevalidate[ContextT_contra] = False,
         cache_inputs: CacheInputs[ContextT_contra] | None = None,
     ) -> None:
-        super().__init__(key, listeners=listeners, needs=needs, item_needs=item_needs, throttled=throttled)
+        super().__init__(key, needs=needs, item_needs=item_needs)
         self.handle = handle
         self.error_response = error_response
         self.forwarded = forwarded is not False
@@ -186,29 +175,63 @@ class SchemaApi(Api[ContextT_contra]):
         self.guard = guard
         self.cache_inputs = cache_inputs
         self.divisions: tuple[Division, ...] = ()
-        self.only_on: str | None = None
-        """The listener that serves it; None for each of its kind."""
 
     def divided(self, *divisions: Division) -> SchemaApi[ContextT_contra]:
         """The row with divisions; the first that fits a request is used."""
         self.divisions = divisions
         return self
 
-    def served_only_on(self, listener_name: str) -> SchemaApi[ContextT_contra]:
-        """The API for one listener: others of the same node do not have it."""
-        row = copy.copy(self)
+
+class ApiRow(Generic[ContextT_contra]):
+    """One row of a table of APIs: the facts that a broker needs before the first request.
+
+    `module` defines the API, as a constant with the module's name in upper case. `throttled` is False for requests
+    between nodes, which quotas must not delay.
+    """
+
+    __slots__ = ("_api", "key", "listeners", "module", "only_on", "throttled")
+
+    def __init__(
+        self, key: ApiKey, module: str, listeners: Listeners = Listeners.BROKER, *, throttled: bool = True
+    ) -> None:
+        self.key = key
+        self.module = module
+        self.listeners = listeners
+        self.throttled = throttled
+        self.only_on: str | None = None
+        """The listener that serves it; None for each of its kind."""
+        self._api: Api[ContextT_contra] | None = None
+
+    @property
+    def api(self) -> Api[ContextT_contra]:
+        """The API; the first call imports its module."""
+        if self._api is None:
+            self._api = getattr(import_module(self.module), self.module.rpartition(".")[2].upper())
+        return self._api
+
+    def changed(self, api: Api[ContextT_contra]) -> ApiRow[ContextT_contra]:
+        """The row with another API."""
+        row: ApiRow[ContextT_contra] = ApiRow(self.key, self.module, self.listeners, throttled=self.throttled)
+        row._api = api
+        return row
+
+    def served_only_on(self, listener_name: str) -> ApiRow[ContextT_contra]:
+        """The row for one listener: others of the same node do not have it."""
+        row = self.changed(self.api)
         row.only_on = listener_name
         return row
 
 
 class ApiBinding(NamedTuple):
-    """An API with the context that its handler gets."""
+    """A row with the context that its handler gets."""
 
-    api: Api[Any]
+    row: ApiRow[Any]
     context: Any
 
 
-def served_on(listener: Listeners, rows: Iterable[Api[ContextT_contra]], context: ContextT_contra) -> list[ApiBinding]:
+def served_on(
+    listener: Listeners, rows: Iterable[ApiRow[ContextT_contra]], context: ContextT_contra
+) -> list[ApiBinding]:
     """The APIs that a kind of listener serves."""
     return [ApiBinding(row, context) for row in rows if listener in row.listeners]
 

@@ -15,7 +15,7 @@ from ottla.metadata.image import MetadataImage, ZkMigrationState
 from ottla.protocol.registry import ApiKey
 from ottla.quota.mutations import Mutation
 from ottla.replica.manager import ReplicaManager
-from ottla.server.requests.api import BrokerPrevalidate, ErrorResponse, Guard, Listeners, SchemaApi
+from ottla.server.requests.api import BrokerPrevalidate, ErrorResponse, Guard, SchemaApi
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.enveloped_channel import EnvelopedChannel
 from ottla.server.requests.request import Request
@@ -102,7 +102,6 @@ def controller_api(
     decide: ControllerDecision,
     error_response: ErrorResponse,
     *,
-    listeners: Listeners,
     needs: RequiredPermission | None = None,
     item_needs: tuple[RequiredPermission, ...] = (),
     guard: Guard[DecidingContext] | None = None,
@@ -134,7 +133,6 @@ def controller_api(
         key,
         handle,
         error_response,
-        listeners=listeners,
         needs=needs,
         item_needs=item_needs,
         guard=guard,

@@ -37,8 +37,7 @@ from ottla.protocol.header import (
     encode_response_in_steps,
     read_client_id,
 )
-from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from ottla.protocol.registry import API, ApiKey, ApiSpec
+from ottla.protocol.registry import API, ApiKey, api_name
 from ottla.replica.purgatory import DelayedOperation, Purgatory
 from ottla.security.authorizer import StandardAuthorizer
 from ottla.server.requests.api import ApiBinding, RawApi, SchemaApi
@@ -58,7 +57,7 @@ LARGE_BODY_BYTES = 16 * 1024
 
 
 class _Entry:
-    """One API of the table, with its counters."""
+    """One API of the table, with its counters; created for its first request, which loads handler and messages."""
 
     __slots__ = (
         "cache",
@@ -70,22 +69,23 @@ class _Entry:
         "highest",
         "lowest",
         "name",
+        "only_on",
         "serve",
         "spec",
         "statistics",
         "stepped_error_codes",
-        "throttled",
     )
 
     def __init__(self, served: ApiBinding, statistics: ApiStatistics) -> None:
-        api, self.context = served
-        self.spec = API[api.key]
+        row, self.context = served
+        api = row.api
+        self.spec = API[row.key]
         self.name = self.spec.name
         self.lowest = self.spec.min_version
         self.highest = self.spec.max_version
         self.flexible_from = self.spec.flexible_from
         self.statistics = statistics
-        self.throttled = api.throttled
+        self.only_on = row.only_on
         self.serve = api.serve if isinstance(api, RawApi) else None
         self.declared = api if isinstance(api, SchemaApi) else None
         self.forwarded = self.declared is not None and self.declared.forwarded
@@ -132,6 +132,7 @@ class RequestDispatcher:
         "_entries",
         "_monotonic",
         "_parked",
+        "_served",
         "_stepped",
         "_stopped",
         "authorizer",
@@ -153,10 +154,11 @@ class RequestDispatcher:
         """Authorizes requests; None allows everything."""
         self._monotonic = context.clock.monotonic
         self._element_limit = context.limits.element_limit
+        self._served: dict[int, ApiBinding] = {served.row.key: served for served in apis}
         self._entries: dict[int, _Entry] = {}
-        for served in apis:
-            key = served.api.key
-            self._entries[key] = _Entry(served, context.statistics.add_api(key, API[key].name))
+        """APIs that were requested."""
+        for key, served in self._served.items():
+            context.statistics.add_api(key, api_name(served.row.key))
         self._parked: dict[int, DelayedOperation] = {}
         self._stepped: dict[int, SteppedAnswer] = {}
         """Responses being built, by connection."""
@@ -167,7 +169,7 @@ class RequestDispatcher:
         if end - start < REQUEST_FIELDS.size:
             raise ProtocolError(f"a request of {end - start} bytes has no header")
         api_key, api_version, correlation_id, size = REQUEST_FIELDS.unpack_from(buffer, start)
-        entry = self._entries.get(api_key)
+        entry = self._entries.get(api_key) or self._entry(api_key)
         if entry is None:
             raise ProtocolError(f"API key {api_key} is not known here")
         if self._stopped:
@@ -220,20 +222,16 @@ class RequestDispatcher:
         """Whether the request in `data` is one that brokers forward to the controller."""
         if len(data) < REQUEST_FIELDS.size:
             return False
-        entry = self._entries.get(REQUEST_FIELDS.unpack_from(data)[0])
+        entry = self._entry(REQUEST_FIELDS.unpack_from(data)[0])
         return entry is not None and entry.forwarded
 
     def unthrottled(self) -> frozenset[int]:
         """API keys that quotas must not delay."""
-        return frozenset(key for key, entry in self._entries.items() if not entry.throttled)
+        return frozenset(key for key, served in self._served.items() if not served.row.throttled)
 
-    def apis(self, listener_name: str) -> list[ApiSpec]:
-        """All APIs of a listener, by key."""
-        return [
-            entry.spec
-            for _, entry in sorted(self._entries.items())
-            if entry.declared is None or entry.declared.only_on in (None, listener_name)
-        ]
+    def apis(self, listener_name: str) -> list[int]:
+        """The keys of all APIs of a listener, in order."""
+        return sorted(key for key, served in self._served.items() if served.row.only_on in (None, listener_name))
 
     # --- for Request -----------------------------------------------------------------------------------------------
 
@@ -276,14 +274,29 @@ class RequestDispatcher:
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
+    def _entry(self, api_key: int) -> _Entry | None:
+        """The entry of an API, None if it is not served here; the first call for an API creates it."""
+        entry = self._entries.get(api_key)
+        if entry is None:
+            served = self._served.get(api_key)
+            if served is None:
+                return None
+            statistics = self._context.statistics.apis[api_key]
+            try:
+                entry = self._entries[api_key] = _Entry(served, statistics)
+            except Exception as error:
+                self._context.failures(statistics.name, error)
+                raise ProtocolError(f"{statistics.name} failed: internal error") from None
+        return entry
+
     def _serve_declared(
         self, entry: _Entry, request: Request, buffer: bytearray, start: int, body_start: int, end: int
     ) -> list[Part] | None:
         api = entry.declared
         if api is None:
             raise InvariantError(f"{entry.name} has no handler")
-        if api.only_on is not None and request.listener_name != api.only_on:
-            raise ProtocolError(f"{entry.name} is served only on listener {api.only_on}")
+        if entry.only_on is not None and request.listener_name != entry.only_on:
+            raise ProtocolError(f"{entry.name} is served only on listener {entry.only_on}")
         cached: Key | None = None
         if api.cache_inputs is not None and self.authorizer is None:
             cached = (request.api_version, request.listener_name, bytes(buffer[body_start:end]))
@@ -483,6 +496,8 @@ class RequestDispatcher:
 
     def _unsupported_version(self, entry: _Entry, api_version: int, correlation_id: int) -> list[Part]:
         """ApiVersions answers error 35 in its version 0 with its version range (KIP-511); other APIs close."""
+        from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse  # imported here: rare
+
         api_key = entry.spec.key
         if api_key != ApiKey.API_VERSIONS:
             raise ProtocolError(f"{entry.name} version {api_version} is not served ({entry.lowest} to {entry.highest})")

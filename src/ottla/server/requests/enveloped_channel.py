@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.common.errors import ErrorCode, InvariantError
 from ottla.common.platform.channel import Channel, Part
 from ottla.common.platform.endpoint import ListenerInfo
 from ottla.protocol.framing import SIZE_BYTES
-from ottla.protocol.messages.envelope import EnvelopeResponse
 from ottla.server.requests.request import Request
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages.envelope import EnvelopeResponse
 
 
 class EnvelopedChannel:
@@ -50,11 +53,15 @@ class EnvelopedChannel:
 
     def refuse(self, code: ErrorCode) -> None:
         """Answer the envelope with an error, instead of a response to the inner request."""
+        from ottla.protocol.messages.envelope import EnvelopeResponse  # imported here: for controllers
+
         self._request.answer(lambda: EnvelopeResponse(error_code=code))
 
 
 def enveloped(parts: list[Part]) -> EnvelopeResponse:
     """The envelope with the inner response, without its size prefix."""
+    from ottla.protocol.messages.envelope import EnvelopeResponse  # imported here: for controllers
+
     data = bytearray()
     for part in parts:
         if not isinstance(part, bytes | bytearray | memoryview):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.platform.clock import Clock, Scheduler
@@ -29,10 +29,11 @@ from ottla.net.peer_link import PeerLink
 from ottla.net.peer_messages import send_message
 from ottla.protocol.framing import SIZE_BYTES
 from ottla.protocol.header import decode_response, encode_request
-from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from ottla.protocol.registry import API, ApiKey
-from ottla.server.requests.principals import pack_principal
+from ottla.protocol.registry import VERSIONS, ApiKey
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+    from ottla.protocol.messages.envelope import EnvelopeResponse
 
 RETRY_S = 0.05
 """Delay between two tries: a new controller is available within fractions of a second."""
@@ -43,7 +44,6 @@ FORWARD_TIMEOUT_S = 30.0
 
 Error = BaseException | None
 ForwardDone = Callable[[bytes | None, Error], None]
-CREATE_TOPICS = API[ApiKey.CREATE_TOPICS]
 
 
 class RequestOrigin(NamedTuple):
@@ -120,11 +120,11 @@ class ControllerChannel:
             if controller is not None and controller.active:
                 controller.submit(_charged(controller, client, message), self._later(answered))
                 return
-            version = CREATE_TOPICS.max_version
-            data = encode_request(CREATE_TOPICS.key, version, 0, client.client_id, message)[SIZE_BYTES:]
+            key, version = ApiKey.CREATE_TOPICS, VERSIONS[ApiKey.CREATE_TOPICS].high
+            data = encode_request(key, version, 0, client.client_id, message)[SIZE_BYTES:]
 
             def opened(response: bytes | None, error: Error) -> None:
-                created = None if response is None else decode_response(CREATE_TOPICS.key, version, response)[1]
+                created = None if response is None else decode_response(key, version, response)[1]
                 answered(created, error)
 
             self._enclose(data, client.principal, client.client_host, opened, ATTEMPT_TIMEOUT_S)
@@ -158,6 +158,9 @@ class ControllerChannel:
 
     def _enclose(self, request: bytes, principal: str, host: str, answered: ForwardDone, timeout_s: float) -> None:
         """One try with an envelope."""
+        from ottla.protocol.messages.envelope import EnvelopeRequest  # imported here: a single node forwards nothing
+        from ottla.server.requests.principals import pack_principal
+
         envelope = EnvelopeRequest(
             request_data=request,
             request_principal=pack_principal(principal),
@@ -262,6 +265,8 @@ def _is_transient(error: BaseException) -> bool:
 
 def _refusal(response: Any) -> KafkaError | None:
     """The error of a response as a whole; CreateTopics has only those of its topics."""
+    from ottla.protocol.messages.create_topics import CreateTopicsResponse  # imported here, as above
+
     if isinstance(response, CreateTopicsResponse):
         if response.topics and all(topic.error_code == ErrorCode.NOT_CONTROLLER for topic in response.topics):
             return KafkaError(ErrorCode.NOT_CONTROLLER)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from ottla.common.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.common.platform.channel import Channel, Part
-from ottla.protocol.registry import API, ApiSpec
+from ottla.protocol.registry import API
 from ottla.replica.purgatory import DelayedOperation
 from ottla.security.authorizer import StandardAuthorizer
 from ottla.server.requests.authorization import EVERY_OPERATION, OPERATIONS, operation_bits
@@ -35,8 +35,8 @@ class RequestOwner(Protocol):
         """Whether no long work may start any more."""
         ...
 
-    def apis(self, listener_name: str) -> list[ApiSpec]:
-        """All APIs that a listener of this node serves, by key."""
+    def apis(self, listener_name: str) -> list[int]:
+        """The keys of all APIs that a listener of this node serves, in order."""
         ...
 
     def may_be_forwarded(self, data: bytearray) -> bool:

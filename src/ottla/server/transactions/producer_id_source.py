@@ -8,10 +8,13 @@ number of connections.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from ottla.server.requests.forwarding import ControllerChannel
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
 
 Receiver = Callable[["int | None", "BaseException | None"], None]
 
@@ -34,6 +37,8 @@ class ProducerIdSource:
 
     def next_id(self, receiver: Receiver) -> None:
         """Call `receiver(id, None)` now or later, or `receiver(None, error)` if the controller refused."""
+        from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest  # imported here
+
         if self._next < self._end:
             self._next += 1
             receiver(self._next - 1, None)

@@ -18,25 +18,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.common.errors import ErrorCode
 from ottla.common.kafka.topic_partition import TopicPartition, by_topic
 from ottla.common.platform.end_of_tick import EndOfTickScheduler
 from ottla.common.platform.peer import Address, PeerNetwork
-from ottla.coordinator.transaction.markers import TxnMarker
 from ottla.metadata.image import NO_LEADER, MetadataImage
 from ottla.net.peer_link import PeerLink
 from ottla.net.peer_messages import send_message
-from ottla.protocol.messages.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
 from ottla.record.control import EndMarker
 from ottla.server.requests.failures import Failures
 from ottla.server.transactions.marker_writer import ACKNOWLEDGEMENT_TIMEOUT_S, MarkerDone, MarkerWriter
+
+if TYPE_CHECKING:
+    from ottla.coordinator.transaction.markers import TxnMarker
+    from ottla.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 REQUEST_TIMEOUT_S = ACKNOWLEDGEMENT_TIMEOUT_S + 10.0
 """Timeout of one request: longer than the peer waits for its replicas."""
@@ -405,6 +402,12 @@ def _batch(queued: deque[_Share]) -> list[_Share]:
 
 
 def _request(shares: Iterable[_Share]) -> WriteTxnMarkersRequest:
+    from ottla.protocol.messages.write_txn_markers import (  # imported here: many brokers have no transactions
+        WritableTxnMarker,
+        WritableTxnMarkerTopic,
+        WriteTxnMarkersRequest,
+    )
+
     markers = []
     for share in shares:
         marker = share.ending.marker

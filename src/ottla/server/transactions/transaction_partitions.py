@@ -14,24 +14,24 @@ version gets (`handlers.data.produce_transactions`), and retries, which the call
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.common.errors import ErrorCode
 from ottla.common.kafka.topic_partition import TopicPartition, by_topic
 from ottla.common.platform.clock import Clock
 from ottla.common.platform.peer import Address, PeerNetwork
-from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net.peer_link import PeerLink
 from ottla.net.peer_messages import send_message
-from ottla.protocol.messages.add_partitions_to_txn import SPEC as ADD_PARTITIONS_TO_TXN
-from ottla.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnResult,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
+from ottla.protocol.registry import VERSIONS, ApiKey
+
+if TYPE_CHECKING:
+    from ottla.coordinator.transaction.coordinator import TransactionCoordinator
+    from ottla.protocol.messages.add_partitions_to_txn import (
+        AddPartitionsToTxnResponse,
+        AddPartitionsToTxnResult,
+        AddPartitionsToTxnTransaction,
+    )
 
 REQUEST_TIMEOUT_S = 30.0
 """Timeout of one request to a coordinator, like `request.timeout.ms` of Apache Kafka's brokers."""
@@ -99,7 +99,7 @@ class TransactionPartitions:
     def __init__(
         self,
         node_id: int,
-        local: TransactionCoordinator,
+        local: Callable[[], TransactionCoordinator],
         network: PeerNetwork,
         *,
         coordinator_of: Callable[[str], int | None],
@@ -107,8 +107,11 @@ class TransactionPartitions:
         clock: Clock,
         statistics: VerificationStatistics,
     ) -> None:
-        """`coordinator_of` returns the broker that coordinates a transactional id, `address_of` a broker's endpoint;
-        both from the newest metadata image."""
+        """`local` returns the coordinator of this broker.
+
+        `coordinator_of` returns the broker that coordinates a transactional id, `address_of` a broker's endpoint; both
+        from the newest metadata image.
+        """
         self._node_id = node_id
         self._local = local
         self._network = network
@@ -149,16 +152,21 @@ class TransactionPartitions:
             done(failed)
 
         if coordinator_id == self._node_id:
-            self._local.add_or_verify(
+            self._local().add_or_verify(
                 transactional_id,
                 producer_id,
                 producer_epoch,
                 partitions,
                 verify_only=verify_only,
-                api_version=ADD_PARTITIONS_TO_TXN.max_version,
+                api_version=VERSIONS[ApiKey.ADD_PARTITIONS_TO_TXN].high,
                 done=answered,
             )
             return
+        from ottla.protocol.messages.add_partitions_to_txn import (  # imported here: for another broker only
+            AddPartitionsToTxnTopic,
+            AddPartitionsToTxnTransaction,
+        )
+
         transaction = AddPartitionsToTxnTransaction(
             transactional_id=transactional_id,
             producer_id=producer_id,
@@ -181,11 +189,11 @@ class TransactionPartitions:
         """
         if self._closed or self._coordinator_of(transactional_id) != self._node_id:
             return False
-        return self._local.after_ending(transactional_id, then)
+        return self._local().after_ending(transactional_id, then)
 
     def stop_waiting(self, transactional_id: str, then: Callable[[], None]) -> None:
         """Cancel the callback given to `after_ending`."""
-        self._local.stop_waiting(transactional_id, then)
+        self._local().stop_waiting(transactional_id, then)
 
     def close(self) -> None:
         """Pending checks fail with NETWORK_EXCEPTION, later ones with COORDINATOR_NOT_AVAILABLE."""
@@ -226,6 +234,8 @@ class TransactionPartitions:
             for question in queued.values():
                 _fail(question, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
+        from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest  # imported here, as above
+
         connection = peer.link.to(address)
         asked = peer.under_way = _take(peer.queued)
         request = AddPartitionsToTxnRequest(transactions=[question.transaction for question in asked.values()])

@@ -144,7 +144,7 @@ class BrokerComponents:
         )
         self.transaction_partitions = TransactionPartitions(
             membership.node_id,
-            self.transactions.coordinator,
+            lambda: self.transactions.coordinator,
             membership.peers,
             coordinator_of=lambda transactional_id: self.transactions.leader(transactional_id, publisher.image),
             address_of=self.replicas.cluster.address_of,

@@ -8,9 +8,7 @@ from __future__ import annotations
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.platform.shares import FairQueue
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.handlers.data.consumer_fetch import ConsumerFetch
 from ottla.server.handlers.data.context import DataContext
-from ottla.server.handlers.data.limited_fetch import limited_fetch
 from ottla.server.handlers.data.produce_transactions import TransactionGate
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.quorum.context import QuorumContext, ZooKeeperContext
@@ -70,17 +68,16 @@ class Contexts:
                 parts.transaction_partitions, parts.replicas, clock=node_runtime.clock, scheduler=parts.scheduler
             ),
         )
-        self.use_limits(limited=False)
         self.groups = GroupContext(
             config,
-            group_coordinator=parts.groups.coordinator,
+            groups=parts.groups,
             coordinations=parts.coordinations,
             metadata=metadata,
             topics=self.topics,
             failures=parts.failures,
         )
         self.transactions = TransactionContext(
-            parts.transactions.coordinator, parts.producer_ids, parts.marker_writer, limits.check_partition_count
+            parts.transactions, parts.producer_ids, parts.marker_writer, limits.check_partition_count
         )
         self.admin = AdminContext(
             config,
@@ -94,7 +91,7 @@ class Contexts:
             failures=parts.failures,
         )
         quorum = control.metadata.quorum
-        self.quorum = None if quorum is None else QuorumContext(quorum.service, decisions)
+        self.quorum = None if quorum is None else QuorumContext(quorum, decisions)
         reign = control.metadata.zookeeper
         self.zookeeper = (
             None if reign is None else ZooKeeperContext(config.inter_broker_listener, reign.service, decisions)
@@ -103,7 +100,7 @@ class Contexts:
 
     def use_limits(self, *, limited: bool) -> None:
         """Set whether any client has quotas that fetches must check."""
-        self.data.consumer_fetch = limited_fetch if limited else ConsumerFetch
+        self.data.has_quotas = limited
 
     def use_config(self, config: BrokerConfig) -> None:
         """Apply changed broker settings."""

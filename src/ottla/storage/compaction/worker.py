@@ -9,14 +9,16 @@ Worker processes are in `app.cleaner_process`, scheduling in `log_cleaner`.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from ottla.common.errors import KafkaError
 from ottla.common.platform.disk import Disk
-from ottla.storage.compaction.cleaning import CleanedGroup, Cleaning, Round
 from ottla.storage.files.descriptors import Descriptors, Folder
 from ottla.storage.segment.health import TRANSIENT_ERRORS
 from ottla.storage.segment.index import IndexCorruption
+
+if TYPE_CHECKING:
+    from ottla.storage.compaction.cleaning import CleanedGroup, Cleaning, Round
 
 _MAX_OPEN_FILES = 16
 """Files that a worker has open: a source and a target segment, with their indexes."""
@@ -51,7 +53,7 @@ class RoundFailure(NamedTuple):
     """Whether the worker died, for no reason in the log. Its next pass starts a new one."""
 
 
-WorkerReport = CleanedGroup | RoundEnd | RoundFailure
+WorkerReport: TypeAlias = "CleanedGroup | RoundEnd | RoundFailure"
 
 
 class Worker(Protocol):
@@ -77,6 +79,8 @@ class Worker(Protocol):
 
 def run_round(task: CleaningTask, disk: Disk, has_read: Callable[[int], object]) -> Generator[WorkerReport, None, None]:
     """Run a pass step by step; `has_read` is called with the number of bytes read, and may wait."""
+    from ottla.storage.compaction.cleaning import Cleaning  # imported here: brokers use only the types of this module
+
     read_bytes = 0
 
     def count(size: int) -> None:

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import itertools
 import logging
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.storage.compaction.sources import Source
 from ottla.storage.files.log_config import MAX_LONG
 from ottla.storage.files.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, offset_name
 from ottla.storage.log.log import Log
 from ottla.storage.segment.segment import Segment
+
+if TYPE_CHECKING:
+    from ottla.storage.compaction.sources import Source
 
 logger = logging.getLogger(__name__)
 
@@ -141,6 +143,8 @@ def sources_before(log: Log, end_offset: int) -> tuple[list[Source], list[int]]:
 
     Raises OSError.
     """
+    from ottla.storage.compaction.sources import Source  # imported here: many brokers clean nothing
+
     sources, later = [], []
     for number, segment in enumerate(log.segments):
         if segment.base_offset >= end_offset:

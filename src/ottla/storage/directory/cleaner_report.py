@@ -8,7 +8,6 @@ The cleaned offsets are in `cleaner_checkpoint`, which the command reads too.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -74,6 +73,8 @@ def _state(cleaner: LogCleaner, partition: TopicPartition, least_ratio: float) -
 
 def format_report(report: CleanerReport) -> bytes:
     """Return the bytes of the file."""
+    import json  # imported here, as below: many brokers clean nothing
+
     logs = [
         {**log._asdict(), "last_pass": None if log.last_pass is None else log.last_pass._asdict()}
         for log in report.logs
@@ -83,6 +84,8 @@ def format_report(report: CleanerReport) -> bytes:
 
 def parse_report(data: bytes, path: str) -> CleanerReport:
     """Parse the file at `path`. Raises CheckpointCorruption."""
+    import json
+
     try:
         document = json.loads(data)
         if document["version"] != _VERSION:

@@ -22,14 +22,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.common.errors import KafkaError
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.clock import BlockingPool, Clock, Rng
-from ottla.record.keys import SECRET_BYTES
-from ottla.storage.compaction.cleaning import CleanedGroup, Round
-from ottla.storage.compaction.retention import LastRecord
 from ottla.storage.compaction.worker import CleaningTask, RoundEnd, RoundFailure, Worker, WorkerReport
 from ottla.storage.directory.cleanable import (
     CleanableRange,
@@ -40,6 +37,9 @@ from ottla.storage.directory.cleanable import (
 )
 from ottla.storage.directory.log_manager import LogManager
 from ottla.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from ottla.storage.compaction.cleaning import CleanedGroup
 
 logger = logging.getLogger(__name__)
 
@@ -234,6 +234,10 @@ class LogCleaner:
             self.in_pool(first, permitted)
 
     def _task(self, log: Log, found: CleanableRange) -> CleaningTask:
+        from ottla.record.keys import SECRET_BYTES  # imported here, as below: many brokers clean nothing
+        from ottla.storage.compaction.cleaning import Round
+        from ottla.storage.compaction.retention import LastRecord
+
         settings, config = self.settings, log.config
         sources, later = sources_before(log, found.end_offset)
         share = max(settings.threads, 1)
@@ -399,11 +403,11 @@ class CleanerPass:
             logger.error("%s", error)
 
     def _receive(self, outcome: WorkerReport) -> None:
-        if isinstance(outcome, CleanedGroup):
+        if isinstance(outcome, RoundEnd | RoundFailure):
+            self._is_reported = False
+            self._cleaner.has_ended(self, self._outcome or outcome)
+        else:
             self._take_in(outcome)
-            return
-        self._is_reported = False
-        self._cleaner.has_ended(self, self._outcome or outcome)
 
     def _take_in(self, group: CleanedGroup) -> None:
         self.stop_if_over()

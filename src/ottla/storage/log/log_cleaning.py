@@ -14,9 +14,9 @@ The cleaning is in `compaction`, its scheduling in `log_cleaner`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ottla.common.errors import InvariantError
-from ottla.storage.compaction.cleaning import CleanedGroup
 from ottla.storage.files.descriptors import Folder
 from ottla.storage.files.log_config import LogConfig
 from ottla.storage.log.log_segments import LogSegments
@@ -24,6 +24,9 @@ from ottla.storage.log.producer_state import ProducerState
 from ottla.storage.log.swap import discard_cleaned, settle, stage, take_in, unstage
 from ottla.storage.segment.health import LogHealth
 from ottla.storage.segment.segment import Segment
+
+if TYPE_CHECKING:
+    from ottla.storage.compaction.cleaning import CleanedGroup
 
 
 class LogCleaning:

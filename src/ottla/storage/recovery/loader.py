@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.common.errors import DataDirectoryError
 from ottla.common.kafka.ids import Uuid
@@ -43,10 +43,11 @@ from ottla.storage.log.log import Log, StoredLog
 from ottla.storage.log.log_segments import LogOffsets, LogSegments
 from ottla.storage.log.producer_files import load_producers
 from ottla.storage.log.swap import finish_swaps
-from ottla.storage.recovery.header_repair import UnchecksummedFields
-from ottla.storage.recovery.recovery import OnLoss, drop_segments, recover_segment, recover_segments
 from ottla.storage.segment.results import LogEvents
 from ottla.storage.segment.segment import Segment
+
+if TYPE_CHECKING:
+    from ottla.storage.recovery.recovery import OnLoss
 
 logger = logging.getLogger(__name__)
 
@@ -125,8 +126,7 @@ def load_log(
         logger.warning(
             "%s ends at %d, before its start offset %d; it restarts empty there", folder.path, end_offset, start_offset
         )
-        drop_segments(folder, loading.segments, 0)
-        loading.segments.append(_new_segment(loading, start_offset))
+        _restart_empty(loading, start_offset)
         end_offset = start_offset
     loading.epochs.truncate_from_end(end_offset)
     loading.epochs.truncate_from_start(start_offset)
@@ -295,8 +295,18 @@ def _clean_end(loading: _LoadState) -> int | None:
     return None
 
 
+def _restart_empty(loading: _LoadState, start_offset: int) -> None:
+    from ottla.storage.recovery.recovery import drop_segments  # imported here: rare
+
+    drop_segments(loading.folder, loading.segments, 0)
+    loading.segments.append(_new_segment(loading, start_offset))
+
+
 def _recover(loading: _LoadState, gaps_end: int) -> None:
     """Scan from the segment of the recovery point to the end, rebuilding indexes and epochs."""
+    from ottla.storage.recovery.header_repair import UnchecksummedFields  # imported here: not after a clean stop
+    from ottla.storage.recovery.recovery import recover_segment, recover_segments
+
     options, first = loading.options, 0
     # The file may have later epochs without any record, or with records that were truncated.
     loading.epochs.truncate_from_end(options.recovery_point)

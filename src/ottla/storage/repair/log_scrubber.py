@@ -23,7 +23,7 @@ import errno
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.common.errors import InvariantError
 from ottla.common.kafka.topic_partition import TopicPartition
@@ -33,7 +33,9 @@ from ottla.common.runbooks import DAMAGED_DATA
 from ottla.metrics.registry import Counter
 from ottla.storage.directory.log_manager import LogManager
 from ottla.storage.files.damage import Damage
-from ottla.storage.repair.scrub_reading import SegmentReading
+
+if TYPE_CHECKING:
+    from ottla.storage.repair.scrub_reading import SegmentReading
 
 logger = logging.getLogger(__name__)
 
@@ -161,6 +163,8 @@ class LogScrubber:
         seen = None
         if before is not None and before.is_done and number and segments[number - 1] is before.segment:
             seen = before.seen_behind
+        from ottla.storage.repair.scrub_reading import SegmentReading  # imported here: new brokers have nothing to read
+
         return SegmentReading(log, number, was_cleaned=was_cleaned, seen_before=seen)
 
     def _forget_gone(self) -> None:

@@ -12,7 +12,6 @@ from ottla.protocol.messages.alter_client_quotas import (
     AlterQuotasResult,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.requests.api import Listeners
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.controller_requests import controller_api
 from ottla.server.requests.stepped import Division
@@ -33,7 +32,6 @@ ALTER_CLIENT_QUOTAS = controller_api(
         image, message, controller.config.get_int(MAX_CLIENT_QUOTAS)
     ),
     error_response,
-    listeners=Listeners.BOTH,
     needs=RequiredPermission(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),
     forwarded=True,
     divisions=(Division(("entries",), "entries", entity_of, mentions=2),),

@@ -12,7 +12,6 @@ from ottla.protocol.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.requests.api import Listeners
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.controller_requests import controller_api
 from ottla.server.requests.stepped import Division
@@ -41,7 +40,6 @@ ALTER_PARTITION_REASSIGNMENTS = controller_api(
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
     handle_alter_partition_reassignments,
     error_response,
-    listeners=Listeners.BOTH,
     needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
     divisions=(Division(("topics",), "responses", items=256, inner=(("partitions", "partitions"),)),),

@@ -12,7 +12,6 @@ from ottla.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResult,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.requests.api import Listeners
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.controller_requests import controller_api
 from ottla.server.requests.stepped import Division
@@ -34,7 +33,6 @@ ALTER_USER_SCRAM_CREDENTIALS = controller_api(
         image, message, controller.config.get_int(MAX_SCRAM_CREDENTIALS)
     ),
     error_response,
-    listeners=Listeners.BOTH,
     needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
     divisions=(

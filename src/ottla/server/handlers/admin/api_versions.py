@@ -20,9 +20,9 @@ from ottla.protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from ottla.protocol.registry import ApiKey
+from ottla.protocol.registry import VERSIONS, ApiKey
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.requests.api import Listeners, SchemaApi, bare_error
+from ottla.server.requests.api import SchemaApi, bare_error
 from ottla.server.requests.request import Request
 
 NO_NODE = -1
@@ -48,8 +48,8 @@ def handle(context: AdminContext, request: Request, message: ApiVersionsRequest)
     image = context.metadata.image
     return ApiVersionsResponse(
         api_keys=[
-            ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
-            for api in request.dispatcher.apis(request.listener_name)
+            ApiVersion(api_key=key, min_version=VERSIONS[key].low, max_version=VERSIONS[key].high)
+            for key in request.dispatcher.apis(request.listener_name)
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)
@@ -69,6 +69,5 @@ API_VERSIONS = SchemaApi(
     ApiKey.API_VERSIONS,
     handle,
     bare_error(ApiVersionsResponse),
-    listeners=Listeners.BOTH,
     cache_inputs=lambda context: (context.metadata.image, context.metadata.kraft_version),
 )

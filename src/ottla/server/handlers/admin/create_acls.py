@@ -12,7 +12,7 @@ from ottla.protocol.messages.create_acls import AclCreationResult, CreateAclsReq
 from ottla.protocol.registry import ApiKey
 from ottla.security.authorizer import log_changes
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.requests.api import Listeners, SchemaApi
+from ottla.server.requests.api import SchemaApi
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
 from ottla.server.requests.stepped import Division
@@ -43,7 +43,6 @@ CREATE_ACLS = SchemaApi(
     ApiKey.CREATE_ACLS,
     handle,
     error_response,
-    listeners=Listeners.BOTH,
     needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
 ).divided(Division(("creations",), "results"))

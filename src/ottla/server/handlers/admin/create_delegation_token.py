@@ -12,7 +12,7 @@ from ottla.protocol.messages.create_delegation_token import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.handlers.admin.token_requests import check_token_request
-from ottla.server.requests.api import Listeners, SchemaApi
+from ottla.server.requests.api import SchemaApi
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
 
@@ -43,7 +43,6 @@ CREATE_DELEGATION_TOKEN = SchemaApi(
     ApiKey.CREATE_DELEGATION_TOKEN,
     handle,
     error_response,
-    listeners=Listeners.BOTH,
     item_needs=(RequiredPermission(AclOperation.CREATE_TOKENS, ResourceType.USER),),
     forwarded=True,
 )

@@ -11,7 +11,6 @@ from ottla.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.requests.api import Listeners
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.controller_requests import DecidingContext, controller_api
 from ottla.server.requests.guards import Items, guard_items
@@ -44,7 +43,6 @@ CREATE_PARTITIONS = controller_api(
     handle_create_partitions,
     error_response,
     guard=guard,
-    listeners=Listeners.BOTH,
     item_needs=(RequiredPermission(AclOperation.ALTER, ResourceType.TOPIC),),
     forwarded=True,
     makes_partitions=True,

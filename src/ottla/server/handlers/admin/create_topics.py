@@ -11,7 +11,6 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.requests.api import Listeners
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.controller_requests import DecidingContext, controller_api
 from ottla.server.requests.guards import Items, amend, guard_items
@@ -53,7 +52,6 @@ CREATE_TOPICS = controller_api(
     handle_create_topics,
     error_response,
     guard=guard,
-    listeners=Listeners.BOTH,
     item_needs=(
         RequiredPermission(AclOperation.CREATE, ResourceType.CLUSTER),
         RequiredPermission(AclOperation.CREATE, ResourceType.TOPIC),

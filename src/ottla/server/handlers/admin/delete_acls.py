@@ -11,7 +11,7 @@ from ottla.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAc
 from ottla.protocol.registry import ApiKey
 from ottla.security.authorizer import log_changes
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.requests.api import Listeners, SchemaApi
+from ottla.server.requests.api import SchemaApi
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
 from ottla.server.requests.stepped import Division
@@ -42,7 +42,6 @@ DELETE_ACLS = SchemaApi(
     ApiKey.DELETE_ACLS,
     handle,
     error_response,
-    listeners=Listeners.BOTH,
     needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
 ).divided(Division(("filters",), "filter_results", items=1))

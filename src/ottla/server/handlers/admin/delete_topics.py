@@ -15,7 +15,6 @@ from ottla.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.requests.api import Listeners
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.controller_requests import DecidingContext, controller_api
 from ottla.server.requests.guards import Items, guard_items, topic_name
@@ -75,7 +74,6 @@ DELETE_TOPICS = controller_api(
     handle_delete_topics,
     error_response,
     guard=guard,
-    listeners=Listeners.BOTH,
     item_needs=(
         RequiredPermission(AclOperation.DELETE, ResourceType.CLUSTER),
         RequiredPermission(AclOperation.DELETE, ResourceType.TOPIC),

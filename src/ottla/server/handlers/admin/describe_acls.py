@@ -8,7 +8,7 @@ from ottla.controller.acls import matching_acls
 from ottla.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.requests.api import Listeners, SchemaApi, error_with_message
+from ottla.server.requests.api import SchemaApi, error_with_message
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
 from ottla.server.requests.stepped import Steps
@@ -25,6 +25,5 @@ DESCRIBE_ACLS = SchemaApi(
     ApiKey.DESCRIBE_ACLS,
     handle,
     error_with_message(DescribeAclsResponse),
-    listeners=Listeners.BOTH,
     needs=RequiredPermission(AclOperation.DESCRIBE, ResourceType.CLUSTER),
 )

@@ -15,7 +15,7 @@ from ottla.protocol.messages.describe_cluster import (
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.requests.api import Listeners, SchemaApi
+from ottla.server.requests.api import SchemaApi
 from ottla.server.requests.authorization import DENIED_TEXT, NOT_REQUESTED, RequiredPermission
 from ottla.server.requests.request import Request
 
@@ -74,6 +74,5 @@ DESCRIBE_CLUSTER = SchemaApi(
     handle,
     error_response,
     guard=guard,
-    listeners=Listeners.BOTH,
     item_needs=(RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),),
 )

@@ -15,7 +15,7 @@ from ottla.protocol.messages.describe_configs import (
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.requests.api import Listeners, SchemaApi, resource_errors
+from ottla.server.requests.api import SchemaApi, resource_errors
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.guards import Items, guard_configs
 from ottla.server.requests.request import Request
@@ -45,7 +45,6 @@ DESCRIBE_CONFIGS = SchemaApi(
     handle,
     error_response,
     guard=guard,
-    listeners=Listeners.BOTH,
     item_needs=(
         RequiredPermission(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
         RequiredPermission(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC),

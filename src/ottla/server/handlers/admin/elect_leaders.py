@@ -12,7 +12,6 @@ from ottla.protocol.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.requests.api import Listeners
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.controller_requests import controller_api
 from ottla.server.requests.stepped import Division
@@ -39,7 +38,6 @@ ELECT_LEADERS = controller_api(
     ApiKey.ELECT_LEADERS,
     handle_elect_leaders,
     error_response,
-    listeners=Listeners.BOTH,
     needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
     divisions=(Division(("topic_partitions",), "replica_election_results", lambda topic: topic.topic),),

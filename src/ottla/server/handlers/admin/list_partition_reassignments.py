@@ -11,7 +11,6 @@ from ottla.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.requests.api import Listeners
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.controller_requests import controller_api
 
@@ -27,7 +26,6 @@ LIST_PARTITION_REASSIGNMENTS = controller_api(
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
     lambda image, message, controller: ControllerResult([], handle_list_partition_reassignments(image, message)),
     error_response,
-    listeners=Listeners.BOTH,
     needs=RequiredPermission(AclOperation.DESCRIBE, ResourceType.CLUSTER),
     forwarded=True,
 )

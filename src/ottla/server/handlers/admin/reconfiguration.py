@@ -18,7 +18,7 @@ from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.result import ControllerDecision
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.requests.api import ErrorResponse, Listeners, SchemaApi
+from ottla.server.requests.api import ErrorResponse, SchemaApi
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.controller_requests import DecidingContext, controller_api
 from ottla.server.requests.guards import Items, amend, guard_configs, resource_key
@@ -65,7 +65,6 @@ def alter_api(
         decide,
         error_response,
         guard=guard,
-        listeners=Listeners.BOTH,
         item_needs=tuple(RequiredPermission(AclOperation.ALTER_CONFIGS, each) for each in types),
         forwarded=broker_prevalidate,
         divisions=(Division(("resources",), "responses", resource_key, mentions=2),),

@@ -6,7 +6,7 @@ from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.requests.api import Listeners, SchemaApi, error_with_message
+from ottla.server.requests.api import SchemaApi, error_with_message
 from ottla.server.requests.request import Request
 
 
@@ -18,6 +18,4 @@ def handle(context: AdminContext, request: Request, message: SaslAuthenticateReq
     )
 
 
-SASL_AUTHENTICATE = SchemaApi(
-    ApiKey.SASL_AUTHENTICATE, handle, error_with_message(SaslAuthenticateResponse), listeners=Listeners.BOTH
-)
+SASL_AUTHENTICATE = SchemaApi(ApiKey.SASL_AUTHENTICATE, handle, error_with_message(SaslAuthenticateResponse))

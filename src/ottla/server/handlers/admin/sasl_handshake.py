@@ -9,7 +9,7 @@ from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.requests.api import Listeners, SchemaApi, bare_error
+from ottla.server.requests.api import SchemaApi, bare_error
 from ottla.server.requests.request import Request
 
 
@@ -18,4 +18,4 @@ def handle(context: AdminContext, request: Request, message: SaslHandshakeReques
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
-SASL_HANDSHAKE = SchemaApi(ApiKey.SASL_HANDSHAKE, handle, bare_error(SaslHandshakeResponse), listeners=Listeners.BOTH)
+SASL_HANDSHAKE = SchemaApi(ApiKey.SASL_HANDSHAKE, handle, bare_error(SaslHandshakeResponse))

@@ -13,7 +13,7 @@ from ottla.common.kafka.acl import ANONYMOUS, TokenPrincipal
 from ottla.controller.result import ControllerResult
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.requests.api import Listeners, SchemaApi, bare_error
+from ottla.server.requests.api import SchemaApi, bare_error
 from ottla.server.requests.request import Request
 
 
@@ -34,4 +34,4 @@ def token_api(
             request, lambda image, controller: decide(image, message, request.principal, controller)
         )
 
-    return SchemaApi(key, handle, bare_error(response), listeners=Listeners.BOTH, forwarded=True)
+    return SchemaApi(key, handle, bare_error(response), forwarded=True)

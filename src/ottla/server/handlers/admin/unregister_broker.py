@@ -7,7 +7,6 @@ from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.registration import handle_unregister_broker
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.requests.api import Listeners
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.controller_requests import controller_api
 
@@ -21,7 +20,6 @@ UNREGISTER_BROKER = controller_api(
     ApiKey.UNREGISTER_BROKER,
     handle_unregister_broker,
     error_response,
-    listeners=Listeners.BOTH,
     needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
 )

@@ -6,7 +6,7 @@ from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.registration import handle_unregister_controller
 from ottla.protocol.messages.unregister_controller import UnregisterControllerResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.requests.api import Listeners, error_with_message
+from ottla.server.requests.api import error_with_message
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.controller_requests import controller_api
 
@@ -14,7 +14,6 @@ UNREGISTER_CONTROLLER = controller_api(
     ApiKey.UNREGISTER_CONTROLLER,
     handle_unregister_controller,
     error_with_message(UnregisterControllerResponse),
-    listeners=Listeners.BOTH,
     needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
 )

@@ -11,7 +11,7 @@ from ottla.protocol.messages.update_features import (
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.requests.api import Listeners, SchemaApi
+from ottla.server.requests.api import SchemaApi
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
 
@@ -33,7 +33,6 @@ UPDATE_FEATURES = SchemaApi(
     ApiKey.UPDATE_FEATURES,
     handle,
     error_response,
-    listeners=Listeners.BOTH,
     needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
 )

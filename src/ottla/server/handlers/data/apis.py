@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.data.context import DataContext
-from ottla.server.handlers.data.delete_records import DELETE_RECORDS
-from ottla.server.handlers.data.describe_producers import DESCRIBE_PRODUCERS
-from ottla.server.handlers.data.fetch import FETCH
-from ottla.server.handlers.data.list_offsets import LIST_OFFSETS
-from ottla.server.handlers.data.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
-from ottla.server.handlers.data.produce import PRODUCE
-from ottla.server.requests.api import Api
+from ottla.server.requests.api import ApiRow
 
-DATA_APIS: tuple[Api[DataContext], ...] = (
-    DELETE_RECORDS,
-    DESCRIBE_PRODUCERS,
-    FETCH,
-    LIST_OFFSETS,
-    OFFSET_FOR_LEADER_EPOCH,
-    PRODUCE,
+DATA_APIS: tuple[ApiRow[DataContext], ...] = (
+    ApiRow(ApiKey.DELETE_RECORDS, "ottla.server.handlers.data.delete_records"),
+    ApiRow(ApiKey.DESCRIBE_PRODUCERS, "ottla.server.handlers.data.describe_producers"),
+    ApiRow(ApiKey.FETCH, "ottla.server.handlers.data.fetch"),
+    ApiRow(ApiKey.LIST_OFFSETS, "ottla.server.handlers.data.list_offsets"),
+    ApiRow(ApiKey.OFFSET_FOR_LEADER_EPOCH, "ottla.server.handlers.data.offset_for_leader_epoch"),
+    ApiRow(ApiKey.PRODUCE, "ottla.server.handlers.data.produce"),
 )

@@ -2,49 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from ottla.common.config.broker_configs import BrokerConfig
-from ottla.common.platform.channel import Part
 from ottla.common.platform.clock import Clock
 from ottla.protocol.codec import MAX_REQUEST_ELEMENTS
-from ottla.protocol.fetch import ParsedFetchRequest
-from ottla.replica.fetch_session import FetchContext, FetchSessionCache
+from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.purgatory import Purgatory
 from ottla.server.handlers.data.produce_transactions import TransactionGate
 from ottla.server.metadata.metadata_cache import MetadataCache
 from ottla.server.requests.failures import Failures
 from ottla.server.requests.off_loop_work import OffLoopWork
-from ottla.server.requests.request import Request
 from ottla.server.requests.request_limits import RequestLimits
 from ottla.server.requests.statistics import BrokerStatistics
-
-
-class PendingFetch(Protocol):
-    """A fetch in progress.
-
-    Implementations: `server.handlers.data.consumer_fetch.ConsumerFetch` and
-    `server.handlers.data.limited_fetch.LimitedFetch`.
-    """
-
-    def serve(self) -> list[Part] | None:
-        """Answer, or park."""
-        ...
-
-
-class ConsumerFetching(Protocol):
-    """Creates the fetch of a consumer.
-
-    Implementations: `server.handlers.data.consumer_fetch.ConsumerFetch` and, while clients have quotas,
-    `server.handlers.data.limited_fetch.limited_fetch`; `server.wiring.contexts` selects.
-    """
-
-    def __call__(
-        self, context: DataContext, request: Request, fetch: ParsedFetchRequest, session: FetchContext, /
-    ) -> PendingFetch:
-        """Return the fetch, which has not begun."""
-
 
 UNLIMITED_BYTES = 16 * 1024
 """A smaller request of a hot API takes negligible time, whatever it names."""
@@ -59,9 +28,9 @@ class DataContext:
         "check_partition_count",
         "clock",
         "compute_pool",
-        "consumer_fetch",
         "failures",
         "fetch_max_bytes",
+        "has_quotas",
         "in_flight",
         "metadata",
         "partition_limit",
@@ -72,9 +41,6 @@ class DataContext:
         "statistics",
         "transactions",
     )
-
-    consumer_fetch: ConsumerFetching
-    """Replaced while clients have quotas, by the creator of the contexts."""
 
     def __init__(
         self,
@@ -102,6 +68,8 @@ class DataContext:
         self.failures = failures
         self.transactions = transactions
         self.fetch_max_bytes = 0
+        self.has_quotas = False
+        """Whether any client has quotas that fetches must check."""
 
     def element_limit(self, byte_count: int) -> int:
         """Maximum of topics and partitions in a request of that size, before it is parsed."""

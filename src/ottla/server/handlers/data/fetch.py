@@ -18,8 +18,10 @@ from ottla.protocol.fetch import (
     parse_fetch,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.server.handlers.data.consumer_fetch import ConsumerFetch
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.follower_fetch import Follower, FollowerFetch
+from ottla.server.handlers.data.limited_fetch import limited_fetch
 from ottla.server.handlers.data.old_fetch import OldFetch
 from ottla.server.requests.api import RawApi
 from ottla.server.requests.authorization import RequiredPermission
@@ -57,7 +59,8 @@ def serve(context: DataContext, request: Request, buffer: bytearray, body_start:
     if follower is None:
         if request.api_version < BATCHES_FROM:
             return OldFetch(context, request, message, session).serve()
-        return context.consumer_fetch(context, request, message, session).serve()
+        create = limited_fetch if context.has_quotas else ConsumerFetch
+        return create(context, request, message, session).serve()
     return FollowerFetch(context, request, message, session, follower).serve()
 
 

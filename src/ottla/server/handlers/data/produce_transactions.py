@@ -13,6 +13,7 @@ Not here: the append (`produce`), and requests to coordinators (`server.transact
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.errors import ErrorCode, KafkaError, without_frames
@@ -20,7 +21,6 @@ from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.clock import Clock, TimerHandle
 from ottla.common.platform.end_of_tick import EndOfTickScheduler
 from ottla.protocol.primitives import Topic
-from ottla.protocol.produce import ParsedProduceRequest
 from ottla.record.batch import (
     ATTRIBUTES,
     BASE_SEQUENCE,
@@ -42,6 +42,9 @@ from ottla.server.transactions.transaction_partitions import (
 )
 from ottla.storage.log.verification import VerificationGuard
 from ottla.storage.segment.results import AppendResult
+
+if TYPE_CHECKING:
+    from ottla.protocol.produce import ParsedProduceRequest
 
 FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 11
 FIRST_VERSION_THAT_ADDS_PARTITIONS = 12

@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-from ottla.server.handlers.groups.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
-from ottla.server.handlers.groups.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
+from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.groups.context import GroupContext
-from ottla.server.handlers.groups.delete_groups import DELETE_GROUPS
-from ottla.server.handlers.groups.describe_groups import DESCRIBE_GROUPS
-from ottla.server.handlers.groups.find_coordinator import FIND_COORDINATOR
-from ottla.server.handlers.groups.heartbeat import HEARTBEAT
-from ottla.server.handlers.groups.join_group import JOIN_GROUP
-from ottla.server.handlers.groups.leave_group import LEAVE_GROUP
-from ottla.server.handlers.groups.list_groups import LIST_GROUPS
-from ottla.server.handlers.groups.offset_commit import OFFSET_COMMIT
-from ottla.server.handlers.groups.offset_delete import OFFSET_DELETE
-from ottla.server.handlers.groups.offset_fetch import OFFSET_FETCH
-from ottla.server.handlers.groups.sync_group import SYNC_GROUP
-from ottla.server.handlers.groups.txn_offset_commit import TXN_OFFSET_COMMIT
-from ottla.server.requests.api import Api
+from ottla.server.requests.api import ApiRow
 
-GROUP_APIS: tuple[Api[GroupContext], ...] = (
-    CONSUMER_GROUP_DESCRIBE,
-    CONSUMER_GROUP_HEARTBEAT,
-    DELETE_GROUPS,
-    DESCRIBE_GROUPS,
-    FIND_COORDINATOR,
-    HEARTBEAT,
-    JOIN_GROUP,
-    LEAVE_GROUP,
-    LIST_GROUPS,
-    OFFSET_COMMIT,
-    OFFSET_DELETE,
-    OFFSET_FETCH,
-    SYNC_GROUP,
-    TXN_OFFSET_COMMIT,
+GROUP_APIS: tuple[ApiRow[GroupContext], ...] = (
+    ApiRow(ApiKey.CONSUMER_GROUP_DESCRIBE, "ottla.server.handlers.groups.consumer_group_describe"),
+    ApiRow(ApiKey.CONSUMER_GROUP_HEARTBEAT, "ottla.server.handlers.groups.consumer_group_heartbeat"),
+    ApiRow(ApiKey.DELETE_GROUPS, "ottla.server.handlers.groups.delete_groups"),
+    ApiRow(ApiKey.DESCRIBE_GROUPS, "ottla.server.handlers.groups.describe_groups"),
+    ApiRow(ApiKey.FIND_COORDINATOR, "ottla.server.handlers.groups.find_coordinator"),
+    ApiRow(ApiKey.HEARTBEAT, "ottla.server.handlers.groups.heartbeat"),
+    ApiRow(ApiKey.JOIN_GROUP, "ottla.server.handlers.groups.join_group"),
+    ApiRow(ApiKey.LEAVE_GROUP, "ottla.server.handlers.groups.leave_group"),
+    ApiRow(ApiKey.LIST_GROUPS, "ottla.server.handlers.groups.list_groups"),
+    ApiRow(ApiKey.OFFSET_COMMIT, "ottla.server.handlers.groups.offset_commit"),
+    ApiRow(ApiKey.OFFSET_DELETE, "ottla.server.handlers.groups.offset_delete"),
+    ApiRow(ApiKey.OFFSET_FETCH, "ottla.server.handlers.groups.offset_fetch"),
+    ApiRow(ApiKey.SYNC_GROUP, "ottla.server.handlers.groups.sync_group"),
+    ApiRow(ApiKey.TXN_OFFSET_COMMIT, "ottla.server.handlers.groups.txn_offset_commit"),
 )

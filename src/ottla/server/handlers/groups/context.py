@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.common.config.broker_configs import BrokerConfig
-from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.server.coordination.coordinator_host import CoordinatorHost
+from ottla.server.coordination.groups import GroupCoordination
 from ottla.server.metadata.metadata_cache import MetadataCache
 from ottla.server.metadata.topic_creation import TopicCreation
 from ottla.server.requests.failures import Failures
+
+if TYPE_CHECKING:
+    from ottla.coordinator.group.coordinator import GroupCoordinator
 
 
 class GroupContext:
     """Dependencies of the group handlers."""
 
-    __slots__ = ("config", "coordinations", "failures", "group_coordinator", "metadata", "topics")
+    __slots__ = ("_groups", "config", "coordinations", "failures", "metadata", "topics")
 
     def __init__(
         self,
         config: BrokerConfig,
         *,
-        group_coordinator: GroupCoordinator,
+        groups: GroupCoordination,
         coordinations: Mapping[int, CoordinatorHost[Any]],
         metadata: MetadataCache,
         topics: TopicCreation,
@@ -31,10 +34,15 @@ class GroupContext:
         """`coordinations` are those of this broker, by FindCoordinator's key types."""
         self.config = config
         self.coordinations = coordinations
-        self.group_coordinator = group_coordinator
+        self._groups = groups
         self.metadata = metadata
         self.topics = topics
         self.failures = failures
+
+    @property
+    def group_coordinator(self) -> GroupCoordinator:
+        """The coordinator; the first use loads it."""
+        return self._groups.coordinator
 
     def use_config(self, config: BrokerConfig) -> None:
         """Apply changed broker settings."""

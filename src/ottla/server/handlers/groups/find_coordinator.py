@@ -78,8 +78,11 @@ def handle(context: GroupContext, request: Request, message: FindCoordinatorRequ
 
         request.answer(build)
 
-    # A client that is sent to this broker connects at once, so the answer waits until the partitions are open.
-    context.topics.create([coordination.topic.creation(image, context.config)], created)
+    def create() -> None:
+        # A client that is sent to this broker connects at once, so the answer waits until the partitions are open.
+        context.topics.create([coordination.topic.creation(context.metadata.image, context.config)], created)
+
+    coordination.load(create)
     return None
 
 

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from ottla.common.errors import ErrorCode
+from ottla.common.errors import ErrorCode, InvariantError
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -52,25 +52,24 @@ def with_zookeeper_offsets(served: Iterable[ApiBinding], offsets: ConsumerOffset
         ApiKey.OFFSET_FETCH: fetch_offsets,
     }
     return [
-        ApiBinding(_with_version_0(each.api, call, offsets), each.context)
-        if (call := calls.get(each.api.key)) is not None and isinstance(each.api, SchemaApi)
-        else each
-        for each in served
+        each if (call := calls.get(each.row.key)) is None else _with_version_0(each, call, offsets) for each in served
     ]
 
 
-def _with_version_0(
-    api: SchemaApi[GroupContext], call: ZooKeeperOffsetsCall, offsets: ConsumerOffsets
-) -> SchemaApi[GroupContext]:
+def _with_version_0(served: ApiBinding, call: ZooKeeperOffsetsCall, offsets: ConsumerOffsets) -> ApiBinding:
+    api = served.row.api
+    if not isinstance(api, SchemaApi):
+        raise InvariantError(f"{api.key.name} has a codec of its own")
+
     def handle(context: GroupContext, request: Request, message: Any) -> object | None:
         if request.api_version > 0:
             return api.handle(context, request, message)
         call(context, offsets, request, message)
         return None
 
-    row = copy.copy(api)
-    row.handle = handle
-    return row
+    changed = copy.copy(api)
+    changed.handle = handle
+    return ApiBinding(served.row.changed(changed), served.context)
 
 
 def commit_offsets(

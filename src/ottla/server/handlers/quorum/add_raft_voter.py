@@ -6,7 +6,7 @@ from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.quorum.context import QuorumContext
-from ottla.server.requests.api import Listeners, SchemaApi, error_with_message
+from ottla.server.requests.api import SchemaApi, error_with_message
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
 
@@ -20,8 +20,6 @@ ADD_RAFT_VOTER = SchemaApi(
     ApiKey.ADD_RAFT_VOTER,
     handle,
     error_with_message(AddRaftVoterResponse),
-    listeners=Listeners.BOTH,
     needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
-    throttled=False,
     forwarded=True,
 )

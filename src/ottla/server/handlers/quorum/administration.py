@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from ottla.server.handlers.quorum.add_raft_voter import ADD_RAFT_VOTER
+from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.quorum.context import QuorumContext
-from ottla.server.handlers.quorum.describe_quorum import DESCRIBE_QUORUM
-from ottla.server.handlers.quorum.remove_raft_voter import REMOVE_RAFT_VOTER
-from ottla.server.requests.api import Api
+from ottla.server.requests.api import ApiRow, Listeners
 
-QUORUM_ADMIN_APIS: tuple[Api[QuorumContext], ...] = (
-    ADD_RAFT_VOTER,
-    DESCRIBE_QUORUM,
-    REMOVE_RAFT_VOTER,
+QUORUM_ADMIN_APIS: tuple[ApiRow[QuorumContext], ...] = (
+    ApiRow(ApiKey.ADD_RAFT_VOTER, "ottla.server.handlers.quorum.add_raft_voter", Listeners.BOTH, throttled=False),
+    ApiRow(ApiKey.DESCRIBE_QUORUM, "ottla.server.handlers.quorum.describe_quorum", Listeners.BOTH, throttled=False),
+    ApiRow(ApiKey.REMOVE_RAFT_VOTER, "ottla.server.handlers.quorum.remove_raft_voter", Listeners.BOTH, throttled=False),
 )

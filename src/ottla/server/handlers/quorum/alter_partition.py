@@ -6,7 +6,7 @@ from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.replication import handle_alter_partition
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.requests.api import Listeners, SchemaApi, bare_error
+from ottla.server.requests.api import SchemaApi, bare_error
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.controller_requests import DecidingContext
 from ottla.server.requests.request import Request
@@ -24,7 +24,5 @@ ALTER_PARTITION = SchemaApi(
     ApiKey.ALTER_PARTITION,
     handle,
     bare_error(AlterPartitionResponse),
-    listeners=Listeners.CONTROLLER,
     needs=RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
-    throttled=False,
 )

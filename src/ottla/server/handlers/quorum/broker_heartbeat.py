@@ -6,7 +6,7 @@ from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.registration import handle_broker_heartbeat
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.requests.api import Listeners, bare_error
+from ottla.server.requests.api import bare_error
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.controller_requests import controller_api
 
@@ -14,6 +14,5 @@ BROKER_HEARTBEAT = controller_api(
     ApiKey.BROKER_HEARTBEAT,
     handle_broker_heartbeat,
     bare_error(BrokerHeartbeatResponse),
-    listeners=Listeners.CONTROLLER,
     needs=RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
 )

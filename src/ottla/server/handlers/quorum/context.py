@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
-from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
-from ottla.quorum.service import QuorumService
+from ottla.quorum.driver import QuorumDriver
 from ottla.server.requests.controller_requests import ControllerQueue
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
+    from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+    from ottla.quorum.service import QuorumService
 
 
 class ServedMetadata(Protocol):
@@ -33,8 +36,13 @@ class ServingContext(Protocol):
 class QuorumContext(NamedTuple):
     """Dependencies of requests between replicas of the metadata log, from brokers and from administrators."""
 
-    service: QuorumService
+    quorum: QuorumDriver
     decisions: ControllerQueue
+
+    @property
+    def service(self) -> QuorumService:
+        """See `QuorumDriver.service`."""
+        return self.quorum.service
 
 
 class ZooKeeperContext(NamedTuple):

@@ -8,7 +8,7 @@ from ottla.protocol.messages.controller_registration import (
     ControllerRegistrationResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.requests.api import Listeners, error_with_message
+from ottla.server.requests.api import error_with_message
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.controller_requests import controller_api
 
@@ -16,6 +16,5 @@ CONTROLLER_REGISTRATION = controller_api(
     ApiKey.CONTROLLER_REGISTRATION,
     lambda image, message, controller: handle_controller_registration(image, message),
     error_with_message(ControllerRegistrationResponse),
-    listeners=Listeners.CONTROLLER,
     needs=RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
 )

@@ -6,7 +6,7 @@ from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.quorum.context import QuorumContext
-from ottla.server.requests.api import Listeners, SchemaApi, error_with_message
+from ottla.server.requests.api import SchemaApi, error_with_message
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
 
@@ -20,8 +20,6 @@ DESCRIBE_QUORUM = SchemaApi(
     ApiKey.DESCRIBE_QUORUM,
     handle,
     error_with_message(DescribeQuorumResponse),
-    listeners=Listeners.BOTH,
     needs=RequiredPermission(AclOperation.DESCRIBE, ResourceType.CLUSTER),
-    throttled=False,
     forwarded=True,
 )

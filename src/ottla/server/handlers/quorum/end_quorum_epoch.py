@@ -6,7 +6,7 @@ from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.quorum.context import QuorumContext
-from ottla.server.requests.api import Listeners, SchemaApi, bare_error
+from ottla.server.requests.api import SchemaApi, bare_error
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
 
@@ -20,7 +20,5 @@ END_QUORUM_EPOCH = SchemaApi(
     ApiKey.END_QUORUM_EPOCH,
     handle,
     bare_error(EndQuorumEpochResponse),
-    listeners=Listeners.CONTROLLER,
     needs=RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
-    throttled=False,
 )

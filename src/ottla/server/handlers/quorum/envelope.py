@@ -13,7 +13,7 @@ from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.common.platform.endpoint import peer_host
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.requests.api import Listeners, SchemaApi, bare_error
+from ottla.server.requests.api import SchemaApi, bare_error
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.controller_requests import DecidingContext
 from ottla.server.requests.enveloped_channel import EnvelopedChannel, enveloped
@@ -45,7 +45,5 @@ ENVELOPE = SchemaApi(
     ApiKey.ENVELOPE,
     handle,
     bare_error(EnvelopeResponse),
-    listeners=Listeners.CONTROLLER,
     needs=RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
-    throttled=False,
 )

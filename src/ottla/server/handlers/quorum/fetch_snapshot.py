@@ -6,7 +6,7 @@ from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.quorum.context import ServingContext
-from ottla.server.requests.api import Listeners, SchemaApi, bare_error
+from ottla.server.requests.api import SchemaApi, bare_error
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
 
@@ -20,7 +20,5 @@ FETCH_SNAPSHOT = SchemaApi(
     ApiKey.FETCH_SNAPSHOT,
     handle,
     bare_error(FetchSnapshotResponse),
-    listeners=Listeners.CONTROLLER,
     needs=RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
-    throttled=False,
 )

@@ -10,7 +10,7 @@ from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.quorum.context import ServingContext
-from ottla.server.requests.api import Listeners, SchemaApi, bare_error
+from ottla.server.requests.api import SchemaApi, bare_error
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
 
@@ -24,7 +24,5 @@ METADATA_FETCH = SchemaApi(
     ApiKey.FETCH,
     handle,
     bare_error(FetchResponse),
-    listeners=Listeners.CONTROLLER,
     needs=RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
-    throttled=False,
 )

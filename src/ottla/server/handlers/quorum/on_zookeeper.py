@@ -21,17 +21,23 @@ from ottla.protocol.codec import read_message
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.handlers.quorum.allocate_producer_ids import ALLOCATE_PRODUCER_IDS
-from ottla.server.handlers.quorum.alter_partition import ALTER_PARTITION
-from ottla.server.handlers.quorum.assign_replicas_to_dirs import ASSIGN_REPLICAS_TO_DIRS
+from ottla.server.handlers.quorum.apis import QUORUM_APIS
 from ottla.server.handlers.quorum.broker_heartbeat import BROKER_HEARTBEAT
 from ottla.server.handlers.quorum.context import ZooKeeperContext
-from ottla.server.handlers.quorum.envelope import ENVELOPE
-from ottla.server.handlers.quorum.fetch_snapshot import FETCH_SNAPSHOT
 from ottla.server.requests.api import ApiBinding, RawApi, SchemaApi
 from ottla.server.requests.controller_requests import DecidingContext, controller_api
 from ottla.server.requests.request import Request
 
+_BETWEEN_BROKERS = frozenset(
+    {
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.ENVELOPE,
+        ApiKey.FETCH_SNAPSHOT,
+    }
+)
 _OF_A_QUORUM = frozenset({ApiKey.UNREGISTER_BROKER, ApiKey.UNREGISTER_CONTROLLER})
 """On ZooKeeper a broker is registered for the duration of its session."""
 _FIXED_FIELDS_FROM = 15
@@ -43,19 +49,13 @@ _METADATA_ALONE = b"\x02" + METADATA_TOPIC_ID
 
 def served_between_brokers(served: Sequence[ApiBinding], context: ZooKeeperContext) -> list[ApiBinding]:
     """A broker's APIs without those of a quorum, plus these."""
+    rows = [row for row in QUORUM_APIS if row.key in _BETWEEN_BROKERS]
     added = [
         ApiBinding(row.served_only_on(context.listener_name), context)
-        for row in (
-            ALLOCATE_PRODUCER_IDS,
-            ALTER_PARTITION,
-            ASSIGN_REPLICAS_TO_DIRS,
-            _heartbeat_at_the_end(),
-            ENVELOPE,
-            FETCH_SNAPSHOT,
-        )
+        for row in (row.changed(_heartbeat_at_the_end()) if row.key is ApiKey.BROKER_HEARTBEAT else row for row in rows)
     ]
-    own = (each for each in served if each.api.key not in _OF_A_QUORUM)
-    return [_with_metadata(each, context) if each.api.key is ApiKey.FETCH else each for each in (*own, *added)]
+    own = (each for each in served if each.row.key not in _OF_A_QUORUM)
+    return [_with_metadata(each, context) if each.row.key is ApiKey.FETCH else each for each in (*own, *added)]
 
 
 def _heartbeat_at_the_end() -> SchemaApi[DecidingContext]:
@@ -70,13 +70,13 @@ def _heartbeat_at_the_end() -> SchemaApi[DecidingContext]:
         controller.heartbeats.heard_from(controller.config.node_id, controller.now_ms)
         return handle_broker_heartbeat(image, message, controller)
 
-    row = BROKER_HEARTBEAT
-    return controller_api(row.key, decide, row.error_response, listeners=row.listeners, needs=row.needs)
+    own = BROKER_HEARTBEAT
+    return controller_api(own.key, decide, own.error_response, needs=own.needs)
 
 
 def _with_metadata(fetch: ApiBinding, context: ZooKeeperContext) -> ApiBinding:
     """A broker's Fetch API that serves the metadata log too."""
-    own = fetch.api
+    own = fetch.row.api
     if not isinstance(own, RawApi):
         raise InvariantError("Fetch has a codec of its own")
     serve_records = own.serve
@@ -99,4 +99,5 @@ def _with_metadata(fetch: ApiBinding, context: ZooKeeperContext) -> ApiBinding:
             request.answer_with(FetchResponse(error_code=error.code))
         return None
 
-    return ApiBinding(RawApi(ApiKey.FETCH, serve, item_needs=own.item_needs), fetch.context)
+    api = RawApi(ApiKey.FETCH, serve, item_needs=own.item_needs)
+    return ApiBinding(fetch.row.changed(api), fetch.context)

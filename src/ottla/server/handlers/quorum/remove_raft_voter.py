@@ -6,7 +6,7 @@ from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.quorum.context import QuorumContext
-from ottla.server.requests.api import Listeners, SchemaApi, error_with_message
+from ottla.server.requests.api import SchemaApi, error_with_message
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
 
@@ -20,8 +20,6 @@ REMOVE_RAFT_VOTER = SchemaApi(
     ApiKey.REMOVE_RAFT_VOTER,
     handle,
     error_with_message(RemoveRaftVoterResponse),
-    listeners=Listeners.BOTH,
     needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
-    throttled=False,
     forwarded=True,
 )

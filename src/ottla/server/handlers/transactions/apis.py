@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from ottla.server.handlers.transactions.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
-from ottla.server.handlers.transactions.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
+from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.transactions.context import TransactionContext
-from ottla.server.handlers.transactions.describe_transactions import DESCRIBE_TRANSACTIONS
-from ottla.server.handlers.transactions.end_txn import END_TXN
-from ottla.server.handlers.transactions.init_producer_id import INIT_PRODUCER_ID
-from ottla.server.handlers.transactions.list_transactions import LIST_TRANSACTIONS
-from ottla.server.handlers.transactions.write_txn_markers import WRITE_TXN_MARKERS
-from ottla.server.requests.api import Api
+from ottla.server.requests.api import ApiRow
 
-TRANSACTION_APIS: tuple[Api[TransactionContext], ...] = (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
-    DESCRIBE_TRANSACTIONS,
-    END_TXN,
-    INIT_PRODUCER_ID,
-    LIST_TRANSACTIONS,
-    WRITE_TXN_MARKERS,
+TRANSACTION_APIS: tuple[ApiRow[TransactionContext], ...] = (
+    ApiRow(ApiKey.ADD_OFFSETS_TO_TXN, "ottla.server.handlers.transactions.add_offsets_to_txn"),
+    ApiRow(ApiKey.ADD_PARTITIONS_TO_TXN, "ottla.server.handlers.transactions.add_partitions_to_txn"),
+    ApiRow(ApiKey.DESCRIBE_TRANSACTIONS, "ottla.server.handlers.transactions.describe_transactions"),
+    ApiRow(ApiKey.END_TXN, "ottla.server.handlers.transactions.end_txn"),
+    ApiRow(ApiKey.INIT_PRODUCER_ID, "ottla.server.handlers.transactions.init_producer_id"),
+    ApiRow(ApiKey.LIST_TRANSACTIONS, "ottla.server.handlers.transactions.list_transactions"),
+    ApiRow(ApiKey.WRITE_TXN_MARKERS, "ottla.server.handlers.transactions.write_txn_markers", throttled=False),
 )

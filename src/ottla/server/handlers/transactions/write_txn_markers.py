@@ -146,4 +146,4 @@ def error_response(message: WriteTxnMarkersRequest, code: ErrorCode, text: str) 
     return finish(_refuse(message, code))
 
 
-WRITE_TXN_MARKERS = SchemaApi(ApiKey.WRITE_TXN_MARKERS, handle, error_response, item_needs=_NEEDS, throttled=False)
+WRITE_TXN_MARKERS = SchemaApi(ApiKey.WRITE_TXN_MARKERS, handle, error_response, item_needs=_NEEDS)
