@@ -168,6 +168,14 @@ def test_json_shows_decoder_failure_and_raw_bytes(run, filled):
     assert {"topic", "partition", "offset", "timestamp", "timestamp_type", "headers"} <= line.keys()
 
 
+def test_internal_topic_is_decoded(run, filled):
+    result = run(search, "__transaction_state", 'key.transactionalId == "open"', "--newest-first", "-n", "1", "--json")
+    line = json.loads(result.stdout)
+    assert line["key_decoded"] == {"type": "TransactionLog", "transactionalId": "open"}
+    assert {each["topic"] for each in line["value_decoded"]["transactionPartitions"]} == {TOPIC}
+    assert "transactionalId" in run(search, "__transaction_state", "finished", "-n", "1").stdout
+
+
 def test_last_line_states_extent_and_matches(run, filled):
     expected = [seen for seen in filled.visible["uncommitted"] if QUERIES["value.n == 2"](seen)]
     result = run(search, TOPIC, "value.n == 2")

@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from ottla.cli.command import Command, complete_topic, connection_options, counted, notify, security
+from ottla.cli.command import Command, complete_topic, connection_options, counted, notify, security, size_text
 from ottla.cli.record_format import format_time, json_bytes
 from ottla.cli.times import Seconds
 from ottla.client.admin.cluster import Cluster
 from ottla.common.control_chars import escape_control_chars
 from ottla.common.errors import OperatorError
-from ottla.search.decoders import AUTO, DECODERS, Decoded
+from ottla.search.decoders import AUTO, DECODERS, Decoded, decoder_for
 from ottla.search.engine import Budget, Search
 from ottla.search.parser import parse_query
 from ottla.search.plan import Plan, fix_ranges, read_token
@@ -34,6 +34,7 @@ CLIENT_ID = "ottla-search"
 TERMINAL_INTERVAL_S = 0.5
 PIPE_INTERVAL_S = 10.0
 """Seconds between progress messages on standard error."""
+CLEAR_LINE = "\r\x1b[K"
 
 _DECODER = click.Choice(list(DECODERS))
 
@@ -98,36 +99,32 @@ def search(
             plan, parsed, source = _new_plan(cluster, str(topic), query, choice)
         else:
             plan, parsed, source = _resumed_plan(cluster, token, choice)
-        most = limit if parsed.scopes.limit is None else parsed.scopes.limit
         if limit is not None and token is None and parsed.scopes.limit is not None:
             raise click.UsageError("give --limit, or limit: in the query")
-        budget = Budget(most if limit is None else limit, max_records, max_bytes, max_seconds)
-        running = Search(source, plan, parsed.filter, budget, time.monotonic, _Progress())
-        report = _run(running, plan.topic, json_line if as_json else text_line)
+        budget = Budget(parsed.scopes.limit if limit is None else limit, max_records, max_bytes, max_seconds)
+        progress = _Progress()
+        running = Search(source, plan, parsed.filter, budget, time.monotonic, progress)
+        report = _run(running, _Output(plan.topic, json_line if as_json else text_line, progress))
     if report_file is not None:
         Path(report_file).write_text(json.dumps(report.as_json(), ensure_ascii=False, indent=2) + "\n")
     if report.reason == INTERRUPTED:
         raise KeyboardInterrupt
 
 
-def _run(running: Search, topic: str, format_hit: Callable[[str, Hit], str]) -> Report:
+def _run(running: Search, output: _Output) -> Report:
     """Print the matches and the report, also after an interruption."""
     try:
-        _print(topic, running.run(), format_hit)
+        output.write(running.run())
         reason = running.reason
     except KeyboardInterrupt:
-        _print(topic, running.rest(), format_hit)
+        output.write(running.rest())
         reason = INTERRUPTED
     report = running.report(reason)
+    output.progress.clear()
     notify(report.sentence())
     if report.resume is not None:
         notify(f"to continue: ottla search --resume {report.resume}")
     return report
-
-
-def _print(topic: str, hits: Iterable[Hit], format_hit: Callable[[str, Hit], str]) -> None:
-    for hit in hits:
-        click.echo(format_hit(topic, hit))
 
 
 def _now_ms() -> int:
@@ -145,7 +142,7 @@ def _new_plan(cluster: Cluster, topic: str, query: str, choice: dict[str, Any]) 
         fix_ranges(source, scopes),
         choice["newest_first"],
         isolation,
-        Decoders(choice["key_decoder"], choice["value_decoder"]),
+        Decoders(decoder_for(topic, choice["key_decoder"]), decoder_for(topic, choice["value_decoder"])),
         source.topic_id,
     )
     return plan, parsed, source
@@ -184,19 +181,44 @@ def _with_options(scopes: Scopes, choice: dict[str, Any]) -> Scopes:
 
 
 class _Progress:
-    """Prints progress to standard error: over one line on a terminal, as rare lines to a file."""
+    """Prints progress to standard error: over one line on a terminal, as rare lines otherwise."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()
         self._interval_s = TERMINAL_INTERVAL_S if self._is_terminal else PIPE_INTERVAL_S
         self._last_s = time.monotonic()
+        self._is_shown = False
 
     def __call__(self, report: Report) -> None:
         now_s = time.monotonic()
         if now_s - self._last_s < self._interval_s:
             return
         self._last_s = now_s
-        notify(f"searched {counted(report.records, 'record')}, {report.bytes / 1e6:,.0f} MB; {report.matches:,} found")
+        text = f"searched {counted(report.records, 'record')}, {size_text(report.bytes)}; {report.matches:,} found"
+        if self._is_terminal:
+            click.echo(f"{CLEAR_LINE}ottla: {text}", err=True, nl=False)
+            self._is_shown = True
+        else:
+            notify(text)
+
+    def clear(self) -> None:
+        """Remove the line from the terminal before other output."""
+        if self._is_shown:
+            click.echo(CLEAR_LINE, err=True, nl=False)
+            self._is_shown = False
+
+
+class _Output(NamedTuple):
+    """Prints matches to standard output."""
+
+    topic: str
+    format_hit: Callable[[str, Hit], str]
+    progress: _Progress
+
+    def write(self, hits: Iterable[Hit]) -> None:
+        for hit in hits:
+            self.progress.clear()
+            click.echo(self.format_hit(self.topic, hit))
 
 
 def json_line(topic: str, hit: Hit) -> str:
@@ -240,11 +262,15 @@ def text_line(topic: str, hit: Hit) -> str:
     return "\t".join(escape_control_chars(cell).replace("\n", "\\n").replace("\t", "\\t") for cell in cells)
 
 
+def _decoded_text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
+
+
 def _shown(data: bytes | None, decoded: Decoded | None) -> str:
     """Text, the decoded value of other decoders, or the raw bytes with the reason of a failure."""
     if data is None:
         return "null"
     if decoded is not None and decoded.failure is None and not DECODERS[decoded.decoder].is_verbatim:
-        return f"{decoded.value} ({decoded.decoder})"
+        return f"{_decoded_text(decoded.value)} ({decoded.decoder})"
     text = data.decode(errors="backslashreplace")
     return text if decoded is None or decoded.failure is None else f"{text} (not {decoded.decoder}: {decoded.failure})"

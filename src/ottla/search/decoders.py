@@ -13,7 +13,11 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple, NoReturn
 
+from ottla.common.kafka.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+
 AUTO = "auto"
+GROUPS = "consumer-offsets"
+TRANSACTIONS = "transaction-state"
 SCHEMA_PREFIX_BYTES = 5
 """A zero byte and the schema id in 4 bytes, before a value that was written with a schema registry."""
 _INTEGER_SIZES = (1, 2, 4, 8)
@@ -33,19 +37,22 @@ class Decoded(NamedTuple):
 
 
 class Decoder(NamedTuple):
-    """`decode` raises Undecodable. If `is_verbatim`, decoded text and names are in the bytes, apart from escapes."""
+    """`decode` takes the bytes and, for a value, the key of its record; it raises Undecodable.
 
-    decode: Callable[[bytes], object]
+    If `is_verbatim`, decoded text and names are in the bytes, apart from escapes.
+    """
+
+    decode: Callable[[bytes, bytes | None], object]
     is_verbatim: bool
 
 
-def decode(name: str, data: bytes | None) -> Decoded:
-    """The value of `data` by the decoder `name`; null stays null."""
+def decode(name: str, data: bytes | None, key: bytes | None = None) -> Decoded:
+    """The value of `data` by the decoder `name`; null stays null. `key` is given for the value of a record."""
     if data is None:
         return Decoded(None, name, None)
     used = _detected(data) if name == AUTO else name
     try:
-        return Decoded(DECODERS[used].decode(data), used, None)
+        return Decoded(DECODERS[used].decode(data, key), used, None)
     except Undecodable as error:
         return Decoded(data, used, str(error))
 
@@ -103,13 +110,38 @@ def _uuid(data: bytes) -> str:
         raise Undecodable(f"a UUID has {_UUID_BYTES} bytes or its text form") from None
 
 
+def _of_bytes(function: Callable[[bytes], object], *, is_verbatim: bool) -> Decoder:
+    return Decoder(lambda data, key: function(data), is_verbatim)
+
+
+def _of_coordinator(name: str) -> Decoder:
+    def decode_record(data: bytes, key: bytes | None) -> object:
+        from ottla.search import coordinator_log  # imported here: few searches read internal topics
+
+        try:
+            decoded: object = getattr(coordinator_log, name)(data, key)
+        except coordinator_log.CoordinatorRecordRefused as error:
+            raise Undecodable(str(error)) from None
+        return decoded
+
+    return Decoder(decode_record, is_verbatim=False)
+
+
 DECODERS: Mapping[str, Decoder] = {
-    AUTO: Decoder(decode_text, is_verbatim=True),
-    "text": Decoder(decode_text, is_verbatim=True),
-    "json": Decoder(decode_json, is_verbatim=True),
-    "integer": Decoder(_integer, is_verbatim=False),
-    "uuid": Decoder(_uuid, is_verbatim=False),
-    "hex": Decoder(bytes.hex, is_verbatim=False),
-    "base64": Decoder(lambda data: base64.b64encode(data).decode(), is_verbatim=False),
+    AUTO: _of_bytes(decode_text, is_verbatim=True),
+    "text": _of_bytes(decode_text, is_verbatim=True),
+    "json": _of_bytes(decode_json, is_verbatim=True),
+    "integer": _of_bytes(_integer, is_verbatim=False),
+    "uuid": _of_bytes(_uuid, is_verbatim=False),
+    "hex": _of_bytes(bytes.hex, is_verbatim=False),
+    "base64": _of_bytes(lambda data: base64.b64encode(data).decode(), is_verbatim=False),
+    GROUPS: _of_coordinator("decode_group_record"),
+    TRANSACTIONS: _of_coordinator("decode_transaction_record"),
 }
 """All decoders by name; `auto` chooses JSON for objects and lists, otherwise text."""
+_OF_INTERNAL_TOPICS = {GROUP_METADATA_TOPIC: GROUPS, TRANSACTION_STATE_TOPIC: TRANSACTIONS}
+
+
+def decoder_for(topic: str, name: str) -> str:
+    """The decoder for `auto` in an internal topic of a coordinator, otherwise `name`."""
+    return _OF_INTERNAL_TOPICS.get(topic, name) if name == AUTO else name

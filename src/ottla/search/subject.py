@@ -103,7 +103,7 @@ class Subject:
     @property
     def decoded_value(self) -> Decoded:
         if self._value is None:
-            self._value = self._counted(decode(self.batch.decoders.value, self.value))
+            self._value = self._counted(decode(self.batch.decoders.value, self.value, self.key))
         return self._value
 
     def _bytes(self, column: int) -> bytes | None:
