@@ -19,15 +19,18 @@ from hypothesis import strategies as st
 from ottla.api.producer import Producer
 from ottla.api.simple_consumer import SimpleConsumer
 from ottla.cli.command import Command
-from ottla.cli.search import search
+from ottla.cli.search import Output, Progress, run_search, search, text_line
 from ottla.client.admin.cluster import Cluster
 from ottla.client.wire.model import ConfigOperation, ResourceType
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.batch import Record
+from ottla.record.builder import RecordData
 from ottla.search.engine import Budget, Search
 from ottla.search.parser import parse_query
-from ottla.search.plan import Plan, fix_ranges
+from ottla.search.plan import Plan, fix_ranges, read_token
 from ottla.search.source import ClusterTopic
 
+from ..search.memory_topic import MemoryLog, MemoryTopic
 from ..search.model import QUERIES, Seen, newest_first, oldest_first
 
 CONFIGS = {
@@ -204,6 +207,33 @@ def test_limited_search_continues_with_its_token(run, filled, tmp_path):
 def test_text_output_is_one_line_for_each_match(run, filled):
     for line in run(search, TOPIC, "", "--limit", "40").stdout.splitlines():
         assert len(line.split("\t")) in (4, 5)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(KeyboardInterrupt(2), "interrupted"), (KafkaError(ErrorCode.NETWORK_EXCEPTION, "the broker is gone"), "failed")],
+)
+def test_end_by_a_signal_or_error_prints_matches_and_token(error, reason, capsys):
+    log = MemoryLog()
+    for number in range(6):
+        log.append([RecordData(number, b"k%d" % number, b"value")])
+    topic = MemoryTopic({0: log})
+
+    def fail() -> None:
+        if len(topic.fetches) == 3:
+            raise error
+
+    topic.on_fetch = fail
+    plan = Plan("t", "", fix_ranges(topic, parse_query("", 0).scopes))
+    running = Search(topic, plan, None, Budget(), time.monotonic, fetch_bytes=1)
+    report, failure = run_search(running, Output("t", text_line, Progress()))
+    assert (report.reason, failure) == (reason, error)
+    printed = capsys.readouterr()
+    assert [line.split("\t")[2] for line in printed.out.splitlines()] == ["k0", "k1", "k2"]
+    assert "searched 3 records" in printed.err
+    assert printed.err.splitlines()[-1].endswith(f"--resume {report.resume}")
+    assert report.resume is not None
+    assert read_token(report.resume).ranges[0].start == 3
 
 
 def test_options_and_scopes_exclude_each_other(run, filled):

@@ -17,12 +17,12 @@ from ottla.cli.record_format import format_time, json_bytes
 from ottla.cli.times import Seconds
 from ottla.client.admin.cluster import Cluster
 from ottla.common.control_chars import escape_control_chars
-from ottla.common.errors import OperatorError
+from ottla.common.errors import OperatorError, OttlaError
 from ottla.search.decoders import AUTO, DECODERS, Decoded, decoder_for
 from ottla.search.engine import Budget, Search
 from ottla.search.parser import parse_query
 from ottla.search.plan import Plan, fix_ranges, read_token
-from ottla.search.report import INTERRUPTED, Report
+from ottla.search.report import FAILED, INTERRUPTED, Report
 from ottla.search.scan import Hit
 from ottla.search.scopes import BOUND_FORMS, ISOLATIONS, PARTITION_FORMS, parse_bound, parse_partitions
 from ottla.search.source import ClusterTopic
@@ -102,29 +102,30 @@ def search(
         if limit is not None and token is None and parsed.scopes.limit is not None:
             raise click.UsageError("give --limit, or limit: in the query")
         budget = Budget(parsed.scopes.limit if limit is None else limit, max_records, max_bytes, max_seconds)
-        progress = _Progress()
+        progress = Progress()
         running = Search(source, plan, parsed.filter, budget, time.monotonic, progress)
-        report = _run(running, _Output(plan.topic, json_line if as_json else text_line, progress))
+        report, failure = run_search(running, Output(plan.topic, json_line if as_json else text_line, progress))
     if report_file is not None:
         Path(report_file).write_text(json.dumps(report.as_json(), ensure_ascii=False, indent=2) + "\n")
-    if report.reason == INTERRUPTED:
-        raise KeyboardInterrupt
+    if failure is not None:
+        raise failure
 
 
-def _run(running: Search, output: _Output) -> Report:
-    """Print the matches and the report, also after an interruption."""
+def run_search(running: Search, output: Output) -> tuple[Report, BaseException | None]:
+    """Print the matches and the report, also after an interruption or an error, which is returned."""
+    failure: BaseException | None = None
     try:
         output.write(running.run())
         reason = running.reason
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, OttlaError) as error:
+        failure, reason = error, INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED
         output.write(running.rest())
-        reason = INTERRUPTED
     report = running.report(reason)
     output.progress.clear()
     notify(report.sentence())
     if report.resume is not None:
         notify(f"to continue: ottla search --resume {report.resume}")
-    return report
+    return report, failure
 
 
 def _now_ms() -> int:
@@ -180,7 +181,7 @@ def _with_options(scopes: Scopes, choice: dict[str, Any]) -> Scopes:
     return scopes
 
 
-class _Progress:
+class Progress:
     """Prints progress to standard error: over one line on a terminal, as rare lines otherwise."""
 
     def __init__(self) -> None:
@@ -208,12 +209,12 @@ class _Progress:
             self._is_shown = False
 
 
-class _Output(NamedTuple):
+class Output(NamedTuple):
     """Prints matches to standard output."""
 
     topic: str
     format_hit: Callable[[str, Hit], str]
-    progress: _Progress
+    progress: Progress
 
     def write(self, hits: Iterable[Hit]) -> None:
         for hit in hits:

@@ -42,6 +42,7 @@ def _decode(records: dict[int, tuple[type, type]], data: bytes, key: bytes | Non
         raise CoordinatorRecordRefused(f"record type {kind} is unknown")
     cls = records[kind][0 if key is None else 1]
     version = 0 if key is None else _number(data)
+    message: Any
     try:
         message, position = read_message(cls, version, data, _INT16.size, len(data), MAX_RESPONSE_ELEMENTS)
     except (KafkaError, ProtocolError) as error:

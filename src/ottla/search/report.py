@@ -14,6 +14,7 @@ BYTES = "bytes"
 TIME = "time"
 MEMORY = "memory"
 INTERRUPTED = "interrupted"
+FAILED = "failed"
 
 _STOPPED = {
     LIMIT: "stopped at the limit",
@@ -22,6 +23,7 @@ _STOPPED = {
     TIME: "stopped at the time budget",
     MEMORY: "stopped at the memory bound of unsorted matches",
     INTERRUPTED: "was interrupted",
+    FAILED: "ended with an error",
 }
 MAX_LISTED = 3
 """Places and descriptions in the sentence; the others are counted."""

@@ -7,14 +7,19 @@ plain number is an offset.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from ottla.search.syntax import Bound, OffsetBound, TimeBound
+from ottla.search.cursor import Cursor, shown
+from ottla.search.syntax import Bound, OffsetBound, QueryError, Scopes, TimeBound
+
+SCOPE = re.compile(r"(from|until|partition|limit|isolation):(\S*)")
 
 BOUND_FORMS = "a time (2026-11-28T10:00:00Z), a duration before now (-2h), or an offset"
 PARTITION_FORMS = "partitions such as 0,3,5-7"
 ISOLATIONS = ("committed", "uncommitted")
 MAX_OFFSET = 2**63 - 1
+MAX_LIMIT = 1_000_000_000
 MAX_PARTITIONS = 100_000
 """Bound of a list of partitions."""
 
@@ -62,3 +67,40 @@ def parse_partitions(text: str) -> tuple[int, ...] | None:
             return None
         found.update(range(first, last + 1))
     return tuple(sorted(found)) if len(found) <= MAX_PARTITIONS else None
+
+
+def read_scopes(cursor: Cursor, now_ms: int) -> Scopes:
+    """Pass the scopes at the position of `cursor`. Raises QueryError."""
+    scopes = Scopes()
+    seen: set[str] = set()
+    cursor.skip_space()
+    while (match := SCOPE.match(cursor.text, cursor.position)) is not None:
+        name, value = match[1], match[2]
+        if name in seen:
+            raise QueryError(match.start(), f"one scope {name}:", "a second one")
+        seen.add(name)
+        scopes = _with_scope(scopes, name, value, match.start(2), now_ms)
+        cursor.position = match.end()
+        cursor.skip_space()
+    return scopes
+
+
+def _with_scope(scopes: Scopes, name: str, value: str, position: int, now_ms: int) -> Scopes:
+    if name in ("from", "until"):
+        bound = parse_bound(value, now_ms)
+        if bound is None:
+            raise QueryError(position, BOUND_FORMS, shown(value))
+        return replace(scopes, start=bound) if name == "from" else replace(scopes, until=bound)
+    if name == "partition":
+        partitions = parse_partitions(value)
+        if partitions is None:
+            raise QueryError(position, PARTITION_FORMS, shown(value))
+        return replace(scopes, partitions=partitions)
+    if name == "isolation":
+        if value not in ISOLATIONS:
+            raise QueryError(position, " or ".join(ISOLATIONS), shown(value))
+        return replace(scopes, isolation=value)
+    limit = int(value) if value.isascii() and value.isdecimal() and len(value) < 20 else 0
+    if not 0 < limit <= MAX_LIMIT:
+        raise QueryError(position, f"a number from 1 to {MAX_LIMIT}", shown(value))
+    return replace(scopes, limit=limit)
