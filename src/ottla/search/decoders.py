@@ -76,7 +76,7 @@ def decode_json(data: bytes) -> object:
     """JSON, also behind the prefix of a schema registry. Raises Undecodable."""
     text = decode_text(data[SCHEMA_PREFIX_BYTES:] if data[:1] == b"\0" else data)
     try:
-        return json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
+        return _JSON.decode(text)
     except json.JSONDecodeError as error:
         raise Undecodable(f"{error.msg} at character {error.pos + 1}") from None
     except RecursionError:
@@ -87,6 +87,9 @@ def decode_json(data: bytes) -> object:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise Undecodable(f"{name} is not JSON")
+
+
+_JSON = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse_constant)
 
 
 def _detected(data: bytes) -> str:

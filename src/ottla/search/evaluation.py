@@ -87,14 +87,20 @@ def _compiled(node: Node) -> Test:
 
 def _all(tests: Sequence[Test]) -> Test:
     def test(subject: Subject, variables: Variables) -> bool:
-        return all(part(subject, variables) for part in tests)
+        for part in tests:  # noqa: SIM110 - no generator for each record
+            if not part(subject, variables):
+                return False
+        return True
 
     return test
 
 
 def _any(tests: Sequence[Test]) -> Test:
     def test(subject: Subject, variables: Variables) -> bool:
-        return any(part(subject, variables) for part in tests)
+        for part in tests:  # noqa: SIM110
+            if part(subject, variables):
+                return True
+        return False
 
     return test
 
@@ -189,12 +195,15 @@ def _comparison(node: Compare | OneOf) -> Test:
     def test(subject: Subject, variables: Variables) -> bool:
         matches = False
         for value in values(subject, variables):
-            results = [compare(value, comparison, literal) for literal in literals]
-            if True in results:
-                matches = True
-            elif all(result is None for result in results):
+            is_comparable = False
+            for literal in literals:
+                result = compare(value, comparison, literal)
+                if result is not None:
+                    is_comparable = True
+                    matches = matches or result
+            if not is_comparable:
                 _count(subject, node.path, value, f"compared with {kind_of(literals[0])}")
-                matches |= comparison == "!="
+                matches = matches or comparison == "!="
         return matches
 
     return test
