@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ottla.record.batch import Record
@@ -74,12 +74,3 @@ def newest_first(visible: list[Seen], predicate: Predicate) -> list[tuple[int, i
     """Places of matches by timestamp, partition and offset, descending."""
     ordered = sorted(visible, key=lambda seen: (seen.record.timestamp, *seen.place), reverse=True)
     return [seen.place for seen in ordered if predicate(seen)]
-
-
-def within(visible: list[Seen], ranges: Mapping[int, tuple[int, int]]) -> list[Seen]:
-    """The records of these ranges."""
-    return [
-        seen
-        for seen in visible
-        if seen.partition in ranges and ranges[seen.partition][0] <= seen.record.offset < ranges[seen.partition][1]
-    ]
