@@ -64,6 +64,7 @@ OWN_TESTS = {
     "pipeline-snapshots": "tests/pipeline/snapshot",
     "pipeline-source": "tests/pipeline/datasource",
     "pipeline-streams": "tests/pipeline/stream",
+    "search": "tests/cli/test_search.py",
     "zookeeper": "compat/java/test_zookeeper_brokers.py",
 }
 """Guides with commands that need other services or data, and the tests that cover these commands."""

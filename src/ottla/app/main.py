@@ -41,6 +41,7 @@ MOUNTED = {
     "pipeline": LazyCommand("ottla.pipeline.cli", "pipeline", "Load topics into lake tables and query them."),
     "produce": LazyCommand("ottla.cli.produce", "produce", "Produce lines as records."),
     "quota": LazyCommand("ottla.cli.quota", "quota", "Manage client quotas."),
+    "search": LazyCommand("ottla.cli.search", "search", "Find records of a topic by a query."),
     "security": LazyCommand("ottla.cli.security", "security", "Create TLS keys, certificates and settings."),
     "topic": LazyCommand("ottla.cli.topic", "topic", "Manage topics."),
     "txn": LazyCommand("ottla.cli.txn", "txn", "Manage transactions."),

@@ -1,0 +1,141 @@
+"""`Search`: runs a plan within its budgets and returns matches in order, one at a time.
+
+State changes only between reads. After an interruption the caller can take the matches that were read, the report and a
+resume token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from ottla.search.evaluation import compile_filter
+from ottla.search.literals import required_clauses
+from ottla.search.plan import Plan, write_token
+from ottla.search.reading import PartitionReader
+from ottla.search.report import BYTES, END, LIMIT, MEMORY, RECORDS, TIME, Report
+from ottla.search.scan import Hit, Matcher, Scanned, Unreadable
+from ottla.search.source import FETCH_BYTES, TopicSource
+from ottla.search.subject import Tally
+from ottla.search.syntax import Node
+from ottla.search.walks import NewestFirst, OldestFirst, Walk
+
+MAX_PENDING_BYTES = 256 * 1024 * 1024
+"""Bound of matches that wait for their turn."""
+MAX_UNREADABLE = 1_000
+"""Bound of the list of ranges that could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Where a search stops before the end of its ranges; None is unlimited. Reads are not cut, so it may exceed them by
+    one fetch."""
+
+    matches: int | None = None
+    records: int | None = None
+    bytes: int | None = None
+    seconds: float | None = None
+
+
+class Search:
+    """One run of a plan."""
+
+    def __init__(
+        self,
+        source: TopicSource,
+        plan: Plan,
+        condition: Node | None,
+        budget: Budget,
+        monotonic: Callable[[], float],
+        on_progress: Callable[[Report], None] = lambda report: None,
+        fetch_bytes: int = FETCH_BYTES,
+    ) -> None:
+        """`condition` is the filter of `plan.query`; `on_progress` is called after each read."""
+        self._plan = plan
+        self._budget = budget
+        self._monotonic = monotonic
+        self._on_progress = on_progress
+        self._tally = Tally()
+        clauses = required_clauses(condition, plan.decoders)
+        matcher = Matcher(compile_filter(condition), clauses, plan.decoders, self._tally)
+        self._readers = [PartitionReader(source, *each, matcher, fetch_bytes) for each in plan.ranges.items()]
+        self._walk: Walk = (
+            NewestFirst(source, self._readers, plan.before) if plan.newest_first else OldestFirst(self._readers)
+        )
+        self._matches = self._records = self._skipped = self._bytes = 0
+        self._unreadable: list[Unreadable] = []
+        self._last: Hit | None = None
+        self._is_in_order = True
+
+    def run(self) -> Iterator[Hit]:
+        """Yield the matches; `report` has the rest afterwards. Raises KafkaError, BrokerUnreachable."""
+        started = self._monotonic()
+        while (reason := self._reason_to_stop(started)) is None:
+            hit = self._walk.take(self._wanted())
+            if hit is not None:
+                yield self._returned(hit)
+            elif not self._walk.is_read:
+                self._apply(self._walk.step())
+                self._on_progress(self.report(END))
+        self.reason = reason
+        if reason not in (END, LIMIT):
+            yield from self.rest()
+
+    reason = END
+    """The reason for stopping, after `run`."""
+
+    def rest(self) -> Iterator[Hit]:
+        """Yield the matches that were read, without proof that unread records do not precede them."""
+        while self._wanted() != 0 and (hit := self._walk.take_any()) is not None:
+            self._is_in_order = False
+            yield self._returned(hit)
+
+    def report(self, reason: str) -> Report:
+        """The report if the search ends now for this reason."""
+        left = self._walk.left() if reason != END else {}
+        return Report(
+            self._matches,
+            self._records,
+            self._skipped,
+            self._tally.verified,
+            self._bytes,
+            self._tally.undecodable,
+            self._tally.mismatches,
+            tuple(self._unreadable),
+            sum(reader.lost for reader in self._readers),
+            {partition: (each.start, each.end) for partition, each in self._plan.ranges.items()},
+            reason,
+            write_token(replace(self._plan, ranges=left, before=self._before())) if left else None,
+        )
+
+    def _before(self) -> tuple[int, int, int] | None:
+        is_proven = self._plan.newest_first and self._is_in_order and self._last is not None
+        return self._last.order if is_proven and self._last is not None else self._plan.before
+
+    def _wanted(self) -> int | None:
+        return None if self._budget.matches is None else self._budget.matches - self._matches
+
+    def _returned(self, hit: Hit) -> Hit:
+        self._matches += 1
+        self._last = hit
+        return hit
+
+    def _apply(self, found: Scanned) -> None:
+        self._records += found.records
+        self._skipped += found.skipped
+        self._bytes += found.size_bytes
+        self._unreadable += found.unreadable[: MAX_UNREADABLE - len(self._unreadable)]
+
+    def _reason_to_stop(self, started: float) -> str | None:
+        budget = self._budget
+        if self._walk.is_done:
+            return END
+        if self._wanted() == 0:
+            return LIMIT
+        if budget.records is not None and self._records >= budget.records:
+            return RECORDS
+        if budget.bytes is not None and self._bytes >= budget.bytes:
+            return BYTES
+        if budget.seconds is not None and self._monotonic() - started >= budget.seconds:
+            return TIME
+        return MEMORY if self._walk.pending_bytes > MAX_PENDING_BYTES else None

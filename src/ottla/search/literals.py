@@ -1,0 +1,138 @@
+"""Byte strings that every match must contain, to rule out a whole decompressed batch without walking its records.
+
+The result is a list of clauses. A record can match only if its bytes contain an alternative of each clause. Keys,
+values and headers are contiguous in a batch, so a batch without any alternative of a clause contains no match.
+
+Sound only where decoded text is in the bytes. JSON can write any character as an escape sequence, so an alternative
+from a decoded field also holds for bytes with a backslash. Decoders such as `hex` yield no clauses. Neither do
+negations, numbers (42 is also 4.2e1) and the replacement character of invalid UTF-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ottla.search.decoders import DECODERS
+from ottla.search.subject import Decoders
+from ottla.search.syntax import (
+    HEADERS,
+    KEY,
+    KEY_TEXT,
+    NUMBERS,
+    VALUE,
+    VALUE_TEXT,
+    And,
+    Compare,
+    Has,
+    Match,
+    Node,
+    Not,
+    OneOf,
+    Or,
+    Path,
+    Quantifier,
+    TextTest,
+    Word,
+)
+
+MAX_ALTERNATIVES = 64
+_REPLACEMENT = "\ufffd"
+_BACKSLASH = b"\\"
+
+
+class Clause(NamedTuple):
+    """At least one of `alternatives` is in the bytes of a match, or a backslash if `or_escaped`."""
+
+    alternatives: tuple[bytes, ...]
+    or_escaped: bool
+
+    def rules_out(self, body: bytes) -> bool:
+        """True if no record in `body` can match."""
+        if any(each in body for each in self.alternatives):
+            return False
+        return not (self.or_escaped and _BACKSLASH in body)
+
+
+class _Source(NamedTuple):
+    """How the text of a root is written in the bytes."""
+
+    is_verbatim: bool
+    or_escaped: bool
+
+
+_NONE = _Source(is_verbatim=False, or_escaped=False)
+
+
+def required_clauses(node: Node | None, decoders: Decoders) -> tuple[Clause, ...]:
+    """The clauses of a filter; empty if nothing can be required."""
+    if node is None:
+        return ()
+    sources = {
+        KEY: _Source(DECODERS[decoders.key].is_verbatim, or_escaped=True),
+        VALUE: _Source(DECODERS[decoders.value].is_verbatim, or_escaped=True),
+        KEY_TEXT: _Source(is_verbatim=True, or_escaped=False),
+        VALUE_TEXT: _Source(is_verbatim=True, or_escaped=False),
+        HEADERS: _Source(is_verbatim=True, or_escaped=False),
+    }
+    return tuple(dict.fromkeys(_clauses(node, {**sources, **dict.fromkeys(NUMBERS, _NONE)})))
+
+
+def _clauses(node: Node, sources: dict[str, _Source]) -> list[Clause]:
+    match node:
+        case Word(text):
+            return _clause((text,), _Source(is_verbatim=True, or_escaped=False))
+        case And(parts):
+            return [clause for part in parts for clause in _clauses(part, sources)]
+        case Or(parts):
+            return _joined([_clauses(part, sources) for part in parts])
+        case Not():
+            return []
+        case Has(path) | Match(path, _):
+            return _names(path, sources)
+        case TextTest(path, _, text):
+            return _names(path, sources) + _clause((text,), _source(path, sources))
+        case Compare(path, operator, literal):
+            wanted = (literal,) if operator == "==" and isinstance(literal, str) else ()
+            return _names(path, sources) + _clause(wanted, _source(path, sources))
+        case OneOf(path, literals):
+            texts = tuple(each for each in literals if isinstance(each, str))
+            is_text = len(texts) == len(literals)
+            return _names(path, sources) + (_clause(texts, _source(path, sources)) if is_text else [])
+        case Quantifier(path, name, body, is_all):
+            found = _names(path, sources)
+            return found if is_all else found + _clauses(body, {**sources, name: _source(path, sources)})
+
+
+def _source(path: Path, sources: dict[str, _Source]) -> _Source:
+    """Headers with more than a name are parsed as JSON."""
+    found = sources[path.root]
+    return found._replace(or_escaped=True) if path.root == HEADERS and len(path.segments) > 1 else found
+
+
+def _names(path: Path, sources: dict[str, _Source]) -> list[Clause]:
+    """The names in a path."""
+    names = [each for each in path.segments if isinstance(each, str)]
+    found: list[Clause] = []
+    for number, name in enumerate(names):
+        is_header_name = path.root == HEADERS and number == 0 and path.segments[0] == name
+        found += _clause((name,), sources[path.root] if is_header_name else _source(path, sources))
+    return found
+
+
+def _clause(texts: Sequence[str], source: _Source) -> list[Clause]:
+    is_usable = source.is_verbatim and texts and all(texts) and not any(_REPLACEMENT in text for text in texts)
+    if not is_usable or len(texts) > MAX_ALTERNATIVES:
+        return []
+    return [Clause(tuple(text.encode() for text in texts), source.or_escaped)]
+
+
+def _joined(branches: Sequence[Sequence[Clause]]) -> list[Clause]:
+    """One clause with the most selective clause of each branch; none if a branch requires nothing."""
+    if not all(branches):
+        return []
+    chosen = [max(clauses, key=lambda clause: min(map(len, clause.alternatives))) for clauses in branches]
+    alternatives = tuple(dict.fromkeys(each for clause in chosen for each in clause.alternatives))
+    if len(alternatives) > MAX_ALTERNATIVES:
+        return []
+    return [Clause(alternatives, any(clause.or_escaped for clause in chosen))]

@@ -1,0 +1,126 @@
+"""Reading of one partition in either direction, with the offsets that retention removes meanwhile.
+
+Kafka has no fetch towards older offsets. The backward reader therefore fetches forward in a window of offsets below its
+position; windows adapt to the size of records. State changes only after a whole step, so an interrupted search can be
+resumed.
+"""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.search.plan import OffsetRange
+from ottla.search.scan import Matcher, Scanned, Scanner, Unreadable
+from ottla.search.source import FETCH_BYTES, TopicSource
+
+EMPTY_FETCHES = 8
+"""Fetches without records below the end, after which these offsets have none. A single empty one may be a throttled
+fetch; all records before the end may have been compacted away."""
+LARGEST_WINDOW = 1 << 24
+LARGEST_CHANGE = 4
+_FIRST_RECORD_BYTES = 8 * 1024
+"""Assumption for the first window of offsets."""
+_FETCH_MARGIN_BYTES = 64 * 1024
+
+
+class PartitionReader:
+    """The unread offsets of a partition, from `start` to before `end`."""
+
+    def __init__(
+        self, source: TopicSource, partition: int, span: OffsetRange, matcher: Matcher, fetch_bytes: int = FETCH_BYTES
+    ) -> None:
+        self.partition = partition
+        self.start = span.start
+        self.end = span.end
+        self.lost = 0
+        """Offsets that were removed from the log before they were read."""
+        self.reached = span.reached
+        self.oldest: int | None = None
+        """Smallest timestamp so far, by headers of batches; None before the first step."""
+        self._source = source
+        self._ascending = Scanner(partition, matcher, by_reached=True)
+        self._descending = Scanner(partition, matcher, by_reached=False)
+        self._fetch_bytes = fetch_bytes
+        self._window = max(1, fetch_bytes // _FIRST_RECORD_BYTES)
+        self._record_bytes = float(_FIRST_RECORD_BYTES)
+
+    @property
+    def is_done(self) -> bool:
+        return self.start >= self.end
+
+    def read_up(self) -> Scanned:
+        """Scan one fetch from `start`. Raises KafkaError."""
+        found = self._scan(self._ascending, self.start, self.start, self.end, self._fetch_bytes)
+        self.start, self.reached = found.next_offset, found.reached
+        return found
+
+    def read_down(self) -> Scanned:
+        """Scan one window of offsets below `end`. Raises KafkaError."""
+        low = max(self.start, self.end - self._window)
+        wanted = int((self.end - low) * self._record_bytes * 1.25) + _FETCH_MARGIN_BYTES
+        found = self._scan(self._descending, low, self.start, self.end, min(self._fetch_bytes, wanted))
+        bottom = low if found.first_offset is None else max(self.start, min(low, found.first_offset))
+        while found.next_offset < self.end:
+            more = self._scan(self._descending, found.next_offset, found.next_offset, self.end, self._fetch_bytes)
+            _add(found, more)
+        self._adapt(found.size_bytes, self.end - bottom)
+        if found.oldest is not None:
+            self.oldest = found.oldest if self.oldest is None else min(self.oldest, found.oldest)
+        self.end = max(self.start, bottom)
+        return found
+
+    def _scan(self, scanner: Scanner, offset: int, start: int, end: int, max_bytes: int) -> Scanned:
+        """Scan one fetch at `offset` for the records from `start` on; offsets that are gone are passed and counted."""
+        for _ in range(EMPTY_FETCHES):
+            try:
+                result = self._source.fetch(self.partition, offset, max_bytes)
+            except KafkaError as error:
+                offset = min(end, self._log_start(error, offset))
+                self.lost += offset - start
+                self.start = max(self.start, offset)
+                start = offset
+                if offset == end:
+                    return Scanned(end, self.reached)
+                continue
+            try:
+                found = scanner.scan(result, start, end, self.reached)
+            except KafkaError as error:
+                return self._unreadable(offset, end, error.message)
+            if found.first_offset is not None or found.next_offset >= end:
+                return found
+            if result.high_watermark < end:
+                reason = f"the high watermark of the leader is only {result.high_watermark}"
+                return self._unreadable(offset, end, reason)
+        return Scanned(end, self.reached)
+
+    def _unreadable(self, offset: int, end: int, reason: str) -> Scanned:
+        found = Scanned(end, self.reached)
+        found.unreadable.append(Unreadable(self.partition, offset, end, reason))
+        return found
+
+    def _log_start(self, error: KafkaError, offset: int) -> int:
+        """The log start offset, if records at `offset` were removed. Raises `error` otherwise."""
+        if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise error
+        log_start = self._source.start_offsets([self.partition])[self.partition]
+        if log_start <= offset:
+            raise error
+        return log_start
+
+    def _adapt(self, size_bytes: int, offsets: int) -> None:
+        """Choose the next window so that it fills a fetch."""
+        self._record_bytes = max(1.0, size_bytes / max(1, offsets))
+        ideal = int(self._fetch_bytes / self._record_bytes)
+        bounded = max(self._window // LARGEST_CHANGE, min(self._window * LARGEST_CHANGE, ideal))
+        self._window = max(1, min(LARGEST_WINDOW, bounded))
+
+
+def _add(found: Scanned, more: Scanned) -> None:
+    """Add a later scan of the same step."""
+    found.next_offset, found.reached = more.next_offset, more.reached
+    if more.oldest is not None:
+        found.oldest = more.oldest if found.oldest is None else min(found.oldest, more.oldest)
+    found.hits += more.hits
+    found.records += more.records
+    found.skipped += more.skipped
+    found.size_bytes += more.size_bytes
+    found.unreadable += more.unreadable

@@ -1,0 +1,293 @@
+"""`ottla search` on a broker with compacted, deleted, aborted and open parts of a topic."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import re
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.api.producer import Producer
+from ottla.api.simple_consumer import SimpleConsumer
+from ottla.cli.command import Command
+from ottla.cli.search import Output, Progress, run_search, search, text_line
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import ConfigOperation, ResourceType
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.record.batch import Record
+from ottla.record.builder import RecordData
+from ottla.search.engine import Budget, Search
+from ottla.search.parser import parse_query
+from ottla.search.plan import Plan, fix_ranges, read_token
+from ottla.search.source import ClusterTopic
+
+from ..search.memory_topic import MemoryLog, MemoryTopic
+from ..search.model import QUERIES, Seen, newest_first, oldest_first
+
+CONFIGS = {
+    "log.cleaner.backoff.ms": 100,
+    "log.cleaner.min.cleanable.ratio": 0.01,
+    "offsets.topic.num.partitions": 1,
+    "transaction.state.log.num.partitions": 1,
+}
+TOPIC = "searched"
+PARTITIONS = 3
+FIRST_MS = 1_700_000_000_000
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+VALUES = (
+    b'{"color": "blue", "n": 1}',
+    b'{"color": "\\u0062lue", "n": 2}',
+    b'{"color": "red", "n": 2.0}',
+    b'{"color": "green", "n": "2"}',
+    b"blue text",
+    b"\xff\xfe blue bytes",
+    None,
+)
+HEADERS: tuple[tuple[tuple[str, bytes | None], ...], ...] = ((), (("h", b"x"),), (("h", b"y"), ("red", None)))
+WAIT_S = 300.0
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "search.md"
+
+
+class Filled(NamedTuple):
+    """The servers, and the visible records by isolation level, read by another client."""
+
+    servers: str
+    visible: dict[str, list[Seen]]
+
+
+def read_all(servers: str, isolation: str) -> list[Seen]:
+    found = []
+    with SimpleConsumer(servers, isolation=f"read_{isolation}") as consumer:
+        for (_, partition), (offset, end) in consumer.bounds(consumer.partitions(TOPIC)).items():
+            while offset < end:
+                fetched = consumer.fetch(TOPIC, partition, offset)
+                offset = fetched.next_offset
+                for each in fetched.records:
+                    record = Record(each.offset, each.timestamp_ms or 0, each.key, each.value, each.headers, 0)
+                    found.append(Seen(partition, record))
+    return found
+
+
+def send(producer: Producer, rng: random.Random, count: int, keys: tuple[bytes | None, ...]) -> None:
+    for number in range(count):
+        producer.send(
+            TOPIC,
+            rng.choice(VALUES),
+            rng.choice(keys),
+            headers=rng.choice(HEADERS),
+            partition=rng.randrange(PARTITIONS),
+            timestamp_ms=FIRST_MS + number * 10 + rng.randrange(300),
+        )
+    producer.flush()
+
+
+def compact(cluster: Cluster, servers: str) -> None:
+    """Let the cleaner remove superseded records, then switch it off for this topic."""
+    written = cluster.records.offsets_at([(TOPIC, each) for each in range(PARTITIONS)], -1)
+    deadline = time.monotonic() + WAIT_S
+    while len(read_all(servers, "uncommitted")) > sum(written.values()) * 3 // 4:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    cluster.configs.alter(ResourceType.TOPIC, TOPIC, [("cleanup.policy", ConfigOperation.SET, "delete")])
+
+
+@pytest.fixture(scope="module")
+def filled(servers: str) -> Iterator[Filled]:
+    rng = random.Random(7)
+    keys = (b"k1", b"k2", b"blue", *(b"key-%d" % number for number in range(10)))
+    topic_settings = {"cleanup.policy": "compact", "max.compaction.lag.ms": "300", "retention.ms": "-1"}
+    with Cluster(servers) as cluster:
+        cluster.topics.create(TOPIC, PARTITIONS, configs=topic_settings)
+        for codec in CODECS:
+            with Producer(servers, {"compression.type": codec, "batch.num.messages": 7}) as producer:
+                send(producer, rng, 60, keys)
+        compact(cluster, servers)
+        with Producer(servers, {"transactional.id": "finished", "batch.num.messages": 5}) as producer:
+            for number in range(6):
+                try:
+                    with producer.transaction():
+                        send(producer, rng, 20, (None, *keys))
+                        if number % 2:
+                            raise LookupError
+                except LookupError:
+                    continue
+        cluster.records.delete({(TOPIC, 1): 90})
+        with Producer(servers, {"transactional.id": "open"}) as producer, producer.transaction():
+            send(producer, rng, 10, keys)
+            with Producer(servers) as other:
+                send(other, rng, 10, (None, *keys))
+            yield Filled(servers, {each: read_all(servers, each) for each in ("committed", "uncommitted")})
+
+
+def test_topic_has_gaps_aborted_and_open_transactions(filled):
+    committed, uncommitted = filled.visible["committed"], filled.visible["uncommitted"]
+    assert len(committed) < len(uncommitted) - 60
+    offsets = [[seen.record.offset for seen in uncommitted if seen.partition == each] for each in range(PARTITIONS)]
+    assert offsets[1][0] >= 90
+    gaps = [after - before for before, after in itertools.pairwise(offsets[0])]
+    assert max(gaps) > 3, offsets[0]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(sorted(QUERIES)),
+    st.sampled_from(["", "partition:0,2", "from:20 until:60", "from:2023-11-14T22:13:20.300Z"]),
+    st.booleans(),
+    st.sampled_from(["committed", "uncommitted"]),
+    st.sampled_from([None, 1, 5, 20]),
+    st.sampled_from([1_000, 100_000, 4_000_000]),
+)
+def test_search_equals_a_naive_scan(filled, query, scope, newest, isolation, limit, fetch_bytes):
+    parsed = parse_query(f"{scope} {query}", 0)
+    with Cluster(filled.servers) as cluster:
+        source = ClusterTopic(cluster, TOPIC, isolation)
+        ranges = fix_ranges(source, parsed.scopes)
+        plan = Plan(TOPIC, query, ranges, newest, isolation, topic_id=source.topic_id)
+        running = Search(source, plan, parsed.filter, Budget(limit), time.monotonic, fetch_bytes=fetch_bytes)
+        found = [(hit.partition, hit.offset) for hit in running.run()]
+    within = [
+        seen
+        for seen in filled.visible[isolation]
+        if seen.partition in ranges and ranges[seen.partition].start <= seen.record.offset < ranges[seen.partition].end
+    ]
+    assert found == (newest_first if newest else oldest_first)(within, QUERIES[query])[:limit]
+    assert running.report(running.reason).complete == (running.reason == "end")
+
+
+def test_json_shows_decoder_failure_and_raw_bytes(run, filled):
+    result = run(search, TOPIC, "bytes", "--newest-first", "--limit", "1", "--json")
+    line = json.loads(result.stdout)
+    assert (line["value_decoder"], line["value_failure"]) == ("text", "byte 0 is not UTF-8")
+    assert line["value_base64"] == "//4gYmx1ZSBieXRlcw=="
+    assert {"topic", "partition", "offset", "timestamp", "timestamp_type", "headers"} <= line.keys()
+
+
+def test_internal_topic_is_decoded(run, filled):
+    result = run(search, "__transaction_state", 'key.transactionalId == "open"', "--newest-first", "-n", "1", "--json")
+    line = json.loads(result.stdout)
+    assert line["key_decoded"] == {"type": "TransactionLog", "transactionalId": "open"}
+    assert {each["topic"] for each in line["value_decoded"]["transactionPartitions"]} == {TOPIC}
+    assert "transactionalId" in run(search, "__transaction_state", "finished", "-n", "1").stdout
+
+
+def test_last_line_states_extent_and_matches(run, filled):
+    expected = [seen for seen in filled.visible["uncommitted"] if QUERIES["value.n == 2"](seen)]
+    result = run(search, TOPIC, "value.n == 2")
+    assert len(result.stdout.splitlines()) == len(expected)
+    last = result.stderr.splitlines()[-1]
+    count = len(filled.visible["uncommitted"])
+    assert last.startswith(f"ottla: searched {count} records in 3 partitions to the end; {len(expected)} matches")
+    assert "value.n is text, compared with a number" in last
+
+
+def test_limited_search_continues_with_its_token(run, filled, tmp_path):
+    places = []
+    arguments = [TOPIC, "blue", "--limit", "25", "--newest-first", "--json"]
+    while True:
+        result = run(search, *arguments, "--report", str(tmp_path / "report.json"))
+        places += [(line["partition"], line["offset"]) for line in map(json.loads, result.stdout.splitlines())]
+        report = json.loads((tmp_path / "report.json").read_text())
+        if report["complete"]:
+            break
+        assert report["reason"] == "limit"
+        assert f"--resume {report['resume']}" in result.stderr
+        arguments = ["--resume", report["resume"], "--limit", "25", "--json"]
+    assert places == newest_first(filled.visible["uncommitted"], QUERIES["blue"])
+
+
+def test_text_output_is_one_line_for_each_match(run, filled):
+    for line in run(search, TOPIC, "", "--limit", "40").stdout.splitlines():
+        assert len(line.split("\t")) in (4, 5)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(KeyboardInterrupt(2), "interrupted"), (KafkaError(ErrorCode.NETWORK_EXCEPTION, "the broker is gone"), "failed")],
+)
+def test_end_by_a_signal_or_error_prints_matches_and_token(error, reason, capsys):
+    log = MemoryLog()
+    for number in range(6):
+        log.append([RecordData(number, b"k%d" % number, b"value")])
+    topic = MemoryTopic({0: log})
+
+    def fail() -> None:
+        if len(topic.fetches) == 3:
+            raise error
+
+    topic.on_fetch = fail
+    plan = Plan("t", "", fix_ranges(topic, parse_query("", 0).scopes))
+    running = Search(topic, plan, None, Budget(), time.monotonic, fetch_bytes=1)
+    report, failure = run_search(running, Output("t", text_line, Progress()))
+    assert (report.reason, failure) == (reason, error)
+    printed = capsys.readouterr()
+    assert [line.split("\t")[2] for line in printed.out.splitlines()] == ["k0", "k1", "k2"]
+    assert "searched 3 records" in printed.err
+    assert printed.err.splitlines()[-1].endswith(f"--resume {report.resume}")
+    assert report.resume is not None
+    assert read_token(report.resume).ranges[0].start == 3
+
+
+def test_options_and_scopes_exclude_each_other(run, filled):
+    refused = [
+        ((), "give a topic"),
+        ((TOPIC, "--resume", "x"), "give a topic"),
+        (("--resume", "x"), "resume token"),
+        ((TOPIC, "limit:1", "--limit", "2"), "--limit"),
+        ((TOPIC, "from:1", "--from", "2"), "--from"),
+        ((TOPIC, "", "--from", "yesterday"), "--from"),
+        ((TOPIC, "", "--partition", "x"), "--partition"),
+        ((TOPIC, "value.n =="), "at character 11"),
+    ]
+    for arguments, text in refused:
+        assert text in run(search, *arguments, exit_code=2).stderr, arguments
+    assert "partitions 0 to 2, not 7" in run(search, TOPIC, "partition:7", exit_code=1).stderr
+    assert "missing" in run(search, "missing", exit_code=1).stderr
+
+
+@pytest.fixture(scope="module")
+def orders(servers: str) -> str:
+    """A topic for the commands of the guide and of the help."""
+    with Cluster(servers) as cluster:
+        for name, partitions in (("orders", 6), ("counters", 1)):
+            cluster.topics.create(name, partitions)
+    with Producer(servers) as producer:
+        value = b'{"user": {"id": 42}, "error": "payment failed: timeout", "items": [{"price": 100}]}'
+        producer.send("orders", value, b"user-1", headers=[("env", b"prod")], partition=0)
+        producer.send("counters", b"", bytes([0, 0, 0, 7]))
+    return servers
+
+
+def printed_commands() -> list[str]:
+    """The commands of the guide and of the help, without comments and files."""
+    (block,) = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    lines = [*block.splitlines(), *search.examples] if isinstance(search, Command) else []
+    return [line.partition("  #")[0].strip().removesuffix(" > found.jsonl") for line in lines if "TOKEN" not in line]
+
+
+@pytest.mark.parametrize("command", printed_commands())
+def test_printed_commands_find_the_record(run, orders, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run(search, *shlex.split(command)[2:])
+    assert len(result.stdout.splitlines()) == (0 if "--until" in command else 1)
+    assert " to the end; " in result.stderr
+
+
+def test_token_of_a_replaced_topic_is_refused(run, servers):
+    with Cluster(servers) as cluster:
+        cluster.topics.create("replaced", 1)
+        with Producer(servers) as producer:
+            producer.send_batch("replaced", [b"a", b"b"])
+        run(search, "replaced", "--limit", "1")
+        token = run(search, "replaced", "--limit", "1").stderr.split()[-1]
+        cluster.topics.delete(["replaced"])
+        cluster.topics.create("replaced", 1)
+    assert "deleted and created again" in run(search, "--resume", token, exit_code=2).stderr

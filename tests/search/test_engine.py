@@ -1,0 +1,318 @@
+"""The engine returns the matches of a naive scan, in both directions, for every log, window and budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.record.batch import BatchView
+from ottla.record.builder import RecordData
+from ottla.record.transactions import AbortedAt, TransactionFilter
+from ottla.search.engine import Budget, Search
+from ottla.search.parser import parse_query
+from ottla.search.plan import Plan, fix_ranges, read_token
+from ottla.search.report import BYTES, END, LIMIT, RECORDS, TIME, Report
+from ottla.search.scan import Hit
+from ottla.search.subject import Decoders
+
+from .memory_topic import MemoryLog, MemoryTopic
+from .model import QUERIES, Seen, newest_first, oldest_first
+
+VALUES = (
+    b'{"color": "blue", "n": 1}',
+    b'{"color": "\\u0062lue", "n": 2}',
+    b'{"color": "red", "n": 2.0}',
+    b'{"color": "green", "n": "2"}',
+    b'{"n": 20e-1, "nested": {"color": "blue"}}',
+    b"blue text",
+    b"\xff\xfe blue bytes",
+    b'{"color": "blue"',
+    None,
+)
+
+KEYS = (None, b"k1", b"k2", b"blue")
+HEADERS = ((), (("h", b"x"),), (("h", b"y"), ("h", b"x")), (("red", None),))
+
+records = st.builds(
+    RecordData,
+    st.one_of(st.integers(0, 40), st.just(-1)),
+    st.sampled_from(KEYS),
+    st.sampled_from(VALUES),
+    st.sampled_from(HEADERS),
+)
+appends = st.tuples(
+    st.just("append"),
+    st.lists(records, min_size=1, max_size=4),
+    st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),
+    st.sampled_from([-1, -1, 1, 2]),
+)
+ends = st.tuples(st.just("end"), st.sampled_from([1, 2]), st.booleans(), st.integers(0, 40))
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> MemoryLog:
+    log = MemoryLog()
+    for step in draw(st.lists(st.one_of(appends, appends, ends), max_size=8)):
+        if step[0] == "append":
+            log.append(step[1], step[2], step[3])
+        else:
+            log.finish(step[1], commit=step[2], timestamp_ms=step[3])
+    removed = draw(st.sets(st.integers(0, 30), max_size=6))
+    log.compact(lambda offset: offset not in removed)
+    log.delete_before(draw(st.sampled_from([0, 0, 0, 1, 3])))
+    return log
+
+
+topics = st.lists(logs(), min_size=1, max_size=3).map(lambda found: dict(enumerate(found)))
+
+
+def visible(topic_logs: dict[int, MemoryLog], isolation: str) -> list[Seen]:
+    found = []
+    for partition, log in topic_logs.items():
+        is_committed = isolation == "committed"
+        aborted = [AbortedAt(each.producer_id, each.first_offset) for each in log.transactions if each.aborted]
+        transactions = TransactionFilter(aborted if is_committed else ())
+        end = log.last_stable_offset if is_committed else log.end
+        for batch in log.batches:
+            if transactions.passes(batch):
+                found += [Seen(partition, each) for each in batch.records() if log.start <= each.offset < end]
+    return found
+
+
+def prepared(
+    topic: MemoryTopic, query: str, *, newest: bool, isolation: str = "uncommitted", decoders: Decoders | None = None
+) -> Plan:
+    parsed = parse_query(query, 0)
+    return Plan("t", query, fix_ranges(topic, parsed.scopes), newest, isolation, decoders or Decoders())
+
+
+def searched(
+    topic: MemoryTopic,
+    plan: Plan,
+    budget: Budget | None = None,
+    *,
+    fetch_bytes: int = 1 << 20,
+    monotonic: Callable[[], float] = lambda: 0.0,
+) -> tuple[list[Hit], Report]:
+    search = Search(
+        topic, plan, parse_query(plan.query, 0).filter, budget or Budget(), monotonic, fetch_bytes=fetch_bytes
+    )
+    hits = list(search.run())
+    return hits, search.report(search.reason)
+
+
+def places(hits: list[Hit]) -> list[tuple[int, int]]:
+    return [(hit.partition, hit.offset) for hit in hits]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    topics,
+    st.sampled_from(sorted(QUERIES)),
+    st.booleans(),
+    st.sampled_from(["committed", "uncommitted"]),
+    st.sampled_from([None, 1, 3]),
+    st.sampled_from([1, 20_000, 60_000, 1 << 20]),
+)
+def test_matches_equal_a_naive_scan(topic_logs, query, newest, isolation, limit, fetch_bytes):
+    expected = (newest_first if newest else oldest_first)(visible(topic_logs, isolation), QUERIES[query])
+    topic = MemoryTopic(topic_logs, isolation)
+    plan = prepared(topic, query, newest=newest, isolation=isolation)
+    hits, report = searched(topic, plan, Budget(limit), fetch_bytes=fetch_bytes)
+    assert places(hits) == expected[:limit]
+    assert report.matches == len(hits)
+    assert report.complete == (report.reason == END)
+    if not report.complete:
+        assert len(hits) == limit
+    if report.complete and not newest:
+        assert report.records == len(visible(topic_logs, isolation))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    topics,
+    st.sampled_from(sorted(QUERIES)),
+    st.booleans(),
+    st.lists(
+        st.one_of(
+            st.builds(Budget, matches=st.integers(1, 3)),
+            st.builds(Budget, records=st.integers(1, 4)),
+            st.builds(Budget, bytes=st.integers(1, 300)),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    st.sampled_from([1, 20_000, 1 << 20]),
+)
+def test_resumed_searches_find_each_match_once(topic_logs, query, newest, budgets, fetch_bytes):
+    expected = (newest_first if newest else oldest_first)(visible(topic_logs, "uncommitted"), QUERIES[query])
+    topic = MemoryTopic(topic_logs)
+    plan = prepared(topic, query, newest=newest)
+    found: list[tuple[int, int]] = []
+    for budget in [*budgets, Budget()]:
+        hits, report = searched(topic, plan, budget, fetch_bytes=fetch_bytes)
+        found += places(hits)
+        if report.resume is None:
+            break
+        plan = read_token(report.resume)
+    assert sorted(found) == sorted(expected)
+    if all(budget.matches is not None for budget in budgets):
+        assert found == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(topics, st.sampled_from(sorted(QUERIES)), st.booleans(), st.data())
+def test_changes_during_a_search_lose_only_what_was_removed(topic_logs, query, newest, data):
+    before = visible(topic_logs, "uncommitted")
+    topic = MemoryTopic(topic_logs)
+    plan = prepared(topic, query, newest=newest)
+    steps = data.draw(st.lists(st.sampled_from(["append", "compact", "retain", ""]), max_size=6))
+
+    def change() -> None:
+        step = steps.pop() if steps else ""
+        for log in topic_logs.values():
+            if step == "append":
+                log.append([RecordData(50, b"k1", b'{"color": "blue", "n": 2}')])
+            elif step == "compact":
+                log.compact(lambda offset: offset % 3 != 1)
+            elif step == "retain":
+                log.delete_before(log.start + 2)
+
+    topic.on_fetch = change
+    hits, report = searched(topic, plan, fetch_bytes=1)
+    after = {seen.place for seen in visible(topic_logs, "uncommitted")}
+    expected = {seen.place for seen in before if QUERIES[query](seen)}
+    assert expected & after <= set(places(hits)) <= expected
+    assert len(set(places(hits))) == len(hits)
+    assert report.complete == (report.lost == 0)
+
+
+@pytest.mark.parametrize("query", sorted(QUERIES))
+def test_records_alone_in_a_batch_match_as_in_a_scan(query):
+    log = MemoryLog()
+    for key in KEYS:
+        for value in VALUES:
+            for headers in HEADERS:
+                log.append([RecordData(1, key, value, headers)])
+    expected = oldest_first(visible({0: log}, "uncommitted"), QUERIES[query])
+    topic = MemoryTopic({0: log})
+    assert places(searched(topic, prepared(topic, query, newest=False))[0]) == expected
+
+
+def filled(count: int = 60, partitions: int = 3) -> MemoryTopic:
+    """Batches of two records with rising timestamps, in turn over the partitions."""
+    topic_logs = {each: MemoryLog() for each in range(partitions)}
+    for number in range(0, count, 2):
+        pair = [RecordData(1_000 + number + each, b"k%d" % (number + each), b"value " * 20) for each in (0, 1)]
+        topic_logs[number // 2 % partitions].append(pair)
+    return MemoryTopic(topic_logs)
+
+
+def test_newest_first_reads_only_the_newest_windows():
+    topic = filled()
+    hits, report = searched(topic, prepared(topic, "", newest=True), Budget(matches=2), fetch_bytes=1)
+    assert [hit.key for hit in hits] == [b"k59", b"k58"]
+    assert report.records < 10
+    assert report.reason == LIMIT
+
+
+def test_literal_rules_out_batches_without_decoding():
+    topic = filled()
+    hits, report = searched(topic, prepared(topic, "k31", newest=False))
+    assert [hit.key for hit in hits] == [b"k31"]
+    assert (report.records, report.skipped, report.verified) == (60, 58, 1)
+
+
+def test_literal_is_not_required_of_other_decoders():
+    topic = MemoryTopic({0: MemoryLog()})
+    topic.logs[0].append([RecordData(1, b"\0\0\0\x07", b"x")])
+    plan = prepared(topic, 'key == "00000007"', newest=False, decoders=Decoders(key="hex"))
+    assert places(searched(topic, plan)[0]) == [(0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("budget", "reason"), [(Budget(records=10), RECORDS), (Budget(bytes=500), BYTES), (Budget(seconds=3), TIME)]
+)
+@pytest.mark.parametrize("newest", [False, True])
+def test_budget_stops_with_a_reason_and_a_token(budget, reason, newest):
+    topic, ticks = filled(), iter(range(1_000))
+    plan = prepared(topic, "", newest=newest)
+    hits, report = searched(topic, plan, budget, fetch_bytes=1, monotonic=lambda: float(next(ticks)))
+    assert (report.reason, report.complete) == (reason, False)
+    assert 0 < len(hits) < 60
+    assert report.resume is not None
+    rest, finished = searched(topic, read_token(report.resume))
+    assert len(hits) + len(rest) == 60
+    assert finished.complete
+
+
+def test_interrupted_search_can_be_resumed():
+    topic = filled()
+
+    def interrupt() -> None:
+        if len(topic.fetches) == 5:
+            raise KeyboardInterrupt
+
+    topic.on_fetch = interrupt
+    search = Search(topic, prepared(topic, "", newest=False), None, Budget(), lambda: 0.0, fetch_bytes=1)
+    hits: list[Hit] = []
+    with pytest.raises(KeyboardInterrupt):
+        hits.extend(search.run())
+    topic.on_fetch = lambda: None
+    resume = search.report("interrupted").resume
+    assert resume is not None
+    hits += searched(topic, read_token(resume))[0]
+    assert [hit.key for hit in hits] == [b"k%d" % number for number in range(60)]
+
+
+@pytest.mark.parametrize("newest", [False, True])
+def test_damaged_batch_is_listed_and_the_rest_searched(newest):
+    topic = filled(20, 1)
+    batch = bytearray(topic.logs[0].batches[3].to_bytes())
+    batch[-1] ^= 1
+    topic.logs[0].batches[3] = BatchView(batch)
+    hits, report = searched(topic, prepared(topic, "", newest=newest))
+    assert len(hits) == 18
+    assert [(each.start, each.end) for each in report.unreadable] == [(6, 8)]
+    assert not report.complete
+    assert "offsets 6 to 7 of partition 0 could not be read" in report.sentence()
+
+
+@pytest.mark.parametrize("newest", [False, True])
+def test_truncated_end_is_listed(newest):
+    topic = filled(20, 1)
+    plan = prepared(topic, "", newest=newest)
+    topic.logs[0].batches = topic.logs[0].batches[:-1]
+    topic.logs[0].end = 18
+    hits, report = searched(topic, plan)
+    assert len(hits) == 18
+    assert [(each.start, each.end, each.reason) for each in report.unreadable] == [
+        (18, 20, "the high watermark of the leader is only 18")
+    ]
+
+
+def test_scopes_choose_partitions_and_offsets():
+    topic = filled()
+    ranges = fix_ranges(topic, parse_query("partition:0,2 from:5 until:8", 0).scopes)
+    assert {key: (each.start, each.end) for key, each in ranges.items()} == {0: (5, 8), 2: (5, 8)}
+    ranges = fix_ranges(topic, parse_query("from:1970-01-01T00:00:01.010Z until:100", 0).scopes)
+    assert [(each.start, each.end) for each in ranges.values()] == [(4, 20), (4, 20), (2, 20)]
+    assert fix_ranges(topic, parse_query("from:50 until:3", 0).scopes)[0].start == 3
+
+
+def test_sentence_states_the_extent_and_the_matches():
+    topic = filled()
+    report = searched(topic, prepared(topic, "k31", newest=False))[1]
+    assert report.sentence() == "searched 60 records in 3 partitions to the end; 1 match"
+    report = replace(
+        report, matches=0, undecodable=1, mismatches={"value.a is text, compared with a number": 2}, lost=3
+    )
+    assert report.sentence() == (
+        "searched 60 records in 3 partitions to the end; 0 matches; 1 record could not be decoded; "
+        "value.a is text, compared with a number: 2 times; 3 offsets disappeared from the log before the search read "
+        "them"
+    )
