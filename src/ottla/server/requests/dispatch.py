@@ -35,8 +35,8 @@ from ottla.protocol.header import (
     encode_request,
     encode_response,
     encode_response_in_steps,
-    read_client_id,
 )
+from ottla.protocol.hot import read_client_id
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.registry import API, ApiKey, ApiSpec
 from ottla.replica.purgatory import DelayedOperation, Purgatory
