@@ -48,7 +48,7 @@ from ottla.server.requests.forwarding import ControllerChannel
 from ottla.server.requests.request import Request
 from ottla.server.requests.request_limits import RequestLimits
 from ottla.server.requests.response_cache import Key, ResponseCache
-from ottla.server.requests.statistics import ApiStatistics, BrokerStatistics
+from ottla.server.requests.statistics import LONG_REQUEST_MS, ApiStatistics, BrokerStatistics
 from ottla.server.requests.stepped import PartRequest, SteppedAnswer, Steps, divide
 
 _SIZE = struct.Struct(">i")
@@ -193,7 +193,10 @@ class RequestDispatcher:
             self._context.failures(entry.name, error)
             raise ProtocolError(f"{entry.name} v{api_version} failed: internal error") from None
         if parts is not None:
-            statistics.latency_ms.observe((self._monotonic() - started_s) * 1000)
+            elapsed_ms = (self._monotonic() - started_s) * 1000
+            statistics.latency_ms.observe(elapsed_ms)
+            if elapsed_ms >= LONG_REQUEST_MS:
+                self._context.statistics.longest_request.note(entry.name, elapsed_ms)
         return parts
 
     def connection_closed(self, channel: Channel) -> None:
