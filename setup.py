@@ -24,6 +24,6 @@ setup(
     cmdclass={"build_ext": BuildModules},
     ext_modules=[
         Extension(f"ottla.{name.replace('/', '.')}", [f"src/ottla/{name}.pyx"])
-        for name in ("api/_messages", "record/_batch", "record/_keys")
+        for name in ("api/_messages", "protocol/_hot", "record/_batch", "record/_keys")
     ],
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.common.errors import ProtocolError
-from ottla.protocol.header import REQUEST_FIELDS, read_client_id
+from ottla.protocol.header import REQUEST_FIELDS
+from ottla.protocol.hot import read_client_id
 from ottla.protocol.registry import API
 
 

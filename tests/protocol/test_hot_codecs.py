@@ -355,7 +355,7 @@ def test_a_fetch_response_of_one_partition(version, topic, result, error_code):
 def test_fetch_answer_is_read_by_the_client_side():
     region: Any = Region(b"batch" * 1000)
     parts = encode_fetch_response(17, 5, 0, 0, 3, [(b"i" * 16, [FetchPartitionResult(0, 0, 9, 9, 0, region)])])
-    assert [type(part) for part in parts] == [bytearray, Region, bytes]
+    assert [type(part) for part in parts] == [bytes, Region, bytes]
     correlation_id, response = decode_response(ApiKey.FETCH, 17, joined(parts)[4:])
     assert (correlation_id, response.session_id) == (5, 3)
     assert response.responses[0].partitions[0].records == region.data

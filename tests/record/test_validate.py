@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from typing import Any
 
 import pytest
 from crc32c import crc32c
+from tests.scale import size
 
-from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.record import _batch_py, validate, walk
 from ottla.record import batch as b
 from ottla.record.batch import BASE_OFFSET, LAST_OFFSET_DELTA, MAX_TIMESTAMP
 from ottla.record.builder import RecordData, build_batch
@@ -16,6 +19,11 @@ from ottla.record.compression import CODEC_NAMES, DEFAULT_MAX_BYTES, MAX_RATIO, 
 from ottla.record.legacy.message_set import append_message
 from ottla.record.validate import check_batch, check_replicated_batch, patch_batch, set_log_append_time
 
+FIELDS = [
+    (0, ">q"), (8, ">i"), (12, ">i"), (16, ">b"), (21, ">h"), (23, ">i"), (27, ">q"), (35, ">q"),
+    (43, ">q"), (51, ">h"), (53, ">i"), (57, ">i"),
+]  # fmt: skip
+"""Positions and layouts of the header fields except the CRC."""
 RECORDS = [RecordData(1000 + i, b"k", b"v") for i in range(3)]
 
 
@@ -261,3 +269,40 @@ def test_log_append_time_replaces_all_timestamps(compression):
     assert (view.timestamp_type, view.max_timestamp, view.compression) == (b.LOG_APPEND_TIME, 777, compression)
     assert [record.timestamp for record in view.records()] == [777] * 3
     buffer.extend(b"the buffer is not pinned by a view")
+
+
+def outcome_of(check, batch, end):
+    """Return the header that a check returns, or its error, and the batch after it."""
+    buffer = bytearray(batch)
+    try:
+        return check(buffer, memoryview(buffer), 0, end), bytes(buffer)
+    except KafkaError as error:
+        return error.code, str(error), bytes(buffer)
+
+
+def test_short_way_of_a_usual_batch_equals_the_reference():
+    """Header fields at random, most of them with a valid CRC: both ways return the same, and twins are equal."""
+    rng = random.Random(7)
+    short = 0
+    for _ in range(size(1500, 30_000)):
+        batch = build_batch(RECORDS, compression=rng.choice(("none", "none", "lz4")))
+        for _ in range(rng.randrange(3)):
+            position, layout = rng.choice(FIELDS)
+            limit = 1 << (8 * struct.calcsize(layout) - 1)
+            value = rng.choice((-limit, -2, -1, 0, 1, 2, 3, 4, 7, 49, 64, 999, 1000, 1002, limit - 1))
+            struct.pack_into(layout, batch, position, max(-limit, min(value, limit - 1)))
+        if rng.random() < 0.9:
+            struct.pack_into(">I", batch, b.CRC_POSITION, crc32c(bytes(batch[b.ATTRIBUTES_POSITION :])))
+        end = rng.choice((len(batch), len(batch), rng.randrange(len(batch) + 1)))
+        assert outcome_of(check_batch, batch, end) == outcome_of(validate._check_any_batch, batch, end)
+        found = walk.usual_header(batch, 0, end)
+        assert found == _batch_py.usual_header(batch, 0, end)
+        short += found is not None
+    assert short > 100
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 61), (62, 61), (0, 200), (200, 200)])
+def test_header_range_outside_of_the_buffer_is_an_invariant_error(start, end):
+    for twin in (walk, _batch_py):
+        with pytest.raises(InvariantError):
+            twin.usual_header(bytearray(100), start, end)

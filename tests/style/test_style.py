@@ -19,6 +19,7 @@ HOT_PATH = {
     # module: (names it must not use, because each means work for every record)
     "net/connection.py",
     "net/outbound.py",
+    "protocol/_hot_py.py",
     "protocol/framing.py",
     "protocol/produce.py",
     "protocol/fetch.py",
@@ -39,7 +40,7 @@ HOT_PATH = {
 }
 BOOLEANS_BY_POSITION = {
     # Hot: a call by position costs less.
-    "protocol/header.py: read_client_id",
+    "protocol/_hot_py.py: read_client_id",
     "protocol/primitives.py: append_count",
     "protocol/primitives.py: append_nullable_string",
     "protocol/primitives.py: append_topic",

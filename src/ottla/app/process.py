@@ -19,6 +19,7 @@ import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -27,6 +28,7 @@ from ottla import __version__
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
 from ottla.app.ending import stopping_signals
+from ottla.app.loop_lag import LoopLag
 from ottla.app.pool import ThreadPool
 from ottla.app.process_metrics import register_process_metrics
 from ottla.app.tls import tls_of_listeners
@@ -197,6 +199,7 @@ class BrokerProcess:
         own = self._of_controller(bound)
         listeners = self._accept([each for each in bound if each not in own], connections)
         self._announce(broker, bound, metrics)
+        self._measure_lag(loop, broker)
         await self._stop.wait()
         if self._failure is None and self._hands_over:
             await broker.hand_over()
@@ -215,6 +218,10 @@ class BrokerProcess:
         logger.info("stopped")
         # Skip the interpreter's cleanup, which would free the objects of fifty thousand partitions for seconds.
         _exit_at_once(0)
+
+    def _measure_lag(self, loop: asyncio.AbstractEventLoop, broker: Broker) -> None:
+        longest = broker.parts.statistics.longest_request
+        LoopLag(loop, time.monotonic, time.thread_time, self._registry, longest).begin()
 
     def _peers(self, loop: asyncio.AbstractEventLoop) -> Peers | None:
         config, sasl = self._config, self._sasl

@@ -66,7 +66,7 @@ from ottla.net.connection_state import (
 from ottla.net.outbound import Outbound, release_parts
 from ottla.net.sender import BUFFER_TYPES
 from ottla.net.wire import ConnectionHandler, Wire
-from ottla.protocol.framing import SIZE, frame_length
+from ottla.protocol.framing import SIZE, SIZE_BYTES, frame_length
 
 logger = logging.getLogger(__name__)
 
@@ -251,7 +251,11 @@ class Connection(ConnectionHandler):
             if self._own is not None:
                 self._drop_own()
             if serves:
-                served = self._serve(owner.receive_buffer, 0, end)
+                buffer = owner.receive_buffer
+                if self._gate is None and self._is_one_frame(buffer, end):
+                    self._serve_one(buffer, end)
+                    return
+                served = self._serve(buffer, 0, end)
             if served < end:
                 self._keep(served, end)
         if served and nbytes == self._room and state.may_serve():
@@ -423,6 +427,33 @@ class Connection(ConnectionHandler):
             self._finish_close()
             return end
         return start
+
+    def _is_one_frame(self, buffer: bytearray, end: int) -> bool:
+        """Whether `buffer[:end]` is one valid frame, read with room left: an unpipelined request."""
+        if not SIZE_BYTES <= end < RECEIVE_BYTES:
+            return False
+        size: int = SIZE.unpack_from(buffer)[0]
+        return size == end - SIZE_BYTES and size <= self._owner.limits.socket_request_max_bytes
+
+    def _serve_one(self, buffer: bytearray, end: int) -> None:
+        """`_serve` for one frame with nothing behind it, which cannot reach the bounds of a tick."""
+        outbound = self.outbound
+        state = self.state
+        phase = state.phase
+        state.request = BEGIN[state.request]
+        parts = self._handle(buffer, SIZE_BYTES, end)
+        if not self._has_asked:
+            self._has_asked = True
+            self._owner.asked(self)
+        over = state.phase is not phase and state.phase in OVER
+        if parts and outbound is not None:
+            if over:
+                release_parts(parts)
+            else:
+                outbound.send(parts)
+        state.request = END[state.request]
+        if over:
+            self._finish_close()
 
     def _handle(self, buffer: bytearray, start: int, end: int) -> list[Part] | None:
         """Pass one request to the dispatcher. None: it is parked or the connection closes, and no frame may follow."""

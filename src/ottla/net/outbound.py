@@ -128,24 +128,76 @@ class Outbound:
         """Send one or more responses in order. Takes ownership of the regions in every case."""
         output = self._state.output
         if output is FREE:
-            if len(parts) == 1 and isinstance(part := parts[0], BUFFER_TYPES) and self._descriptor >= 0:
-                try:
-                    count = os.write(self._descriptor, part)
-                except (BlockingIOError, InterruptedError):
-                    count = 0
-                except OSError as error:
-                    self._fail(error)
+            if self._descriptor >= 0:
+                if len(parts) == 1:
+                    if isinstance(part := parts[0], BUFFER_TYPES) and self._write_one(part):
+                        return
+                elif len(parts) == 3 and self._write_small(parts):
                     return
-                self._bytes_out.value += count
-                if count == len(part):
-                    return
-                self._offset = count
             self._queue.extend(parts)
             self._pump()
         elif output is DRAINING:
             self._queue.extend(parts)
         else:
             release_parts(parts)
+
+    def _write_one(self, part: bytes | bytearray | memoryview) -> bool:
+        """Write a response without regions. Returns False if a rest, from `_offset` on, still has to be sent."""
+        try:
+            count = os.write(self._descriptor, part)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as error:
+            self._fail(error)
+            return True
+        self._bytes_out.value += count
+        if count == len(part):
+            return True
+        self._offset = count
+        return False
+
+    def _write_small(self, parts: list[Part]) -> bool:
+        """Write a response with a small region between two buffers by one read and one write.
+
+        Returns False if nothing was written: the region is large or not cached, or the socket is full.
+        """
+        head, region, tail = parts
+        if (
+            isinstance(region, BUFFER_TYPES)
+            or region.length >= LARGE_REGION_BYTES
+            or not isinstance(head, BUFFER_TYPES)
+            or not isinstance(tail, BUFFER_TYPES)
+        ):
+            return False
+        view = self._scratch.view
+        start = len(head)
+        end = start + region.length
+        total = end + len(tail)
+        if total > len(view):
+            return False
+        try:
+            if region.try_read_into(view[start:end], 0) != region.length:
+                return False
+        except OSError:
+            return False  # the usual way ends in the same error
+        view[:start] = head
+        view[end:total] = tail
+        try:
+            count = os.write(self._descriptor, view[:total])
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as error:
+            self._queue.extend(parts)
+            self._fail(error)
+            return True
+        if count == total:
+            self._bytes_out.value += count
+            region.release()
+            return True
+        self._queue.extend(parts)
+        self._advance(count)
+        self._pump()
+        return True
 
     def transport_full(self) -> None:
         """The transport holds bytes (`pause_writing`)."""

@@ -16,6 +16,7 @@ from ottla.common.kafka.ids import ZERO_UUID
 from ottla.common.platform.channel import FileRegion, Part
 from ottla.protocol.codec import MAX_REQUEST_ELEMENTS
 from ottla.protocol.framing import SIZE_BYTES
+from ottla.protocol.hot import NO_TAGS_OF_ONE, OneFetched, pack_one_fetched
 from ottla.protocol.primitives import NodeEndpoint, Topic, append_count, append_node_endpoints, append_nullable_string
 from ottla.protocol.tags import iter_tags, skip_tags
 from ottla.record.varint import read_unsigned_varint, write_unsigned_varint
@@ -56,10 +57,7 @@ _RESULT_0 = Struct(">ihq")
 _RESULT_4 = Struct(">ihqq")
 _RESULT_5 = Struct(">ihqqq")
 _RESULT_12 = Struct(">ihqqqBi")
-_ONE_RESULT = Struct(">iiBihiB16sBihqqqBi")
 _NO_RECORDS_NO_TAGS = b"\x01\0"
-_NO_TAGS_OF_ONE = bytes(3)
-"""The empty tag sections of a partition, its topic and the response, which end a response with one partition."""
 _PAIR = Struct(">qq")
 _EPOCH_OFFSET = Struct(">BBiqB")
 _LEADER = Struct(">BBiiB")
@@ -141,6 +139,23 @@ class FetchPartitionResult(NamedTuple):
     diverging_epoch: tuple[int, int] | None = None
     current_leader: tuple[int, int] | None = None
     snapshot_id: tuple[int, int] | None = None
+
+
+def request_of_one(one: OneFetched) -> ParsedFetchRequest:
+    """Return the same as `parse_fetch` for a request that `hot.parse_one_fetch` has parsed."""
+    request = ParsedFetchRequest()
+    (
+        request.max_wait_ms,
+        request.min_bytes,
+        request.max_bytes,
+        request.isolation_level,
+        request.session_id,
+        request.session_epoch,
+        topic,
+        row,
+    ) = one
+    request.topics = [(topic, [tuple.__new__(FetchPartition, row + _NO_PARTITION_TAGS)])]
+    return request
 
 
 def parse_fetch(
@@ -399,11 +414,12 @@ def encode_fetch_response(
     time below 1, the preferred replica below 11, diverging epoch, leader and snapshot below 12, `node_endpoints` below
     16.
     """
-    if version >= TOPIC_ID_FROM and len(topics) == 1 and len(topics[0][1]) == 1 and not node_endpoints:
-        topic, (one,) = topics[0]
-        parts = _encode_one(correlation_id, throttle_ms, error_code, session_id, topic, one)
-        if parts is not None:
-            return parts
+    if version >= TOPIC_ID_FROM and len(topics) == 1 and not node_endpoints:
+        topic, results = topics[0]
+        if len(results) == 1 and isinstance(topic, bytes):
+            parts = _encode_one(correlation_id, throttle_ms, error_code, session_id, topic, results[0])
+            if parts is not None:
+                return parts
     out = _response_head(version, correlation_id, throttle_ms, error_code, session_id)
     flexible = version >= FLEXIBLE_FROM
     packed = [out]
@@ -457,28 +473,22 @@ def _encode_one(
     throttle_ms: int,
     error_code: int,
     session_id: int,
-    topic: Topic,
+    topic: bytes,
     result: FetchPartitionResult,
 ) -> list[Part] | None:
     """Encode the usual response of a consumer at the tail: one partition, by topic id, without tags; None for
     others."""
-    index, code, high_watermark, stable, start, records, aborted, replica, diverging, leader, snapshot = result
+    _, _, _, _, _, records, aborted, _, diverging, leader, snapshot = result
     if aborted or diverging is not None or leader is not None or snapshot is not None or isinstance(records, bytes):
         return None
     size = 0 if records is None else records.length
-    none_aborted = 0 if aborted is None else 1
-    out = bytearray(_ONE_RESULT.pack(
-        0, correlation_id, 0, throttle_ms, error_code, session_id,
-        2, topic, 2, index, code, high_watermark, stable, start, none_aborted, replica,
-    ))  # fmt: skip
-    write_unsigned_varint(out, size + 1)
-    _INT32.pack_into(out, 0, len(out) + size + len(_NO_TAGS_OF_ONE) - SIZE_BYTES)
-    if records is not None and size:
-        return [out, records, _NO_TAGS_OF_ONE]
-    if records is not None:
-        records.release()
-    out += _NO_TAGS_OF_ONE
-    return [out]
+    head = pack_one_fetched(correlation_id, throttle_ms, error_code, session_id, topic, result, size)
+    if records is None:
+        return [head]
+    if size:
+        return [head, records, NO_TAGS_OF_ONE]
+    records.release()
+    return [head]
 
 
 def _response_head(version: int, correlation_id: int, throttle_ms: int, error_code: int, session_id: int) -> bytearray:

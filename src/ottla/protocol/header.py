@@ -24,26 +24,6 @@ _SIZE = Struct(">i")
 _CORRELATION = Struct(">i")
 
 
-def read_client_id(
-    buffer: bytes | bytearray, start: int, end: int, size: int, flexible: bool
-) -> tuple[str | None, int]:
-    """Parse the rest after `REQUEST_FIELDS` at `start`, which contain `size`: (client id, position after the header).
-
-    Raises ProtocolError when the bytes end early.
-    """
-    position = start + REQUEST_FIELDS.size
-    client_id = None
-    if size >= 0:
-        stop = position + size
-        if stop > end:
-            raise ProtocolError("the client id exceeds the remaining bytes")
-        client_id = buffer[position:stop].decode("utf-8", "replace")
-        position = stop
-    if flexible:
-        position = position + 1 if position < end and not buffer[position] else skip_tags(buffer, position, end)
-    return client_id, position
-
-
 def encode_response(api_key: int, version: int, correlation_id: int, message: object) -> bytes:
     """Return a whole response frame, size prefix included. Raises KafkaError as `write_message` does."""
     out = _response_head(api_key, version, correlation_id)

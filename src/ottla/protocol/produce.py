@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ottla.common.errors import ProtocolError
 from ottla.protocol.codec import MAX_REQUEST_ELEMENTS
 from ottla.protocol.framing import SIZE_BYTES
+from ottla.protocol.hot import OneProduced, pack_one_produced
 from ottla.protocol.primitives import (
     NodeEndpoint,
     Topic,
@@ -35,20 +36,11 @@ _INT32 = Struct(">i")
 _ACKS_TIMEOUT_FEW = Struct(">hiB")
 _ACKS_TIMEOUT_COUNT = Struct(">hii")
 _INDEX_SIZE = Struct(">ii")
-_ONE_BY_NAME = Struct(">BhiBB")
-_ONE_BY_ID = Struct(">BhiB16sBi")
-_COUNT_INDEX = Struct(">Bi")
-_NO_TAGS_OF_ONE = bytes(3)
-"""The empty tag sections of a partition, its topic and the request, which end a request with one partition."""
 _HEADER = Struct(">ii")
 _PARTITION_0 = Struct(">ihq")
 _PARTITION_3 = Struct(">ihqq")
 _PARTITION_5 = Struct(">ihqqq")
 _PARTITION_8 = Struct(">ihqqqih")
-_BYTE = Struct(">B")
-_SINGLE_HEAD_FLEXIBLE = Struct(">iiBB")
-_SINGLE_FLEXIBLE = Struct(">BihqqqBBBBiB")
-_SINGLE_FLEXIBLE_BYTES = _SINGLE_HEAD_FLEXIBLE.size + _SINGLE_FLEXIBLE.size
 _LEADER_TAG = Struct(">BBBiiB")
 _NO_ERRORS_NO_MESSAGE = (0, -1)
 
@@ -98,13 +90,19 @@ class ProducePartitionResult(NamedTuple):
     current_leader: tuple[int, int] | None = None
 
 
+def request_of_one(one: OneProduced) -> ParsedProduceRequest:
+    """Return the same as `parse_produce` for a request that `hot.parse_one_produce` has parsed."""
+    acks, timeout_ms, topic, index, start, stop = one
+    return ParsedProduceRequest(None, acks, timeout_ms, [(topic, [(index, start, stop)])], 1)
+
+
 def parse_produce(
     version: int, buffer: bytearray, start: int, end: int, max_elements: int = MAX_REQUEST_ELEMENTS
 ) -> ParsedProduceRequest:
     """Parse the request body in `buffer[start:end]`, versions 0 to 13; raises ProtocolError for malformed bytes."""
     try:
         if version >= FLEXIBLE_FROM:
-            return _parse_one(version, buffer, start, end) or _parse_flexible(version, buffer, start, end, max_elements)
+            return _parse_flexible(version, buffer, start, end, max_elements)
         return _parse_classic(version, buffer, start, end, max_elements)
     except UnicodeDecodeError:
         raise ProtocolError(f"Produce v{version} contains a string that is not UTF-8") from None
@@ -163,36 +161,6 @@ def _parse_classic(version: int, buffer: bytearray, start: int, end: int, max_el
     if position > end:
         raise _exceeds("the body")
     return ParsedProduceRequest(transactional_id, acks, timeout_ms, topics, max_elements - topic_count - budget)
-
-
-def _parse_one(version: int, buffer: bytearray, start: int, end: int) -> ParsedProduceRequest | None:
-    """Parse the usual request: one partition, no transactional id, no tags; None for any other."""
-    topic: Topic
-    if version >= TOPIC_ID_FROM:
-        position = start + _ONE_BY_ID.size
-        if position >= end:
-            return None
-        named, acks, timeout_ms, topics, topic, partitions, index = _ONE_BY_ID.unpack_from(buffer, start)
-        if named or topics != 2:
-            return None
-    else:
-        name_start = start + _ONE_BY_NAME.size
-        if name_start >= end:
-            return None
-        named, acks, timeout_ms, topics, size = _ONE_BY_NAME.unpack_from(buffer, start)
-        position = name_start + size - 1
-        if named or topics != 2 or not 0 < size <= 0x7F or position + _COUNT_INDEX.size >= end:
-            return None
-        topic = buffer[name_start:position].decode()
-        partitions, index = _COUNT_INDEX.unpack_from(buffer, position)
-        position += _COUNT_INDEX.size
-    if partitions != 2:
-        return None
-    size, position = read_unsigned_varint(buffer, position, end)
-    stop = position + size - 1
-    if not size or buffer[stop:end] != _NO_TAGS_OF_ONE:
-        return None
-    return ParsedProduceRequest(None, acks, timeout_ms, [(topic, [(index, position, stop)])], 1)
 
 
 def _parse_flexible(version: int, buffer: bytearray, start: int, end: int, max_elements: int) -> ParsedProduceRequest:
@@ -309,21 +277,8 @@ def encode_single_produce_response(
 ) -> bytes:
     """Return the response frame for the usual case: one partition, no error."""
     if version >= FLEXIBLE_FROM:
-        if isinstance(topic, bytes):
-            named = topic
-        else:
-            named = topic.encode()
-            size = len(named) + 1
-            named = (_BYTE.pack(size) if size <= 0x7F else _long_size(size)) + named
-        head = _SINGLE_HEAD_FLEXIBLE.pack(_SINGLE_FLEXIBLE_BYTES + len(named) - SIZE_BYTES, correlation_id, 0, 2)
-        return b"".join(
-            (
-                head,
-                named,
-                _SINGLE_FLEXIBLE.pack(
-                    2, index, 0, base_offset, log_append_time_ms, log_start_offset, 1, 0, 0, 0, throttle_ms, 0
-                ),
-            )
+        return pack_one_produced(
+            correlation_id, topic, index, base_offset, log_append_time_ms, log_start_offset, throttle_ms
         )
     out = bytearray(_HEADER.pack(0, correlation_id))
     out += b"\0\0\0\x01"
@@ -340,12 +295,6 @@ def encode_single_produce_response(
     if version:
         out += _INT32.pack(throttle_ms)
     _INT32.pack_into(out, 0, len(out) - SIZE_BYTES)
-    return bytes(out)
-
-
-def _long_size(size: int) -> bytes:
-    out = bytearray()
-    write_unsigned_varint(out, size)
     return bytes(out)
 
 

@@ -1,10 +1,11 @@
 from array import array
 
 from ottla.common.platform.disk import Buffer
-from ottla.record._batch_py import Header, ParsedRecord
+from ottla.record._batch_py import Fields, Header, ParsedRecord
 
 INDEX_WIDTH: int
 
+def usual_header(buffer: Buffer, start: int, end: int) -> Fields | None: ...
 def walk_records(buffer: Buffer, start: int, end: int, count: int) -> None: ...
 def index_records(buffer: Buffer, start: int, end: int, count: int) -> array[int]: ...
 def refused_records(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from struct import Struct
 
 from ottla.common.errors import InvariantError
 from ottla.common.platform.disk import Buffer
@@ -37,10 +38,20 @@ _VARLONG_SIZE = 10
 _UINT32_MAX = 0xFFFFFFFF
 _UINT64_MAX = 0xFFFFFFFFFFFFFFFF
 _INT64_RANGE = 1 << 64
+_BATCH_HEADER = Struct(">qiibIhiqqqhii")
+_LOG_OVERHEAD = 12
+_MAGIC_V2 = 2
+_NO_PRODUCER_ID = -1
+_UNUSUAL_ATTRIBUTES = 0x7F
+"""Codec, timestamp type, transactional, control, delete horizon: bits of `ottla.record.batch`, which imports this."""
+_MAX_RECORDS = 128 * 1024 * 1024 // _MIN_RECORD_SIZE
+"""As in `ottla.record.validate`."""
 _NO_TIMESTAMP = -1
 
 Header = tuple[str, bytes | None]
 ParsedRecord = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]
+Fields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+"""Fields of a batch header, `ottla.record.batch.BatchHeader`."""
 _Row = tuple[int, int, int, int, int, int, int, int]
 
 
@@ -159,6 +170,35 @@ def _rows(buffer: Buffer, start: int, end: int, count: int) -> Iterator[_Row]:
         yield row
     if position != end:
         raise invalid_record(SURPLUS_IN_BATCH, count)
+
+
+def usual_header(buffer: Buffer, start: int, end: int) -> Fields | None:
+    """Return the header of a client's usual batch at `start`; None for any other.
+
+    Usual is an uncompressed batch without attributes and with valid fields. Its CRC is not compared, and
+    `validate.check_batch` decides about all others. The batch may end before `end`.
+    """
+    _check_range(buffer, start, end)
+    if end - start < _BATCH_HEADER.size:
+        return None
+    header: Fields = _BATCH_HEADER.unpack_from(buffer, start)
+    (
+        _, length, _, magic, _, attributes, delta,
+        base_timestamp, max_timestamp, producer_id, epoch, sequence, count,
+    ) = header  # fmt: skip
+    if (
+        magic != _MAGIC_V2
+        or length > end - start - _LOG_OVERHEAD
+        or attributes & _UNUSUAL_ATTRIBUTES
+        or not 0 < count <= _MAX_RECORDS
+        or count != delta + 1
+        or count * _MIN_RECORD_SIZE > length - (_BATCH_HEADER.size - _LOG_OVERHEAD)
+        or max_timestamp < base_timestamp
+        or max_timestamp < _NO_TIMESTAMP
+        or (producer_id != _NO_PRODUCER_ID and (producer_id < 0 or epoch < 0 or sequence < 0))
+    ):
+        return None
+    return header
 
 
 def walk_records(buffer: Buffer, start: int, end: int, count: int) -> None:

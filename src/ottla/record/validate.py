@@ -56,6 +56,7 @@ from ottla.record.compression import DEFAULT_MAX_BYTES, MAX_RATIO, ZSTD, decompr
 from ottla.record.errors import CorruptBatch, InvalidRecord
 from ottla.record.legacy.stored import check_replicated_message, is_message
 from ottla.record.walk import max_timestamp as max_timestamp_of
+from ottla.record.walk import usual_header
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -100,6 +101,18 @@ def check_batch(
     Raises KafkaError: CORRUPT_MESSAGE (length, magic, CRC), UNSUPPORTED_FOR_MESSAGE_FORMAT (formats v0, v1),
     INVALID_TIMESTAMP, INVALID_RECORD (counts, control bit, codec, producer fields).
     """
+    header = usual_header(buffer, start, end)
+    if header is not None:
+        batch_end = start + LOG_OVERHEAD + header[BATCH_LENGTH]
+        if crc32c(view[start + ATTRIBUTES_POSITION : batch_end]) == header[CRC]:
+            return header
+    return _check_any_batch(buffer, view, start, end, unpack)
+
+
+def _check_any_batch(
+    buffer: bytearray, view: memoryview, start: int, end: int, unpack: Decompress = decompress
+) -> BatchHeader:
+    """`check_batch`, the reference: every check by itself, in the order of the errors."""
     header = _check_intact(buffer, view, start, end)
     _, batch_length, _, _, _, attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, _, _, count = (
         header

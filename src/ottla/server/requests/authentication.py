@@ -22,7 +22,8 @@ from ottla.common.platform.channel import Dispatcher, IdentifiedChannel, Part
 from ottla.common.platform.clock import BlockingPool, Clock, Scheduler
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.codec import read_message
-from ottla.protocol.header import REQUEST_FIELDS, encode_response, read_client_id
+from ottla.protocol.header import REQUEST_FIELDS, encode_response
+from ottla.protocol.hot import read_client_id
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.protocol.registry import API, ApiKey

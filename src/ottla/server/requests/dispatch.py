@@ -35,8 +35,8 @@ from ottla.protocol.header import (
     encode_request,
     encode_response,
     encode_response_in_steps,
-    read_client_id,
 )
+from ottla.protocol.hot import read_client_id
 from ottla.protocol.registry import API, ApiKey, api_name
 from ottla.replica.purgatory import DelayedOperation, Purgatory
 from ottla.security.authorizer import StandardAuthorizer
@@ -47,7 +47,7 @@ from ottla.server.requests.forwarding import ControllerChannel
 from ottla.server.requests.request import Request
 from ottla.server.requests.request_limits import RequestLimits
 from ottla.server.requests.response_cache import Key, ResponseCache
-from ottla.server.requests.statistics import ApiStatistics, BrokerStatistics
+from ottla.server.requests.statistics import LONG_REQUEST_MS, ApiStatistics, BrokerStatistics
 from ottla.server.requests.stepped import PartRequest, SteppedAnswer, Steps, divide
 
 _SIZE = struct.Struct(">i")
@@ -195,7 +195,10 @@ class RequestDispatcher:
             self._context.failures(entry.name, error)
             raise ProtocolError(f"{entry.name} v{api_version} failed: internal error") from None
         if parts is not None:
-            statistics.latency_ms.observe((self._monotonic() - started_s) * 1000)
+            elapsed_ms = (self._monotonic() - started_s) * 1000
+            statistics.latency_ms.observe(elapsed_ms)
+            if elapsed_ms >= LONG_REQUEST_MS:
+                self._context.statistics.longest_request.note(entry.name, elapsed_ms)
         elif statistics.parked is not None:
             statistics.parked.local.observe((self._monotonic() - started_s) * 1000)
         return parts

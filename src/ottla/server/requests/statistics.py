@@ -82,16 +82,45 @@ class ApiStatistics:
         counter.value += 1
 
 
+LONG_REQUEST_MS = 10.0
+"""Time on the event loop from which on a request is noted as long."""
+
+
+class LongestRequest:
+    """The longest request since the last `take`, by its time on the event loop."""
+
+    __slots__ = ("_api", "_duration_ms")
+
+    def __init__(self) -> None:
+        self._api = ""
+        self._duration_ms = 0.0
+
+    def note(self, api: str, duration_ms: float) -> None:
+        """Note a long request."""
+        if duration_ms > self._duration_ms:
+            self._api = api
+            self._duration_ms = duration_ms
+
+    def take(self) -> tuple[str, float] | None:
+        """Return API and duration in ms, None without a long request, and forget it."""
+        if not self._duration_ms:
+            return None
+        taken = self._api, self._duration_ms
+        self._api, self._duration_ms = "", 0.0
+        return taken
+
+
 class BrokerStatistics:
     """All statistics of one broker."""
 
-    __slots__ = ("_registry", "_topics", "all_topics", "apis", "protocol_errors")
+    __slots__ = ("_registry", "_topics", "all_topics", "apis", "longest_request", "protocol_errors")
 
     def __init__(self, registry: MetricsRegistry) -> None:
         self._registry = registry
         self.all_topics = TopicStatistics(registry, "")
         self._topics: dict[str, TopicStatistics] = {}
         self.apis: dict[int, ApiStatistics] = {}
+        self.longest_request = LongestRequest()
         self.protocol_errors = registry.counter(
             "ottla_server_protocol_errors_total", "Requests without a possible response, which closed their connection."
         )

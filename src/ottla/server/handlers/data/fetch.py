@@ -16,7 +16,9 @@ from ottla.protocol.fetch import (
     ParsedFetchRequest,
     encode_fetch_response,
     parse_fetch,
+    request_of_one,
 )
+from ottla.protocol.hot import parse_one_fetch
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.data.consumer_fetch import ConsumerFetch
 from ottla.server.handlers.data.context import DataContext
@@ -30,11 +32,15 @@ from ottla.server.requests.request import Request
 
 def serve(context: DataContext, request: Request, buffer: bytearray, body_start: int, end: int) -> list[Part] | None:
     """Answer a fetch, or park it."""
-    limit = context.element_limit(end - body_start)
-    message = parse_fetch(request.api_version, buffer, body_start, end, limit)
-    context.check_partition_count(
-        max(sum([len(partitions) for _, partitions in message.topics]), len(message.topics), len(message.forgotten))
-    )
+    version = request.api_version
+    one = parse_one_fetch(version, buffer, body_start, end) if version >= TOPIC_ID_FROM else None
+    if one is not None:
+        message = request_of_one(one)
+    else:
+        message = parse_fetch(version, buffer, body_start, end, context.element_limit(end - body_start))
+        context.check_partition_count(
+            max(sum([len(partitions) for _, partitions in message.topics]), len(message.topics), len(message.forgotten))
+        )
     follower = None
     if message.replica_id >= 0:
         if not request.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
@@ -48,7 +54,7 @@ def serve(context: DataContext, request: Request, buffer: bytearray, body_start:
             message.session_epoch,
             message.topics,
             message.forgotten,
-            uses_topic_ids=request.api_version >= TOPIC_ID_FROM,
+            uses_topic_ids=version >= TOPIC_ID_FROM,
             privileged=follower is not None,
             now_s=request.started_s,
             max_partitions=context.partition_limit(),
@@ -57,7 +63,7 @@ def serve(context: DataContext, request: Request, buffer: bytearray, body_start:
         request.count_error(error.code)
         return encode_fetch_response(request.api_version, request.correlation_id, 0, error.code, 0, [])
     if follower is None:
-        if request.api_version < BATCHES_FROM:
+        if version < BATCHES_FROM:
             return OldFetch(context, request, message, session).serve()
         create = limited_fetch if context.has_quotas else ConsumerFetch
         return create(context, request, message, session).serve()

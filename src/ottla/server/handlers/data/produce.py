@@ -21,15 +21,18 @@ from collections.abc import Callable
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError, without_frames
 from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.common.platform.channel import Part
+from ottla.protocol.hot import OneProduced, pack_one_produced, parse_one_produce
 from ottla.protocol.primitives import NodeEndpoint, Topic
 from ottla.protocol.produce import (
     BATCHES_FROM,
+    FLEXIBLE_FROM,
     ParsedProduceRequest,
     ProducePartitionResult,
     RecordError,
     encode_produce_response,
     encode_single_produce_response,
     parse_produce,
+    request_of_one,
 )
 from ottla.protocol.registry import ApiKey
 from ottla.record.batch import ATTRIBUTES_POSITION, COMPRESSION_MASK, HEADER_SIZE, TRANSACTIONAL_MASK
@@ -109,20 +112,71 @@ class _Append:
 
 def serve(context: DataContext, request: Request, buffer: bytearray, body_start: int, end: int) -> list[Part] | None:
     """Append all partitions of a request in order; see the module."""
-    limit = context.element_limit(end - body_start)
-    produce = parse_produce(request.api_version, buffer, body_start, end, limit)
+    version = request.api_version
+    one = parse_one_produce(version, buffer, body_start, end) if version >= FLEXIBLE_FROM else None
+    if one is not None:
+        if not request.is_guarded and _is_usual(context, one, buffer):
+            return _append_one(context, request, one, buffer)
+        produce = request_of_one(one)
+    else:
+        limit = context.element_limit(end - body_start)
+        produce = parse_produce(version, buffer, body_start, end, limit)
     context.check_partition_count(produce.partition_count)
     if request.is_guarded:
         refused = _guard(context, request, produce, buffer)
         if refused is not None:
             return refused
-    if request.api_version < BATCHES_FROM:
+    if version < BATCHES_FROM:
         _convert(context, request, produce, buffer)
         return None
     inspected = context.replicas.inspected_topics
     if (inspected and any(topic in inspected for topic, _ in produce.topics)) or _is_doubtful(context, buffer, produce):
         return _look_first(context, request, produce, buffer)
     return append_all(context, request, produce, buffer, None)
+
+
+def _is_usual(context: DataContext, one: OneProduced, buffer: bytearray) -> bool:
+    """Whether the batch of a request with one partition can be appended at once, without a check outside of its log."""
+    acks, _, topic, _, start, stop = one
+    if acks not in VALID_ACKS or topic in context.replicas.inspected_topics or stop - start < HEADER_SIZE:
+        return False
+    attributes = buffer[start + _ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL_OR_COMPRESSED
+    return not attributes or not (
+        attributes & TRANSACTIONAL_MASK or has_doubtful_timestamps(buffer, start, context.clock)
+    )
+
+
+def _append_one(context: DataContext, request: Request, one: OneProduced, buffer: bytearray) -> list[Part] | None:
+    """`append_all` for a request that is usual: most of the time of a small request is spent in its loops and lists."""
+    acks, timeout_ms, topic, index, start, stop = one
+    acks_all = acks == ACKS_ALL
+    try:
+        partition = context.replicas.find(topic, index)
+        if partition.is_internal:
+            _check_internal(request, partition)
+        result = partition.append_records(buffer, start, stop, acks_all)
+    except Exception as error:
+        answer = _failed(context, request, topic, index, stop - start, error, MAX_NAMED_RECORDS_PER_REQUEST)
+        if not acks:
+            raise _unanswerable(answer.error_code) from None
+        return [_encode(context, request, [(topic, [answer])])]
+    _count(context, partition.topic, result, stop - start)
+    if not acks:
+        return []
+    if (acks_all or result.needs_flush) and not partition.acknowledged(result, acks_all):
+        waiting = [_Append(partition, result, 0, 0)]
+        _park(context, request, [(topic, [_succeeded(index, result)])], waiting, timeout_ms, acks_all=acks_all)
+        return None
+    return [
+        pack_one_produced(
+            request.correlation_id,
+            topic,
+            index,
+            result.base_offset,
+            result.log_append_time_ms,
+            result.log_start_offset,
+        )
+    ]
 
 
 def _guard(
@@ -233,7 +287,7 @@ def _lasting(buffer: bytearray, produce: ParsedProduceRequest) -> bytearray:
 def _refuse(context: DataContext, request: Request, produce: ParsedProduceRequest, error: KafkaError) -> list[Part]:
     """The response to a request that is refused as a whole."""
     if produce.acks == 0:
-        raise ProtocolError(f"a produce with acks=0 failed with {error.code.name}")
+        raise _unanswerable(error.code)
     for _ in range(produce.partition_count):
         request.count_error(error.code)
     results: Results = [
@@ -294,18 +348,16 @@ def append_all(
                         result.log_start_offset,
                     )
                 ]
-            answers.append(
-                ProducePartitionResult(index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset)
-            )
+            answers.append(_succeeded(index, result))
     if produce.refused:
         failure = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         results += _refused(context, request, produce)
     if produce.acks == 0:
         if failure != ErrorCode.NONE:
-            raise ProtocolError(f"a produce with acks=0 failed with {failure.name}")
+            raise _unanswerable(failure)
         return []
     if waiting:
-        _park(context, request, produce, results, waiting)
+        _park(context, request, results, waiting, produce.timeout_ms, acks_all=acks_all)
         return None
     return [_encode(context, request, results)]
 
@@ -316,8 +368,8 @@ def _check_allowed(
     """Check the request around a batch; storage checks the batch itself."""
     if produce.acks not in VALID_ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-    if partition.is_internal and request.client_id != ADMIN_CLIENT_ID:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}")
+    if partition.is_internal:
+        _check_internal(request, partition)
     if stop - start < HEADER_SIZE:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request needs one record batch for each partition")
     attributes = buffer[start + _ATTRIBUTES_LOW_BYTE]
@@ -328,6 +380,11 @@ def _check_allowed(
         )
 
 
+def _check_internal(request: Request, partition: Partition) -> None:
+    if request.client_id != ADMIN_CLIENT_ID:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}")
+
+
 def _refused(context: DataContext, request: Request, produce: ParsedProduceRequest) -> Results:
     """The results of topics without WRITE permission."""
     error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -335,6 +392,15 @@ def _refused(context: DataContext, request: Request, produce: ParsedProduceReque
         (topic, [_failed(context, request, topic, index, stop - start, error, 0) for index, start, stop in partitions])
         for topic, partitions in produce.refused
     ]
+
+
+def _succeeded(index: int, result: AppendResult) -> ProducePartitionResult:
+    return ProducePartitionResult(index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset)
+
+
+def _unanswerable(code: int) -> ProtocolError:
+    """The failure of a request with acks=0, which closes the connection."""
+    return ProtocolError(f"a produce with acks=0 failed with {ErrorCode(code).name}")
 
 
 def _count(context: DataContext, topic: str, result: AppendResult, size: int) -> None:
@@ -425,13 +491,15 @@ def _encode(context: DataContext, request: Request, results: Results) -> bytes:
 def _park(
     context: DataContext,
     request: Request,
-    produce: ParsedProduceRequest,
     results: Results,
     waiting: list[_Append],
+    timeout_ms: int,
+    *,
+    acks_all: bool,
 ) -> None:
-    operation = DelayedProduce(context, request, results, waiting, produce.acks == ACKS_ALL)
+    operation = DelayedProduce(context, request, results, waiting, acks_all)
     watches = {append.partition.produce_watch: None for append in waiting}
-    context.purgatory.park(operation, watches, max(0, produce.timeout_ms) / 1000)
+    context.purgatory.park(operation, watches, max(0, timeout_ms) / 1000)
     request.dispatcher.parked(request, operation)
 
 
