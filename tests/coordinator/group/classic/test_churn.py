@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.scale import size
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.coordinator.group.classic.group import ClassicGroup
 from ottla.coordinator.group.member_memory import MEMBER_BYTES
 
 from ...answers import Answer
@@ -145,13 +146,13 @@ class Churn(RuleBasedStateMachine):
     def partitions_have_one_owner(self) -> None:
         """Among members that may commit, no two own the same partition."""
         group = self.talk.shard.context.groups.find("g")
-        if group is None:
+        if not isinstance(group, ClassicGroup):
             return
         owners: dict[int, str] = {}
         for client in self.clients:
-            if client.stage != "beat" or client.generation != group.generation_id:  # type: ignore[attr-defined]
+            if client.stage != "beat" or client.generation != group.generation_id:
                 continue
-            if client.member_id not in group.members:  # type: ignore[attr-defined]
+            if client.member_id not in group.members:
                 continue
             for partition in client.owned:
                 assert partition not in owners, (partition, owners[partition], client.member_id)
@@ -160,15 +161,15 @@ class Churn(RuleBasedStateMachine):
     @invariant()
     def counts_are_right(self) -> None:
         group = self.talk.shard.context.groups.find("g")
-        if group is None:
+        if not isinstance(group, ClassicGroup):
             return
-        members = group.members.values()  # type: ignore[attr-defined]
-        held = sum(member.held_bytes for member in members) + MEMBER_BYTES * len(group.pending_join_members)  # type: ignore[attr-defined]
+        members = group.members.values()
+        held = sum(member.held_bytes for member in members) + MEMBER_BYTES * len(group.pending_join_members)
         assert group.held_bytes == held
-        assert group.awaiting_join == sum(member.join_reply is not None for member in members)  # type: ignore[attr-defined]
+        assert group.awaiting_join == sum(member.join_reply is not None for member in members)
         static = {member.group_instance_id: member.member_id for member in members if member.is_static}
-        assert group.static_members == static  # type: ignore[attr-defined]
-        assert (group.leader_id is None) == (not static and not members)  # type: ignore[attr-defined]
+        assert group.static_members == static
+        assert (group.leader_id is None) == (not static and not members)
 
     def teardown(self) -> None:
         """The faults are over: soon every member has its part, and each partition has exactly one owner."""

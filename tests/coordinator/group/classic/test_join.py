@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from ottla.common.errors import ErrorCode
+from ottla.coordinator.group.classic.group import ClassicGroup
 
 from ..conversation import CONSUMER, INITIAL_DELAY_S, SESSION_MS, Conversation, subscription
 
@@ -42,7 +43,9 @@ def test_below_version_4_join_response_has_the_id(talk: Conversation) -> None:
 def test_version_0_uses_session_timeout_for_rebalance(talk: Conversation) -> None:
     answer = talk.join(version=0, rebalance_ms=-1, session_ms=6000)
     talk.time.advance(INITIAL_DELAY_S)
-    member = talk.shard.context.groups.get("g").members[answer.response.member_id]  # type: ignore[attr-defined]
+    group = talk.shard.context.groups.get("g")
+    assert isinstance(group, ClassicGroup)
+    member = group.members[answer.response.member_id]
     assert member.rebalance_timeout_ms == 6000
 
 
