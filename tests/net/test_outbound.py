@@ -214,7 +214,7 @@ def test_coalesced_responses_of_one_read_are_bounded(network, make_frame):
 @pytest.mark.parametrize("kind", ["warm", "short", "cold"])
 def test_small_regions_between_buffers_arrive_for_a_slow_reader(network, make_frame, memory_region, kind):
     """The responses fill the socket: some leave by one write, one in part, the others wait."""
-    options: dict[str, Any] = {"warm": {}, "short": {"short": 30_000}, "cold": {"cold": True}}[kind]
+    kinds: dict[str, dict[str, Any]] = {"warm": {}, "short": {"short": 30_000}, "cold": {"cold": True}}
     count = 200
     data = random_bytes(60_000)
 
@@ -222,7 +222,7 @@ def test_small_regions_between_buffers_arrive_for_a_slow_reader(network, make_fr
         regions = []
 
         def parts():
-            regions.append(memory_region(data, **options))
+            regions.append(memory_region(data, **kinds[kind]))
             return [struct.pack(">i", len(data) + 7) + b"head", regions[-1], b"end"]
 
         net.dispatcher.answers[b"x"] = parts
