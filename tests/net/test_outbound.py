@@ -211,6 +211,33 @@ def test_coalesced_responses_of_one_read_are_bounded(network, make_frame):
     network.run(body)
 
 
+@pytest.mark.parametrize("kind", ["warm", "short", "cold"])
+def test_small_regions_between_buffers_arrive_for_a_slow_reader(network, make_frame, memory_region, kind):
+    """The responses fill the socket: some leave by one write, one in part, the others wait."""
+    kinds: dict[str, dict[str, Any]] = {"warm": {}, "short": {"short": 30_000}, "cold": {"cold": True}}
+    count = 200
+    data = random_bytes(60_000)
+
+    async def body(net):
+        regions = []
+
+        def parts():
+            regions.append(memory_region(data, **kinds[kind]))
+            return [struct.pack(">i", len(data) + 7) + b"head", regions[-1], b"end"]
+
+        net.dispatcher.answers[b"x"] = parts
+        client = await net.connect(receive_buffer=4096)
+        await net.send(client, make_frame(b"Ax"))
+        await net.send(client, make_frame(b"Ax") * (count - 1))
+        connection = await net.only_connection()
+        await net.until(lambda: connection.outbound.busy)
+        for _ in range(count):
+            assert await net.response(client) == b"head" + data + b"end"
+        await net.until(lambda: len(regions) == count and all(region.released == 1 for region in regions))
+
+    network.run(body)
+
+
 def test_queued_regions_are_released_when_the_peer_disconnects(network, make_frame, memory_region):
     async def body(net):
         for kind in ({}, {"cold": True}):

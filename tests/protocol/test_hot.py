@@ -116,7 +116,7 @@ def test_one_fetched_partition_equals_general_parser(
 
 @pytest.mark.parametrize("version", [*PRODUCE_VERSIONS, *FETCH_VERSIONS])
 def test_mutated_requests_give_equal_results(version: int) -> None:
-    """What the parsers accept, the general ones accept with the same result; they refuse nothing else."""
+    """A request that the parsers accept has the same result in the general ones."""
     rng = random.Random(version)
     fetch: dict[str, Any] = {"partition": 1, "fetch_offset": 5, "partition_max_bytes": 9}
     is_produce = version in PRODUCE_VERSIONS
