@@ -6,13 +6,13 @@ A line is one record: a value, or a key and a value with `--key-separator`. Deli
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from io import BufferedReader
-from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import click
 
@@ -32,10 +32,11 @@ from ottla.cli.command import (
 from ottla.cli.lines import LineReader
 from ottla.cli.record_format import unescape
 from ottla.cli.times import Seconds
-from ottla.client.librdkafka.producer import RecordProducer
-from ottla.client.librdkafka.transactional_producer import ProducerFenced, TransactionalProducer
-from ottla.client.wire.failure import TopicNotFound
 from ottla.common.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.client.librdkafka.producer import RecordProducer
+    from ottla.client.librdkafka.transactional_producer import TransactionalProducer
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 PROGRESS_INTERVAL_RECORDS = 1000
@@ -81,7 +82,7 @@ def _parse_headers(ctx: click.Context, parameter: click.Parameter, values: tuple
     "--file",
     "-f",
     "path",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(exists=True, dir_okay=False),
     help="Input file  [default: standard input]",
 )
 @click.option(
@@ -116,7 +117,7 @@ def _parse_headers(ctx: click.Context, parameter: click.Parameter, values: tuple
 @connection_options
 def produce(
     topic: str,
-    path: Path | None,
+    path: str | None,
     key_separator: str | None,
     headers: list[tuple[str, bytes]],
     null: str | None,
@@ -140,6 +141,9 @@ def produce(
     A transaction may be open for 60 s (-X transaction.timeout.ms=). Another producer with the same transactional id is
     fenced.
     """
+    from ottla.client.librdkafka.producer import RecordProducer
+    from ottla.client.librdkafka.transactional_producer import TransactionalProducer
+
     _check_transaction(transactional_id, batch, acks)
     separator = None if key_separator is None else unescape(key_separator).encode()
     if separator == b"":
@@ -164,7 +168,7 @@ def produce(
     null_bytes = None if null is None else null.encode()
     started = time.monotonic()
     with ExitStack() as stack:
-        stream = cast(BufferedReader, sys.stdin.buffer) if path is None else stack.enter_context(path.open("rb"))
+        stream = cast(BufferedReader, sys.stdin.buffer) if path is None else stack.enter_context(open(path, "rb"))
         lines = LineReader(stream, producer.poll)
         progress = stack.enter_context(_progress(path, quiet))
         stack.enter_context(ending)
@@ -184,6 +188,8 @@ def produce(
 
 def _require_partition(bootstrap_server: str, topic: str, partition: int | None) -> None:
     """Check that a broker answers and that `partition` exists. Brokers may auto-create a missing topic."""
+    from ottla.client.wire.failure import TopicNotFound
+
     with open_cluster(bootstrap_server) as cluster:
         cluster.describe()
         if partition is None:
@@ -272,6 +278,8 @@ def _split(line: bytes, separator: bytes | None, null: bytes | None, number: int
 
 
 def _send(producer: RecordProducer, number: int, *record: Any, **details: Any) -> None:
+    from ottla.client.librdkafka.transactional_producer import ProducerFenced
+
     try:
         producer.send(*record, **details)
     except ProducerFenced:
@@ -282,7 +290,7 @@ def _send(producer: RecordProducer, number: int, *record: Any, **details: Any) -
 
 
 @contextmanager
-def _progress(path: Path | None, quiet: bool) -> Iterator[Progress]:
+def _progress(path: str | None, quiet: bool) -> Iterator[Progress]:
     """A progress bar on a terminal; nothing for interactive input, or if standard error is not a terminal."""
     if quiet or not sys.stderr.isatty() or (path is None and sys.stdin.isatty()):
         yield lambda read_bytes: None
@@ -293,11 +301,13 @@ def _progress(path: Path | None, quiet: bool) -> Iterator[Progress]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Bar(*columns, TimeRemainingColumn(), console=Console(file=sys.__stderr__), transient=True) as bar:
-        task = bar.add_task("producing", total=None if path is None else path.stat().st_size)
+        task = bar.add_task("producing", total=None if path is None else os.path.getsize(path))
         yield lambda read_bytes: bar.update(task, completed=read_bytes)
 
 
 def _print_summary(topic: str, producer: RecordProducer, read_bytes: int, elapsed_s: float) -> None:
+    from ottla.client.librdkafka.transactional_producer import TransactionalProducer
+
     count = producer.sent_count
     text = f"Produced {counted(count, 'record')} ({size_text(read_bytes)}) to {topic} in {elapsed_s:.1f} s"
     if isinstance(producer, TransactionalProducer):
