@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from io import BufferedReader
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import click
 
@@ -172,12 +172,13 @@ def produce(
         lines = LineReader(stream, producer.poll)
         progress = stack.enter_context(_progress(path, quiet))
         stack.enter_context(ending)
-        for number, line in enumerate(lines, 1):
-            key, value = _split(line, separator, null_bytes, number)
-            _send(producer, number, topic, value, key, **details)
+        number = 0
+        for part in _parts(lines.blocks(), batch):
+            _send_lines(producer, number, part, topic, separator, null_bytes, details)
+            before, number = number, number + len(part)
             if commit is not None and batch is not None and number % batch == 0:
                 commit()
-            if number % PROGRESS_INTERVAL_RECORDS == 0:
+            if number // PROGRESS_INTERVAL_RECORDS > before // PROGRESS_INTERVAL_RECORDS:
                 progress(lines.read_bytes)
                 if producer.first_failure is not None:
                     raise producer.first_failure
@@ -263,30 +264,76 @@ def _standing(producer: TransactionalProducer) -> str:
     return f"{counted(count, 'record')} {'is' if count == 1 else 'are'} committed{rest}"
 
 
-def _split(line: bytes, separator: bytes | None, null: bytes | None, number: int) -> tuple[bytes | None, bytes | None]:
-    """Key and value of one line. Raises KafkaError INVALID_RECORD with the line number if the key is missing."""
-    key: bytes | None = None
-    value: bytes | None = line
+def _parts(blocks: Iterable[list[bytes]], batch: int | None) -> Iterator[list[bytes]]:
+    """The blocks of lines, divided so that each transaction of `batch` lines ends with one."""
+    left = batch
+    for lines in blocks:
+        while left is not None and len(lines) >= left:
+            yield lines[:left]
+            lines = lines[left:]
+            left = batch
+        if lines:
+            yield lines
+            left = None if left is None else left - len(lines)
+
+
+class _Records(NamedTuple):
+    """Keys and values of lines."""
+
+    values: list[bytes | None]
+    keys: list[bytes | None] | None
+    is_keyless: bool
+    """True if a line without a key follows."""
+
+
+def _split(lines: Sequence[bytes], separator: bytes | None, null: bytes | None) -> _Records:
+    """Keys and values of the lines before the first one without a key."""
+    keys: list[bytes | None] | None = None
+    values: list[bytes | None] = [*lines]
+    is_keyless = False
     if separator is not None:
-        key, found, value = line.partition(separator)
-        if not found:
-            message = (
-                f"line {number} has no key: {separator.decode()!r} not found; correct the line, or omit --key-separator"
-            )
-            raise KafkaError(ErrorCode.INVALID_RECORD, message)
-    return (None if key == null else key), (None if value == null else value)
+        parts = [line.partition(separator) for line in lines]
+        count = next((number for number, part in enumerate(parts) if not part[1]), len(parts))
+        is_keyless = count < len(parts)
+        keys = [part[0] for part in parts[:count]]
+        values = [part[2] for part in parts[:count]]
+    if null is not None:
+        keys = None if keys is None else [None if key == null else key for key in keys]
+        values = [None if value == null else value for value in values]
+    return _Records(values, keys, is_keyless)
 
 
-def _send(producer: RecordProducer, number: int, *record: Any, **details: Any) -> None:
+def _send_lines(
+    producer: RecordProducer,
+    number: int,
+    lines: Sequence[bytes],
+    topic: str,
+    separator: bytes | None,
+    null: bytes | None,
+    details: Mapping[str, Any],
+) -> None:
+    """Send lines, of which `number` others were sent before.
+
+    Raises KafkaError with the number of a line that cannot be sent, INVALID_RECORD for one without a key.
+    """
     from ottla.client.librdkafka.transactional_producer import ProducerFenced
 
+    records = _split(lines, separator, null)
+    sent_before = producer.sent_count
     try:
-        producer.send(*record, **details)
+        producer.send_all(topic, records.values, records.keys, **details)
     except ProducerFenced:
         raise
     except KafkaError as error:
         way_out = "; see -X message.max.bytes=" if error.code == ErrorCode.MESSAGE_TOO_LARGE else ""
-        raise KafkaError(error.code, f"line {number} can't be sent: {error.message.lower()}{way_out}") from error
+        refused = number + 1 + min(producer.sent_count - sent_before, len(records.values) - 1)
+        raise KafkaError(error.code, f"line {refused} can't be sent: {error.message.lower()}{way_out}") from error
+    if records.is_keyless and separator is not None:
+        keyless = number + 1 + len(records.values)
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"line {keyless} has no key: {separator.decode()!r} not found; correct the line, or omit --key-separator",
+        )
 
 
 @contextmanager

@@ -20,6 +20,7 @@ try:
         parse_headers,
         parse_records,
         refused_records,
+        render_rows,
         walk_records,
     )
 
@@ -34,6 +35,7 @@ except ImportError:
         parse_headers,
         parse_records,
         refused_records,
+        render_rows,
         walk_records,
     )
 
@@ -49,5 +51,6 @@ __all__ = [
     "parse_headers",
     "parse_records",
     "refused_records",
+    "render_rows",
     "walk_records",
 ]
