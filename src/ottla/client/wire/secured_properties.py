@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
+from typing import Any
 
-from ottla.client.wire.login import read_login
-from ottla.client.wire.security import ClientSecurity
+from ottla.client.wire.login import Login, read_login
 from ottla.common.config.config_keys_tls import TLS_CONFIGS
 from ottla.common.config.listener_configs import SECURITY_PROTOCOLS
 from ottla.common.errors import OperatorError
@@ -44,7 +45,11 @@ _OF_FILES = frozenset(name for name in _TLS if name.startswith(("ssl.keystore.",
 _CERTIFICATE = b"-----BEGIN CERTIFICATE"
 
 
-def read_secured(protocol: str, properties: Mapping[str, str], place: str) -> ClientSecurity:
+Secured = tuple[ssl.SSLContext | None, Mapping[str, Any] | None, Login | None, Mapping[str, str]]
+"""The fields of a `ClientSecurity`."""
+
+
+def read_secured(protocol: str, properties: Mapping[str, str], place: str) -> Secured:
     """The security of `protocol`, which is not PLAINTEXT; `place` is for messages. Raises OperatorError."""
     if protocol not in SECURITY_PROTOCOLS:
         raise OperatorError(f"security.protocol in {place} is {protocol}: use one of {', '.join(SECURITY_PROTOCOLS)}")
@@ -52,13 +57,13 @@ def read_secured(protocol: str, properties: Mapping[str, str], place: str) -> Cl
     if library is not None:
         library["security.protocol"] = protocol.lower()
     if protocol == "SASL_PLAINTEXT":
-        return ClientSecurity(None, library, login, _portable(properties, None))
+        return None, library, login, _portable(properties, None)
 
     settings = TlsSettings.parse(properties, place)
     material = read_material(settings, read_file)
     if library is not None:
         library |= _for_library(settings, material)
-    return ClientSecurity(client_context(settings, material), library, login, _portable(properties, material))
+    return client_context(settings, material), library, login, _portable(properties, material)
 
 
 def _portable(properties: Mapping[str, str], material: TlsFiles | None) -> dict[str, str]:

@@ -71,4 +71,4 @@ def parse_security(properties: Mapping[str, str], place: str) -> ClientSecurity:
         return PLAINTEXT
     from ottla.client.wire.secured_properties import read_secured  # TLS and SASL are slow to load
 
-    return read_secured(protocol, properties, place)
+    return ClientSecurity(*read_secured(protocol, properties, place))
