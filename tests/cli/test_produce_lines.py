@@ -1,11 +1,16 @@
-"""Splitting of a line into key and value."""
+"""Lines of `ottla produce`: blocks of lines, their division into transactions, keys and values."""
 
 from __future__ import annotations
 
+import io
+import random
+from typing import Any, cast
+
 import pytest
 
-from ottla.cli.produce import _split
-from ottla.common.errors import KafkaError
+from ottla.cli.lines import LineReader
+from ottla.cli.produce import _parts, _send_lines, _split
+from ottla.common.errors import ErrorCode, KafkaError
 
 
 @pytest.mark.parametrize(
@@ -25,9 +30,73 @@ from ottla.common.errors import KafkaError
     ],
 )
 def test_split(line, separator, null, expected):
-    assert _split(line, separator, null, 1) == expected
+    key, value = expected
+    keys = None if separator is None else [key, key]
+    assert _split([line, line], separator, null) == ([value, value], keys, False)
 
 
-def test_a_line_without_a_key_is_named():
-    with pytest.raises(KafkaError, match="line 7 has no key: ':' not found"):
-        _split(b"nothing", b":", None, 7)
+class RefusingProducer:
+    """Accepts records up to one with a refused value."""
+
+    def __init__(self):
+        self.sent_count = 0
+        self.records = []
+
+    def send_all(self, topic, values, keys, **details):
+        for number, value in enumerate(values):
+            if value == b"too large":
+                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "Message size too large")
+            self.records.append((None if keys is None else keys[number], value))
+            self.sent_count += 1
+
+
+def test_line_without_a_key_is_named_after_the_lines_before():
+    producer: Any = RefusingProducer()
+    with pytest.raises(KafkaError, match="line 9 has no key: ':' not found"):
+        _send_lines(producer, 7, [b"a:b", b"nothing", b"c:d"], "clicks", b":", None, {})
+    assert producer.records == [(b"a", b"b")]
+
+
+def test_refused_line_is_named_with_a_remedy():
+    producer: Any = RefusingProducer()
+    producer.sent_count = 40
+    with pytest.raises(KafkaError, match="line 42 can't be sent: message size too large; see -X message"):
+        _send_lines(producer, 40, [b"a", b"too large", b"b"], "clicks", None, None, {})
+    assert producer.records == [(None, b"a")]
+
+
+class Chunks(io.RawIOBase):
+    """A stream that returns one of some chunks for each read."""
+
+    def __init__(self, chunks):
+        self._chunks = list(chunks)
+
+    def readable(self):
+        return True
+
+    def read1(self, size=-1):
+        return self._chunks.pop(0) if self._chunks else b""
+
+
+def lines_of(chunks):
+    reader = LineReader(cast(io.BufferedReader, Chunks(chunks)), idle=lambda: None)
+    return [line for block in reader.blocks() for line in block], reader.read_bytes
+
+
+def test_lines_are_the_same_for_every_division_into_chunks():
+    source = random.Random(3)
+    for _ in range(400):
+        data = b"".join(source.choices([b"a", b"bc", b"\r", b"\n", b"\r\n", b"\xff"], k=source.randrange(30)))
+        cuts = sorted(source.choices(range(len(data) + 1), k=source.randrange(6)))
+        chunks = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+        *ended, rest = data.split(b"\n")
+        expected = [line.removesuffix(b"\r") for line in ended] + ([rest] if rest else [])
+        assert lines_of(chunk for chunk in chunks if chunk) == (expected, len(data)), (data, chunks)
+
+
+def test_parts_end_with_their_transactions():
+    blocks = [[b"1", b"2", b"3"], [b"4"], [b"5", b"6", b"7", b"8", b"9"], [b"10"]]
+    assert [*_parts(blocks, None)] == blocks
+    expected = [[b"1", b"2", b"3"], [b"4"], [b"5", b"6", b"7", b"8"], [b"9"], [b"10"]]
+    assert [*_parts(blocks, 4)] == expected
+    assert [*_parts(blocks, 1)] == [[line] for block in blocks for line in block]

@@ -17,7 +17,7 @@ from ottla.client.wire.security import PLAINTEXT
 from ottla.mirror import driver
 from ottla.mirror.driver import Mirror, Settings
 from ottla.mirror.opening import PROGRESS, Endpoint
-from ottla.mirror.refusals import STOP
+from ottla.mirror.option_values import STOP
 
 FETCH_BYTES = 800
 """Small, for many transactions."""

@@ -22,7 +22,7 @@ from ottla.client.wire.model import LATEST_TIMESTAMP, ResourceType
 from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission
 from ottla.common.kafka.acl import ResourceType as AclResource
 from ottla.common.kafka.topic_partition import TopicPartition
-from ottla.mirror.refusals import SKIP
+from ottla.mirror.option_values import SKIP
 from ottla.mirror.routes import PROGRESS_TOPIC, Route
 from ottla.record.batch import BatchView
 from ottla.record.builder import RecordData, build_batch

@@ -12,8 +12,9 @@ from ottla.client.librdkafka.batch_producer import BatchProducer, BatchRefused
 from ottla.client.wire.model import ConfigEntry
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.mirror.copying import PartitionCopy, Step, Write, size_of
+from ottla.mirror.option_values import SKIP
 from ottla.mirror.progress import Run
-from ottla.mirror.refusals import BURST, SKIP, WINDOW_S, Refusals, explained, remedy_for, require_readable
+from ottla.mirror.refusals import BURST, WINDOW_S, Refusals, explained, remedy_for, require_readable
 from ottla.mirror.routes import MAX_LONG, Route, TargetSettings, admitting_settings
 from ottla.mirror.translation import RouteMap
 from ottla.record.batch import HEADER_SIZE, BatchView, Record

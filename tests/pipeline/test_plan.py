@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -318,7 +317,7 @@ def test_clean_elections_are_not_truncation() -> None:
     stable = cluster.list_offsets
 
     def lower(*arguments: Any, **named: Any) -> dict[tuple[str, int], OffsetInfo]:
-        return {key: replace(found, offset=min(found.offset, 55)) for key, found in stable(*arguments, **named).items()}
+        return {key: found._replace(offset=min(found.offset, 55)) for key, found in stable(*arguments, **named).items()}
 
     cluster.list_offsets = lower  # type: ignore[method-assign]
     assert make_plan(cluster, table, ["clicks"], PlanSettings()).is_empty

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from ottla.api.errors import as_kafka_errors
 from ottla.client.librdkafka.producer import SILENT
 from ottla.client.wire.connection import library_servers
-from ottla.client.wire.security import PROPERTIES, ClientSecurity, parse_security
+from ottla.client.wire.secured_properties import PROPERTIES
+from ottla.client.wire.security import ClientSecurity, parse_security
 from ottla.common.config.config_keys_zookeeper import ZOOKEEPER_CLIENT_PROPERTIES
 from ottla.common.config.properties import value_text
 from ottla.common.errors import ErrorCode, KafkaError

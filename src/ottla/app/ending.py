@@ -10,7 +10,6 @@ Unexpected exceptions are defects and do print a traceback.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import select
 import signal
@@ -19,7 +18,6 @@ from collections.abc import Iterator
 
 import click
 
-from ottla.app.logging import logs_json
 from ottla.app.streams import STANDARD_OUTPUT, forget
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.common.runbooks import with_runbook
@@ -68,13 +66,25 @@ def _end(sentence: str, exit_code: int) -> None:
     except OSError:
         forget(sys.stdout)
     try:
-        if logs_json():
-            logging.getLogger("ottla").error("%s", sentence)
-        else:
+        if not _logged_as_json(sentence):
             click.echo(f"ottla: {sentence}", err=True)
     except OSError:
         forget(sys.stderr)
     raise click.exceptions.Exit(exit_code) from None
+
+
+def _logged_as_json(sentence: str) -> bool:
+    """Log an error if this process logs JSON. Commands that log nothing have not imported `logging`."""
+    if "logging" not in sys.modules:
+        return False
+    import logging
+
+    from ottla.app.logging import logs_json
+
+    is_json = logs_json()
+    if is_json:
+        logging.getLogger("ottla").error("%s", sentence)
+    return is_json
 
 
 def _reader_left() -> bool:

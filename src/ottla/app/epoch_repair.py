@@ -11,24 +11,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ottla.app.disk import RealDisk
 from ottla.cli.cluster import cluster
 from ottla.cli.command import json_option, print_json, print_table
 from ottla.common.errors import OperatorError
-from ottla.common.kafka.ids import ZERO_UUID, uuid_to_string
-from ottla.common.platform.disk import Disk
-from ottla.common.platform.disk_refusal import disk_refusal
-from ottla.common.platform.files import open_regular
-from ottla.metadata.log import NO_NODE
-from ottla.quorum.election_file import decode_election_state, decode_fields, encode_fields
-from ottla.quorum.metadata_log import DIRECTORY, QUORUM_STATE, list_snapshots
-from ottla.quorum.raft_types import FORGOTTEN_EPOCHS, MAX_LEADER_EPOCH
-from ottla.storage.files.names import LOCK_FILE, LOG_SUFFIX, META_PROPERTIES, parse_offset
-from ottla.storage.repair.reader import SegmentDamage, iter_segment
+
+if TYPE_CHECKING:
+    from ottla.common.platform.disk import Disk
 
 
 class EpochRepair(NamedTuple):
@@ -63,6 +55,8 @@ def repair_epoch(directories: tuple[str, ...], execute: bool, as_json: bool) -> 
     first: a node without the repair would spread the old epoch again. The new epoch is a million above that of the
     metadata log, and the vote of the node is removed. Topics, records and all other data are unchanged.
     """
+    from ottla.app.disk import RealDisk
+
     disk = RealDisk()
     repairs = repair_all(disk, [os.path.abspath(directory) for directory in directories], execute=execute)
     if as_json:
@@ -77,6 +71,9 @@ def repair_epoch(directories: tuple[str, ...], execute: bool, as_json: bool) -> 
 
 def repair_all(disk: Disk, directories: Sequence[str], *, execute: bool) -> list[EpochRepair]:
     """Check all directories, and repair them only if all can be repaired. Raises OperatorError."""
+    from ottla.common.platform.disk_refusal import disk_refusal
+    from ottla.storage.files.names import LOCK_FILE, META_PROPERTIES
+
     locks = []
     try:
         for directory in directories:
@@ -101,6 +98,11 @@ def repair_all(disk: Disk, directories: Sequence[str], *, execute: bool) -> list
 
 
 def _look(disk: Disk, directory: str) -> EpochRepair:
+    from ottla.common.platform.disk_refusal import disk_refusal
+    from ottla.quorum.election_file import decode_election_state
+    from ottla.quorum.metadata_log import DIRECTORY, QUORUM_STATE
+    from ottla.quorum.raft_types import FORGOTTEN_EPOCHS, MAX_LEADER_EPOCH
+
     log_directory = f"{directory}/{DIRECTORY}"
     if not disk.exists(log_directory):
         raise OperatorError(
@@ -130,6 +132,11 @@ def _look(disk: Disk, directory: str) -> EpochRepair:
 
 def _log_epoch(disk: Disk, directory: str) -> int:
     """The largest epoch of the log, which is that of its last batch; a torn end will be truncated at startup."""
+    from ottla.common.platform.files import open_regular
+    from ottla.quorum.metadata_log import list_snapshots
+    from ottla.storage.files.names import LOG_SUFFIX, parse_offset
+    from ottla.storage.repair.reader import SegmentDamage, iter_segment
+
     largest = max((snapshot.epoch for snapshot in list_snapshots(disk, directory)), default=0)
     for name in reversed([name for name in disk.listdir(directory) if parse_offset(name, LOG_SUFFIX) is not None]):
         found = -1
@@ -146,6 +153,12 @@ def _log_epoch(disk: Disk, directory: str) -> int:
 
 def _execute(disk: Disk, repair: EpochRepair) -> None:
     """Replace the file, in its current version."""
+    from ottla.common.kafka.ids import ZERO_UUID, uuid_to_string
+    from ottla.common.platform.disk_refusal import disk_refusal
+    from ottla.metadata.log import NO_NODE
+    from ottla.quorum.election_file import decode_fields, encode_fields
+    from ottla.quorum.metadata_log import DIRECTORY, QUORUM_STATE
+
     if repair.new_epoch == repair.epoch:
         return
     path = f"{repair.directory}/{DIRECTORY}/{QUORUM_STATE}"

@@ -12,30 +12,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ottla.app.disk import RealDisk
 from ottla.app.log_restore import log
 from ottla.cli.command import json_option, print_json, print_table
 from ottla.cli.record_format import format_time
 from ottla.common.errors import OperatorError
-from ottla.common.platform.disk import Disk
-from ottla.common.platform.disk_refusal import disk_refusal
-from ottla.storage.directory.cleaner_report import UNCLEANABLE, LogReport, parse_report
-from ottla.storage.directory.log_cleaner import PassReport
-from ottla.storage.files.checkpoints import CheckpointCorruption, read_offsets
-from ottla.storage.files.directories import partition_directories
-from ottla.storage.files.names import (
-    CLEANER_OFFSET_CHECKPOINT,
-    CLEANER_REPORT_FILE,
-    LOG_START_OFFSET_CHECKPOINT,
-    LOG_SUFFIX,
-    META_PROPERTIES,
-    parse_offset,
-    partition_dir,
-)
+
+if TYPE_CHECKING:
+    from ottla.common.platform.disk import Disk
+    from ottla.storage.directory.cleaner_report import LogReport
+    from ottla.storage.directory.log_cleaner import PassReport
 
 
 class CleanedLog(NamedTuple):
@@ -69,6 +58,11 @@ def cleaner(directory: str, as_json: bool) -> None:
     log is due when its dirty ratio exceeds min.cleanable.dirty.ratio, or a record has waited longer than
     max.compaction.lag.ms.
     """
+    from ottla.app.disk import RealDisk
+    from ottla.common.platform.disk_refusal import disk_refusal
+    from ottla.storage.files.checkpoints import CheckpointCorruption
+    from ottla.storage.files.names import CLEANER_OFFSET_CHECKPOINT
+
     disk, path = RealDisk(), os.path.abspath(directory)
     try:
         found = cleaned_logs(disk, path)
@@ -129,6 +123,8 @@ def _row(each: CleanedLog) -> tuple[object, ...]:
 
 
 def _next(each: CleanedLog) -> str:
+    from ottla.storage.directory.cleaner_report import UNCLEANABLE
+
     report, reason = each.report, _reason(each)
     if report is None:
         return reason
@@ -148,6 +144,9 @@ def mb_per_second(done: PassReport) -> float:
 
 def cleaned_logs(disk: Disk, directory: str) -> list[CleanedLog]:
     """Existing logs in the checkpoint or the report, sorted by dirty ratio. Raises CheckpointCorruption, OSError."""
+    from ottla.storage.files.checkpoints import read_offsets
+    from ottla.storage.files.names import CLEANER_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, partition_dir
+
     cleaned_to = read_offsets(disk, os.path.join(directory, CLEANER_OFFSET_CHECKPOINT))
     starts = read_offsets(disk, os.path.join(directory, LOG_START_OFFSET_CHECKPOINT))
     reports = {(report.topic, report.partition): report for report in _reports(disk, directory)}
@@ -163,10 +162,16 @@ def cleaned_logs(disk: Disk, directory: str) -> list[CleanedLog]:
 
 def _holds_logs(disk: Disk, directory: str) -> bool:
     """True if the directory is a data directory of a broker."""
+    from ottla.storage.files.directories import partition_directories
+    from ottla.storage.files.names import META_PROPERTIES
+
     return disk.exists(os.path.join(directory, META_PROPERTIES)) or bool(partition_directories(disk, directory))
 
 
 def _reports(disk: Disk, directory: str) -> Sequence[LogReport]:
+    from ottla.storage.directory.cleaner_report import parse_report
+    from ottla.storage.files.names import CLEANER_REPORT_FILE
+
     path = os.path.join(directory, CLEANER_REPORT_FILE)
     try:
         data = disk.read_bytes(path)
@@ -177,6 +182,8 @@ def _reports(disk: Disk, directory: str) -> Sequence[LogReport]:
 
 def _sizes(disk: Disk, folder: str, dirty_offset: int) -> tuple[int, int, int]:
     """Bytes of the segments below `dirty_offset`, from `dirty_offset`, and of the active one. Raises OSError."""
+    from ottla.storage.files.names import LOG_SUFFIX, parse_offset
+
     names = {name: parse_offset(name, LOG_SUFFIX) for name in disk.listdir(folder)}
     segments = sorted((offset, name) for name, offset in names.items() if offset is not None)
     sizes = [_size(disk, os.path.join(folder, name)) for _, name in segments]

@@ -12,18 +12,16 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ottla.app.disk import RealDisk
 from ottla.cli.command import json_option, print_json, print_table
 from ottla.cli.log import log as log  # reexported for modules that add commands
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.common.platform.disk import Disk
-from ottla.common.platform.disk_refusal import disk_refusal
-from ottla.storage.files.directories import shown
-from ottla.storage.files.names import LOCK_FILE, STRAY_DIR_SUFFIX, is_cut_short, parse_stray_dir
+
+if TYPE_CHECKING:
+    from ottla.common.platform.disk import Disk
 
 
 class Stray(NamedTuple):
@@ -56,6 +54,10 @@ def restore(directory: str, strays: tuple[str, ...], execute: bool, as_json: boo
     assigns a replica of its topic, with the same id, to this node: otherwise the next start renames it again. The exit
     code is 1 if a directory can't be restored.
     """
+    from ottla.app.disk import RealDisk
+    from ottla.common.platform.disk_refusal import disk_refusal
+    from ottla.storage.files.directories import shown
+
     disk = RealDisk()
     directory = os.path.abspath(directory)
     try:
@@ -80,6 +82,9 @@ def find_strays(disk: Disk, directory: str, wanted: Collection[str] = ()) -> lis
 
     Raises OperatorError for a wanted name that is not a quarantined directory, and OSError.
     """
+    from ottla.storage.files.directories import shown
+    from ottla.storage.files.names import STRAY_DIR_SUFFIX, is_cut_short, parse_stray_dir
+
     present = set(disk.listdir(directory))
     names = {os.path.basename(name.rstrip("/")) for name in wanted} or present
     strays = {name: parse_stray_dir(name) for name in sorted(names & present)}
@@ -107,6 +112,8 @@ def find_strays(disk: Disk, directory: str, wanted: Collection[str] = ()) -> lis
 
 def _restore(disk: Disk, directory: str, wanted: Collection[str], execute: bool) -> list[Stray]:
     """Rename the directories under the broker's lock; returns all. Raises BlockingIOError, OSError, OperatorError."""
+    from ottla.storage.files.names import LOCK_FILE
+
     lock = disk.lock(os.path.join(directory, LOCK_FILE))
     try:
         found = find_strays(disk, directory, wanted)

@@ -16,9 +16,6 @@ from typing import TextIO
 from ottla.common.errors import OperatorError
 from ottla.common.logs import AUDIT_LOGGER
 
-LEVELS = ("debug", "info", "warning", "error")
-FORMATS = ("text", "json")
-
 BURST = 10
 WINDOW_S = 10.0
 

@@ -15,8 +15,8 @@ import click
 
 from ottla import __version__
 from ottla.app.ending import ending
-from ottla.app.logging import FORMATS, LEVELS
 from ottla.app.streams import prepare_streams
+from ottla.common.logs import FORMATS, LEVELS
 from ottla.common.suggestion import did_you_mean
 
 

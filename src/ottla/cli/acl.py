@@ -24,7 +24,6 @@ from ottla.cli.command import (
     print_json,
     print_table,
 )
-from ottla.client.admin.acls import AclFilter
 from ottla.common.kafka.acl import CLUSTER_NAME, WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -172,6 +171,8 @@ def list_(principals: tuple[str, ...], pattern: str, as_json: bool, bootstrap_se
     Optionally filtered by resource and principal. With --resource-pattern-type match: every ACL that applies to the
     resource name.
     """
+    from ottla.client.admin.acls import AclFilter
+
     named: Sequence[tuple[int, str | None]] = _resources(**resources) or [(ResourceType.ANY, None)]
     found: set[Acl] = set()
     with open_cluster(bootstrap_server) as cluster:
@@ -198,6 +199,8 @@ def remove(yes: bool, as_json: bool, bootstrap_server: str, **options: Any) -> N
 
     With --allow-principal or --deny-principal, select ACLs as for add; without them, remove all ACLs of the resources.
     """
+    from ottla.client.admin.acls import AclFilter
+
     if options["allow_principal"] or options["deny_principal"]:
         filters = [AclFilter(*each) for each in _acls(**options)]
     else:

@@ -7,12 +7,11 @@ the wait is interrupted; `ottla cluster reassign --status` shows it.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -30,16 +29,15 @@ from ottla.cli.command import (
 from ottla.cli.features import features
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.voters import voters
-from ottla.client.admin.cluster import Cluster
-from ottla.client.admin.reassignment_plan import Plan, evacuation, throttled_replicas, with_replication_factor
-from ottla.client.views.health import broker_loads, cluster_health
-from ottla.client.wire.model import ConfigOperation, QuorumInfo, QuorumReplicaInfo, ResourceType
-from ottla.common.config.config_def import MAX_LONG
 from ottla.common.errors import DAMAGED_JSON, KafkaError, OperatorError
-from ottla.common.kafka.ids import uuid_to_string
+from ottla.common.kafka.integers import MAX_LONG
 from ottla.common.kafka.topic_partition import TopicPartition
-from ottla.common.platform.endpoint import format_address
 from ottla.common.platform.files import read_file, within
+
+if TYPE_CHECKING:
+    from ottla.client.admin.cluster import Cluster
+    from ottla.client.admin.reassignment_plan import Plan
+    from ottla.client.wire.model import QuorumInfo, QuorumReplicaInfo
 
 POLL_S = 0.5
 MAX_CAUSES = 20
@@ -63,6 +61,8 @@ cluster.add_command(voters)
 @connection_options
 def describe(as_json: bool, bootstrap_server: str) -> None:
     """Show the state of the cluster."""
+    from ottla.client.views.health import cluster_health
+
     with open_cluster(bootstrap_server) as client:
         health, leaderless = cluster_health(client)
     summary = health._asdict()
@@ -87,6 +87,9 @@ def brokers(as_json: bool, bootstrap_server: str) -> None:
 
     For each broker: state, rack, and the number of partitions that it leads and replicates.
     """
+    from ottla.client.views.health import broker_loads
+    from ottla.common.platform.endpoint import format_address
+
     with open_cluster(bootstrap_server) as client:
         loads = broker_loads(client)
     rows = [
@@ -136,6 +139,8 @@ def quorum(as_json: bool, bootstrap_server: str) -> None:
 
 
 def _quorum_row(info: QuorumInfo, replica: QuorumReplicaInfo, role: str) -> dict[str, Any]:
+    from ottla.common.kafka.ids import uuid_to_string
+
     leader_end = max((each.log_end_offset for each in info.voters if each.node_id == info.leader_id), default=-1)
     return {
         "node": replica.node_id,
@@ -222,6 +227,8 @@ def reassign(
 
     Moves replicas as a plan file says, or changes the replication factor of topics.
     """
+    from ottla.client.admin.reassignment_plan import with_replication_factor
+
     with open_cluster(bootstrap_server) as client:
         if status or cancel:
             _show_or_cancel(client, cancel and execute, as_json)
@@ -266,6 +273,8 @@ def decommission(
 
     The broker can then be stopped and removed from the cluster with --unregister.
     """
+    from ottla.client.admin.reassignment_plan import evacuation
+
     with open_cluster(bootstrap_server) as client:
         known = {broker.node_id: broker for broker in client.brokers.all()}
         if broker_id not in known:
@@ -313,6 +322,8 @@ def read_plan(path: str) -> Plan:
 
 def parse_plan(text: str | bytes) -> Plan:
     """The target replicas in a plan of `kafka-reassign-partitions`. Raises OperatorError."""
+    import json
+
     try:
         content = json.loads(text)
         return {
@@ -347,6 +358,8 @@ def _show_or_cancel(client: Cluster, cancel: bool, as_json: bool) -> None:
 
 def _move(client: Cluster, targets: Plan, throttle: int | None, *, execute: bool, wait: bool, as_json: bool) -> None:
     """Show the plan; with `execute`, apply it."""
+    from ottla.client.admin.reassignment_plan import throttled_replicas
+
     topics = client.topics.all()
     rows = []
     for name, index in targets:
@@ -380,6 +393,8 @@ def _throttled(
     client: Cluster, replicas: Mapping[str, tuple[str, str]], rate: int | None, *, keep: bool
 ) -> Iterator[None]:
     """Throttle replication during the reassignment; removed at the end, also after an interrupted wait."""
+    from ottla.client.wire.model import ConfigOperation, ResourceType
+
     if rate is None or not replicas:
         yield
         return

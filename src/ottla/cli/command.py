@@ -6,33 +6,32 @@ Commands raise exceptions; `ottla.app.ending` maps them to messages and exit cod
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import shlex
-import shutil
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
-from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.profiles import DEFAULT, default_profile, profile_names, read_profile
-from ottla.client.wire.security import OPTION, PLAINTEXT, ClientSecurity, parse_security
-from ottla.common.config.config_def import MAX_INT
-from ottla.common.config.properties import load_properties
 from ottla.common.control_chars import escape_control_chars
 from ottla.common.errors import ErrorCode, KafkaError, OttlaError
 from ottla.common.kafka.ids import MIN_NODE_ID
+from ottla.common.kafka.integers import MAX_INT
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from ottla.client.admin.cluster import Cluster
+    from ottla.client.wire.security import ClientSecurity
 
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
 CLIENT_ID = "ottla-cli"
 COMPLETION_TIMEOUT_S = 1.0
 PROFILE = "--profile"
+COMMAND_CONFIG = "--command-config"
 BROKER_ID = click.IntRange(MIN_NODE_ID, MAX_INT)
 """Valid values of `node.id`."""
 _PROPERTIES = "client properties"
@@ -145,7 +144,7 @@ def connection_options(function: F) -> F:
         help="Client profile in ~/.config/ottla/NAME.properties; by default, the profile named default.",
     )
     command_config = click.option(
-        OPTION,
+        COMMAND_CONFIG,
         envvar="OTTLA_COMMAND_CONFIG",
         show_envvar=True,
         type=click.Path(readable=False),
@@ -211,12 +210,16 @@ def _properties(ctx: click.Context) -> _Properties:
 
 
 def _read_properties(ctx: click.Context) -> _Properties:
-    file: _Option | None = ctx.meta.get(OPTION)
+    from ottla.client.wire.profiles import DEFAULT as DEFAULT_PROFILE
+    from ottla.client.wire.profiles import default_profile, read_profile
+    from ottla.common.config.properties import load_properties
+
+    file: _Option | None = ctx.meta.get(COMMAND_CONFIG)
     profile: _Option | None = ctx.meta.get(PROFILE)
     if file is None and profile is None:
         from_elsewhere = ctx.get_parameter_source("bootstrap_server") is not ParameterSource.DEFAULT
         values = None if from_elsewhere else default_profile()
-        return _Properties(values or {}, f"the profile {DEFAULT}", is_typed=False)
+        return _Properties(values or {}, f"the profile {DEFAULT_PROFILE}", is_typed=False)
     typed = any(option is not None and option.is_typed for option in (file, profile))
     named: dict[str, str] = {}
     places = []
@@ -224,17 +227,23 @@ def _read_properties(ctx: click.Context) -> _Properties:
         named |= read_profile(profile.value)
         places.append(f"the profile {profile.value}")
     if file is not None and file.is_typed == typed:
-        named |= load_properties(file.value, OPTION)
+        named |= load_properties(file.value, COMMAND_CONFIG)
         places.append(file.value)
     return _Properties(named, " and ".join(places), typed)
 
 
 def _complete_profile(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    from ottla.client.wire.profiles import profile_names
+
     return [CompletionItem(name) for name in profile_names() if name.startswith(incomplete)]
 
 
 def security(ctx: click.Context | None = None) -> ClientSecurity:
     """Security settings from the options of the running command, or of `ctx`. Raises OperatorError."""
+    from ottla.client.wire.security import PLAINTEXT, parse_security
+
     ctx = ctx or click.get_current_context(silent=True)
     if ctx is None:
         return PLAINTEXT
@@ -276,6 +285,9 @@ def size_text(size_bytes: int) -> str:
 
 def program() -> str:
     """The command name to type in this shell: `ottla` if it is on PATH, otherwise the path that was typed."""
+    import shlex
+    import shutil
+
     typed = sys.argv[0]
     if os.path.basename(typed) != "ottla":
         return f"{shlex.quote(sys.executable)} -m ottla"
@@ -290,6 +302,8 @@ def notify(text: str) -> None:
 
 def open_cluster(bootstrap_server: str) -> Cluster:
     """A cluster client, for a `with` statement."""
+    from ottla.client.admin.cluster import Cluster
+
     return Cluster(bootstrap_server, client_id=CLIENT_ID, security=security())
 
 
@@ -319,6 +333,10 @@ def complete_from(
     ctx: click.Context, incomplete: str, names_of: Callable[[Cluster], Iterable[str]]
 ) -> list[CompletionItem]:
     """Names of one kind in a cluster. Names with control characters are omitted: a shell prints them unescaped."""
+    from click.shell_completion import CompletionItem
+
+    from ottla.client.admin.cluster import Cluster
+
     bootstrap_server = ctx.params.get("bootstrap_server") or os.environ.get(
         "OTTLA_BOOTSTRAP_SERVER", DEFAULT_BOOTSTRAP_SERVER
     )
@@ -335,6 +353,8 @@ def complete_from(
 
 def print_json(value: object, indent: int | None = 2) -> None:
     """Print JSON with an indent, or on one line without; non-ASCII characters are not escaped."""
+    import json
+
     click.echo(json.dumps(value, ensure_ascii=False, indent=indent))
 
 

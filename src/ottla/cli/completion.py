@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-from click.shell_completion import get_completion_class
 
 from ottla.cli.command import Command
 
@@ -23,6 +22,8 @@ COMPLETE_VARIABLE = "_OTTLA_COMPLETE"
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print a shell completion script."""
+    from click.shell_completion import get_completion_class
+
     completion_class = get_completion_class(shell)
     if completion_class is None:
         raise click.UsageError(f"no completion for {shell}", ctx)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,10 +18,10 @@ from ottla.cli.command import (
 )
 from ottla.cli.ignored_settings import write_ignored
 from ottla.cli.settings import known_settings, names_explained
-from ottla.client.wire.model import ConfigOperation, ResourceType
-from ottla.common.config.ignored_settings import read_ignored
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.suggestion import did_you_mean
+
+if TYPE_CHECKING:
+    from ottla.client.wire.model import ConfigOperation, ResourceType
 
 RESOURCE = click.Choice(["topic", "broker", "group"])
 WIDTH = 100
@@ -54,6 +55,9 @@ def describe(
 
     NAME is a topic, a group, a broker id, or default for the cluster-wide broker defaults.
     """
+    from ottla.client.wire.model import ResourceType
+    from ottla.common.suggestion import did_you_mean
+
     resource_type, resource_name = _resource(resource, name)
     with open_cluster(bootstrap_server) as cluster:
         if resource_type is ResourceType.TOPIC:
@@ -122,6 +126,8 @@ def alter(
 
     NAME is a topic, a group, a broker id, or default for all brokers. Other configs are left unchanged.
     """
+    from ottla.client.wire.model import ConfigOperation, ResourceType
+
     changes: list[tuple[str, ConfigOperation, str | None]] = []
     changes += [(key, ConfigOperation.SET, value) for key, value in set_.items()]
     changes += [(key, ConfigOperation.DELETE, None) for key in delete]
@@ -164,6 +170,8 @@ def recover(data_dir: str, ignore: tuple[str, ...], end: bool, as_json: bool) ->
     does not change metadata. Start the node, correct the settings with `ottla config alter` or `ottla quota remove`,
     then run this command with --end and restart the node. Without --ignore and --end it shows the ignored settings.
     """
+    from ottla.common.config.ignored_settings import read_ignored
+
     if ignore and end:
         raise click.UsageError("give --ignore or --end, not both")
     ignored = write_ignored(data_dir, ignore) if ignore or end else read_ignored([data_dir])
@@ -176,6 +184,8 @@ def recover(data_dir: str, ignore: tuple[str, ...], end: bool, as_json: bool) ->
 
 
 def _resource(resource: str, name: str) -> tuple[ResourceType, str]:
+    from ottla.client.wire.model import ResourceType
+
     if resource == "topic":
         return ResourceType.TOPIC, name
     if resource == "group":

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -22,14 +21,15 @@ from ottla.cli.command import (
     security,
     settings_option,
 )
-from ottla.cli.record_format import FIELDS, make_formatter
+from ottla.cli.record_format import FIELDS, Formatter, make_batch_format, make_formatter
 from ottla.cli.times import Seconds, parse_timestamp
-from ottla.client.admin.cluster import Cluster
-from ottla.client.librdkafka.consumer import RecordConsumer
-from ottla.client.librdkafka.group_consumer import GroupConsumer
-from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.client.admin.cluster import Cluster
+    from ottla.client.librdkafka.consumer import ConsumedRecord
+    from ottla.common.platform.disk import Buffer
 
 
 def _milliseconds(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
@@ -119,7 +119,7 @@ def consume(
     isolation: str,
     properties: Mapping[str, str],
     bootstrap_server: str,
-    **limits: Any,
+    **options: Any,
 ) -> None:
     """Print the records of topics.
 
@@ -129,35 +129,54 @@ def consume(
     committed. The command starts at the committed offsets of the group; partitions without one start at the end, or
     with --from-beginning at the earliest record. Without --group no offsets are committed.
     """
-    span = Span(**limits)
+    from ottla.client.librdkafka.consumer import RecordConsumer
+
+    span = Span(**options)
     _check(topics, include, group_id, partitions, properties, span)
-    formatter = make_formatter("json" if as_json else template, null, for_terminal=sys.stdout.isatty())
+    output_format = "json" if as_json else template
+    on_terminal = sys.stdout.isatty()
+    formatter = make_formatter(output_format, null, for_terminal=on_terminal)
+    batch_format = make_batch_format(output_format, null, for_terminal=on_terminal)
     with open_cluster(bootstrap_server) as cluster:
         names = list(dict.fromkeys(topics)) if include is None else _matching(cluster, include)
         keys = [key for name in names for key in _positions(cluster, name, partitions)]
         starts, ends = _offset_range(cluster, keys, span, isolation, in_group=group_id is not None)
     settings: dict[str, Any] = {"ends": ends, "client_id": CLIENT_ID, "isolation": isolation, "notify": notify}
-    consumer: RecordConsumer | GroupConsumer
+    limits: dict[str, Any] = {"max_records": max_records, "idle_timeout_s": timeout}
     if group_id is None:
-        consumer = RecordConsumer(bootstrap_server, starts, security=security(), **settings)
-    else:
-        consumer = GroupConsumer(
-            bootstrap_server,
-            group_id,
-            names,
-            from_beginning=span.from_beginning,
-            properties={**security().library, **properties},
-            **settings,
-        )
+        with RecordConsumer(bootstrap_server, starts, security=security(), **settings) as consumer:
+            if batch_format is None:
+                _print(_formatted(consumer.batches(**limits), formatter))
+            else:
+                _print(consumer.rendered(batch_format.template_of, batch_format.null, **limits))
+        return
+    from ottla.client.librdkafka.group_consumer import GroupConsumer
+
+    with GroupConsumer(
+        bootstrap_server,
+        group_id,
+        names,
+        from_beginning=span.from_beginning,
+        properties={**security().library, **properties},
+        **settings,
+    ) as member:
+        _print(_formatted(member.batches(**limits), formatter))
+
+
+def _formatted(batches: Iterable[list[ConsumedRecord]], formatter: Formatter) -> Iterator[bytes]:
+    for records in batches:
+        yield b"".join([formatter(record) for record in records])
+
+
+def _print(texts: Iterable[Buffer]) -> None:
+    """Write each text to standard output before the next one is requested: then its offsets may be committed."""
     output = sys.stdout.buffer
-    with consumer:
-        for records in consumer.batches(max_records=max_records, idle_timeout_s=timeout):
-            output.write(b"".join([formatter(record) for record in records]))
-            output.flush()
+    for text in texts:
+        output.write(text)
+        output.flush()
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """The selected range of each partition, from the options; times in milliseconds."""
 
     from_beginning: bool
@@ -208,6 +227,8 @@ def _offset_range(
 ) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int] | None]:
     """Start and end offsets of each partition; no end without an end option. A group uses its committed offsets
     instead."""
+    from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
     records = cluster.records
     now = records.offsets_at(keys, LATEST_TIMESTAMP, isolation=isolation)
     starts = now
@@ -236,6 +257,8 @@ def _starts_from_offset(
     """Start offset of each partition. Raises KafkaError for an offset outside of a partition's log, unless it is
     relative to the end.
     """
+    from ottla.client.wire.model import EARLIEST_TIMESTAMP
+
     firsts = cluster.records.offsets_at(keys, EARLIEST_TIMESTAMP, isolation=isolation)
     if offset < 0:
         return {key: max(firsts[key], ends[key] + offset) for key in keys}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -20,10 +20,10 @@ from ottla.cli.command import (
     print_table,
     settings_option,
 )
-from ottla.client.wire.model import FeatureUpdate, UpgradeType
-from ottla.common.config.feature_choice import metadata_level_named, parse_levels
-from ottla.common.config.feature_levels import FEATURE_LEVELS, METADATA_LEVELS, METADATA_VERSION, release_features
 from ottla.common.errors import OperatorError
+
+if TYPE_CHECKING:
+    from ottla.client.wire.model import UpgradeType
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -95,6 +95,8 @@ def upgrade(
 
     Run it after every node was upgraded.
     """
+    from ottla.client.wire.model import UpgradeType
+
     wanted = _wanted(release_version, metadata, feature)
     only = operator.gt if release_version is not None else None
     _update(bootstrap_server, wanted, only, UpgradeType.UPGRADE, dry_run=dry_run, as_json=as_json)
@@ -124,6 +126,8 @@ def downgrade(
 
     The controller rejects a level that cannot represent the existing metadata.
     """
+    from ottla.client.wire.model import UpgradeType
+
     wanted = _wanted(release_version, metadata, feature)
     only = operator.lt if release_version is not None else None
     how = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
@@ -132,6 +136,9 @@ def downgrade(
 
 def _wanted(release_version: str | None, metadata: str | None, feature: Mapping[str, str]) -> dict[str, int]:
     """The levels that the options select. Raises OperatorError."""
+    from ottla.common.config.feature_choice import metadata_level_named, parse_levels
+    from ottla.common.config.feature_levels import FEATURE_LEVELS, METADATA_VERSION, release_features
+
     if release_version is not None:
         if metadata is not None or feature:
             raise OperatorError("--release-version sets the levels of all features: omit --metadata and --feature")
@@ -157,6 +164,8 @@ def _update(
     as_json: bool,
 ) -> None:
     """Request the change and print it; `only` compares a requested level with the current one."""
+    from ottla.client.wire.model import FeatureUpdate
+
     with open_cluster(bootstrap_server) as client:
         now = {name: info.level for name, info in client.features.all().items()}
         if only is not None:
@@ -183,5 +192,7 @@ def _update(
 
 def _version(name: str, level: int) -> str | None:
     """The name of a metadata.version level; other features have numeric levels only."""
+    from ottla.common.config.feature_levels import METADATA_LEVELS, METADATA_VERSION
+
     known = METADATA_LEVELS.get(level) if name == METADATA_VERSION else None
     return known.name if known is not None else None

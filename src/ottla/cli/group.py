@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -22,12 +22,12 @@ from ottla.cli.command import (
 from ottla.cli.offset_reset import OffsetReset, Target
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.times import parse_duration, parse_timestamp
-from ottla.client.admin.cluster import Cluster
-from ottla.client.admin.groups import group_not_found
-from ottla.client.views.group_positions import GroupPosition, group_positions, total_lags
-from ottla.client.wire.model import GroupDescription, GroupMember
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.platform.endpoint import format_address
+
+if TYPE_CHECKING:
+    from ottla.client.admin.cluster import Cluster
+    from ottla.client.views.group_positions import GroupPosition
+    from ottla.client.wire.model import GroupDescription, GroupMember
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -77,6 +77,8 @@ def list_groups(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, 
 
     Includes groups of every type. The lag is the sum over the partitions with a committed offset.
     """
+    from ottla.client.views.group_positions import total_lags
+
     with open_cluster(bootstrap_server) as cluster:
         listings = cluster.groups.find(states, types)
         lags = total_lags(cluster, [each.group_id for each in listings if each.group_type in (None, *TYPES)])
@@ -121,6 +123,8 @@ def describe(group_ids: tuple[str, ...], all_groups: bool, as_json: bool, bootst
     For each partition: committed offset, end (high watermark), lag, and the owner. A partition without a committed
     offset has neither offset nor lag.
     """
+    from ottla.client.views.group_positions import group_positions
+
     if bool(group_ids) == all_groups:
         raise click.UsageError("give group ids or --all")
     with open_cluster(bootstrap_server) as cluster:
@@ -239,6 +243,8 @@ def state(group_id: str, as_json: bool, bootstrap_server: str) -> None:
 
 
 def _state_json(found: GroupDescription) -> dict[str, Any]:
+    from ottla.common.platform.endpoint import format_address
+
     return {
         "group": found.group_id,
         "state": found.state,
@@ -294,6 +300,8 @@ def reset_offsets(
     The group must have no members. The default is a dry run; --execute applies the change. Offsets outside the log are
     clamped to its start or end. A missing group is created.
     """
+    from ottla.client.admin.groups import group_not_found
+
     target = _parse_target(targets)
     if bool(topics) == all_topics:
         raise click.UsageError("give --topic or --all-topics")

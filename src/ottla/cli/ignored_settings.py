@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from ottla.common.config.ignored_settings import IGNORED_FILE
-from ottla.common.config.lockouts import ignorable
 from ottla.common.errors import OperatorError
-from ottla.common.platform.disk_refusal import disk_refusal
 
 
 def write_ignored(directory: str, names: Iterable[str]) -> frozenset[str]:
     """Replace the file in a data directory, or remove it if `names` is empty. Raises OperatorError."""
+    from ottla.common.config.ignored_settings import IGNORED_FILE
+    from ottla.common.config.lockouts import ignorable
+    from ottla.common.platform.disk_refusal import disk_refusal
+
     path = os.path.join(directory, IGNORED_FILE)
     if not os.path.exists(os.path.join(directory, "meta.properties")):
         raise OperatorError(f"{directory} is not a data directory of a node: name one of log.dirs with --data-dir")

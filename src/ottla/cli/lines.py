@@ -6,31 +6,35 @@ import select
 from collections.abc import Callable, Iterator
 from io import BufferedReader
 
-CHUNK_BYTES = 64 * 1024
+CHUNK_BYTES = 256 * 1024
 IDLE_INTERVAL_S = 0.2
 
 
 class LineReader:
-    r"""Iterator over lines without their terminators `\n` or `\r\n`; calls `idle` while it waits for input."""
+    r"""Reader of lines without their terminators `\n` or `\r\n`; calls `idle` while it waits for input."""
 
     def __init__(self, stream: BufferedReader, idle: Callable[[], None]) -> None:
         self._stream = stream
         self._idle = idle
         self.read_bytes = 0
 
-    def __iter__(self) -> Iterator[bytes]:
+    def blocks(self) -> Iterator[list[bytes]]:
+        """The lines in lists, as they arrive."""
         started: list[bytes] = []
         for chunk in self._chunks():
-            *ended, rest = chunk.split(b"\n")
-            for line in ended:
+            lines = chunk.split(b"\n")
+            rest = lines.pop()
+            if lines:
                 if started:
-                    line = b"".join([*started, line])
+                    lines[0] = b"".join([*started, lines[0]])
                     started.clear()
-                yield line.removesuffix(b"\r")
+                if b"\r\n" in chunk or lines[0].endswith(b"\r"):
+                    lines = [line.removesuffix(b"\r") for line in lines]
+                yield lines
             if rest:
                 started.append(rest)
         if started:
-            yield b"".join(started)
+            yield [b"".join(started)]
 
     def _chunks(self) -> Iterator[bytes]:
         try:

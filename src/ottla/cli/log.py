@@ -6,12 +6,11 @@ then appear truncated, and index entries that the broker has only in memory are 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
@@ -23,19 +22,10 @@ from ottla.common.control_chars import escape_control_chars
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, ProtocolError
 from ottla.common.kafka.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.common.platform.files import open_regular
-from ottla.record.batch import LOG_APPEND_TIME, MAGIC_V2, BatchView, Record
-from ottla.record.control import control_record_type
-from ottla.storage.repair.reader import (
-    SegmentDamage,
-    StoredBatch,
-    base_offset_of,
-    check_indexes,
-    iter_segment,
-    read_offset_index,
-    read_producer_snapshot,
-    read_time_index,
-    read_transaction_index,
-)
+
+if TYPE_CHECKING:
+    from ottla.record.batch import BatchView, Record
+    from ottla.storage.repair.reader import StoredBatch
 
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
@@ -185,6 +175,8 @@ def _read(path: Path) -> bytes:
 
 
 def _base_offset(path: Path) -> int:
+    from ottla.storage.repair.reader import base_offset_of
+
     offset = base_offset_of(path.name)
     if offset is None:
         raise OperatorError(f"{path} has no base offset of 20 digits in its name, so its entries cannot be decoded")
@@ -203,11 +195,17 @@ def _require_segment(path: Path) -> None:
 
 
 def _dump_text(path: Path, as_json: bool) -> None:
+    import json
+
     for line in _read(path).decode(errors="backslashreplace").splitlines():
         click.echo(json.dumps({"type": "line", "line": line}) if as_json else line)
 
 
 def _dump_aborted(path: Path, as_json: bool) -> None:
+    import json
+
+    from ottla.storage.repair.reader import SegmentDamage, read_transaction_index
+
     try:
         aborted = read_transaction_index(_read(path))
     except SegmentDamage as error:
@@ -221,6 +219,10 @@ def _dump_aborted(path: Path, as_json: bool) -> None:
 
 
 def _dump_index(path: Path, as_json: bool) -> None:
+    import json
+
+    from ottla.storage.repair.reader import read_offset_index, read_time_index
+
     base_offset = _base_offset(path)
     if path.suffix == INDEX_SUFFIX:
         for offset, position in read_offset_index(_read(path), base_offset):
@@ -237,6 +239,10 @@ def _dump_index(path: Path, as_json: bool) -> None:
 
 
 def _dump_producers(path: Path, as_json: bool) -> None:
+    import json
+
+    from ottla.storage.repair.reader import SegmentDamage, read_producer_snapshot
+
     try:
         producers = read_producer_snapshot(_read(path))
     except SegmentDamage as error:
@@ -270,6 +276,8 @@ class _SegmentDump:
 
     def run(self) -> int:
         """Print everything; returns the number of problems."""
+        from ottla.storage.repair.reader import check_indexes
+
         offset_index, time_index = self._indexes()
         with _opened(self.path) as stream:
             shown = self._show_batches(stream)
@@ -284,6 +292,8 @@ class _SegmentDump:
 
     def _indexes(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """Entries of the offset and time index of the segment; empty for a missing file."""
+        from ottla.storage.repair.reader import base_offset_of, read_offset_index, read_time_index
+
         base_offset = base_offset_of(self.path.name)
         if base_offset is None or self.path.suffix != LOG_SUFFIX:
             return [], []
@@ -295,6 +305,8 @@ class _SegmentDump:
 
     def _show_batches(self, stream: BinaryIO) -> Iterator[StoredBatch]:
         """Print and yield each batch, up to the first byte that does not belong to a batch."""
+        from ottla.storage.repair.reader import SegmentDamage, iter_segment
+
         next_offset = 0
         try:
             for stored in iter_segment(stream):
@@ -305,6 +317,8 @@ class _SegmentDump:
             self._problems(damage.position, [damage.reason])
 
     def _show_batch(self, stored: StoredBatch, next_offset: int) -> None:
+        import json
+
         position, batch = stored.position, stored.batch
         crc_valid = batch.crc_matches()
         self.batch_count += 1
@@ -331,6 +345,10 @@ class _SegmentDump:
             self._problems(position, [f"the records can't be decoded: {error.message}"])
 
     def _show_record(self, record: Record, batch: BatchView) -> None:
+        import json
+
+        from ottla.record.control import control_record_type
+
         control = control_record_type(record).name if batch.is_control else None
         if self.as_json:
             document: dict[str, object] = {
@@ -353,6 +371,8 @@ class _SegmentDump:
         )
 
     def _problems(self, position: int | None, problems: list[str]) -> None:
+        import json
+
         for problem in problems:
             self.problem_count += 1
             if self.as_json:
@@ -362,6 +382,8 @@ class _SegmentDump:
                 click.echo(f"  PROBLEM{where}: {problem}")
 
     def _show_summary(self, file_bytes: int, offset_entry_count: int, time_entry_count: int) -> None:
+        import json
+
         if self.as_json:
             document = {
                 "type": "summary",
@@ -438,6 +460,8 @@ def _batch_document(stored: StoredBatch, crc_valid: bool) -> dict[str, object]:
 
 
 def _batch_text(stored: StoredBatch, crc_valid: bool) -> str:
+    from ottla.record.batch import LOG_APPEND_TIME, MAGIC_V2
+
     batch = stored.batch
     parts = [
         f"position {stored.position}",

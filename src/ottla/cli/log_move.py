@@ -7,6 +7,7 @@ interrupted. Moves to other brokers: `ottla cluster reassign`.
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,10 +22,12 @@ from ottla.cli.command import (
     print_table,
 )
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
-from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.model import LogDirectory
 from ottla.common.errors import OperatorError
 from ottla.common.kafka.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.client.admin.cluster import Cluster
+    from ottla.client.wire.model import LogDirectory
 
 POLL_S = 0.5
 

@@ -6,30 +6,19 @@ not repair damage.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import click
 
 from ottla.cli.command import counted
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.storage.repair.reader import (
-    SegmentDamage,
-    base_offset_of,
-    open_before,
-    read_cleaned,
-    read_leader_epochs,
-    read_log_starts,
-    read_offset_index,
-    read_producer_snapshot,
-    read_time_index,
-    read_transaction_index,
-)
-from ottla.storage.repair.segment_scrub import AbortedCheck, IndexCheck, SegmentFacts, SegmentScrub, unknown_end
+
+if TYPE_CHECKING:
+    from ottla.storage.repair.segment_scrub import AbortedCheck
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
@@ -66,6 +55,8 @@ def scrub(directories: tuple[Path, ...], as_json: bool) -> None:
 
 def _partitions(directory: Path) -> list[Path]:
     """The directory if it contains segments, otherwise the partition directories in it."""
+    from ottla.storage.repair.reader import base_offset_of
+
     try:
         entries = sorted(directory.iterdir())
     except OSError as error:
@@ -88,6 +79,8 @@ class Findings:
     problems: int = field(default=0, init=False)
 
     def report(self, path: Path, problem: str, position: int | None = None) -> None:
+        import json
+
         self.problems += 1
         if self.as_json:
             document = {"type": "problem", "file": str(path), "position": position, "problem": problem}
@@ -97,6 +90,8 @@ class Findings:
             click.echo(f"{path}{where}: {problem}")
 
     def show_summary(self, partitions: int) -> None:
+        import json
+
         if self.as_json:
             document = {
                 "type": "summary",
@@ -115,6 +110,14 @@ class Findings:
 
 def _scrub_partition(directory: Path, findings: Findings) -> None:
     """Check one partition directory. Raises OSError."""
+    from ottla.storage.repair.reader import (
+        SegmentDamage,
+        base_offset_of,
+        read_leader_epochs,
+        read_producer_snapshot,
+        read_transaction_index,
+    )
+
     epochs: list[tuple[int, int]] = []
     segments: list[tuple[int, Path]] = []
     for path in sorted(directory.iterdir()):
@@ -152,6 +155,8 @@ class _MissingData(NamedTuple):
 
 def _may_be_missing(directory: Path) -> _MissingData:
     """The permitted gaps of the partition in `directory`. Raises OSError."""
+    from ottla.storage.repair.reader import SegmentDamage, read_cleaned, read_log_starts
+
     above, name = directory.absolute().parent, directory.absolute().name
     cleaned, starts = above / CLEANER_OFFSETS, above / LOG_STARTS
     try:
@@ -182,6 +187,9 @@ def _aborted_check(
 
     Raises OSError, and SegmentDamage for a malformed index.
     """
+    from ottla.storage.repair.reader import open_before, read_transaction_index
+    from ottla.storage.repair.segment_scrub import AbortedCheck
+
     entries = read_transaction_index(_content(path.with_suffix(".txnindex")))
     known = None if missing.was_cleaned else open_before(base_offset, _content(path.with_suffix(".snapshot")))
     return AbortedCheck(
@@ -209,6 +217,9 @@ def _scrub_segment(
     `seen_before` are the transactions that are open at its start with earlier records, by producer id. Returns those
     that are open at its end. Raises OSError.
     """
+    from ottla.storage.repair.reader import SegmentDamage, read_offset_index, read_time_index
+    from ottla.storage.repair.segment_scrub import IndexCheck, SegmentFacts, SegmentScrub, unknown_end
+
     index_problems: list[str] = []
     check = IndexCheck(
         read_offset_index(_content(path.with_suffix(".index")), base_offset),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.client.admin.cluster import Cluster
 
 
 class Target(NamedTuple):
@@ -28,6 +29,8 @@ class OffsetReset:
 
     def plan(self, positions: Sequence[TopicPartition], target: Target) -> dict[TopicPartition, int]:
         """The new offset of each position, within its log. Raises KafkaError for a shift without a committed offset."""
+        from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
         firsts = self._records.offsets_at(positions, EARLIEST_TIMESTAMP)
         ends = self._records.offsets_at(positions, LATEST_TIMESTAMP)
         aims = self._aims(positions, target, firsts, ends)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import click
 
-from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.failure import TopicNotFound
 from ottla.common.kafka.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.client.admin.cluster import Cluster
 
 METAVAR = "TOPIC[:PARTITION,...]"
 MAX_INDEX_DIGITS = 10
@@ -40,6 +42,8 @@ def _is_index(text: str) -> bool:
 
 def find_positions(cluster: Cluster, topics: Selection) -> list[TopicPartition]:
     """The selected partitions, sorted. Raises TopicNotFound."""
+    from ottla.client.wire.failure import TopicNotFound
+
     positions: list[TopicPartition] = []
     for name, partitions in topics.items():
         count = len(cluster.topics.get(name).partitions)

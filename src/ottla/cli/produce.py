@@ -6,13 +6,13 @@ A line is one record: a value, or a key and a value with `--key-separator`. Deli
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from io import BufferedReader
-from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import click
 
@@ -32,10 +32,11 @@ from ottla.cli.command import (
 from ottla.cli.lines import LineReader
 from ottla.cli.record_format import unescape
 from ottla.cli.times import Seconds
-from ottla.client.librdkafka.producer import RecordProducer
-from ottla.client.librdkafka.transactional_producer import ProducerFenced, TransactionalProducer
-from ottla.client.wire.failure import TopicNotFound
 from ottla.common.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.client.librdkafka.producer import RecordProducer
+    from ottla.client.librdkafka.transactional_producer import TransactionalProducer
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 PROGRESS_INTERVAL_RECORDS = 1000
@@ -81,7 +82,7 @@ def _parse_headers(ctx: click.Context, parameter: click.Parameter, values: tuple
     "--file",
     "-f",
     "path",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(exists=True, dir_okay=False),
     help="Input file  [default: standard input]",
 )
 @click.option(
@@ -116,7 +117,7 @@ def _parse_headers(ctx: click.Context, parameter: click.Parameter, values: tuple
 @connection_options
 def produce(
     topic: str,
-    path: Path | None,
+    path: str | None,
     key_separator: str | None,
     headers: list[tuple[str, bytes]],
     null: str | None,
@@ -140,6 +141,9 @@ def produce(
     A transaction may be open for 60 s (-X transaction.timeout.ms=). Another producer with the same transactional id is
     fenced.
     """
+    from ottla.client.librdkafka.producer import RecordProducer
+    from ottla.client.librdkafka.transactional_producer import TransactionalProducer
+
     _check_transaction(transactional_id, batch, acks)
     separator = None if key_separator is None else unescape(key_separator).encode()
     if separator == b"":
@@ -164,16 +168,17 @@ def produce(
     null_bytes = None if null is None else null.encode()
     started = time.monotonic()
     with ExitStack() as stack:
-        stream = cast(BufferedReader, sys.stdin.buffer) if path is None else stack.enter_context(path.open("rb"))
+        stream = cast(BufferedReader, sys.stdin.buffer) if path is None else stack.enter_context(open(path, "rb"))
         lines = LineReader(stream, producer.poll)
         progress = stack.enter_context(_progress(path, quiet))
         stack.enter_context(ending)
-        for number, line in enumerate(lines, 1):
-            key, value = _split(line, separator, null_bytes, number)
-            _send(producer, number, topic, value, key, **details)
+        number = 0
+        for part in _parts(lines.blocks(), batch):
+            _send_lines(producer, number, part, topic, separator, null_bytes, details)
+            before, number = number, number + len(part)
             if commit is not None and batch is not None and number % batch == 0:
                 commit()
-            if number % PROGRESS_INTERVAL_RECORDS == 0:
+            if number // PROGRESS_INTERVAL_RECORDS > before // PROGRESS_INTERVAL_RECORDS:
                 progress(lines.read_bytes)
                 if producer.first_failure is not None:
                     raise producer.first_failure
@@ -184,6 +189,8 @@ def produce(
 
 def _require_partition(bootstrap_server: str, topic: str, partition: int | None) -> None:
     """Check that a broker answers and that `partition` exists. Brokers may auto-create a missing topic."""
+    from ottla.client.wire.failure import TopicNotFound
+
     with open_cluster(bootstrap_server) as cluster:
         cluster.describe()
         if partition is None:
@@ -257,32 +264,80 @@ def _standing(producer: TransactionalProducer) -> str:
     return f"{counted(count, 'record')} {'is' if count == 1 else 'are'} committed{rest}"
 
 
-def _split(line: bytes, separator: bytes | None, null: bytes | None, number: int) -> tuple[bytes | None, bytes | None]:
-    """Key and value of one line. Raises KafkaError INVALID_RECORD with the line number if the key is missing."""
-    key: bytes | None = None
-    value: bytes | None = line
+def _parts(blocks: Iterable[list[bytes]], batch: int | None) -> Iterator[list[bytes]]:
+    """The blocks of lines, divided so that each transaction of `batch` lines ends with one."""
+    left = batch
+    for lines in blocks:
+        while left is not None and len(lines) >= left:
+            yield lines[:left]
+            lines = lines[left:]
+            left = batch
+        if lines:
+            yield lines
+            left = None if left is None else left - len(lines)
+
+
+class _Records(NamedTuple):
+    """Keys and values of lines."""
+
+    values: list[bytes | None]
+    keys: list[bytes | None] | None
+    is_keyless: bool
+    """True if a line without a key follows."""
+
+
+def _split(lines: Sequence[bytes], separator: bytes | None, null: bytes | None) -> _Records:
+    """Keys and values of the lines before the first one without a key."""
+    keys: list[bytes | None] | None = None
+    values: list[bytes | None] = [*lines]
+    is_keyless = False
     if separator is not None:
-        key, found, value = line.partition(separator)
-        if not found:
-            message = (
-                f"line {number} has no key: {separator.decode()!r} not found; correct the line, or omit --key-separator"
-            )
-            raise KafkaError(ErrorCode.INVALID_RECORD, message)
-    return (None if key == null else key), (None if value == null else value)
+        parts = [line.partition(separator) for line in lines]
+        count = next((number for number, part in enumerate(parts) if not part[1]), len(parts))
+        is_keyless = count < len(parts)
+        keys = [part[0] for part in parts[:count]]
+        values = [part[2] for part in parts[:count]]
+    if null is not None:
+        keys = None if keys is None else [None if key == null else key for key in keys]
+        values = [None if value == null else value for value in values]
+    return _Records(values, keys, is_keyless)
 
 
-def _send(producer: RecordProducer, number: int, *record: Any, **details: Any) -> None:
+def _send_lines(
+    producer: RecordProducer,
+    number: int,
+    lines: Sequence[bytes],
+    topic: str,
+    separator: bytes | None,
+    null: bytes | None,
+    details: Mapping[str, Any],
+) -> None:
+    """Send lines, of which `number` others were sent before.
+
+    Raises KafkaError with the number of a line that cannot be sent, INVALID_RECORD for one without a key.
+    """
+    from ottla.client.librdkafka.transactional_producer import ProducerFenced
+
+    records = _split(lines, separator, null)
+    sent_before = producer.sent_count
     try:
-        producer.send(*record, **details)
+        producer.send_all(topic, records.values, records.keys, **details)
     except ProducerFenced:
         raise
     except KafkaError as error:
         way_out = "; see -X message.max.bytes=" if error.code == ErrorCode.MESSAGE_TOO_LARGE else ""
-        raise KafkaError(error.code, f"line {number} can't be sent: {error.message.lower()}{way_out}") from error
+        refused = number + 1 + min(producer.sent_count - sent_before, len(records.values) - 1)
+        raise KafkaError(error.code, f"line {refused} can't be sent: {error.message.lower()}{way_out}") from error
+    if records.is_keyless and separator is not None:
+        keyless = number + 1 + len(records.values)
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"line {keyless} has no key: {separator.decode()!r} not found; correct the line, or omit --key-separator",
+        )
 
 
 @contextmanager
-def _progress(path: Path | None, quiet: bool) -> Iterator[Progress]:
+def _progress(path: str | None, quiet: bool) -> Iterator[Progress]:
     """A progress bar on a terminal; nothing for interactive input, or if standard error is not a terminal."""
     if quiet or not sys.stderr.isatty() or (path is None and sys.stdin.isatty()):
         yield lambda read_bytes: None
@@ -293,11 +348,13 @@ def _progress(path: Path | None, quiet: bool) -> Iterator[Progress]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Bar(*columns, TimeRemainingColumn(), console=Console(file=sys.__stderr__), transient=True) as bar:
-        task = bar.add_task("producing", total=None if path is None else path.stat().st_size)
+        task = bar.add_task("producing", total=None if path is None else os.path.getsize(path))
         yield lambda read_bytes: bar.update(task, completed=read_bytes)
 
 
 def _print_summary(topic: str, producer: RecordProducer, read_bytes: int, elapsed_s: float) -> None:
+    from ottla.client.librdkafka.transactional_producer import TransactionalProducer
+
     count = producer.sent_count
     text = f"Produced {counted(count, 'record')} ({size_text(read_bytes)}) to {topic} in {elapsed_s:.1f} s"
     if isinstance(producer, TransactionalProducer):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ottla.cli.command import Group, connection_options, json_option, open_cluster, print_json, print_table
-from ottla.client.wire.model import ClientQuota
+
+if TYPE_CHECKING:
+    from ottla.client.wire.model import ClientQuota
 
 KINDS = ("user", "client-id", "ip")
 LIMITS = {

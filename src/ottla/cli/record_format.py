@@ -7,18 +7,21 @@ braces are literal. Keys and values are printed as raw bytes, headers as `name=v
 
 from __future__ import annotations
 
-import base64
 import codecs
-import json
 import string
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.client.librdkafka.consumer import ConsumedRecord
 from ottla.common.control_chars import escape_control_chars
 from ottla.common.errors import OperatorError
 
-Formatter = Callable[[ConsumedRecord], bytes]
+if TYPE_CHECKING:
+    from ottla.client.librdkafka.consumer import ConsumedRecord
+    from ottla.common.kafka.topic_partition import TopicPartition
+    from ottla.record.template import Template
+
+Formatter = Callable[["ConsumedRecord"], bytes]
 TEXT = "{value}"
 
 FIELDS: dict[str, Callable[[ConsumedRecord], bytes | None]] = {
@@ -45,15 +48,51 @@ def make_formatter(template: str, null: str, *, for_terminal: bool = False) -> F
     """
     if template == "json":
         return (lambda record: _for_terminal(format_json(record))) if for_terminal else format_json
-    return _template_formatter(TEXT if template == "text" else template, null.encode(), for_terminal)
+    return _template_formatter(template, null.encode(), for_terminal)
 
 
-def _for_terminal(data: bytes) -> bytes:
-    return escape_control_chars(data.decode(errors="backslashreplace")).encode()
+class BatchFormat(NamedTuple):
+    """A template for whole batches: the compiled module writes their text (`BatchView.rendered`)."""
+
+    pieces: tuple[bytes | str, ...]
+    """Text, and names of fields."""
+    null: bytes
+
+    def template_of(self, key: TopicPartition) -> Template:
+        """The template for the records of a partition."""
+        from ottla.record import template
+
+        known: dict[str, bytes | int] = {
+            "topic": key[0].encode(),
+            "partition": b"%d" % key[1],
+            "offset": template.OFFSET,
+            "timestamp": template.TIMESTAMP,
+            "key": template.KEY,
+            "value": template.VALUE,
+            "key_size": template.KEY_SIZE,
+            "value_size": template.VALUE_SIZE,
+        }
+        return tuple(piece if isinstance(piece, bytes) else known[piece] for piece in self.pieces)
 
 
-def _template_formatter(template: str, null: bytes, for_terminal: bool) -> Formatter:
-    pieces: list[bytes | Callable[[ConsumedRecord], bytes | None]] = []
+IN_BATCHES = frozenset(FIELDS) - {"time", "headers"}
+"""Fields that need no object for a record."""
+
+
+def make_batch_format(template: str, null: str, *, for_terminal: bool = False) -> BatchFormat | None:
+    """The same format for whole batches; None if it needs the records one by one. Raises OperatorError."""
+    if template == "json" or for_terminal:
+        return None
+    pieces = _pieces(template)
+    if not {piece for piece in pieces if isinstance(piece, str)} <= IN_BATCHES:
+        return None
+    return BatchFormat((*pieces, b"\n"), null.encode())
+
+
+def _pieces(template: str) -> list[bytes | str]:
+    """Text and names of fields in a template. Raises OperatorError for an unknown field."""
+    pieces: list[bytes | str] = []
+    template = TEXT if template == "text" else template
     try:
         parsed = list(string.Formatter().parse(unescape(template)))
     except ValueError as error:
@@ -65,7 +104,18 @@ def _template_formatter(template: str, null: bytes, for_terminal: bool) -> Forma
             continue
         if field not in FIELDS:
             raise OperatorError(f"unknown field {field!r} in the format; fields: {', '.join(FIELDS)}")
-        pieces.append(FIELDS[field])
+        pieces.append(field)
+    return pieces
+
+
+def _for_terminal(data: bytes) -> bytes:
+    return escape_control_chars(data.decode(errors="backslashreplace")).encode()
+
+
+def _template_formatter(template: str, null: bytes, for_terminal: bool) -> Formatter:
+    pieces: list[bytes | Callable[[ConsumedRecord], bytes | None]] = [
+        piece if isinstance(piece, bytes) else FIELDS[piece] for piece in _pieces(template)
+    ]
     pieces.append(b"\n")
 
     def format_record(record: ConsumedRecord) -> bytes:
@@ -84,6 +134,8 @@ def _template_formatter(template: str, null: bytes, for_terminal: bool) -> Forma
 
 def format_json(record: ConsumedRecord) -> bytes:
     """A record as one line of JSON; headers keep their order and repetitions."""
+    import json
+
     document: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -99,6 +151,8 @@ def format_json(record: ConsumedRecord) -> bytes:
 
 def json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
     """A JSON field for bytes: text under `name`, or base64 under `name_base64` when it isn't UTF-8."""
+    import base64
+
     if data is None:
         return {name: None}
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,11 +10,7 @@ from pathlib import Path
 import click
 
 from ottla.cli.command import Group, program
-from ottla.common.config.config_keys_authorizer import STANDARD_AUTHORIZER
-from ottla.common.config.properties import format_properties
 from ottla.common.errors import OperatorError
-from ottla.common.platform.endpoint import format_address
-from ottla.security.authority import Authority, key_pem, pem_stores
 
 ADMIN = "admin"
 """The superuser."""
@@ -66,6 +61,13 @@ def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, 
     Creates a certificate authority, certificates of a server, an admin and clients, and the properties files that use
     them. The admin is a superuser; clients need ACLs.
     """
+    import shlex
+
+    from ottla.common.config.config_keys_authorizer import STANDARD_AUTHORIZER
+    from ottla.common.config.properties import format_properties
+    from ottla.common.platform.endpoint import format_address
+    from ottla.security.authority import Authority, key_pem, pem_stores
+
     folder = Path(directory).resolve()
     for name in clients:
         if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name.startswith("."):

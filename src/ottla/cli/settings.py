@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from ottla.client.wire.model import ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.suggestion import did_you_mean
+
+if TYPE_CHECKING:
+    from ottla.client.wire.model import ResourceType
 
 
 def known_settings(resource_type: ResourceType) -> Iterable[str]:
     """All config names of a resource type."""
+    from ottla.client.wire.model import ResourceType
+
     if resource_type is ResourceType.TOPIC:
         from ottla.common.config.topic_configs import TOPIC_CONFIGS
 
@@ -28,6 +32,8 @@ def known_settings(resource_type: ResourceType) -> Iterable[str]:
 @contextmanager
 def names_explained(resource_type: ResourceType, names: Iterable[str]) -> Iterator[None]:
     """Reraise a rejection by the broker with a suggestion for each unknown name in `names`."""
+    from ottla.common.suggestion import did_you_mean
+
     try:
         yield
     except KafkaError as error:

@@ -9,24 +9,22 @@ from typing import Any
 
 import click
 
-from ottla.common.config.config_def import MAX_LONG
+from ottla.common.kafka.integers import MAX_LONG
 
-_SHORT = re.compile(
-    r"(?:(?P<weeks>\d+)w)?(?:(?P<days>\d+)d)?(?:(?P<hours>\d+)h)?(?:(?P<minutes>\d+)m)?(?:(?P<seconds>\d+)s)?", re.ASCII
-)
+# Patterns are compiled when a value needs them, and not for help.
+_SHORT = r"(?a)(?:(?P<weeks>\d+)w)?(?:(?P<days>\d+)d)?(?:(?P<hours>\d+)h)?(?:(?P<minutes>\d+)m)?(?:(?P<seconds>\d+)s)?"
 """Lower case only: `1M` could be a month."""
-_ISO = re.compile(
-    r"P(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
-    r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+)(?:[.,](?P<fraction>\d{1,9}))?S)?)?",
-    re.ASCII | re.IGNORECASE,
+_ISO = (
+    r"(?ai)P(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+)(?:[.,](?P<fraction>\d{1,9}))?S)?)?"
 )
-_CALENDAR = re.compile(r"P?[^T]*\d(?:Y|M)[^T]*(?:T.*)?", re.ASCII | re.IGNORECASE)
+_CALENDAR = r"(?ai)P?[^T]*\d(?:Y|M)[^T]*(?:T.*)?"
 """ISO 8601 durations with years or months, which have no fixed length."""
 _UNIT_MS = {"weeks": 604_800_000, "days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 MAX_DURATION_CHARS = 40
-_WITH_UNIT = re.compile(r"(\d{1,18})(ms|s)", re.ASCII)
+_WITH_UNIT = r"(?a)(\d{1,18})(ms|s)"
 """Numbers of 18 digits fit in 64 bits."""
-_MILLISECONDS = re.compile(r"0|\d{13}", re.ASCII)
+_MILLISECONDS = r"(?a)0|\d{13}"
 """Milliseconds without a unit, from 2001 to 2286. Other numbers could be a year, a date, seconds or microseconds."""
 TIME_FORMS = (
     "an ISO 8601 time (2026-11-28, 2026-11-28T10:00:00Z), milliseconds since 1970 of 13 digits, or a number with its "
@@ -57,9 +55,9 @@ def parse_timestamp(text: str, option: str = "--timestamp") -> int:
     Raises click.BadParameter for other text, for an ambiguous number without a unit, and for a time before 1970,
     because negative times are special values in requests.
     """
-    if _MILLISECONDS.fullmatch(text):
+    if re.fullmatch(_MILLISECONDS, text):
         return int(text)
-    if match := _WITH_UNIT.fullmatch(text):
+    if match := re.fullmatch(_WITH_UNIT, text):
         milliseconds = int(match[1]) * (1000 if match[2] == "s" else 1)
         if milliseconds > MAX_LONG:
             raise click.BadParameter(f"{text!r} is longer than 64 bits of milliseconds", param_hint=option)
@@ -83,11 +81,11 @@ def parse_duration(text: str, option: str = "--by-duration") -> int:
     Raises click.BadParameter for other text, also for years and months, which have no fixed length (like Java's
     Duration.parse).
     """
-    match = (_SHORT.fullmatch(text) or _ISO.fullmatch(text)) if len(text) <= MAX_DURATION_CHARS else None
+    match = (re.fullmatch(_SHORT, text) or re.fullmatch(_ISO, text)) if len(text) <= MAX_DURATION_CHARS else None
     parts = {unit: number for unit, number in match.groupdict().items() if number} if match else {}
     if not parts:
         problem = (
-            "has years or months, which have no fixed length" if _CALENDAR.fullmatch(text) else "is not a duration"
+            "has years or months, which have no fixed length" if re.fullmatch(_CALENDAR, text) else "is not a duration"
         )
         raise click.BadParameter(f"{text!r} {problem}: give one such as 90s, 1d12h or PT30M", param_hint=option)
     fraction = parts.pop("fraction", "")

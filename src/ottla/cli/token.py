@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from ottla.cli.command import Group, connection_options, json_option, open_cluster, print_json, print_table
 from ottla.cli.times import parse_duration
-from ottla.client.admin.cluster import Cluster
-from ottla.client.admin.delegation_tokens import LEFT_TO_BROKER, NOW, Token
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.acl import USER, principal_of
+
+if TYPE_CHECKING:
+    from ottla.client.admin.cluster import Cluster
+    from ottla.client.admin.delegation_tokens import Token
 
 
 def _principal(text: str) -> str:
@@ -70,6 +73,8 @@ def create(
 
     Prints the token id and its HMAC, which is the password for the id.
     """
+    from ottla.client.admin.delegation_tokens import LEFT_TO_BROKER
+
     lifetime_ms = LEFT_TO_BROKER if max_lifetime is None else parse_duration(max_lifetime, "--max-lifetime")
     with open_cluster(bootstrap_server) as cluster:
         owner_principal = None if owner is None else _principal(owner)
@@ -94,6 +99,8 @@ def renew(token_id: str, period: str | None, as_json: bool, bootstrap_server: st
 
     The new expiry time never exceeds the maximum lifetime.
     """
+    from ottla.client.admin.delegation_tokens import LEFT_TO_BROKER
+
     period_ms = LEFT_TO_BROKER if period is None else parse_duration(period, "--period")
     with open_cluster(bootstrap_server) as cluster:
         found = _find(cluster, token_id)
@@ -111,6 +118,8 @@ def expire(token_id: str, after: str | None, as_json: bool, bootstrap_server: st
 
     Open connections stay until their next re-authentication.
     """
+    from ottla.client.admin.delegation_tokens import NOW
+
     period_ms = NOW if after is None else parse_duration(after, "--after")
     with open_cluster(bootstrap_server) as cluster:
         found = _find(cluster, token_id)

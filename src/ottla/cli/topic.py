@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,24 +22,16 @@ from ottla.cli.command import (
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.settings import names_explained
 from ottla.cli.times import parse_timestamp
-from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.failure import TopicNotFound, raise_all
-from ottla.client.wire.model import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    MAX_TIMESTAMP,
-    ConfigEntry,
-    ConfigOperation,
-    ResourceType,
-    TopicInfo,
-)
-from ottla.common.config.config_def import MAX_INT, MAX_LONG, MAX_SHORT
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.common.kafka.ids import uuid_to_string
+from ottla.common.kafka.integers import MAX_INT, MAX_LONG, MAX_SHORT
 from ottla.common.kafka.topic_partition import TopicPartition
 
+if TYPE_CHECKING:
+    from ottla.client.admin.cluster import Cluster
+    from ottla.client.wire.model import ConfigEntry, ConfigOperation, TopicInfo
+
 PARTITION_COUNT = click.IntRange(1, MAX_INT)
-SPECIAL_TIMES = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "max-timestamp": MAX_TIMESTAMP}
+SPECIAL_TIMES = ("earliest", "latest", "max-timestamp")
 
 
 @click.group(cls=Group)
@@ -83,6 +75,8 @@ def create(
     All topics get the same partitions, replication factor and configs. Topics are created independently: a failure does
     not affect the others.
     """
+    from ottla.client.wire.failure import raise_all
+
     results: list[dict[str, Any]] = []
     failures: list[KafkaError] = []
     with open_cluster(bootstrap_server) as cluster:
@@ -111,6 +105,8 @@ def _create(
     if_not_exists: bool,
 ) -> bool:
     """Create a topic. Returns False if it already exists and `if_not_exists` is set. Raises KafkaError."""
+    from ottla.client.wire.model import ResourceType
+
     try:
         with names_explained(ResourceType.TOPIC, config):
             cluster.topics.create(name, partitions or -1, replication_factor or -1, config)
@@ -122,6 +118,8 @@ def _create(
 
 
 def _identity(info: TopicInfo) -> dict[str, Any]:
+    from ottla.common.kafka.ids import uuid_to_string
+
     return {
         "name": info.name,
         "topic_id": uuid_to_string(info.topic_id),
@@ -136,6 +134,8 @@ def _identity(info: TopicInfo) -> dict[str, Any]:
 @connection_options
 def list_topics(internal: bool, as_json: bool, bootstrap_server: str) -> None:
     """List topics."""
+    from ottla.common.kafka.ids import uuid_to_string
+
     with open_cluster(bootstrap_server) as cluster:
         topics = [info for info in cluster.topics.all().values() if internal or not info.is_internal]
     if as_json:
@@ -161,6 +161,9 @@ def describe(name: str, as_json: bool, bootstrap_server: str) -> None:
     Leaders, replicas, offsets and sizes of the partitions, and the configs that differ from the broker's. The end is
     the high watermark: the next offset visible to consumers.
     """
+    from ottla.client.wire.model import ResourceType
+    from ottla.common.kafka.ids import uuid_to_string
+
     with open_cluster(bootstrap_server) as cluster:
         info = cluster.topics.get(name)
         configs = cluster.configs.describe(ResourceType.TOPIC, name)
@@ -223,6 +226,8 @@ def alter(
 
     Adding partitions changes the partition of keys that are assigned by hash.
     """
+    from ottla.client.wire.model import ConfigOperation, ResourceType
+
     if partitions is None and not config and not delete_config:
         raise click.UsageError("nothing to alter: give --partitions, --config or --delete-config")
     changes: list[tuple[str, ConfigOperation, str | None]] = [
@@ -272,6 +277,8 @@ def offsets(topics: Selection, time: str | None, as_json: bool, bootstrap_server
     Shows the log start offset and the end of each partition, or with --time the offset of a time. The end is the high
     watermark: the next offset visible to consumers.
     """
+    from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+
     columns: tuple[str, ...]
     rows: list[tuple[str, int, int | None, int | None]]
     with open_cluster(bootstrap_server) as cluster:
@@ -282,7 +289,8 @@ def offsets(topics: Selection, time: str | None, as_json: bool, bootstrap_server
             columns = ("topic", "partition", "start", "end")
             rows = [(*key, starts[key], ends[key]) for key in positions]
         else:
-            timestamp = SPECIAL_TIMES[time] if time in SPECIAL_TIMES else parse_timestamp(time, "--time")
+            special = dict(zip(SPECIAL_TIMES, (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP), strict=True))
+            timestamp = special[time] if time in special else parse_timestamp(time, "--time")
             found = cluster.records.list_offsets(dict.fromkeys(positions, timestamp))
             columns = ("topic", "partition", "offset", "timestamp")
             rows = [(*key, _known(found[key].offset), _known(found[key].timestamp)) for key in positions]
@@ -332,6 +340,8 @@ def trim(
 
     The records are deleted permanently; later records keep their offsets. Asks for confirmation on a terminal.
     """
+    from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
     if [before_offset is not None, before_time is not None, everything].count(True) != 1:
         raise click.UsageError("give exactly one of --before-offset, --before-time, --all")
     with open_cluster(bootstrap_server) as cluster:
@@ -368,6 +378,8 @@ def delete(
 
     Deletes the topics with all their records. Asks for confirmation on a terminal.
     """
+    from ottla.client.wire.failure import TopicNotFound
+
     with open_cluster(bootstrap_server) as cluster:
         existing = cluster.topics.all()
         doomed = [name for name in dict.fromkeys(names) if name in existing]
@@ -393,6 +405,8 @@ def _replication_factor(info: TopicInfo) -> int:
 
 def _offset_ranges(cluster: Cluster, info: TopicInfo) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     """Start and end of each partition that has an online leader."""
+    from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
     keys = [(info.name, partition.index) for partition in info.partitions if partition.is_led]
     return cluster.records.offsets_at(keys, EARLIEST_TIMESTAMP), cluster.records.offsets_at(keys, LATEST_TIMESTAMP)
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-from click.shell_completion import CompletionItem
 
 from ottla.cli.command import (
     BROKER_ID,
@@ -31,11 +30,15 @@ from ottla.cli.command import (
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.record_format import format_time
 from ottla.cli.times import duration_text, parse_duration
-from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.model import ProducerState, TransactionDescription, TransactionFilters
-from ottla.common.config.config_def import MAX_INT, MAX_LONG, MAX_SHORT
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.kafka.integers import MAX_INT, MAX_LONG, MAX_SHORT
 from ottla.common.kafka.topic_partition import TopicPartition, by_topic
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from ottla.client.admin.cluster import Cluster
+    from ottla.client.wire.model import ProducerState, TransactionDescription
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence")
 DEFAULT_MAX_TIMEOUT = "15m"
@@ -97,6 +100,8 @@ def list_transactions(as_json: bool, bootstrap_server: str, **filters: Any) -> N
 
     For each id: producer id, state and coordinator.
     """
+    from ottla.client.wire.model import TransactionFilters
+
     with open_cluster(bootstrap_server) as cluster:
         try:
             listings = cluster.transactions.find(TransactionFilters(**filters))
@@ -312,6 +317,8 @@ def _open_for_long(
 
 def _unknown_to_coordinators(cluster: Cluster, candidates: Sequence[HangingTransaction]) -> list[HangingTransaction]:
     """Candidates with an unknown producer id, or in a partition that the transaction of their id does not include."""
+    from ottla.client.wire.model import TransactionFilters
+
     if not candidates:
         return []
     producer_ids = tuple(sorted({each.producer_id for each in candidates}))

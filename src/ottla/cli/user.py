@@ -11,12 +11,12 @@ from dataclasses import asdict, astuple
 import click
 
 from ottla.cli.command import Group, connection_options, counted, json_option, open_cluster, print_json, print_table
-from ottla.client.admin.users import ITERATIONS, MECHANISMS
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.platform.files import read_start, within
+from ottla.security.sasl.credentials import BY_NAME, MAX_ITERATIONS, MIN_ITERATIONS
 
 MAX_PASSWORD_BYTES = 4096
-MECHANISM = click.Choice(MECHANISMS, case_sensitive=False)
+MECHANISM = click.Choice(tuple(BY_NAME), case_sensitive=False)
 
 
 @click.group(cls=Group)
@@ -42,7 +42,11 @@ def user() -> None:
 )
 @click.option("--password-file", metavar="FILE", help="File with the password in its first line; - is standard input.")
 @click.option(
-    "--iterations", type=click.IntRange(*ITERATIONS), default=ITERATIONS[0], show_default=True, help="SCRAM iterations."
+    "--iterations",
+    type=click.IntRange(MIN_ITERATIONS, MAX_ITERATIONS),
+    default=MIN_ITERATIONS,
+    show_default=True,
+    help="SCRAM iterations.",
 )
 @connection_options
 def add(

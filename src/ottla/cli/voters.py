@@ -7,14 +7,15 @@ A node with the role controller and a formatted directory replicates the metadat
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import click
 
 from ottla.cli.command import BROKER_ID, Group, connection_options, json_option, open_cluster, print_json
-from ottla.client.wire.model import QuorumReplicaInfo
-from ottla.common.config.listener_configs import parse_endpoints
 from ottla.common.errors import OperatorError
-from ottla.common.kafka.ids import uuid_to_string
+
+if TYPE_CHECKING:
+    from ottla.client.wire.model import QuorumReplicaInfo
 
 _directory_option = click.option(
     "--directory-id", metavar="ID", help="Directory id, needed if the node has several in the quorum."
@@ -46,6 +47,8 @@ def add(
 
     The node must be an observer that has caught up with the leader.
     """
+    from ottla.common.config.listener_configs import parse_endpoints
+
     names = {text.strip().partition("://")[0].upper(): "" for text in listeners}
     endpoints = parse_endpoints("--listener", listeners, names)
     with open_cluster(bootstrap_server) as client:
@@ -77,6 +80,8 @@ def remove(node_id: int, directory_id: str | None, as_json: bool, bootstrap_serv
 
 def _one(replicas: Iterable[QuorumReplicaInfo], node_id: int, directory_id: str | None, role: str) -> QuorumReplicaInfo:
     """The selected replica. Raises OperatorError."""
+    from ottla.common.kafka.ids import uuid_to_string
+
     there = {uuid_to_string(each.directory_id): each for each in replicas if each.node_id == node_id}
     if not there:
         raise OperatorError(f"node {node_id} is not a quorum {role}: see `ottla cluster quorum`")
@@ -89,6 +94,8 @@ def _one(replicas: Iterable[QuorumReplicaInfo], node_id: int, directory_id: str 
 
 
 def _print_result(done: str, replica: QuorumReplicaInfo, now: str, *, as_json: bool) -> None:
+    from ottla.common.kafka.ids import uuid_to_string
+
     directory_id = uuid_to_string(replica.directory_id)
     if as_json:
         print_json({done: replica.node_id, "directory_id": directory_id})

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("text", "json")
+"""Values of `--log-level` and `--log-format`."""
 AUDIT_LOGGER = "kafka.authorizer.logger"
 """Apache Kafka's logger name for its authorizer: refusals and changes at INFO, other allowed requests at DEBUG."""
 

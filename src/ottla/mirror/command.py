@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ottla.cli.command import Command, json_option, notify, print_json
 from ottla.cli.times import Seconds
-from ottla.client.wire.security import PLAINTEXT, ClientSecurity, read_security
-from ottla.mirror.driver import Mirror, Settings, Totals
-from ottla.mirror.opening import Endpoint
-from ottla.mirror.refusals import SKIP, STOP
-from ottla.mirror.routes import PLACE
+from ottla.mirror.option_values import PLACE, SKIP, STOP
+
+if TYPE_CHECKING:
+    from ottla.client.wire.security import ClientSecurity
+    from ottla.mirror.driver import Totals
 
 COLUMNS = ("SECONDS", "RECORDS", "RECORDS/S", "MB", "MB/S", "LAG", "SKIPPED")
 WIDTHS = (8, 14, 11, 10, 8, 12, 10)
@@ -39,6 +39,8 @@ def _group(ctx: click.Context, parameter: click.Parameter, value: str | None) ->
 
 
 def _security(ctx: click.Context, parameter: click.Parameter, value: str | None) -> ClientSecurity:
+    from ottla.client.wire.security import PLAINTEXT, read_security
+
     return PLAINTEXT if value is None else read_security(value, parameter.opts[0])
 
 
@@ -142,6 +144,9 @@ def mirror(
     from it. If a topic has the same number of partitions on both sides, batches are copied unchanged to the same
     partition; otherwise the partition is chosen by the hash of the key.
     """
+    from ottla.mirror.driver import Mirror, Settings
+    from ottla.mirror.opening import Endpoint
+
     wanted = Settings(**settings)
     if wanted.once and wanted.share is not None:
         raise click.UsageError(

@@ -41,12 +41,12 @@ from ottla.mirror.opening import (
     starts,
     take_ids,
 )
+from ottla.mirror.option_values import STOP
 from ottla.mirror.progress import Progress, Run, map_record, progress_record
 from ottla.mirror.put_back import require_kept
 from ottla.mirror.refusals import (
     FENCED_ERRORS,
     PASSING_ERRORS,
-    STOP,
     RecordRefused,
     Refusals,
     WrittenStep,
@@ -94,7 +94,7 @@ class Settings(NamedTuple):
     share: str | None = None
     """Consumer group of the source with which several mirrors share the work; not with `once`."""
     on_refused: str = STOP
-    """`refusals.STOP` or `refusals.SKIP`: stop or skip the record when the target rejects one."""
+    """`STOP` or `SKIP` of `option_values`: stop or skip the record when the target rejects one."""
 
 
 class Totals:

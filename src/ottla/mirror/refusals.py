@@ -15,6 +15,7 @@ from ottla.client.wire.model import ResourceType
 from ottla.client.wire.outage import Notify
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OttlaError
 from ottla.mirror.copying import PartitionCopy, Step, Write, size_of
+from ottla.mirror.option_values import SKIP
 from ottla.mirror.routes import (
     CLEANUP_POLICY,
     MAX_LONG,
@@ -39,7 +40,6 @@ PASSING_ERRORS = RETRIABLE_ERRORS | {
 """Errors that a new session may not encounter."""
 FENCED_ERRORS = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
-STOP, SKIP = "stop", "skip"
 MESSAGE_BYTES, DECOMPRESSED_BYTES = RECORD_SIZES
 BURST = 10
 WINDOW_S = 10.0

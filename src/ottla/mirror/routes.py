@@ -11,12 +11,10 @@ from typing import NamedTuple
 
 from ottla.client.wire.model import ConfigEntry, TopicInfo
 from ottla.common.errors import OperatorError
+from ottla.mirror.option_values import PLACE
 
 PROGRESS_TOPIC = "ottla-mirror-progress"
 """Topic in the target: one partition, compacted, written in the transactions that it describes."""
-
-PLACE = "{topic}"
-"""Placeholder of the topic name in a template."""
 
 COPIED_SETTINGS = frozenset(
     {

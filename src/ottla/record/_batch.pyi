@@ -2,6 +2,7 @@ from array import array
 
 from ottla.common.platform.disk import Buffer
 from ottla.record._batch_py import Fields, Header, ParsedRecord
+from ottla.record.template import Template
 
 INDEX_WIDTH: int
 
@@ -19,6 +20,16 @@ def refused_records(
     latest: int,
     limit: int,
 ) -> tuple[int, list[tuple[int, int, bool]]]: ...
+def render_rows(
+    buffer: Buffer,
+    rows: array[int],
+    template: Template,
+    null: bytes,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int | None,
+    span: tuple[int, int, int],
+) -> tuple[bytearray, int]: ...
 def oversized_record(buffer: Buffer, start: int, end: int, count: int, max_bytes: int) -> int: ...
 def max_timestamp(buffer: Buffer, start: int, end: int, count: int) -> tuple[int, int]: ...
 def find_timestamp(

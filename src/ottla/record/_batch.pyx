@@ -9,14 +9,16 @@ nonsense and never a stray access. Allocations are paid for by the bytes present
 
 from cpython cimport array
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 import array
 
 from ottla.common.errors import InvariantError
-from ottla.record.errors import invalid_record
+from ottla.record.errors import invalid_record, timestamp_out_of_range
 
 cdef enum:  # the numbers of ottla.record.errors; the parity test compares them
     BAD_VARINT = 1
@@ -284,6 +286,180 @@ def index_records(const uint8_t[::1] buffer not None, int64_t start, int64_t end
     if defect:
         raise invalid_record(defect, index)
     return result
+
+
+cdef enum:
+    RENDER_OFFSET = 0  # the numbers of ottla.record.template
+    RENDER_TIMESTAMP = 1
+    RENDER_KEY = 2
+    RENDER_VALUE = 3
+    RENDER_KEY_SIZE = 4
+    RENDER_VALUE_SIZE = 5
+    TEXT = 6
+    INT64_DIGITS = 20
+
+cdef struct Piece:
+    int field
+    const char* text
+    int64_t length
+
+
+cdef inline char* put(char* at, const char* text, int64_t length) noexcept nogil:
+    if length > 0:
+        memcpy(at, text, length)
+        return at + length
+    return at
+
+
+cdef inline char* put_number(char* at, int64_t number) noexcept nogil:
+    cdef char digits[INT64_DIGITS]
+    cdef int length = 0
+    cdef uint64_t left = <uint64_t>number
+    if number < 0:
+        at[0] = b"-"
+        at += 1
+        left = 0 - left
+    while True:
+        digits[length] = <char>(48 + left % 10)
+        length += 1
+        left //= 10
+        if left == 0:
+            break
+    while length:
+        length -= 1
+        at[0] = digits[length]
+        at += 1
+    return at
+
+
+cdef struct Rendering:
+    const uint8_t* data
+    Piece* pieces
+    Py_ssize_t piece_count
+    Piece null
+    int64_t base_offset
+
+
+cdef int64_t rendered_size(Rendering* rendering, Row* row) noexcept nogil:
+    """The largest size of the text of a record."""
+    cdef int64_t size = 0
+    cdef Py_ssize_t index
+    cdef int field
+    for index in range(rendering.piece_count):
+        field = rendering.pieces[index].field
+        if field == TEXT:
+            size += rendering.pieces[index].length
+        elif field == RENDER_KEY:
+            size += row.key_length if row.key_length >= 0 else rendering.null.length
+        elif field == RENDER_VALUE:
+            size += row.value_length if row.value_length >= 0 else rendering.null.length
+        else:
+            size += INT64_DIGITS + (rendering.null.length if field == RENDER_TIMESTAMP else 0)
+    return size
+
+
+cdef char* render(Rendering* rendering, Row* row, int64_t timestamp, char* at) noexcept nogil:
+    cdef const char* data = <const char*>rendering.data
+    cdef Py_ssize_t index
+    cdef int field
+    for index in range(rendering.piece_count):
+        field = rendering.pieces[index].field
+        if field == TEXT:
+            at = put(at, rendering.pieces[index].text, rendering.pieces[index].length)
+        elif field == RENDER_VALUE and row.value_length >= 0:
+            at = put(at, data + row.value_start, row.value_length)
+        elif field == RENDER_KEY and row.key_length >= 0:
+            at = put(at, data + row.key_start, row.key_length)
+        elif field == RENDER_OFFSET:
+            at = put_number(at, rendering.base_offset + row.offset_delta)
+        elif field == RENDER_TIMESTAMP and timestamp != NO_TIMESTAMP:
+            at = put_number(at, timestamp)
+        elif field == RENDER_KEY_SIZE:
+            at = put_number(at, row.key_length if row.key_length > 0 else 0)
+        elif field == RENDER_VALUE_SIZE:
+            at = put_number(at, row.value_length if row.value_length > 0 else 0)
+        else:
+            at = put(at, rendering.null.text, rendering.null.length)
+    return at
+
+
+cdef inline bint overflows(int64_t base, int64_t delta) noexcept nogil:
+    return base > INT64_MAX - delta if delta > 0 else base < INT64_MIN - delta
+
+
+cdef inline bint is_within(int64_t start, int64_t length, int64_t size) noexcept nogil:
+    return 0 <= start <= size and length <= size - start
+
+
+cdef Piece piece_of(object part) except *:
+    cdef Piece piece
+    piece.text = NULL
+    piece.length = 0
+    if isinstance(part, bytes):
+        piece.field = TEXT
+        piece.text = PyBytes_AS_STRING(part)
+        piece.length = PyBytes_GET_SIZE(part)
+    else:
+        piece.field = part
+        if not 0 <= piece.field < TEXT:
+            raise IndexError("tuple index out of range")
+    return piece
+
+
+def render_rows(
+    const uint8_t[::1] buffer not None,
+    array.array rows not None,
+    tuple template not None,
+    bytes null not None,
+    int64_t base_offset,
+    int64_t base_timestamp,
+    append_time,
+    span,
+):
+    """Return the text of records by `template`, and their number; see the twin."""
+    cdef Row* all_rows = <Row*>rows.data.as_voidptr
+    cdef Py_ssize_t count = len(rows) // INDEX_WIDTH
+    cdef Py_ssize_t index
+    cdef int64_t first = span[0], end = span[1], limit = span[2]
+    cdef int64_t size = 0, number = 0, buffer_size = buffer.shape[0]
+    cdef bint is_appended = append_time is not None
+    cdef int64_t fixed = append_time if is_appended else 0
+    cdef Rendering rendering
+    cdef Row* row
+    cdef char* at
+    rendering.data = &buffer[0] if buffer_size else NULL
+    rendering.null = piece_of(null)
+    rendering.base_offset = base_offset
+    rendering.piece_count = len(template)
+    rendering.pieces = <Piece*>malloc(sizeof(Piece) * (rendering.piece_count or 1))
+    if rendering.pieces == NULL:
+        raise MemoryError
+    try:
+        for index in range(rendering.piece_count):
+            rendering.pieces[index] = piece_of(template[index])
+        for index in range(count):
+            row = &all_rows[index]
+            if not is_appended and overflows(base_timestamp, row.timestamp_delta):
+                raise timestamp_out_of_range(row.offset_delta)
+            if not is_within(row.key_start, row.key_length, buffer_size) or not is_within(
+                row.value_start, row.value_length, buffer_size
+            ):
+                raise InvariantError("the rows are not those of the buffer")
+            if number < limit and first <= row.offset_delta < end:
+                number += 1
+                size += rendered_size(&rendering, row)
+        text = bytearray(size)
+        at = text
+        number = 0
+        for index in range(count):
+            row = &all_rows[index]
+            if number < limit and first <= row.offset_delta < end:
+                number += 1
+                at = render(&rendering, row, fixed if is_appended else base_timestamp + row.timestamp_delta, at)
+        del text[at - <char*>text :]
+        return text, number
+    finally:
+        free(rendering.pieces)
 
 
 cdef object slice_or_none(const uint8_t* data, int64_t start, int64_t length):

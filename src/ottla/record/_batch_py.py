@@ -26,7 +26,9 @@ from ottla.record.errors import (
     SURPLUS_IN_BATCH,
     SURPLUS_IN_RECORD,
     invalid_record,
+    timestamp_out_of_range,
 )
+from ottla.record.template import Template
 
 INDEX_WIDTH = 8
 """Number of int64 values of `index_records` for each record."""
@@ -219,6 +221,51 @@ def index_records(buffer: Buffer, start: int, end: int, count: int) -> array[int
     for row in _rows(buffer, start, end, count):
         index.extend(row)
     return index
+
+
+def render_rows(
+    buffer: Buffer,
+    rows: array[int],
+    template: Template,
+    null: bytes,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int | None,
+    span: tuple[int, int, int],
+) -> tuple[bytearray, int]:
+    """Return the text of records by `template`, one after another, and their number.
+
+    `rows` are those of `index_records` with the same `buffer`. `null` is the text of a null key, value or timestamp
+    (-1). `span`: the first offset delta, the end offset delta (exclusive), the largest number of records. All records
+    have `append_time` unless it is None. Raises InvalidRecord for a timestamp beyond 64 bits, InvariantError for rows
+    of another buffer.
+    """
+    first, end, limit = span
+    parts: list[bytes] = []
+    number = 0
+    for place in range(0, len(rows), INDEX_WIDTH):
+        offset_delta, timestamp_delta, key_start, key_length, value_start, value_length = rows[place : place + 6]
+        timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
+        if not -_INT64_RANGE // 2 <= timestamp < _INT64_RANGE // 2:
+            raise timestamp_out_of_range(offset_delta)
+        for start, length in ((key_start, key_length), (value_start, value_length)):
+            if not 0 <= start <= len(buffer) or length > len(buffer) - start:
+                raise InvariantError("the rows are not those of the buffer")
+        if number == limit or not first <= offset_delta < end:
+            continue
+        number += 1
+        key = bytes(buffer[key_start : key_start + key_length]) if key_length >= 0 else None
+        value = bytes(buffer[value_start : value_start + value_length]) if value_length >= 0 else None
+        fields = (
+            b"%d" % (base_offset + offset_delta),
+            null if timestamp == _NO_TIMESTAMP else b"%d" % timestamp,
+            null if key is None else key,
+            null if value is None else value,
+            b"%d" % max(key_length, 0),
+            b"%d" % max(value_length, 0),
+        )
+        parts += [fields[piece] if isinstance(piece, int) else piece for piece in template]
+    return bytearray().join(parts), number
 
 
 def refused_records(

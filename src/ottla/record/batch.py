@@ -11,14 +11,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.platform.disk import Buffer
 from ottla.record.checksum import crc32c
 from ottla.record.compression import CODEC_NAMES, DEFAULT_MAX_BYTES, decompress
-from ottla.record.errors import CorruptBatch, InvalidRecord
+from ottla.record.errors import CorruptBatch, InvalidRecord, timestamp_out_of_range
 from ottla.record.varint import read_unsigned_varint
-from ottla.record.walk import parse_records
+from ottla.record.walk import INDEX_WIDTH, index_records, parse_records, render_rows
+
+if TYPE_CHECKING:
+    from ottla.record.template import Template
 
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 
@@ -257,6 +261,24 @@ class BatchView:
         body = self.body(max_bytes)
         return self._records(parse_records(body, 0, len(body), self.records_count))
 
+    def rendered(
+        self, template: Template, null: bytes, span: tuple[int, int, int], max_bytes: int = DEFAULT_MAX_BYTES
+    ) -> tuple[bytearray, int]:
+        """Return the text of records by a template (see `walk.render_rows`) and their number, without objects for them.
+
+        `span`: first offset, end offset (exclusive), largest number of records. Raises as `records`.
+        """
+        if self.magic != MAGIC_V2:
+            raise unsupported_magic(self.magic, self.position)
+        body = self.body(max_bytes)
+        rows = index_records(body, 0, len(body), self.records_count)
+        if rows and rows[-INDEX_WIDTH] > self.last_offset_delta:
+            raise beyond_last_offset()
+        base_offset = self.base_offset
+        append_time = self.max_timestamp if self.timestamp_type == LOG_APPEND_TIME else None
+        deltas = (span[0] - base_offset, span[1] - base_offset, span[2])
+        return render_rows(body, rows, template, null, base_offset, self.base_timestamp, append_time, deltas)
+
     def records_in_parts(self, size: int, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Iterator[Record]]:
         """Iterate over parts of `size` records, so that a batch of millions takes no more memory than its bytes.
 
@@ -288,19 +310,24 @@ class BatchView:
 
     def _records(self, parsed: list[_Parsed]) -> Iterator[Record]:
         if parsed and parsed[-1][0] > self.last_offset_delta:
-            raise InvalidRecord("the last record lies beyond the last offset of its batch")
+            raise beyond_last_offset()
         base_offset = self.base_offset
         base_timestamp = self.base_timestamp
         append_time = self.max_timestamp if self.timestamp_type == LOG_APPEND_TIME else None
         for offset_delta, timestamp_delta, key, value, headers in parsed:
             timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
             if not _INT64_MIN <= timestamp <= _INT64_MAX:
-                raise InvalidRecord(f"the timestamp of offset delta {offset_delta} is out of range")
+                raise timestamp_out_of_range(offset_delta)
             yield Record(base_offset + offset_delta, timestamp, key, value, headers, offset_delta)
 
     def _require_whole(self) -> None:
         if self.end > len(self.buffer):
             raise CorruptBatch("the buffer ends inside a batch", self.position)
+
+
+def beyond_last_offset() -> InvalidRecord:
+    """Return the error for a batch with a record above the last offset in its header."""
+    return InvalidRecord("the last record lies beyond the last offset of its batch")
 
 
 def unsupported_magic(magic: int, position: int) -> KafkaError:

@@ -54,6 +54,11 @@ class RecordsRefused(KafkaError):
         self.records = records
 
 
+def timestamp_out_of_range(offset_delta: int) -> InvalidRecord:
+    """Return the exception for a record whose timestamp does not fit into 64 bits."""
+    return InvalidRecord(f"the timestamp of offset delta {offset_delta} is out of range")
+
+
 def invalid_record(defect: int, record_index: int) -> InvalidRecord:
     """Return the exception for one of the defects above in the record with that index."""
     return InvalidRecord(f"record {record_index}: {_DEFECTS[defect]}")

@@ -20,6 +20,7 @@ try:
         parse_headers,
         parse_records,
         refused_records,
+        render_rows,
         usual_header,
         walk_records,
     )
@@ -35,6 +36,7 @@ except ImportError:
         parse_headers,
         parse_records,
         refused_records,
+        render_rows,
         usual_header,
         walk_records,
     )
@@ -51,6 +53,7 @@ __all__ = [
     "parse_headers",
     "parse_records",
     "refused_records",
+    "render_rows",
     "usual_header",
     "walk_records",
 ]

@@ -9,20 +9,16 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla.app.adoption.inspection import Inspection, inspect, settings_count
-from ottla.app.disk import RealDisk
 from ottla.cli.command import Command, counted, json_option, print_json, print_table, program, size_text
-from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import OperatorError
-from ottla.common.kafka.ids import uuid_to_string
-from ottla.common.platform.disk import Disk, FileLock
-from ottla.common.platform.disk_refusal import disk_refusal
-from ottla.storage.files.directories import shown
-from ottla.storage.files.names import LOCK_FILE
+
+if TYPE_CHECKING:
+    from ottla.app.adoption.inspection import Inspection
+    from ottla.common.platform.disk import Disk, FileLock
 
 
 @click.command(
@@ -39,6 +35,10 @@ def adopt(directories: tuple[str, ...], verify: bool, as_json: bool) -> None:
     lists their contents and the effect of a start; `ottla start` serves the directories in place. If anything prevents
     that, it is reported and the exit code is 2. Apache Kafka likewise starts on directories of Ottla.
     """
+    from ottla.app.adoption.inspection import inspect
+    from ottla.app.disk import RealDisk
+    from ottla.common.platform.disk_refusal import disk_refusal
+
     disk = RealDisk()
     paths = [os.path.abspath(directory) for directory in directories]
     for path in paths:
@@ -68,6 +68,8 @@ def adopt(directories: tuple[str, ...], verify: bool, as_json: bool) -> None:
 
 def _lock(disk: Disk, directory: str) -> list[FileLock]:
     """The broker's lock; empty if no broker ever ran there, since the lock file would be a change."""
+    from ottla.storage.files.names import LOCK_FILE
+
     path = f"{directory}/{LOCK_FILE}"
     try:
         return [disk.lock(path)] if disk.exists(path) else []
@@ -79,6 +81,10 @@ def _lock(disk: Disk, directory: str) -> list[FileLock]:
 
 def _rows(found: Inspection) -> Iterator[tuple[str, str, str]]:
     """Table rows: item, contents, and effect of a start."""
+    from ottla.app.adoption.inspection import settings_count
+    from ottla.common.config.config_def import ConfigResourceType
+    from ottla.storage.files.directories import shown
+
     image, metadata, meta = found.image, found.metadata, found.meta
     yield "node", f"{meta.node_id} of cluster {meta.cluster_id}", "the same"
     for directory in found.directories:
@@ -118,6 +124,8 @@ def _rows(found: Inspection) -> Iterator[tuple[str, str, str]]:
 
 
 def _coordinator_rows(found: Inspection) -> Iterator[tuple[str, str, str]]:
+    from ottla.storage.files.directories import shown
+
     groups, transactions = found.groups, found.transactions
     unreadable = sum(each.unreadable for each in (groups, transactions) if each is not None)
     if unreadable:
@@ -153,6 +161,8 @@ def _next_step(found: Inspection) -> str:
 
 
 def _document(found: Inspection) -> dict[str, Any]:
+    from ottla.common.kafka.ids import uuid_to_string
+
     image, metadata = found.image, found.metadata
     return {
         "directories": [

@@ -1,6 +1,6 @@
 """Records and offsets of partitions: the request DeleteRecords, and the service `Cluster.records`.
 
-See `client.admin.topics`; the requests that read are in `client.wire.metadata_requests`.
+See `client.admin.topics`; the requests that read are in `client.wire.record_requests`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ottla.client.admin.router import ClusterService, request_timeout_s
-from ottla.client.wire import metadata_requests
+from ottla.client.wire import record_requests
 from ottla.client.wire.connection import BrokerUnreachable, Connection
 from ottla.client.wire.failure import TopicReplaced, raise_all, response_error
 from ottla.client.wire.model import NO_OFFSET, FetchResult, OffsetInfo
@@ -72,9 +72,9 @@ class RecordService(ClusterService):
         `timestamps` maps (topic, partition) to milliseconds or EARLIEST_, LATEST_, MAX_TIMESTAMP. Raises TopicNotFound,
         KafkaError.
         """
-        isolation_level = metadata_requests.isolation_level(isolation)
+        isolation_level = record_requests.isolation_level(isolation)
         return self._router.ask_leaders(
-            timestamps, lambda connection, asked: metadata_requests.list_offsets(connection, asked, isolation_level)
+            timestamps, lambda connection, asked: record_requests.list_offsets(connection, asked, isolation_level)
         )
 
     def offsets_at(
@@ -94,9 +94,9 @@ class RecordService(ClusterService):
     def offsets_before(
         self, timestamps: Mapping[TopicPartition, int], max_count: int
     ) -> dict[TopicPartition, list[int]]:
-        """At most `max_count` offsets per partition, by segment time; see `metadata_requests.offsets_before`."""
+        """At most `max_count` offsets per partition, by segment time; see `record_requests.offsets_before`."""
         return self._router.ask_leaders(
-            timestamps, lambda connection, asked: metadata_requests.offsets_before(connection, asked, max_count)
+            timestamps, lambda connection, asked: record_requests.offsets_before(connection, asked, max_count)
         )
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -105,7 +105,7 @@ class RecordService(ClusterService):
         A larger offset that was read in this epoch or an earlier one has been truncated since (KIP-320). Raises
         TopicNotFound, KafkaError.
         """
-        return self._router.ask_leaders(epochs, metadata_requests.epoch_ends)
+        return self._router.ask_leaders(epochs, record_requests.epoch_ends)
 
     def fetch(
         self,
@@ -124,7 +124,7 @@ class RecordService(ClusterService):
         Returns at least one complete batch, even if it is larger than `max_bytes` (KIP-74). With `topic_id`, another
         topic of the same name is not read. Raises KafkaError OFFSET_OUT_OF_RANGE, TopicNotFound, TopicReplaced.
         """
-        isolation_level = metadata_requests.isolation_level(isolation)
+        isolation_level = record_requests.isolation_level(isolation)
 
         def attempt() -> FetchResult:
             connection = self._router.connection(self._router.leader(topic, partition))
@@ -132,10 +132,10 @@ class RecordService(ClusterService):
             if topic_id is not None:
                 if found != topic_id:
                     raise TopicReplaced(topic, topic_id, found)
-                metadata_requests.require_fetch_by_id(connection)
-            return metadata_requests.fetch(
+                record_requests.require_fetch_by_id(connection)
+            return record_requests.fetch(
                 connection,
-                metadata_requests.FetchPosition(topic, found, partition, offset),
+                record_requests.FetchPosition(topic, found, partition, offset),
                 max_bytes=max_bytes,
                 max_wait_ms=max_wait_ms,
                 min_bytes=min_bytes,
@@ -160,7 +160,7 @@ class RecordService(ClusterService):
         KafkaError and TopicNotFound if that refresh fails.
         """
         results: dict[TopicPartition, FetchResult | KafkaError] = {}
-        leaders: dict[int, list[metadata_requests.FetchPosition]] = {}
+        leaders: dict[int, list[record_requests.FetchPosition]] = {}
         missing = {topic for topic, _ in offsets} - self._router.topics.keys()
         if missing:
             self._router.refresh(sorted(missing))
@@ -174,13 +174,13 @@ class RecordService(ClusterService):
             if found != topic_ids[key[0]]:
                 results[key] = TopicReplaced(key[0], topic_ids[key[0]], found)
                 continue
-            position = metadata_requests.FetchPosition(key[0], found, key[1], offset)
+            position = record_requests.FetchPosition(key[0], found, key[1], offset)
             leaders.setdefault(leader, []).append(position)
         wait_ms = max_wait_ms // max(1, len(leaders))
-        limits = metadata_requests.FetchLimits(max_bytes, wait_ms, 1, metadata_requests.isolation_level(isolation))
+        limits = record_requests.FetchLimits(max_bytes, wait_ms, 1, record_requests.isolation_level(isolation))
         for leader, positions in leaders.items():
             try:
-                results |= metadata_requests.fetch_several(
+                results |= record_requests.fetch_several(
                     self._router.connection(leader), positions, limits, self._router.timeout_s + wait_ms / 1000
                 )
             except (BrokerUnreachable, KafkaError) as error:

@@ -9,6 +9,7 @@ request needs, and retry (`client.admin.router`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ottla.client.admin.router import ClusterService, request_timeout_s
 from ottla.client.wire import metadata_requests
@@ -16,19 +17,12 @@ from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import TopicNotFound, raise_all, raise_for, response_error
 from ottla.client.wire.model import TopicInfo
 from ottla.common.errors import ErrorCode
-from ottla.protocol.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from ottla.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from ottla.protocol.registry import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages.create_partitions import CreatePartitionsResponse
+    from ottla.protocol.messages.create_topics import CreateTopicsResponse
+    from ottla.protocol.messages.delete_topics import DeleteTopicsResponse
 
 
 def create_topic(
@@ -42,6 +36,8 @@ def create_topic(
     validate_only: bool,
 ) -> None:
     """CreateTopics for one topic; -1 selects the broker's default for count and factor (KIP-464)."""
+    from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -58,6 +54,8 @@ def create_topic(
 
 def delete_topics(connection: Connection, names: Sequence[str], timeout_ms: int) -> None:
     """DeleteTopics by name; the exception contains every topic that failed."""
+    from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
     if connection.version_for(ApiKey.DELETE_TOPICS) >= 6:
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in names], timeout_ms=timeout_ms)
     else:
@@ -75,6 +73,8 @@ def delete_topics(connection: Connection, names: Sequence[str], timeout_ms: int)
 
 def create_partitions(connection: Connection, name: str, total_count: int, timeout_ms: int) -> None:
     """CreatePartitions: the new total of one topic."""
+    from ottla.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+
     topic = CreatePartitionsTopic(name=name, count=total_count, assignments=None)
     request = CreatePartitionsRequest(topics=[topic], timeout_ms=timeout_ms, validate_only=False)
     response: CreatePartitionsResponse = connection.request(

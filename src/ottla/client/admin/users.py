@@ -31,7 +31,6 @@ from ottla.security.sasl.credentials import (
     salted_password,
 )
 
-MECHANISMS = tuple(BY_NAME)
 ITERATIONS = (MIN_ITERATIONS, MAX_ITERATIONS)
 
 

@@ -16,7 +16,7 @@ thread-safe.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic
 
@@ -37,6 +37,8 @@ from ottla.record.transactions import TransactionFilter
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # a TypeVar without a default is sufficient at run time
 
+    from ottla.record.template import Template
+
     K = TypeVar("K", default=bytes)
     V = TypeVar("V", default=bytes)
 else:
@@ -44,6 +46,12 @@ else:
 
     K, V = TypeVar("K"), TypeVar("V")
 
+T = TypeVar("T")
+Span = tuple[int, int, int]
+"""First offset, end offset (exclusive), largest number of records."""
+Decode = Callable[[TopicPartition, BatchView, Span], tuple[T, int]]
+"""Decodes the records of a batch in a span; also returns their number."""
+UNLIMITED = (1 << 63) - 1
 FETCH_WAIT_MS = 500
 FETCH_BYTES = 4 * 1024 * 1024
 REQUEST_TIMEOUT_S = 10.0
@@ -111,19 +119,45 @@ class RecordConsumer:
 
         Raises KafkaError for partition errors, CORRUPT_MESSAGE for damaged data, TopicNotFound.
         """
+        return self._read(_consumed, max_records, idle_timeout_s)
+
+    def rendered(
+        self,
+        template_of: Callable[[TopicPartition], Template],
+        null: bytes,
+        *,
+        max_records: int | None = None,
+        idle_timeout_s: float | None = None,
+    ) -> Iterator[bytearray]:
+        """The text of the same records by a template for each partition, without objects for records.
+
+        See `BatchView.rendered`. Raises as `batches`.
+        """
+        templates: dict[TopicPartition, Template] = {}
+
+        def render(key: TopicPartition, batch: BatchView, span: Span) -> tuple[bytearray, int]:
+            template = templates.get(key)
+            if template is None:
+                template = templates[key] = template_of(key)
+            return batch.rendered(template, null, span)
+
+        return self._read(render, max_records, idle_timeout_s)
+
+    def _read(self, decode: Decode[T], max_records: int | None, idle_timeout_s: float | None) -> Iterator[T]:
         require_seconds(idle_timeout_s)
-        remaining = max_records
+        remaining = UNLIMITED if max_records is None else max_records
         last_arrival = time.monotonic()
+
+        def limited(key: TopicPartition, batch: BatchView, span: Span) -> tuple[T, int]:
+            return decode(key, batch, (*span[:2], remaining))
+
         while self._positions:
             limit_s = None if idle_timeout_s is None else last_arrival + idle_timeout_s - time.monotonic()
             for key, result in self._fetch(limit_s).items():
-                for records in self._records(key, result):
-                    if remaining is not None:
-                        records = records[:remaining]
-                        remaining -= len(records)
-                    if records:
-                        yield records
-                        last_arrival = time.monotonic()
+                for decoded, count in self._decoded(key, result, limited):
+                    remaining -= count
+                    yield decoded
+                    last_arrival = time.monotonic()
                     if remaining == 0:
                         return
             if idle_timeout_s is not None and time.monotonic() - last_arrival >= idle_timeout_s:
@@ -177,14 +211,14 @@ class RecordConsumer:
         if isinstance(error, (TopicNotFound, TopicReplaced)) or error.code not in RETRIABLE_ERRORS:
             raise error
 
-    def _records(self, key: TopicPartition, result: FetchResult) -> Iterator[list[ConsumedRecord]]:
-        """The records of a fetch from the position to before the end, batch by batch; advances the position."""
+    def _decoded(self, key: TopicPartition, result: FetchResult, decode: Decode[T]) -> Iterator[tuple[T, int]]:
+        """The batches of a fetch with records from the position to before the end; advances the position."""
         end = None if self._ends is None else self._ends[key]
         position = start = self._positions[key]
-        for position, records in read_batches(key, result, start, end):
-            if records:
+        for position, decoded in decoded_batches(key, result, start, end, decode):
+            if decoded is not None and decoded[1]:
                 self._positions[key] = position
-                yield records
+                yield decoded
         self._positions[key] = position
         if end is not None and position >= end:
             del self._positions[key]
@@ -197,28 +231,41 @@ def read_batches(
 
     Raises KafkaError for a batch that cannot be decoded, CORRUPT_MESSAGE for a wrong checksum.
     """
+    for after, decoded in decoded_batches(key, result, position, end, _consumed):
+        yield after, [] if decoded is None else decoded[0]
+
+
+def decoded_batches(
+    key: TopicPartition, result: FetchResult, position: int, end: int | None, decode: Decode[T]
+) -> Iterator[tuple[int, tuple[T, int] | None]]:
+    """For each batch of a fetch: the next offset, and its visible records by `decode`, with their number; or None.
+
+    Raises as `read_batches`.
+    """
     transactions = TransactionFilter(result.aborted)
+    stop = UNLIMITED if end is None else end
     try:
         for batch in iter_any_batches(result.records):
-            if end is not None and batch.base_offset >= end:
-                yield end, []
+            if batch.base_offset >= stop:
+                yield stop, None
                 return
             if not batch.crc_matches():
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the checksum does not match")
-            records: list[ConsumedRecord] = []
+            decoded: tuple[T, int] | None = None
             if transactions.passes(batch) and batch.next_offset > position:
-                records = _consumed(key, batch, position, end)
+                decoded = decode(key, batch, (position, stop, UNLIMITED))
             position = max(position, batch.next_offset)
-            yield position, records
+            yield position, decoded
     except KafkaError as error:
         where = f"the batch of {key[0]}-{key[1]} at or after offset {position}"
         raise KafkaError(error.code, f"{where} can't be read: {error.message}") from error
 
 
-def _consumed(key: TopicPartition, batch: BatchView, start: int, end: int | None) -> list[ConsumedRecord]:
+def _consumed(key: TopicPartition, batch: BatchView, span: Span) -> tuple[list[ConsumedRecord], int]:
     topic, partition = key
+    start, end, limit = span
     kind = TIMESTAMP_TYPES[2 if batch.timestamp_type == LOG_APPEND_TIME else 1]
-    return [
+    records = [
         ConsumedRecord(
             topic,
             partition,
@@ -230,5 +277,6 @@ def _consumed(key: TopicPartition, batch: BatchView, start: int, end: int | None
             record.headers,
         )
         for record in batch.records()
-        if record.offset >= start and (end is None or record.offset < end)
-    ]
+        if start <= record.offset < end
+    ][:limit]
+    return records, len(records)

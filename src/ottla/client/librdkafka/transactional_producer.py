@@ -77,11 +77,11 @@ class TransactionalProducer(RecordProducer, TransactionCalls):
         """A commit was requested, and its outcome is unknown."""
         self._until_done(self._producer.init_transactions, delivery_timeout_s)
 
-    def _before_record(self) -> None:
-        """Begin a transaction if none is open. Raises ProducerFenced."""
+    def _count_records(self, count: int) -> None:
+        """Begin a transaction if none is open, and count its records. Raises ProducerFenced."""
         if not self._is_open:
             self._begin()
-        self.open_count += 1
+        self.open_count += count
 
     def _begin(self) -> None:
         try:

@@ -10,22 +10,23 @@ from __future__ import annotations
 
 import re
 import socket
-import ssl
 import struct
 import time
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from ottla.client.wire.login import Login
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, ProtocolError
 from ottla.common.platform.endpoint import format_address
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.protocol.registry import API, ApiKey
-from ottla.security.sasl.exchange import SaslExchange
-from ottla.security.sasl.mechanism import AuthenticationFailed
+
+if TYPE_CHECKING:  # TLS and SASL are imported by connections that use them
+    import ssl
+
+    from ottla.client.wire.login import Login
+    from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+    from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 """Above any sensible fetch; callers that allow larger batches raise it."""
@@ -128,8 +129,8 @@ class Connection:
                 self._log_in(login)
         except ConnectionLost as error:
             self.close()
-            if isinstance(error.__cause__, ssl.SSLError):  # TLS 1.3 may reject a client after its first request
-                raise _refused(self.address, error.__cause__) from error
+            if tls is not None and isinstance(error.__cause__, OSError) and _is_of_tls(error.__cause__):
+                raise _refused(self.address, error.__cause__) from error  # TLS 1.3: after the first request
             if tls is None and not self._versions:
                 raise BrokerUnreachable(
                     f"{error} before its first response; a TLS listener does so if the client does not use TLS: "
@@ -190,6 +191,10 @@ class Connection:
 
     def _log_in(self, login: Login) -> None:
         """Authenticate this client. Raises OperatorError if the broker rejects it."""
+        from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
+        from ottla.security.sasl.exchange import SaslExchange
+        from ottla.security.sasl.mechanism import AuthenticationFailed
+
         exchange = SaslExchange(login(self._host))
         message: SaslHandshakeRequest | SaslAuthenticateRequest | None = exchange.first()
         try:
@@ -351,8 +356,16 @@ def library_servers(text: str) -> str:
     return ",".join(format_address(host, port) for host, port in parse_bootstrap_servers(text))
 
 
+def _is_of_tls(error: OSError) -> bool:
+    import ssl
+
+    return isinstance(error, ssl.SSLError)
+
+
 def _refused(address: str, error: OSError) -> BrokerUnreachable:
     """The error for a failed TLS handshake: a rejected certificate, or a peer without TLS."""
+    import ssl
+
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = f"its certificate is not trusted ({error.verify_message}); check ssl.truststore.location"
     elif isinstance(error, ssl.SSLError):

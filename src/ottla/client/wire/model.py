@@ -1,10 +1,13 @@
-"""Results of the client: immutable values, independent of protocol versions."""
+"""Results of the client: immutable values, independent of protocol versions.
+
+They are named tuples: 25 dataclasses would take a fifth of the CPU time of a short command.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from ottla.common.kafka.ids import Uuid
 from ottla.common.kafka.topic_partition import TopicPartition
@@ -57,8 +60,7 @@ CONFIG_SOURCES = {
 """DescribeConfigs: names of the source of a value; others are 'unknown'."""
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerInfo:
+class BrokerInfo(NamedTuple):
     """A live broker in Metadata."""
 
     node_id: int
@@ -67,8 +69,7 @@ class BrokerInfo:
     rack: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterBroker:
+class ClusterBroker(NamedTuple):
     """A registered broker in DescribeCluster; a fenced one does not serve requests."""
 
     node_id: int
@@ -78,8 +79,7 @@ class ClusterBroker:
     fenced: bool
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumReplicaInfo:
+class QuorumReplicaInfo(NamedTuple):
     """A voter or observer of the metadata log; times in milliseconds since the epoch, -1 where unknown."""
 
     node_id: int
@@ -89,8 +89,7 @@ class QuorumReplicaInfo:
     last_caught_up_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumInfo:
+class QuorumInfo(NamedTuple):
     """The quorum of the metadata log as its leader sees it."""
 
     leader_id: int
@@ -100,8 +99,7 @@ class QuorumInfo:
     observers: tuple[QuorumReplicaInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OngoingReassignment:
+class OngoingReassignment(NamedTuple):
     """An ongoing reassignment: all current replicas, those being added and those being removed."""
 
     replicas: tuple[int, ...]
@@ -109,11 +107,10 @@ class OngoingReassignment:
     removing: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
+class PartitionInfo(NamedTuple):
     """A partition; `leader` is -1 if it is unknown."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides the method of tuples
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
@@ -126,8 +123,7 @@ class PartitionInfo:
         return self.leader >= 0 and self.leader not in self.offline_replicas
 
 
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
+class TopicInfo(NamedTuple):
     """A topic with its partitions, sorted by index."""
 
     name: str
@@ -136,8 +132,7 @@ class TopicInfo:
     partitions: tuple[PartitionInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterInfo:
+class ClusterInfo(NamedTuple):
     """The cluster in Metadata; the id is None before Metadata v2."""
 
     cluster_id: str | None
@@ -145,8 +140,7 @@ class ClusterInfo:
     brokers: tuple[BrokerInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetInfo:
+class OffsetInfo(NamedTuple):
     """A result of ListOffsets; offset NO_OFFSET if no record has the timestamp or a later one."""
 
     offset: int
@@ -154,8 +148,7 @@ class OffsetInfo:
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirectory:
+class LogDirectory(NamedTuple):
     """A data directory of a broker (DescribeLogDirs); bytes of its file system are None if they are not reported.
 
     `sizes` are the bytes on disk of each replica in it, without replicas that are being moved there.
@@ -169,16 +162,14 @@ class LogDirectory:
     sizes: Mapping[TopicPartition, int]
 
 
-@dataclass(frozen=True, slots=True)
-class AbortedTransaction:
+class AbortedTransaction(NamedTuple):
     """An aborted transaction: records of `producer_id` from `first_offset` to the next abort marker are invisible."""
 
     producer_id: int
     first_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchResult:
+class FetchResult(NamedTuple):
     """Record batches as stored, from the one with the requested offset; the last one may be truncated.
 
     `aborted` is empty under read_uncommitted.
@@ -191,16 +182,14 @@ class FetchResult:
     aborted: tuple[AbortedTransaction, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ClientQuota:
+class ClientQuota(NamedTuple):
     """Quotas of one entity: names by kind ("user", "client-id", "ip"), None for a default; values by their keys."""
 
     entity: dict[str, str | None]
     limits: dict[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class ConfigEntry(NamedTuple):
     """One config of a resource; the value of a sensitive one is None."""
 
     name: str
@@ -212,8 +201,7 @@ class ConfigEntry:
     documentation: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupListing:
+class GroupListing(NamedTuple):
     """A group in ListGroups; state and type are None for brokers that do not report them."""
 
     group_id: str
@@ -222,8 +210,7 @@ class GroupListing:
     group_type: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMember:
+class GroupMember(NamedTuple):
     """A member and the partitions it owns, by topic.
 
     `protocol` is "classic" or "consumer"; epoch and target assignment are None in a classic group.
@@ -239,8 +226,7 @@ class GroupMember:
     target_assignment: Mapping[str, tuple[int, ...]] | None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
+class GroupDescription(NamedTuple):
     """A group with its members; the epochs are None in a classic group."""
 
     group_id: str
@@ -254,8 +240,7 @@ class GroupDescription:
     members: tuple[GroupMember, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(NamedTuple):
     """A committed offset; the leader epoch is -1 if the committer did not send one."""
 
     offset: int
@@ -263,8 +248,7 @@ class CommittedOffset:
     metadata: str
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionFilters:
+class TransactionFilters(NamedTuple):
     """Filters of ListTransactions, all of which must match; an empty filter matches everything.
 
     `min_duration_ms` selects transactions that have been open for longer, `id_pattern` is a regular expression.
@@ -276,8 +260,7 @@ class TransactionFilters:
     id_pattern: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureInfo:
+class FeatureInfo(NamedTuple):
     """A feature of the cluster; `level` is the finalized one, 0 without one.
 
     Both ends of the range that the connected broker supports are 0 for a feature that it does not know.
@@ -288,8 +271,7 @@ class FeatureInfo:
     supported_max: int
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureUpdate:
+class FeatureUpdate(NamedTuple):
     """The new level of a feature."""
 
     feature: str
@@ -297,8 +279,7 @@ class FeatureUpdate:
     upgrade_type: UpgradeType
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionListing:
+class TransactionListing(NamedTuple):
     """A transactional id in the list of its coordinator."""
 
     transactional_id: str
@@ -307,8 +288,7 @@ class TransactionListing:
     coordinator_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionDescription:
+class TransactionDescription(NamedTuple):
     """A transactional id and its latest transaction; milliseconds since the epoch, None before the first one.
 
     `partitions` are those of the transaction that is open or being completed.
@@ -324,8 +304,7 @@ class TransactionDescription:
     partitions: tuple[TopicPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerState:
+class ProducerState(NamedTuple):
     """The state of a producer in a partition; `transaction_start_offset` is None without an open transaction.
 
     `coordinator_epoch` is that of its latest marker, None before the first one.

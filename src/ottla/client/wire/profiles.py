@@ -14,9 +14,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from pathlib import Path
 
-from ottla.client.wire.security import SECRETS
 from ottla.common.config.properties import MAX_FILE_BYTES, decode_properties
 from ottla.common.errors import OperatorError
 from ottla.common.platform.files import open_regular, within
@@ -28,12 +26,12 @@ SUFFIX = ".properties"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 
-def profile_directory() -> Path:
+def profile_directory() -> str:
     """`$XDG_CONFIG_HOME/ottla`, else `~/.config/ottla`."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
     if not os.path.isabs(base):  # the specification ignores relative paths
         base = os.path.join(os.path.expanduser("~"), ".config")
-    return Path(base) / "ottla"
+    return os.path.join(base, "ottla")
 
 
 def profile_names() -> list[str]:
@@ -55,9 +53,10 @@ def read_profile(name: str) -> dict[str, str]:
     if found is None:
         there = profile_names()
         known = f"profiles: {', '.join(there)}" if there else "there are none yet"
+        path = os.path.join(profile_directory(), name + SUFFIX)
         raise OperatorError(
-            f"profile {name} does not exist{did_you_mean(name, there) or ':'} {known}; create it as "
-            f"{profile_directory() / (name + SUFFIX)}, with bootstrap.servers and the client properties of Apache Kafka"
+            f"profile {name} does not exist{did_you_mean(name, there) or ':'} {known}; create it as {path}, "
+            f"with bootstrap.servers and the client properties of Apache Kafka"
         )
     return found
 
@@ -70,7 +69,7 @@ def default_profile() -> dict[str, str] | None:
 def _read(name: str) -> dict[str, str] | None:
     if not _NAME.fullmatch(name):
         raise OperatorError(f"{name!r} is not a profile name: use letters, digits, - _ . and do not start with . or -")
-    path = str(profile_directory() / (name + SUFFIX))
+    path = os.path.join(profile_directory(), name + SUFFIX)
     try:
         with open_regular(path) as file:
             status, data = os.fstat(file.fileno()), within(file.read(MAX_FILE_BYTES + 1), MAX_FILE_BYTES)
@@ -78,6 +77,8 @@ def _read(name: str) -> dict[str, str] | None:
         return None
     except OSError as error:
         raise OperatorError(f"the profile {path} can't be read: {(error.strerror or str(error)).lower()}") from error
+    from ottla.client.wire.secured_properties import SECRETS  # imported here: few commands have a profile
+
     properties = decode_properties(data, path)
     _refuse_others(path, status, sorted(SECRETS.intersection(properties)))
     return properties

@@ -13,10 +13,10 @@ from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.integers import MAX_INT as MAX_INT
+from ottla.common.kafka.integers import MAX_LONG as MAX_LONG
+from ottla.common.kafka.integers import MAX_SHORT as MAX_SHORT
 
-MAX_SHORT = 2**15 - 1
-MAX_INT = 2**31 - 1
-MAX_LONG = 2**63 - 1
 MAX_DOUBLE = 1.7976931348623157e308
 
 MAX_VALUE_LENGTH = 32767

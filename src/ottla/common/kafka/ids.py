@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 Uuid = bytes
 """16 bytes, big-endian, as on the wire."""
 
@@ -26,7 +26,7 @@ RESERVED_UUIDS = frozenset({ZERO_UUID, METADATA_TOPIC_ID, UNASSIGNED_UUID, LOST_
 
 def uuid_to_string(value: Uuid) -> str:
     """Return the 22-character form, as in `meta.properties` and `kafka-topics --describe`."""
-    return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")
+    return binascii.b2a_base64(value, newline=False).translate(_URL_SAFE, b"=").decode("ascii")
 
 
 def uuid_to_rfc9562(value: Uuid) -> str:
@@ -39,6 +39,8 @@ def uuid_from_string(text: str) -> Uuid:
     """Inverse of `uuid_to_string`; raises ValueError unless the text is 22 characters for 16 bytes."""
     if len(text) != 22:
         raise ValueError(f"{text!r} is not an id of 22 characters")
+    import base64  # imported here: commands print ids, few read one
+
     try:
         return base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except binascii.Error as error:

@@ -18,7 +18,8 @@ from typing import Any, Literal, NoReturn, TypeGuard
 
 from ottla.client.admin.cluster import DEFAULT_TIMEOUT_S
 from ottla.client.wire.model import EARLIEST_TIMESTAMP, ISOLATION_LEVELS, LATEST_TIMESTAMP
-from ottla.client.wire.security import PLAINTEXT, PROPERTIES, ClientSecurity
+from ottla.client.wire.secured_properties import PROPERTIES
+from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.suggestion import did_you_mean

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.client.wire.security import PROPERTIES, ClientSecurity, parse_security
+from ottla.client.wire.secured_properties import PROPERTIES
+from ottla.client.wire.security import ClientSecurity, parse_security
 from ottla.common.errors import OperatorError
 
 PROTOCOL = "security.protocol"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.client.wire.security import PLAINTEXT, PROPERTIES, ClientSecurity
+from ottla.client.wire.secured_properties import PROPERTIES
+from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError
 from ottla.common.suggestion import did_you_mean
 from ottla.pipeline.datasource.security_options import option_security

@@ -17,7 +17,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ottla.client.admin.cluster import Cluster
@@ -141,7 +141,7 @@ def progress_in(
     for key, offset in committed.items():
         identity, _, of_topic = offset.metadata.rstrip(LIBRARYS_END).partition(_ID_MARK)
         if of_topic == topic_id:
-            found[key] = replace(offset, metadata=identity)
+            found[key] = offset._replace(metadata=identity)
     return found
 
 

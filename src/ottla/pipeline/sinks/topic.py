@@ -12,7 +12,7 @@ on the producer: rows of a transactional one are visible after its commit only.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -131,7 +131,7 @@ class TopicTarget:
         """Progress of this target's transactions, as offsets of a group. Raises KafkaError."""
         with self.open_cluster() as cluster:
             found = cluster.groups.offsets(group_id, stable=True)
-        return {key: replace(each, metadata=each.metadata.rstrip(LIBRARYS_END)) for key, each in found.items()}
+        return {key: each._replace(metadata=each.metadata.rstrip(LIBRARYS_END)) for key, each in found.items()}
 
     def open_cluster(self) -> Cluster:
         """A client that waits as long for an unreachable cluster as a producer does."""
