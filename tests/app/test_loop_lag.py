@@ -1,4 +1,4 @@
-"""Lag of the event loop: what is counted, and when a warning names the cause."""
+"""Lag of the event loop: the measured delay, and the warning that names its cause."""
 
 from __future__ import annotations
 

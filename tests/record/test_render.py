@@ -12,6 +12,7 @@ from ottla.record import _batch_py, walk
 from ottla.record.batch import LOG_APPEND_TIME, BatchView
 from ottla.record.builder import RecordData, build_batch, build_batch_with_gaps
 from ottla.record.errors import InvalidRecord
+from ottla.record.rendering import rendered
 from ottla.record.template import KEY, KEY_SIZE, OFFSET, TIMESTAMP, VALUE, VALUE_SIZE
 
 _batch = pytest.importorskip("ottla.record._batch", reason="the compiled module was not built")
@@ -72,9 +73,9 @@ def test_rendered_batch_is_the_text_of_its_records(seed):
             text = expected(batch, b"null", span)
         except KafkaError as error:  # a timestamp whose distance from the first does not fit
             with pytest.raises(KafkaError, match=str(error)):
-                batch.rendered(ALL, b"null", span)
+                rendered(batch, ALL, b"null", span)
         else:
-            assert batch.rendered(ALL, b"null", span) == text
+            assert rendered(batch, ALL, b"null", span) == text
 
 
 def outcome(twin, buffer, rows, *args):

@@ -196,8 +196,7 @@ class BrokerProcess:
         sets = [each for each in (connections, controllers) if each is not None]
         endpoint = None if metrics is None else await self._serve_metrics(metrics, broker, sets, bound)
         gc.freeze()  # loaded data stays alive: exclude it from garbage collection
-        own = self._of_controller(bound)
-        listeners = self._accept([each for each in bound if each not in own], connections)
+        listeners = self._accept([each for each in bound if each not in self._of_controller(bound)], connections)
         self._announce(broker, bound, metrics)
         self._measure_lag(loop, broker)
         await self._stop.wait()

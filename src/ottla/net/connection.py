@@ -252,14 +252,14 @@ class Connection(ConnectionHandler):
                 self._drop_own()
             if serves:
                 buffer = owner.receive_buffer
-                if self._gate is None and self._is_one_frame(buffer, end):
+                if self._gate is None and is_one_frame(buffer, end, owner.limits.socket_request_max_bytes):
                     self._serve_one(buffer, end)
                     return
                 served = self._serve(buffer, 0, end)
             if served < end:
                 self._keep(served, end)
         if served and nbytes == self._room and state.may_serve():
-            self._let_others_go_first()
+            self._mute(owner.loop.call_soon(self._unmute))  # others go first
         elif self._own_end > self._own_start and not state.may_serve():
             self._hold()
 
@@ -416,7 +416,7 @@ class Connection(ConnectionHandler):
                 if state.output is not FREE:
                     break
         else:
-            self._let_others_go_first()
+            self._mute(self._owner.loop.call_soon(self._unmute))  # others go first
         if not self._has_asked and start > first:
             self._has_asked = True
             self._owner.asked(self)
@@ -427,13 +427,6 @@ class Connection(ConnectionHandler):
             self._finish_close()
             return end
         return start
-
-    def _is_one_frame(self, buffer: bytearray, end: int) -> bool:
-        """Whether `buffer[:end]` is one valid frame, read with room left: an unpipelined request."""
-        if not SIZE_BYTES <= end < RECEIVE_BYTES:
-            return False
-        size: int = SIZE.unpack_from(buffer)[0]
-        return size == end - SIZE_BYTES and size <= self._owner.limits.socket_request_max_bytes
 
     def _serve_one(self, buffer: bytearray, end: int) -> None:
         """`_serve` for one frame with nothing behind it, which cannot reach the bounds of a tick."""
@@ -537,9 +530,6 @@ class Connection(ConnectionHandler):
         if state.phase is READING:
             self._stop_reading()
             state.phase = HOLD[state.phase]
-
-    def _let_others_go_first(self) -> None:
-        self._mute(self._owner.loop.call_soon(self._unmute))
 
     def _go_behind_others(self) -> None:
         self._mute(self._owner.fair_queue.add(self._unmute))
@@ -649,3 +639,11 @@ class Connection(ConnectionHandler):
     def _limit_name(self) -> str:
         gated = self._gate is not None and self._gate.max_request_bytes is not None
         return "sasl.server.max.receive.size" if gated else "socket.request.max.bytes"
+
+
+def is_one_frame(buffer: bytearray, end: int, max_bytes: int) -> bool:
+    """Return whether `buffer[:end]` is one valid frame, read with room left: an unpipelined request."""
+    if not SIZE_BYTES <= end < RECEIVE_BYTES:
+        return False
+    size: int = SIZE.unpack_from(buffer)[0]
+    return size == end - SIZE_BYTES and size <= max_bytes

@@ -629,7 +629,7 @@ cdef tuple headers_in(const uint8_t* data, int64_t start, int64_t end):
 def parse_headers(const uint8_t[::1] buffer not None, int64_t start, int64_t length):
     """Return the headers in a range of `index_records`; raises InvalidRecord if they do not fill it exactly."""
     if not (0 <= start <= buffer.shape[0] and 0 <= length <= buffer.shape[0] - start):
-        raise InvariantError("the range lies outside the buffer")
+        raise InvariantError("the range is outside the buffer")
     if length == 0:
         return ()
     return headers_in(&buffer[0], start, start + length)

@@ -137,7 +137,7 @@ cdef int64_t check_rows(const uint8_t[::1] body, const int64_t[::1] rows) except
             or not end <= row[HEADERS_START] <= size
             or not 0 <= row[HEADERS_LENGTH] <= size - row[HEADERS_START]
         ):
-            raise InvariantError("a row of the index lies outside the body")
+            raise InvariantError("a row of the index is outside the body")
         end = row[HEADERS_START] + row[HEADERS_LENGTH]
     return count
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.platform.disk import Buffer
@@ -19,10 +18,7 @@ from ottla.record.checksum import crc32c
 from ottla.record.compression import CODEC_NAMES, DEFAULT_MAX_BYTES, decompress
 from ottla.record.errors import CorruptBatch, InvalidRecord, timestamp_out_of_range
 from ottla.record.varint import read_unsigned_varint
-from ottla.record.walk import INDEX_WIDTH, index_records, parse_records, render_rows
-
-if TYPE_CHECKING:
-    from ottla.record.template import Template
+from ottla.record.walk import parse_records
 
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 
@@ -260,24 +256,6 @@ class BatchView:
             raise unsupported_magic(self.magic, self.position)
         body = self.body(max_bytes)
         return self._records(parse_records(body, 0, len(body), self.records_count))
-
-    def rendered(
-        self, template: Template, null: bytes, span: tuple[int, int, int], max_bytes: int = DEFAULT_MAX_BYTES
-    ) -> tuple[bytearray, int]:
-        """Return the text of records by a template (see `walk.render_rows`) and their number, without objects for them.
-
-        `span`: first offset, end offset (exclusive), largest number of records. Raises as `records`.
-        """
-        if self.magic != MAGIC_V2:
-            raise unsupported_magic(self.magic, self.position)
-        body = self.body(max_bytes)
-        rows = index_records(body, 0, len(body), self.records_count)
-        if rows and rows[-INDEX_WIDTH] > self.last_offset_delta:
-            raise beyond_last_offset()
-        base_offset = self.base_offset
-        append_time = self.max_timestamp if self.timestamp_type == LOG_APPEND_TIME else None
-        deltas = (span[0] - base_offset, span[1] - base_offset, span[2])
-        return render_rows(body, rows, template, null, base_offset, self.base_timestamp, append_time, deltas)
 
     def records_in_parts(self, size: int, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Iterator[Record]]:
         """Iterate over parts of `size` records, so that a batch of millions takes no more memory than its bytes.

@@ -32,6 +32,7 @@ from ottla.common.kafka.ids import Uuid
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.record.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchView
 from ottla.record.legacy.stored import iter_any_batches
+from ottla.record.rendering import rendered
 from ottla.record.transactions import TransactionFilter
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class RecordConsumer:
     ) -> Iterator[bytearray]:
         """The text of the same records by a template for each partition, without objects for records.
 
-        See `BatchView.rendered`. Raises as `batches`.
+        See `record.rendering`. Raises as `batches`.
         """
         templates: dict[TopicPartition, Template] = {}
 
@@ -139,7 +140,7 @@ class RecordConsumer:
             template = templates.get(key)
             if template is None:
                 template = templates[key] = template_of(key)
-            return batch.rendered(template, null, span)
+            return rendered(batch, template, null, span)
 
         return self._read(render, max_records, idle_timeout_s)
 
