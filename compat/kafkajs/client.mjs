@@ -291,7 +291,8 @@ async function secured({ right, wrong, group: groupId, closed, millis }) {
     group: await refusal(admin.fetchOffsets({ groupId: closed, topics: [topic] })),
     wrong: await refusal(stranger.connect().then(() => stranger.listTopics())),
   })
-  await Promise.all([consumer, producer, admin, stranger].map(each => each.disconnect()))
+  // kafkajs may never return from disconnect() if the session of a connection expires meanwhile.
+  process.stdout.write('', () => process.exit())
 }
 
 if (command === 'create') {

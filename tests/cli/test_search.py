@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from ottla.api.producer import Producer
 from ottla.api.simple_consumer import SimpleConsumer
 from ottla.cli.command import Command
-from ottla.cli.search import Output, Progress, run_search, search, text_line
+from ottla.cli.search import search
+from ottla.cli.search_results import Output, Progress, run_search, text_line
 from ottla.client.admin.cluster import Cluster
 from ottla.client.wire.model import ConfigOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
