@@ -23,9 +23,7 @@ def same(prefix: str, names: str, *labels: str) -> dict[str, tuple[str, ...]]:
     return {prefix + name: labels for name in names.split()}
 
 
-NO_QUEUE = (
-    "one event loop reads, serves and sends: there is no queue of requests or responses, and no sender to measure"
-)
+NO_QUEUE = "one event loop reads, serves and sends, without queues of requests or responses and without a sender thread"
 NO_CHANNEL = "bytes and requests between voters are not counted"
 NO_LATENCY = "the time from append to commit of the metadata log is not measured"
 NO_EVENTS = "the controller decides on the event loop, without a queue of events"

@@ -127,7 +127,7 @@ class BrokerProcess:
         """`ready_file` is absolute; `descriptor_limit` is the open files limit of this process.
 
         `stop_pipe` is a descriptor; its end of file means that the whole cluster stops (`app.supervisor`), or that
-        this broker is no longer needed (`ottla.testing`). `metrics_token` is the token that scrapes must present,
+        this broker may stop (`ottla.testing`). `metrics_token` is the token that scrapes must present,
         `metrics_names` one of `ottla.metrics.spellings.SPELLINGS`.
         """
         self._config = config

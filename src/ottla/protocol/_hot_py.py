@@ -33,7 +33,7 @@ MAX_RECORDS_BYTES = 0x7FFFFF00
 _PRODUCE_BY_NAME = Struct(">BhiBB")
 _PRODUCE_BY_ID = Struct(">BhiB16sBi")
 _COUNT_INDEX = Struct(">Bi")
-_NO_TAGS_OF_ONE = bytes(3)
+NO_TAGS_OF_ONE = bytes(3)
 """The empty tag sections of a partition, its topic and the message, which end a message with one partition."""
 _PRODUCED_HEAD = Struct(">iiBB")
 _PRODUCED = Struct(">BihqqqBBBBiB")
@@ -103,7 +103,7 @@ def parse_one_produce(version: int, buffer: bytearray, start: int, end: int) -> 
     except ProtocolError:
         return None
     stop = position + size - 1
-    if not size or buffer[stop:end] != _NO_TAGS_OF_ONE:
+    if not size or buffer[stop:end] != NO_TAGS_OF_ONE:
         return None
     return acks, timeout_ms, topic, index, position, stop
 
@@ -178,9 +178,9 @@ def pack_one_fetched(
     index, code, high_watermark, stable, start, _, aborted, replica, *_ = result
     size = bytearray()
     write_unsigned_varint(size, records_bytes + 1)
-    length = _FETCHED.size + len(size) + records_bytes + len(_NO_TAGS_OF_ONE)
+    length = _FETCHED.size + len(size) + records_bytes + len(NO_TAGS_OF_ONE)
     head = _FETCHED.pack(
         length - _INT32.size, correlation_id, 0, throttle_ms, error_code, session_id,
         2, topic, 2, index, code, high_watermark, stable, start, 0 if aborted is None else 1, replica,
     )  # fmt: skip
-    return b"".join((head, size, b"" if records_bytes else _NO_TAGS_OF_ONE))
+    return b"".join((head, size, b"" if records_bytes else NO_TAGS_OF_ONE))

@@ -16,15 +16,14 @@ from ottla.common.kafka.ids import ZERO_UUID
 from ottla.common.platform.channel import FileRegion, Part
 from ottla.protocol.codec import MAX_REQUEST_ELEMENTS
 from ottla.protocol.framing import SIZE_BYTES
-from ottla.protocol.hot import NO_TAGS_OF_ONE, OneFetched, pack_one_fetched
+from ottla.protocol.hot import NO_TAGS_OF_ONE, TOPIC_ID_FROM, OneFetched, pack_one_fetched
 from ottla.protocol.primitives import NodeEndpoint, Topic, append_count, append_node_endpoints, append_nullable_string
 from ottla.protocol.tags import iter_tags, skip_tags
 from ottla.record.varint import read_unsigned_varint, write_unsigned_varint
 
 FLEXIBLE_FROM = 12
-TOPIC_ID_FROM = 13
 BATCHES_FROM = 4
-"""Below, records are message sets of formats v0 and v1."""
+"""First version with record batches; earlier ones contain message sets of formats v0 and v1."""
 REPLICA_STATE_FROM = 15
 _UNBOUNDED = (1 << 31) - 1
 _READ_UNCOMMITTED = 0

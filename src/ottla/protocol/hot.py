@@ -5,7 +5,7 @@ The choice is made once, at import: the compiled module if it was built, else Py
 
 from __future__ import annotations
 
-from ottla.protocol._hot_py import OneFetched, OneProduced
+from ottla.protocol._hot_py import NO_TAGS_OF_ONE, TOPIC_ID_FROM, OneFetched, OneProduced
 
 try:
     from ottla.protocol._hot import (
@@ -24,11 +24,9 @@ except ImportError:
         read_client_id,
     )
 
-NO_TAGS_OF_ONE = bytes(3)
-"""The empty tag sections of a partition, its topic and the message, which end a message with one partition."""
-
 __all__ = [
     "NO_TAGS_OF_ONE",
+    "TOPIC_ID_FROM",
     "OneFetched",
     "OneProduced",
     "pack_one_fetched",

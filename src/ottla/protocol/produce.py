@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ottla.common.errors import ProtocolError
 from ottla.protocol.codec import MAX_REQUEST_ELEMENTS
 from ottla.protocol.framing import SIZE_BYTES
-from ottla.protocol.hot import OneProduced, pack_one_produced
+from ottla.protocol.hot import TOPIC_ID_FROM, OneProduced, pack_one_produced
 from ottla.protocol.primitives import (
     NodeEndpoint,
     Topic,
@@ -28,8 +28,7 @@ from ottla.record.varint import read_unsigned_varint, write_unsigned_varint
 
 FLEXIBLE_FROM = 9
 BATCHES_FROM = 3
-"""Below, records are message sets of formats v0 and v1."""
-TOPIC_ID_FROM = 13
+"""First version with record batches; earlier ones contain message sets of formats v0 and v1."""
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")

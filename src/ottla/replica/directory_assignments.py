@@ -108,7 +108,7 @@ class DirectoryAssignments:
             logger.info("AssignReplicasToDirs failed, retrying: %s", reason, extra=RATE_LIMITED)
             self._schedule(RETRY_S)
             return
-        # A rejected assignment is of a replica that is no longer on this broker, or the last one in sync.
+        # A rejected assignment is of a replica that has left this broker, or of the last one in sync.
         for key, directory_id in sent.items():
             if self._pending.get(key) == directory_id:
                 del self._pending[key]

@@ -11,14 +11,13 @@ from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.common.platform.channel import Part
 from ottla.protocol.fetch import (
     BATCHES_FROM,
-    TOPIC_ID_FROM,
     FetchPartitionResult,
     ParsedFetchRequest,
     encode_fetch_response,
     parse_fetch,
     request_of_one,
 )
-from ottla.protocol.hot import parse_one_fetch
+from ottla.protocol.hot import TOPIC_ID_FROM, parse_one_fetch
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.data.consumer_fetch import ConsumerFetch
 from ottla.server.handlers.data.context import DataContext
