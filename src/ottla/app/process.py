@@ -31,6 +31,7 @@ from ottla.app.ending import stopping_signals
 from ottla.app.loop_lag import LoopLag
 from ottla.app.pool import ThreadPool
 from ottla.app.process_metrics import register_process_metrics
+from ottla.app.service_manager import notify_service_manager
 from ottla.app.tls import tls_of_listeners
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.config.config_keys_zookeeper import ZOOKEEPER_CONNECT
@@ -407,6 +408,7 @@ class BrokerProcess:
             IMPLEMENTATION,
             self._loop_name,
         )
+        notify_service_manager("READY=1")
         if self._ready_file is None:
             return
         advertised = broker.advertised_listeners
@@ -436,6 +438,7 @@ class BrokerProcess:
             logger.warning("second signal: stopping immediately")
             _exit_at_once(EXIT_INTERRUPTED)
         logger.info("%s: stopping", signal.Signals(number).name)
+        notify_service_manager("STOPPING=1")
         self._hands_over = True
         self._stop.set()
 

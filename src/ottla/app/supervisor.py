@@ -26,6 +26,7 @@ from ottla.app.clock import SystemClock
 from ottla.app.disk import RealDisk
 from ottla.app.ending import stopping_signals
 from ottla.app.local_cluster import LocalBroker, LocalCluster
+from ottla.app.service_manager import notify_service_manager
 from ottla.common.config.properties import format_properties
 from ottla.common.errors import OperatorError
 
@@ -91,6 +92,7 @@ class Supervisor:
 
     def _on_signal(self, number: int) -> None:
         logger.info("%s: stopping %d brokers", signal.Signals(number).name, len(self._plan.brokers))
+        notify_service_manager("STOPPING=1")
         self._stopping.set()
 
     def _on_stop_pipe(self, descriptor: int) -> None:
@@ -131,6 +133,7 @@ class Supervisor:
             plan.bootstrap_servers,
             plan.data_dir,
         )
+        notify_service_manager("READY=1")
         if self._ready_file is None:
             return
         content = {
@@ -183,6 +186,7 @@ class Supervisor:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             pass_fds=(read_end,),
+            env={name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"},
             start_new_session=True,  # Ctrl-C in the terminal only goes to the supervisor
             limit=MAX_LINE_BYTES,
         )
