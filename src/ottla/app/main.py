@@ -43,6 +43,7 @@ MOUNTED = {
     "quota": LazyCommand("ottla.cli.quota", "quota", "Manage client quotas."),
     "search": LazyCommand("ottla.cli.search", "search", "Find records of a topic by a query."),
     "security": LazyCommand("ottla.cli.security", "security", "Create TLS keys, certificates and settings."),
+    "top": LazyCommand("ottla.cli.top", "top", "Show the activity of a cluster, refreshed."),
     "topic": LazyCommand("ottla.cli.topic", "topic", "Manage topics."),
     "txn": LazyCommand("ottla.cli.txn", "txn", "Manage transactions."),
     "token": LazyCommand("ottla.cli.token", "token", "Manage delegation tokens."),

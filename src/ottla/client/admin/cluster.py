@@ -26,6 +26,7 @@ from ottla.common.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.client.admin.acls import AclService
+    from ottla.client.admin.activity import ActivityService
     from ottla.client.admin.brokers import BrokerService
     from ottla.client.admin.configs import ConfigService
     from ottla.client.admin.delegation_tokens import TokenService
@@ -119,3 +120,5 @@ class Cluster:
     """ACLs."""
     tokens: cached_property[TokenService] = _service("delegation_tokens", "TokenService")
     """Delegation tokens."""
+    activity: cached_property[ActivityService] = _service("activity", "ActivityService")
+    """Offsets, sizes and groups of all brokers, in one pass."""
