@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ottla.client.admin.activity import ActivityReading, BrokerProblem, GroupReading
 from ottla.client.views.activity import (
     FENCED,
@@ -24,7 +26,7 @@ def topic(topic_id: bytes = ID, *, leader: int = 1, isr: tuple[int, ...] = (1, 2
     return TopicInfo("views", topic_id, False, partitions)
 
 
-def reading(*ends: int, **changed: object) -> ActivityReading:
+def reading(*ends: int, **changed: Any) -> ActivityReading:
     """Two brokers, a topic with two partitions with these ends, and a group that has read 10 and 20 records."""
     brokers = [ClusterBroker(node_id, "host", 9091 + node_id, None, False) for node_id in (1, 2)]
     listing = GroupListing("readers", "consumer", "Stable", "Consumer")
