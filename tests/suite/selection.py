@@ -91,6 +91,7 @@ REPRESENTATIVES: Mapping[str, tuple[str, ...]] = {
         "compat/kafkajs/test_kafkajs.py",
         "compat/kcat/test_kcat.py",
         "compat/older/test_older.py",
+        "compat/prometheus/test_prometheus.py",
         "compat/quixstreams/test_quixstreams.py",
         "compat/registry/test_registry.py",
         "compat/spark/test_connector.py",
