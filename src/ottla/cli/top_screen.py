@@ -110,7 +110,7 @@ def _problem_lines(problems: Sequence[str], width: int) -> list[Text]:
 def _table(view: View, reading: TopReading, state: ScreenState, width: int, height: int) -> list[Text]:
     if view.rows(reading) is None:
         return [Text(part) for part in _wrapped(view.absent, width)][:height]
-    rows = view.sorted_rows(reading, state.sort[state.view_index], state.reverse[state.view_index])
+    rows = view.sorted_rows(reading, state.sort[state.view_index], reverse=state.reverse[state.view_index])
     room = max(0, height - 1)
     state.first_row = min(state.first_row, max(0, len(rows) - room))
     columns = _columns(view, width)

@@ -51,7 +51,7 @@ class View(NamedTuple):
     absent: str = ""
     """Sentence in place of a table without data source."""
 
-    def sorted_rows(self, reading: TopReading, sort: int, reverse: bool) -> list[Any]:
+    def sorted_rows(self, reading: TopReading, sort: int, *, reverse: bool) -> list[Any]:
         """The rows: numbers from the largest, texts from the first; unknown values last. `reverse` turns that."""
         rows = list(self.rows(reading) or ())
         value = self.columns[sort].value
