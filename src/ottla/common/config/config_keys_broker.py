@@ -412,6 +412,14 @@ _LOG_DYNAMIC = [
 
 _NETWORK = [
     _fixed(
+        "telemetry.max.bytes",
+        ConfigType.INT,
+        1048576,
+        "Maximum size of metrics in a client's push, as sent and decompressed.",
+        at_least(1),
+        importance=Importance.LOW,
+    ),
+    _fixed(
         "socket.request.max.bytes",
         ConfigType.INT,
         100 * 1024**2,
