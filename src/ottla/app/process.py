@@ -171,6 +171,7 @@ class BrokerProcess:
             max_open_files=budget.files,
             cleaner_worker=lambda: _cleaner_process(loop, pool),
             zookeeper=self._zookeeper_session(loop, pool),
+            receives_telemetry=self._receives_telemetry(),
         )
         controllers: ConnectionSet | None = None
         try:
@@ -362,6 +363,14 @@ class BrokerProcess:
         )
         await endpoint.start(metrics.listening)
         return endpoint
+
+    def _receives_telemetry(self) -> bool:
+        """Whether metrics of clients are received: scrapes export them, if this installation can decode them."""
+        if self._metrics_port is None:
+            return False
+        from ottla.app.telemetry import can_decode  # imported here, as above
+
+        return can_decode()
 
     def _listener(self, bound: Bound, connections: ConnectionSet) -> Listener:
         sasl = self._sasl

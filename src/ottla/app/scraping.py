@@ -66,6 +66,8 @@ def collectors(process: ScrapedProcess) -> list[Collector]:
         GroupSeries(parts.groups.runtime, parts.replicas),
         alias_series(process.registry),
     ]
+    if broker.contexts.telemetry is not None:
+        found.append(broker.contexts.telemetry.collect)
     if parts.control.metadata.quorum is not None:
         found.append(RaftSeries(parts.control.metadata.quorum, clock))
     return found

@@ -107,6 +107,7 @@ class Connection(ConnectionHandler):
         "_unmuting",
         "_wire",
         "client_host",
+        "client_software",
         "id",
         "idle_sweeps",
         "listener",
@@ -129,6 +130,7 @@ class Connection(ConnectionHandler):
         self.id = owner.next_id()
         self.listener = listener
         self.client_host = client_host
+        self.client_software: tuple[str, str] | None = None
         self.principal = ANONYMOUS
         self._gate = gate
         self.state = ConnectionState()
@@ -161,6 +163,12 @@ class Connection(ConnectionHandler):
     def closed(self) -> bool:
         """Whether requests and responses are ignored, see `Channel`."""
         return self.state.phase in OVER
+
+    @property
+    def client_port(self) -> int | None:
+        """See `ClientChannel`."""
+        name = None if self._transport is None else self._transport.get_extra_info("peername")
+        return name[1] if isinstance(name, tuple) else None
 
     def __repr__(self) -> str:
         return f"connection {self.id} of {self.client_host}"

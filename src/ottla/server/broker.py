@@ -109,12 +109,14 @@ class Broker:
         on_fatal: Callable[[BaseException], None] | None = None,
         cleaner_worker: Callable[[], Worker] | None = None,
         zookeeper: ZooKeeperSession | None = None,
+        receives_telemetry: bool = False,
     ) -> None:
         """`hostname` is advertised for listeners that are bound to all addresses.
 
         `max_open_files` bounds the descriptors of segments and indexes. `peers` connects to other nodes; a cluster of
         one needs none. `cleaner_worker` creates workers of the log cleaner; without it nothing is cleaned. `zookeeper`
         is set, but not started, if it stores the cluster (`config.on_zookeeper`), or did (`config.leads_migration`).
+        `receives_telemetry`: whether metrics of clients are received, for scrapes (KIP-714).
         """
         self._peers = peers if config.clustered or config.on_zookeeper else None
         self._on_fatal = on_fatal if config.clustered or config.on_zookeeper else None
@@ -124,6 +126,7 @@ class Broker:
         self._migrates_from = zookeeper if config.leads_migration else None
         self._migration: Migration | None = None
         self._cleaner_worker = cleaner_worker
+        self._receives_telemetry = receives_telemetry
         self._cleaning: LogCleaning | None = None
         self._scrubbing: LogScrubbing | None = None
         self._static_config = config
@@ -591,6 +594,8 @@ class Broker:
             registry=self._registry,
         )
         contexts = self._contexts = Contexts(config, parts)
+        if self._receives_telemetry and config.is_broker:
+            contexts.receive_telemetry(config, parts)
         self._config.follow(contexts.use_config)
         self._config.follow(parts.use_config)
 
