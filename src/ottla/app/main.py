@@ -31,9 +31,10 @@ class LazyCommand(NamedTuple):
 MOUNTED = {
     "acl": LazyCommand("ottla.cli.acl", "acl", "Manage access control lists (ACLs)."),
     "adopt": LazyCommand("ottla.app.adoption.command", "adopt", "Check a Kafka data directory for adoption."),
+    "client-metrics": LazyCommand("ottla.cli.client_metrics", "client_metrics", "Manage metrics that clients push."),
     "cluster": LazyCommand("ottla.app.epoch_repair", "cluster", "Manage brokers, quorum and replicas."),
     "completion": LazyCommand("ottla.cli.completion", "completion", "Print a shell completion script."),
-    "config": LazyCommand("ottla.cli.config", "config", "Manage topic, broker and group configs."),
+    "config": LazyCommand("ottla.cli.config", "config", "Manage configs of topics, brokers and groups."),
     "consume": LazyCommand("ottla.cli.consume", "consume", "Print the records of topics."),
     "group": LazyCommand("ottla.cli.group", "group", "Manage consumer groups."),
     "log": LazyCommand("ottla.app.log_cleaner", "log", "Inspect, verify and move partition logs."),

@@ -1,4 +1,4 @@
-"""`ottla config`: topic, broker and group configs."""
+"""`ottla config`: configs of topics, brokers, groups and client metrics subscriptions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla.client.wire.model import ConfigOperation, ResourceType
 
-RESOURCE = click.Choice(["topic", "broker", "group"])
+RESOURCE = click.Choice(["topic", "broker", "group", "client-metrics"])
 WIDTH = 100
 CLUSTER_DEFAULT = "default"
 """Name of the cluster-wide broker defaults."""
@@ -31,7 +31,7 @@ CLUSTER_DEFAULT = "default"
 
 @click.group(cls=Group)
 def config() -> None:
-    """Manage topic, broker and group configs."""
+    """Manage configs of topics, brokers and groups."""
 
 
 @config.command(
@@ -53,7 +53,8 @@ def describe(
 ) -> None:
     """Show configs.
 
-    NAME is a topic, a group, a broker id, or default for the cluster-wide broker defaults.
+    NAME is a topic, a group, a client metrics subscription, a broker id, or default for the cluster-wide broker
+    defaults.
     """
     from ottla.client.wire.model import ResourceType
     from ottla.common.suggestion import did_you_mean
@@ -100,6 +101,8 @@ def describe(
         "ottla config alter topic clicks --append cleanup.policy=compact --delete segment.bytes",
         "ottla config alter group readers --set consumer.heartbeat.interval.ms=10000",
         "ottla config alter broker default --set log.retention.ms=604800000",
+        "ottla config alter client-metrics producers --set metrics=org.apache.kafka.producer. "
+        "--set interval.ms=60000 --set match=client_id=app-.*",
     )
 )
 @click.argument("resource", type=RESOURCE)
@@ -124,7 +127,8 @@ def alter(
 ) -> None:
     """Set and delete configs.
 
-    NAME is a topic, a group, a broker id, or default for all brokers. Other configs are left unchanged.
+    NAME is a topic, a group, a client metrics subscription, a broker id, or default for all brokers. Other configs are
+    left unchanged. Setting a config of a client metrics subscription creates it.
     """
     from ottla.client.wire.model import ConfigOperation, ResourceType
 
@@ -190,4 +194,6 @@ def _resource(resource: str, name: str) -> tuple[ResourceType, str]:
         return ResourceType.TOPIC, name
     if resource == "group":
         return ResourceType.GROUP, name
+    if resource == "client-metrics":
+        return ResourceType.CLIENT_METRICS, name
     return ResourceType.BROKER, "" if name == CLUSTER_DEFAULT else name

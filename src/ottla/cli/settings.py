@@ -24,6 +24,10 @@ def known_settings(resource_type: ResourceType) -> Iterable[str]:
         from ottla.common.config.group_configs import GROUP_CONFIGS
 
         return GROUP_CONFIGS
+    if resource_type is ResourceType.CLIENT_METRICS:
+        from ottla.common.config.client_metrics_configs import CLIENT_METRICS_CONFIGS
+
+        return CLIENT_METRICS_CONFIGS
     from ottla.common.config.config_keys_broker import BROKER_CONFIGS
 
     return BROKER_CONFIGS

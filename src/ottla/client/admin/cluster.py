@@ -27,6 +27,7 @@ from ottla.common.errors import ErrorCode
 if TYPE_CHECKING:
     from ottla.client.admin.acls import AclService
     from ottla.client.admin.brokers import BrokerService
+    from ottla.client.admin.client_metrics import ClientMetricsService
     from ottla.client.admin.configs import ConfigService
     from ottla.client.admin.delegation_tokens import TokenService
     from ottla.client.admin.features import FeatureService
@@ -96,7 +97,9 @@ class Cluster:
     records: cached_property[RecordService] = _service("records", "RecordService")
     """Records and offsets of partitions."""
     configs: cached_property[ConfigService] = _service("configs", "ConfigService")
-    """Configs of topics, brokers and groups."""
+    """Configs of topics, brokers, groups and client metrics subscriptions."""
+    client_metrics: cached_property[ClientMetricsService] = _service("client_metrics", "ClientMetricsService")
+    """Client metrics subscriptions."""
     groups: cached_property[GroupService] = _service("groups", "GroupService")
     """Groups and their committed offsets."""
     transactions: cached_property[TransactionService] = _service("transactions", "TransactionService")

@@ -28,6 +28,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    CLIENT_METRICS = 16
     GROUP = 32
 
 
@@ -55,6 +56,7 @@ CONFIG_SOURCES = {
     4: "static broker",
     5: "default",
     6: "broker logger",
+    7: "client metrics",
     8: "group",
 }
 """DescribeConfigs: names of the source of a value; others are 'unknown'."""
