@@ -21,6 +21,8 @@ from .start_budget import Started, measure, recorded
 ABSENT = (
     "cramjam",
     "cryptography",
+    "google.protobuf",
+    "opentelemetry",
     "ottla.api",
     "ottla.cli",
     "ottla.client",
@@ -34,9 +36,11 @@ ABSENT = (
     "ottla.replica.fetcher",
     "ottla.replica.segment_repair",
     "ottla.security.contexts",
+    "ottla.server.handlers.telemetry",
     "ottla.server.zookeeper",
     "ottla.storage.compaction.cleaning",
     "ottla.storage.repair.segment_scrub",
+    "ottla.telemetry",
     "ottla.zookeeper",
 )
 """Packages and modules of features that a broker with default settings and without clients does not use."""

@@ -34,6 +34,8 @@ _RESOURCE, _SCOPE_METRICS = 1, 2
 _METRICS = 2
 """Field numbers of the levels above a metric."""
 _MAX_VARINT_BYTES = 10
+_NO_VALUE = int(DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK)
+_DELTA = int(AGGREGATION_TEMPORALITY_DELTA)
 
 Attributes = dict[str, str]
 
@@ -103,6 +105,8 @@ class _FieldReader:
 
 
 def _varint(data: memoryview, position: int) -> tuple[int, int]:
+    if position < len(data) and data[position] < 0x80:
+        return data[position], position + 1
     value = shift = 0
     for end in range(position, min(position + _MAX_VARINT_BYTES, len(data))):
         byte = data[end]
@@ -141,12 +145,12 @@ def _read_metric(metric: Any) -> DecodedMetric:
         return DecodedMetric([], 1)
     data = getattr(metric, kind)
     is_counter = kind == "sum" and data.is_monotonic
-    is_delta = kind == "sum" and data.aggregation_temporality == AGGREGATION_TEMPORALITY_DELTA
+    is_delta = kind == "sum" and data.aggregation_temporality == _DELTA
     points = []
     for point in islice(data.data_points, MAX_POINTS):
         value = float(point.as_int if point.HasField("as_int") else point.as_double)
         # Java clients push NaN for averages without a measurement.
-        if not (point.flags & DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK or math.isnan(value)):
+        if not (point.flags & _NO_VALUE or math.isnan(value)):
             attributes = _attributes(point.attributes)
             points.append(Point(metric.name, "counter" if is_counter else "gauge", is_delta, attributes, value))
     return DecodedMetric(points, max(0, len(data.data_points) - MAX_POINTS))

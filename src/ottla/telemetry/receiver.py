@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ottla.common.errors import ErrorCode, KafkaError
@@ -172,6 +173,7 @@ def decompressed(compression: int, data: bytes, max_bytes: int) -> memoryview:
         ) from error
 
 
+@lru_cache(maxsize=1024)
 def _family(metric: str) -> str | None:
     """The exported name of a client's metric; None if it has none."""
     if not metric or len(metric) > MAX_NAME_CHARACTERS:
