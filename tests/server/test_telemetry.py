@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import cramjam
@@ -37,6 +37,7 @@ from .harness import Connection, Server
 CLIENT_METRICS = 16
 SENT = "org.apache.kafka.producer.record.send.total"
 SENT_FAMILY = "kafka_client_producer_record_send_total"
+NO_ATTRIBUTES: Mapping[str, str] = {}
 
 
 class SteppingClock(SystemClock):
@@ -89,7 +90,12 @@ def push(
     return int(client.ask(message, 0).error_code)
 
 
-def otlp(values: Iterable[tuple[str, float]], kind: str = "sum", temporality: int = 2, **attributes: str) -> bytes:
+def otlp(
+    values: Iterable[tuple[str, float]],
+    kind: str = "sum",
+    temporality: int = 2,
+    attributes: Mapping[str, str] = NO_ATTRIBUTES,
+) -> bytes:
     data = MetricsData()
     scope = data.resource_metrics.add().scope_metrics.add()
     for name, value in values:
@@ -145,7 +151,7 @@ def test_push_is_exported_with_labels_of_its_client(server: Server, codec: int) 
     assert known.requested_metrics == ["org.apache.kafka.producer."]
     assert (known.push_interval_ms, known.telemetry_max_bytes) == (1000, 21_000)
     assert known.accepted_compression_types == [ZSTD, LZ4, GZIP, SNAPPY]
-    metrics = otlp([(SENT, 5.0), ("org.apache.kafka.consumer.other", 1.0)], topic='a"b')
+    metrics = otlp([(SENT, 5.0), ("org.apache.kafka.consumer.other", 1.0)], attributes={"topic": 'a"b'})
     assert push(client, known, compress(codec, metrics), codec) == 0
     families = scraped(server)
     instance = uuid_to_string(known.client_instance_id)
@@ -311,8 +317,9 @@ def test_names_and_labels_of_a_client_can_not_forge_series(server: Server) -> No
     client.client_id = 'a"} 1\nup{x="' + "y" * 500
     subscribe(client, metrics="*", interval_ms="100")
     known = ask(client)
+    forged = {"client_id": "victim", 'a"b\n': "c\nd", "": "e", "__name__": "up"}
     names = [("up", 1.0), ('x{a="b"} 1\nup', 2.0), ("z" * (MAX_NAME_CHARACTERS + 1), 3.0), ("", 4.0)]
-    assert push(client, known, otlp(names, client_id="victim", **{'a"b\n': "c\nd", "": "e", "__name__": "up"})) == 0
+    assert push(client, known, otlp(names, attributes=forged)) == 0
     pushed = {name: samples for name, samples in scraped(server).items() if name.startswith("kafka_client_")}
     assert sorted(pushed) == ["kafka_client_up", "kafka_client_x_a__b___1_up"]
     for samples in pushed.values():
