@@ -53,7 +53,7 @@ def clients(cluster: Broker) -> list[dict[str, str]]:
     return found
 
 
-def test_librdkafka_pushes_what_a_command_subscribes(cluster: Broker) -> None:
+def test_librdkafka_pushes_metrics_of_a_subscription(cluster: Broker) -> None:
     servers = ("-b", cluster.bootstrap_servers)
     setting = ("--set", "interval.ms=500", "--set", "metrics=org.apache.kafka.producer.")
     match = "match=client_id=pushing-.*,client_software_name=confluent-kafka-python"

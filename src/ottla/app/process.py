@@ -159,7 +159,6 @@ class BrokerProcess:
         bound = bind_listeners(self._config, self._config.get_int("socket.listen.backlog.size"))
         metrics = self._bind_metrics()
         register_process_metrics(self._registry)
-        hostname = advertised_hostname(self._config)
         budget = DescriptorBudget.of(self._config, self._descriptor_limit)
         broker = self._broker = Broker(
             self._config,
@@ -167,7 +166,7 @@ class BrokerProcess:
             self._registry,
             peers=peers,
             on_fatal=_end_of_node,
-            hostname=hostname,
+            hostname=advertised_hostname(self._config),
             max_open_files=budget.files,
             cleaner_worker=lambda: _cleaner_process(loop, pool),
             zookeeper=self._zookeeper_session(loop, pool),

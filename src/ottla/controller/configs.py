@@ -136,7 +136,7 @@ _COUNTED: Mapping[ConfigResourceType, tuple[str, str]] = {
     ConfigResourceType.CLIENT_METRICS: (MAX_CLIENT_METRICS, "client metrics subscriptions"),
     ConfigResourceType.GROUP: (MAX_GROUP_CONFIGS, "groups with settings"),
 }
-"""Resources that exist by their settings: the setting with their maximum number, and what they are."""
+"""Resources that exist by their settings: the setting with their maximum number, and their noun."""
 
 
 def _check_resource_count(

@@ -65,7 +65,7 @@ from ottla.net.connection_state import (
 )
 from ottla.net.outbound import Outbound, release_parts
 from ottla.net.sender import BUFFER_TYPES
-from ottla.net.wire import ConnectionHandler, Wire
+from ottla.net.wire import ClientConnection, Wire
 from ottla.protocol.framing import SIZE, SIZE_BYTES, frame_length
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ CLOSING_GRACE_S = 30.0
 """Time limit for a peer to read the output that was sent before the close."""
 
 
-class Connection(ConnectionHandler):
+class Connection(ClientConnection):
     """One client connection. Implements `ottla.common.platform.channel.Channel`."""
 
     __slots__ = (
@@ -163,12 +163,6 @@ class Connection(ConnectionHandler):
     def closed(self) -> bool:
         """Whether requests and responses are ignored, see `Channel`."""
         return self.state.phase in OVER
-
-    @property
-    def client_port(self) -> int | None:
-        """See `ClientChannel`."""
-        name = None if self._transport is None else self._transport.get_extra_info("peername")
-        return name[1] if isinstance(name, tuple) else None
 
     def __repr__(self) -> str:
         return f"connection {self.id} of {self.client_host}"

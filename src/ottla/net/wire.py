@@ -33,6 +33,20 @@ class ConnectionHandler(asyncio.BufferedProtocol):
         """The wire has authenticated the peer, before it delivers a byte; a plain wire never calls this."""
 
 
+class ClientConnection(ConnectionHandler):
+    """The protocol of a client, which has a port."""
+
+    __slots__ = ()
+
+    _transport: asyncio.Transport | None
+
+    @property
+    def client_port(self) -> int | None:
+        """See `ottla.common.platform.channel.ClientChannel`."""
+        name = None if self._transport is None else self._transport.get_extra_info("peername")
+        return name[1] if isinstance(name, tuple) else None
+
+
 class Wire(Protocol):
     """The layer below a connection, from the accept on. Belongs to one connection."""
 
