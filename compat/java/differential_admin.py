@@ -441,7 +441,7 @@ def _client_metrics(ask: Any, pair: Pair) -> None:
         for value in values:
             ask(f"client metrics {key}={value}", (key, SET, value), name="s", validate_only=True, **kind)
     ask("client metrics without a name", ("metrics", SET, "a"), name="", validate_only=True, **kind)
-    for how, value in ((APPEND, "a.,b."), (APPEND, "b.,c."), (SUBTRACT, "a."), (DELETE, None)):
+    for how, value in ((SET, "a.,b."), (APPEND, "b.,c."), (SUBTRACT, "a."), (DELETE, None)):
         ask(f"client metrics {how}", ("metrics", how, value), ("interval.ms", SET, "500"), name="s", **kind)
         pair.settle()
         asked = [{"resource_type": CLIENT_METRICS, "resource_name": "s", "configuration_keys": None}]

@@ -332,16 +332,17 @@ def test_client_metrics_settings_are_checked_as_in_kafka(
 def test_client_metrics_subscription_exists_by_its_settings(
     image: MetadataImage, context: ControllerContext, apply: Any
 ) -> None:
-    result = incremental(image, context, CLIENT_METRICS, "s", ("metrics", APPEND, "a.,b."), ("interval.ms", SET, "500"))
+    result = incremental(image, context, CLIENT_METRICS, "s", ("metrics", SET, "a.,b."), ("interval.ms", SET, "500"))
     image = apply(image, result.records)
-    result = incremental(image, context, CLIENT_METRICS, "s", ("metrics", SUBTRACT, "a."))
-    image = apply(image, result.records)
-    assert image.client_metrics_configs("s") == {"metrics": "b.", "interval.ms": "500"}
+    for operation in (APPEND, SUBTRACT):
+        result = incremental(image, context, CLIENT_METRICS, "s", ("metrics", operation, "a."))
+        assert result.response.responses[0].error_code == ErrorCode.INVALID_CONFIG, "as in Apache Kafka"
+    assert image.client_metrics_configs("s") == {"metrics": "a.,b.", "interval.ms": "500"}
     described = describe(image, context, CLIENT_METRICS, "s", include_synonyms=True)
     assert [(each.name, each.value, each.config_source, len(each.synonyms)) for each in described.configs] == [
         ("interval.ms", "500", 7, 1),
         ("match", "", 5, 0),
-        ("metrics", "b.", 7, 1),
+        ("metrics", "a.,b.", 7, 1),
     ]
     for name, text in (("", "Subscription name can't be empty"), ("n" * 1025, "is longer than 1024 bytes.")):
         (answer,) = incremental(image, context, CLIENT_METRICS, name, ("metrics", SET, "a")).response.responses

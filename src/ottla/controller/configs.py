@@ -16,11 +16,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from ottla.common.config.broker_configs import BrokerConfig, validate_dynamic
-from ottla.common.config.client_metrics_configs import (
-    CLIENT_METRICS_CONFIGS,
-    describe_client_metrics,
-    validate_client_metrics,
-)
+from ottla.common.config.client_metrics_configs import describe_client_metrics, validate_client_metrics
 from ottla.common.config.config_def import ConfigEntry, ConfigKey, ConfigResourceType, ConfigType, render
 from ottla.common.config.config_keys_bounds import MAX_CLIENT_METRICS, MAX_GROUP_CONFIGS
 from ottla.common.config.config_keys_broker import BROKER_CONFIGS
@@ -210,7 +206,8 @@ _TABLES: Mapping[ConfigResourceType, Mapping[str, ConfigKey]] = {
     ConfigResourceType.TOPIC: TOPIC_CONFIGS,
     ConfigResourceType.BROKER: BROKER_CONFIGS,
     ConfigResourceType.GROUP: GROUP_CONFIGS,
-    ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS_CONFIGS,
+    # Apache Kafka refuses APPEND and SUBTRACT for client metrics.
+    ConfigResourceType.CLIENT_METRICS: {},
 }
 
 
@@ -268,7 +265,7 @@ def _subtracted(parts: list[str], named: list[str]) -> list[str]:
 def _default_text(name: str, resource: ConfigResource, broker: BrokerConfig) -> str:
     if resource.type is ConfigResourceType.TOPIC:
         return render(broker.topic_defaults[name]) or ""
-    return render(_TABLES[resource.type][name].default) or ""
+    return render(BROKER_CONFIGS[name].default) or ""
 
 
 def _change_records(
