@@ -57,7 +57,7 @@ BROKER = """
 Set in `server.properties` or with `--set`. Settings with the update mode `cluster-wide` can also be changed at run time
 with `ottla config alter broker`. The defaults are Kafka's, with two exceptions. `node.id`, `process.roles`, `listeners`
 and `log.dir` have values that let `ottla start` work without a file. The operating system sizes socket buffers, and the
-backlog is 1024.
+backlog is 4096.
 
 """
 

@@ -80,7 +80,7 @@ REQUESTS = [
         "net.connection.MAX_REQUESTS_PER_TICK",
     ),
     row(
-        "time per tick for one connection, and for queued connections and long responses",
+        "time per tick for connections with several requests, accepts and large responses; the same for the queued",
         "common.platform.shares.TICK_S",
         where="common/platform/shares.py, net/connection.py",
     ),

@@ -58,6 +58,13 @@ class Wire(Protocol):
         """Free the socket if it has no transport."""
         ...
 
+    def receive(self, view: memoryview) -> int:
+        """Read once without blocking, while the transport does not read. 0: only the transport can continue.
+
+        It is needed to wait for input, at the end of input, after an error, and where input is encrypted.
+        """
+        ...
+
     def write_pieces(self, pieces: list[Buffer]) -> int:
         """Write once without blocking. Returns the bytes taken, 0 when the socket is full. Raises OSError."""
         ...
@@ -101,6 +108,13 @@ class PlainWire:
     def close(self) -> None:
         """See `Wire`."""
         self._socket.close()
+
+    def receive(self, view: memoryview) -> int:
+        """See `Wire`."""
+        try:
+            return self._socket.recv_into(view)
+        except OSError:
+            return 0
 
     def write_pieces(self, pieces: list[Buffer]) -> int:
         """See `Wire`."""
