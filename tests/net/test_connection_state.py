@@ -261,7 +261,9 @@ class Peer:
         limits = ConnectionLimits(socket_request_max_bytes=1000, connections_max_idle_ms=-1)
         self.fatal: list[BaseException] = []
         no_pool: Any = None
-        self.owner = ConnectionSet(self.loop, self, limits, no_pool, MetricsRegistry(), self.fatal.append, self.loop.time)
+        self.owner = ConnectionSet(
+            self.loop, self, limits, no_pool, MetricsRegistry(), self.fatal.append, self.loop.time
+        )
         self.owner.admit("127.0.0.1")
         self.connection = Connection(self.owner, ListenerInfo("PLAINTEXT", "PLAINTEXT"), "127.0.0.1", self.pipe)
         self.pipe.protocol = self.connection
