@@ -13,6 +13,7 @@ from ottla.net import connection as connection_module
 from ottla.net.connection import MAX_REQUESTS_PER_TICK, Connection
 from ottla.net.connection_set import RECEIVE_BYTES, ConnectionLimits
 from ottla.net.connection_state import HALF_CLOSED, HELD
+from ottla.net.wire import PlainWire
 
 
 def test_pipelined_requests_are_answered_in_order(network, make_frame):
@@ -132,6 +133,25 @@ def test_connection_with_endless_input_yields_to_others(network, make_frame, siz
         assert before <= max(2 * RECEIVE_BYTES // size, 1)
 
     network.run(body)
+
+
+def test_bulk_input_is_read_in_turns_of_the_fair_queue(network, make_frame, monkeypatch):
+    received = []
+    receive = PlainWire.receive
+
+    def counted(wire, view):
+        received.append(receive(wire, view))
+        return received[-1]
+
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"N" + bytes(60_000)) * 40 + make_frame(b"Eend"))
+        assert await net.response(client) == b"end"
+        assert len(net.dispatcher.requests) == 41
+
+    monkeypatch.setattr(PlainWire, "receive", counted)
+    network.run(body)
+    assert any(received)
 
 
 def test_many_small_requests_in_one_read_yield_to_others(network, make_frame):

@@ -588,7 +588,9 @@ class Connection(ConnectionHandler):
         served = self._serve_own()
         if not state.may_serve():
             return
-        if receives and state.phase is HELD:
+        transport = self._transport
+        # A closing transport has freed the descriptor, which may be that of another connection by now.
+        if receives and state.phase is HELD and transport is not None and not transport.is_closing():
             if served and self._owner.fair_queue.is_over():
                 self._go_behind_others()
                 return
@@ -596,7 +598,6 @@ class Connection(ConnectionHandler):
                 self.buffer_updated(count)
                 if not state.may_serve():
                     return
-        transport = self._transport
         if state.phase is HALF_CLOSED:
             self.close("end of input")
         elif state.phase is HELD and transport is not None and not transport.is_closing():
