@@ -536,7 +536,7 @@ class Connection(ConnectionHandler):
         self._mute(self._owner.fair_queue.add(self._take_turn))
 
     def _take_turn(self) -> None:
-        """Serve what waits, else read and serve what has arrived; the transport reads again once nothing has."""
+        """Serve waiting frames, or read and serve arrived ones; without any the transport reads again."""
         self._unmuting = None
         self.state.phase = UNMUTE[self.state.phase]
         self._resume(receives=True)
