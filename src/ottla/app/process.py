@@ -183,6 +183,7 @@ class BrokerProcess:
                     pool,
                     MetricsRegistry(),
                     self.halt,
+                    time.monotonic,
                 )
                 self._accept(self._of_controller(bound), controllers)
             if self._config.clustered or self._config.on_zookeeper:
@@ -298,7 +299,7 @@ class BrokerProcess:
         """The connections of clients, with limits and certificates that follow configuration changes."""
         limits = connection_limits(self._config, most)
         loop = asyncio.get_running_loop()
-        connections = ConnectionSet(loop, broker.dispatcher, limits, pool, self._registry, self.halt)
+        connections = ConnectionSet(loop, broker.dispatcher, limits, pool, self._registry, self.halt, time.monotonic)
         connections.rates = broker.parts.quotas.connections
         broker.follow_dispatcher(connections.use_dispatcher)
         broker.follow_config(lambda config: connections.use_limits(connection_limits(config, most)))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -158,9 +157,9 @@ class ConnectionSet:
         pool: BlockingPool,
         registry: MetricsRegistry,
         on_fatal: Callable[[BaseException], None],
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] | None = None,
     ) -> None:
-        """`monotonic` measures the fair queue, since uvloop's own clock counts in milliseconds."""
+        """`monotonic` measures the fair queue; without it the loop's clock does, which counts milliseconds in uvloop."""
         self.loop = loop
         self.dispatcher = dispatcher
         self.limits = limits
@@ -171,7 +170,7 @@ class ConnectionSet:
         self.receive_view = memoryview(self.receive_buffer)
         self.scratch = Scratch()
         self.senders = Senders(pool)
-        self.fair_queue = FairQueue(monotonic, loop)
+        self.fair_queue = FairQueue(monotonic or loop.time, loop)
         """Queue of the connections that have used their share of the loop."""
         self.connections: dict[int, Member] = {}
         self._per_host: dict[str, int] = {}
