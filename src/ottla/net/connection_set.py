@@ -159,7 +159,7 @@ class ConnectionSet:
         on_fatal: Callable[[BaseException], None],
         monotonic: Callable[[], float] | None = None,
     ) -> None:
-        """`monotonic` measures the fair queue; without it the loop's clock does, which counts milliseconds in uvloop."""
+        """`monotonic` measures the fair queue; without it the clock of the loop does, in milliseconds with uvloop."""
         self.loop = loop
         self.dispatcher = dispatcher
         self.limits = limits
