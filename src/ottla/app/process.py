@@ -176,14 +176,9 @@ class BrokerProcess:
         try:
             broker.open([each.endpoint for each in bound])
             if self._config.clustered:
+                dispatcher, limits = broker.controller_dispatcher, connection_limits(self._config, budget.controllers)
                 controllers = ConnectionSet(
-                    loop,
-                    broker.controller_dispatcher,
-                    connection_limits(self._config, budget.controllers),
-                    pool,
-                    MetricsRegistry(),
-                    self.halt,
-                    time.monotonic,
+                    loop, dispatcher, limits, pool, MetricsRegistry(), self.halt, time.monotonic
                 )
                 self._accept(self._of_controller(bound), controllers)
             if self._config.clustered or self._config.on_zookeeper:
