@@ -268,6 +268,18 @@ def test_port_in_use_names_port_and_setting(ottla):
         assert "--metrics-port" in text
 
 
+@pytest.mark.parametrize("distance", [1, 1001])
+def test_busy_port_of_a_cluster_is_reported_before_formatting(ottla, distance):
+    """The port of the second broker, and its controller port."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        busy = taken.getsockname()[1]
+        data = ottla.folder / "cluster"
+        text = ottla.refuse("--brokers", "3", "--port", str(busy - distance), "--data-dir", str(data))
+    assert str(busy) in text
+    assert "--port" in text
+    assert not [path for path in data.rglob("*") if path.name != ".lock"]
+
+
 def test_second_broker_on_the_same_data_directory_is_refused(ottla):
     started = ottla.start()
     text = ottla.refuse("--port", "0", "--data-dir", started.ready["data_dir"])

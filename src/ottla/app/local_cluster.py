@@ -15,9 +15,10 @@ configuration there).
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ottla.app.ports import HOST, free_ports
@@ -79,6 +80,11 @@ class LocalCluster(NamedTuple):
         return self.brokers[: MAX_VOTERS if len(self.brokers) >= MAX_VOTERS else 1]
 
     @property
+    def ports(self) -> list[int]:
+        """All ports that the brokers listen on."""
+        return [*(broker.port for broker in self.brokers), *(voter.controller_port for voter in self.voters)]
+
+    @property
     def bootstrap_servers(self) -> str:
         """The brokers' addresses, for clients."""
         return ",".join(broker.address for broker in self.brokers)
@@ -133,16 +139,30 @@ def check_base_settings(settings: Mapping[str, str]) -> None:
             )
 
 
-def plan_cluster(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | None) -> LocalCluster:
+def plan_cluster(
+    disk: Disk,
+    rng: Rng,
+    data_dir: str,
+    count: int,
+    port: int | None,
+    *,
+    check: Callable[[LocalCluster], None] | None = None,
+) -> LocalCluster:
     """The plan in `data_dir`, created if it is missing; `port` is that of the first broker, 0 for free ports.
 
-    Raises OperatorError if the directory contains other data or a plan with another number of brokers.
+    `check` may reject the plan before anything is written. Raises OperatorError if the directory contains other data
+    or a plan with another number of brokers.
     """
     path = os.path.join(data_dir, PLAN_FILE)
     try:
         data = disk.read_bytes(path)
     except FileNotFoundError:
-        return _new_plan(disk, rng, data_dir, count, port)
+        plan = _new_plan(disk, rng, data_dir, count, port)
+        if check is not None:
+            check(plan)
+        disk.makedirs(data_dir)
+        write_plan(disk, plan)
+        return plan
     plan = _parsed(data_dir, path, data)
     named = {os.path.basename(plan.directory(broker)) for broker in plan.brokers}
     unnamed = [name for name in _broker_directories(disk, data_dir) if name not in named]
@@ -161,6 +181,8 @@ def plan_cluster(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | No
             f"the cluster in {data_dir} starts at port {plan.brokers[0].port}: omit --port, or choose another "
             "directory with --data-dir"
         )
+    if check is not None:
+        check(plan)
     return plan
 
 
@@ -200,6 +222,27 @@ def refuse_directory_of_plan(disk: Disk, directory: str) -> None:
         )
 
 
+def refuse_busy_ports(plan: LocalCluster) -> None:
+    """Raise OperatorError if another process listens on a port of the plan."""
+    from ottla.net.listener import bind_socket
+
+    busy = []
+    for port in plan.ports:
+        try:
+            bind_socket(HOST, port).close()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                reason = error.strerror or error
+                raise OperatorError(f"port {port} can't be opened ({reason}): choose another --port") from error
+            busy.append(port)
+    if busy:
+        remedy = "stop it" if plan.formatted else "stop it, or choose another first port with --port (0 for free ports)"
+        ports = f"port {busy[0]}" if len(busy) == 1 else f"ports {', '.join(map(str, busy))}"
+        raise OperatorError(
+            f"another process uses {ports} on {HOST}, which the cluster in {plan.data_dir} needs: {remedy}"
+        )
+
+
 def _new_plan(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | None) -> LocalCluster:
     if disk.exists(os.path.join(data_dir, META_PROPERTIES)):
         raise DataDirectoryError(
@@ -219,10 +262,7 @@ def _new_plan(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | None)
     brokers = tuple(
         LocalBroker(number + 1, ports[number], ports[count + number], random_id(rng)) for number in range(count)
     )
-    plan = LocalCluster(data_dir, random_id(rng), brokers, formatted=False)
-    disk.makedirs(data_dir)
-    write_plan(disk, plan)
-    return plan
+    return LocalCluster(data_dir, random_id(rng), brokers, formatted=False)
 
 
 def _broker_directories(disk: Disk, data_dir: str) -> list[str]:

@@ -16,7 +16,13 @@ from typing import NamedTuple
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
 from ottla.app.garbage import collect_garbage_rarely
-from ottla.app.local_cluster import check_base_settings, plan_cluster, refuse_directory_of_plan, write_plan
+from ottla.app.local_cluster import (
+    check_base_settings,
+    plan_cluster,
+    refuse_busy_ports,
+    refuse_directory_of_plan,
+    write_plan,
+)
 from ottla.app.logging import configure_logging, write_audit_log
 from ottla.app.process import EXIT_INTERRUPTED, BrokerProcess
 from ottla.app.settings import cluster_directory, read_settings
@@ -89,7 +95,7 @@ def run_cluster(options: StartOptions, count: int) -> int:
     try:
         disk.makedirs(data_dir)
         lock = disk.lock(os.path.join(data_dir, LOCK_FILE))
-        plan = plan_cluster(disk, rng, data_dir, count, options.port)
+        plan = plan_cluster(disk, rng, data_dir, count, options.port, check=refuse_busy_ports)
         formatted = format_cluster(disk, SystemClock(), rng, plan, options.replace_node)
         write_properties(formatted, base)
         if not plan.formatted:
