@@ -144,6 +144,8 @@ def test_metrics_and_health_are_served(ottla):
     text = urllib.request.urlopen(f"http://{address}/metrics", timeout=60).read().decode()
     assert "kafka_server_socket_server_metrics_incoming_byte_total 14" in text
     assert "process_resident_memory_bytes" in text
+    assert "# TYPE process_cpu_seconds_total counter" in text
+    assert re.search(rf'^ottla_build_info{{.*version="{re.escape(__version__)}"}} 1$', text, re.MULTILINE)
     assert urllib.request.urlopen(f"http://{address}/healthz", timeout=60).read() == b"ok\n"
     assert started.stop() == 0
     lines = [json.loads(line) for line in started.log.read_text().splitlines()]

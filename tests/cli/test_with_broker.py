@@ -14,6 +14,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from ottla import full_version
 from ottla.app.main import cli
 from ottla.cli.cluster import cluster
 from ottla.cli.config import config
@@ -497,6 +498,7 @@ def test_ipv6_addresses_and_protocols_before_them(ottla_broker_factory):
     assert invoke(consume, ["t", "--from-beginning", "-n", "1", *servers]).stdout == "x\n"
     assert invoke(consume, ["t", "--group", "g", "--from-beginning", "-n", "1", *servers]).stdout == "x\n"
     (listed,) = json.loads(invoke(cluster, ["brokers", "--json", *servers]).stdout)
+    assert listed["version"] == full_version()
     state = json.loads(invoke(group, ["state", "g", "--json", *servers]).stdout)
     assert {listed["address"], state["coordinator"]} == {f"[::1]:{broker.port}"}
 

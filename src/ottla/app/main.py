@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from ottla import __version__
+from ottla import __version__, build_revision
 from ottla.app.ending import ending
 from ottla.app.streams import prepare_streams
 from ottla.common.logs import FORMATS, LEVELS
@@ -92,11 +92,21 @@ class RootGroup(click.Group):
             formatter.write_dl(sorted(rows))
 
 
+PURE_ADVICE = (
+    "The compiled modules are missing, so Ottla needs more CPU time per record: install a C compiler and reinstall "
+    "Ottla with `pip install --force-reinstall --no-cache-dir`."
+)
+
+
 def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
     if value:
         from ottla.record.walk import IMPLEMENTATION
 
-        click.echo(f"ottla {__version__} (record module: {IMPLEMENTATION}, Python {sys.version.split()[0]})")
+        revision = build_revision() or "unknown"
+        python = sys.version.split()[0]
+        click.echo(f"ottla {__version__} (record module: {IMPLEMENTATION}, Python {python}, revision: {revision})")
+        if IMPLEMENTATION == "pure":
+            click.echo(PURE_ADVICE)
         ctx.exit()
 
 

@@ -24,13 +24,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from ottla import __version__
+from ottla import __version__, build_revision, full_version
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
 from ottla.app.ending import stopping_signals
 from ottla.app.loop_lag import LoopLag
 from ottla.app.pool import ThreadPool
-from ottla.app.process_metrics import register_process_metrics
+from ottla.app.process_metrics import python_version, register_process_metrics
 from ottla.app.tls import tls_of_listeners
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.config.config_keys_zookeeper import ZOOKEEPER_CONNECT
@@ -398,14 +398,15 @@ class BrokerProcess:
     def _announce(self, broker: Broker, bound: list[Bound], metrics: Bound | None) -> None:
         """Log that the broker is ready, and write the ready file."""
         logger.info(
-            "ottla %s is ready: node %d of cluster %s on %s, data in %s, record module %s, %s",
-            __version__,
+            "ottla %s is ready: node %d of cluster %s on %s, data in %s, record module %s, %s, Python %s",
+            full_version(),
             self._config.node_id,
             broker.cluster_id,
             ", ".join(each.endpoint.address for each in bound),
             ", ".join(self._config.log_dirs),
             IMPLEMENTATION,
             self._loop_name,
+            python_version(),
         )
         if self._ready_file is None:
             return
@@ -413,6 +414,8 @@ class BrokerProcess:
         controllers = broker.advertised_controllers
         content = {
             "version": __version__,
+            "revision": build_revision(),
+            "python": python_version(),
             "pid": os.getpid(),
             "node_id": self._config.node_id,
             "cluster_id": broker.cluster_id,

@@ -85,7 +85,7 @@ def describe(as_json: bool, bootstrap_server: str) -> None:
 def brokers(as_json: bool, bootstrap_server: str) -> None:
     """List the registered brokers.
 
-    For each broker: state, rack, and the number of partitions that it leads and replicates.
+    For each broker: state, rack, the number of partitions that it leads and replicates, and its version.
     """
     from ottla.client.views.health import broker_loads
     from ottla.common.platform.endpoint import format_address
@@ -101,13 +101,14 @@ def brokers(as_json: bool, bootstrap_server: str) -> None:
             "leads": each.leads,
             "replicas": each.replicas,
             "in_sync": each.in_sync,
+            "version": each.version,
         }
         for each in loads
     ]
     if as_json:
         print_json(rows)
         return
-    columns = ("id", "address", "rack", "state", "leads", "replicas", "in sync")
+    columns = ("id", "address", "rack", "state", "leads", "replicas", "in sync", "version")
     print_table(columns, [tuple(row.values()) for row in rows], right=("id", "leads", "replicas", "in sync"))
 
 

@@ -42,6 +42,8 @@ class BrokerLoad(NamedTuple):
     leads: int
     replicas: int
     in_sync: int
+    version: str | None
+    """None for a broker that does not answer or is not Ottla's."""
 
 
 def cluster_health(cluster: Cluster) -> tuple[ClusterHealth, list[LeaderlessPartition]]:
@@ -77,6 +79,7 @@ def cluster_health(cluster: Cluster) -> tuple[ClusterHealth, list[LeaderlessPart
 def broker_loads(cluster: Cluster) -> list[BrokerLoad]:
     """All registered brokers."""
     partitions = [partition for topic in cluster.topics.all().values() for partition in topic.partitions]
+    versions = cluster.brokers.versions()
     return [
         BrokerLoad(
             broker.node_id,
@@ -87,6 +90,7 @@ def broker_loads(cluster: Cluster) -> list[BrokerLoad]:
             leads=sum(partition.leader == broker.node_id for partition in partitions),
             replicas=sum(broker.node_id in partition.replicas for partition in partitions),
             in_sync=sum(broker.node_id in partition.isr for partition in partitions),
+            version=versions.get(broker.node_id),
         )
         for broker in cluster.brokers.all()
     ]
