@@ -196,6 +196,13 @@ def test_settings_of_a_broker(tmp_path: Path) -> None:
     assert voter["broker.rack"] == "mine"
     assert voter["num.partitions"] == "3"
     assert voter["process.roles"] == "broker,controller"
+    assert voter["controller.quorum.auto.join.enable"] == "true"
+    assert (
+        made.settings(made.brokers[0], {"controller.quorum.auto.join.enable": "false"})[
+            "controller.quorum.auto.join.enable"
+        ]
+        == "false"
+    )
     assert voter["listeners"] == "PLAINTEXT://127.0.0.1:19092,CONTROLLER://127.0.0.1:20092"
     other = made.settings(made.brokers[3], {})
     assert other["process.roles"] == "broker"

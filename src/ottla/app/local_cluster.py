@@ -106,8 +106,8 @@ class LocalCluster(NamedTuple):
     def settings(self, broker: LocalBroker, base: Mapping[str, str]) -> dict[str, str]:
         """The settings of one broker: `base` with the settings of the plan.
 
-        The rack is the machine, so that replicas are spread over hosts in a larger cluster; `broker.rack` in `base`
-        takes precedence. All listeners, including those of the controllers, use the protocol of
+        The rack is the machine, so that replicas are spread over hosts in a larger cluster. A voter whose directory
+        was replaced joins the quorum by itself. `base` takes precedence over both. All listeners, including those of the controllers, use the protocol of
         `security.inter.broker.protocol`, unless `base` maps them itself.
         """
         voter = broker in self.voters
@@ -118,6 +118,7 @@ class LocalCluster(NamedTuple):
         protocols = {"listener.security.protocol.map": f"{protocol}:{protocol},CONTROLLER:{protocol}"}
         return {
             "broker.rack": socket.gethostname(),
+            **({"controller.quorum.auto.join.enable": "true"} if voter else {}),
             **(protocols if protocol != "PLAINTEXT" else {}),
             **{name: value for name, value in base.items() if name != "log.dir"},
             "node.id": str(broker.node_id),

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ottla.client.wire.model import QuorumInfo, QuorumReplicaInfo
 
 POLL_S = 0.5
+GONE = "gone"
 MAX_CAUSES = 20
 """Most partitions without a leader that `describe` lists; --json lists all."""
 MAX_PLAN_BYTES = 64 << 20
@@ -118,7 +119,8 @@ def brokers(as_json: bool, bootstrap_server: str) -> None:
 def quorum(as_json: bool, bootstrap_server: str) -> None:
     """Show the metadata quorum.
 
-    Leader, voters and observers of the metadata log, with the lag of each.
+    Leader, voters and observers of the metadata log, with the lag of each. A replica that has stopped fetching is
+    marked as gone.
     """
     with open_cluster(bootstrap_server) as client:
         info = client.quorum.describe()
@@ -135,8 +137,14 @@ def quorum(as_json: bool, bootstrap_server: str) -> None:
         )
         return
     click.echo(f"leader {info.leader_id}, epoch {info.leader_epoch}, high watermark {info.high_watermark}")
-    columns = ("node", "role", "log end", "lag", "directory id")
+    columns = ("node", "role", "state", "log end", "lag", "directory id")
     print_table(columns, [tuple(row.values()) for row in rows], right=("node", "log end", "lag"))
+    for row in rows:
+        if row["role"] == "voter" and row["state"] == GONE:
+            click.echo(
+                f"Voter {row['node']} is gone: start it, or, if its disk is lost, rebuild it and run "
+                f"`ottla cluster voters replace {row['node']}`."
+            )
 
 
 def _quorum_row(info: QuorumInfo, replica: QuorumReplicaInfo, role: str) -> dict[str, Any]:
@@ -145,7 +153,8 @@ def _quorum_row(info: QuorumInfo, replica: QuorumReplicaInfo, role: str) -> dict
     leader_end = max((each.log_end_offset for each in info.voters if each.node_id == info.leader_id), default=-1)
     return {
         "node": replica.node_id,
-        "role": "leader" if replica.node_id == info.leader_id else role,
+        "role": "leader" if replica.node_id == info.leader_id and role == "voter" else role,
+        "state": {True: GONE, False: "live", None: None}[info.is_gone(replica)],
         "log_end_offset": replica.log_end_offset,
         "lag": max(0, leader_end - replica.log_end_offset),
         "directory_id": uuid_to_string(replica.directory_id),
