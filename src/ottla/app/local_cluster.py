@@ -3,11 +3,12 @@
 `ottla start --brokers N` creates it in the data directory: `cluster.json` with the cluster id and, for each broker,
 node id, ports and directory id. Beside it are a directory and a `server.properties` file per broker, so that each can
 also be started alone. The plan is created once. Later starts read it from the file, since voters are identified by
-directory id and port.
+directory id and port. A start with more brokers adds the new ones to the plan.
 
 Invariants: the file states that the directories are formatted only after all of them are. An interrupted first start
-is therefore resumed, and a directory that is missing later is reported. No other node may start in the directory of the
-plan or create a missing broker directory.
+is therefore resumed, and a directory that is missing later is reported. Likewise the file names added brokers until
+their directories are formatted. No other node may start in the directory of the plan or create a missing broker
+directory.
 
 Left out: formatting (`app.format`), process management (`app.supervisor`), several machines (each host has its own
 configuration there).
@@ -73,6 +74,8 @@ class LocalCluster(NamedTuple):
     brokers: tuple[LocalBroker, ...]
     formatted: bool
     """True once all directories were formatted: then a directory that is not formatted has been lost."""
+    added: tuple[int, ...] = ()
+    """Node ids of added brokers whose directories may not be formatted yet."""
 
     @property
     def voters(self) -> tuple[LocalBroker, ...]:
@@ -107,8 +110,8 @@ class LocalCluster(NamedTuple):
         """The settings of one broker: `base` with the settings of the plan.
 
         The rack is the machine, so that replicas are spread over hosts in a larger cluster. A voter whose directory
-        was replaced joins the quorum by itself. `base` takes precedence over both. All listeners, including those of the controllers, use the protocol of
-        `security.inter.broker.protocol`, unless `base` maps them itself.
+        was replaced joins the quorum by itself. `base` takes precedence over both. All listeners, including those of
+        the controllers, use the protocol of `security.inter.broker.protocol`, unless `base` maps them itself.
         """
         voter = broker in self.voters
         protocol = base.get("security.inter.broker.protocol", "").strip().upper() or "PLAINTEXT"
@@ -151,8 +154,8 @@ def plan_cluster(
 ) -> LocalCluster:
     """The plan in `data_dir`, created if it is missing; `port` is that of the first broker, 0 for free ports.
 
-    `check` may reject the plan before anything is written. Raises OperatorError if the directory contains other data
-    or a plan with another number of brokers.
+    A higher `count` adds brokers to a cluster that was formatted. `check` may reject the plan before anything is
+    written. Raises OperatorError if the directory contains other data or a plan with more brokers.
     """
     path = os.path.join(data_dir, PLAN_FILE)
     try:
@@ -172,7 +175,8 @@ def plan_cluster(
             f"{path} contains no broker for {shown(unnamed)}: restore that file from a copy, or move these "
             "directories elsewhere"
         )
-    if len(plan.brokers) != count:
+    grows = plan.formatted and count > len(plan.brokers)
+    if len(plan.brokers) != count and not grows:
         raise DataDirectoryError(
             f"the cluster in {data_dir} has {len(plan.brokers)} brokers: start it with --brokers {len(plan.brokers)}, "
             "or choose another directory with --data-dir"
@@ -182,8 +186,12 @@ def plan_cluster(
             f"the cluster in {data_dir} starts at port {plan.brokers[0].port}: omit --port, or choose another "
             "directory with --data-dir"
         )
+    if grows:
+        plan = _grown(disk, rng, plan, count, free=port == 0)
     if check is not None:
         check(plan)
+    if grows:
+        write_plan(disk, plan)
     return plan
 
 
@@ -194,6 +202,7 @@ def write_plan(disk: Disk, plan: LocalCluster) -> None:
     content = {
         "version": PLAN_VERSION,
         "formatted": plan.formatted,
+        "added": plan.added,
         "cluster_id": plan.cluster_id,
         "brokers": [broker._asdict() for broker in plan.brokers],
     }
@@ -266,6 +275,23 @@ def _new_plan(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | None)
     return LocalCluster(data_dir, random_id(rng), brokers, formatted=False)
 
 
+def _grown(disk: Disk, rng: Rng, plan: LocalCluster, count: int, *, free: bool) -> LocalCluster:
+    """The plan with more brokers, whose ports follow those of the last one, or are `free` ones."""
+    number, last = count - len(plan.brokers), plan.brokers[-1]
+    first_id = max(broker.node_id for broker in plan.brokers) + 1
+    in_a_row = last.controller_port - last.port == CONTROLLER_PORT_DISTANCE
+    if in_a_row and not free:
+        ports = _ports_in_a_row(max(broker.port for broker in plan.brokers) + 1, number)
+    else:
+        ports = free_ports(2 * number)
+    new = tuple(
+        LocalBroker(first_id + index, ports[index], ports[number + index], random_id(rng)) for index in range(number)
+    )
+    for broker in new:
+        require_unused(disk, plan.directory(broker))
+    return plan._replace(brokers=plan.brokers + new, added=plan.added + tuple(broker.node_id for broker in new))
+
+
 def _broker_directories(disk: Disk, data_dir: str) -> list[str]:
     """Names of directories in `data_dir` that match those of a plan."""
     if not disk.exists(data_dir):
@@ -311,7 +337,11 @@ def _parsed(data_dir: str, path: str, data: bytes) -> LocalCluster:
             raise ValueError("two brokers have the same directory_id")
         # Files without this flag are from older releases; most of their clusters have run.
         return LocalCluster(
-            data_dir, str(content["cluster_id"]), brokers, formatted=content.get("formatted") is not False
+            data_dir,
+            str(content["cluster_id"]),
+            brokers,
+            formatted=content.get("formatted") is not False,
+            added=tuple(int(node_id) for node_id in content.get("added", ())),
         )
     except DAMAGED_JSON as error:
         raise DataDirectoryError(

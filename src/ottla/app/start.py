@@ -98,7 +98,7 @@ def run_cluster(options: StartOptions, count: int) -> int:
         plan = plan_cluster(disk, rng, data_dir, count, options.port, check=refuse_busy_ports)
         formatted = format_cluster(disk, SystemClock(), rng, plan, options.replace_node)
         write_properties(formatted, base)
-        if not plan.formatted:
+        if not plan.formatted or plan.added:
             write_plan(disk, formatted)  # last: it marks all directories as formatted
     except BlockingIOError as error:
         raise OperatorError(
