@@ -234,6 +234,40 @@ def test_stop_within_the_session_of_a_lost_node_keeps_leaders(supervise: Callabl
     assert [end.offset for end in ends.values()] == [10] * 6
 
 
+def test_added_broker_gets_its_share_by_a_rebalance(supervise: Callable[..., Supervised]) -> None:
+    first = supervise(brokers=3)
+    options = ("-b", first.bootstrap_servers)
+    ottla("topic", "create", "t", *options, "--replication-factor", "3", "--partitions", "8")
+    produce(first.bootstrap_servers, "t", *map(str, range(20)))
+    first.stop()
+    second = supervise(brokers=4)
+    assert second.bootstrap_servers.startswith(first.bootstrap_servers)
+    options = ("-b", second.bootstrap_servers)
+    command = ("cluster", "rebalance", "--broker", "4", "--topic", "t", "--by", "partitions", "--by", "leaders")
+    planned = json.loads(ottla_output(*command, "--json", *options))
+    assert {move["topic"] for move in planned["moves"]} == {"t"}
+    assert not planned["executed"]
+    assert replicas_on(second.bootstrap_servers, 4) == 0
+    ottla(*command, "--throttle", "50000000", "--execute", *options)
+    assert replicas_on(second.bootstrap_servers, 4) > 4
+    eventually(lambda: in_sync(second.bootstrap_servers, "t") == 3, "all are in sync", TIMEOUT_S)
+    assert "Nothing to move." in ottla(*command, *options)
+    assert stored(second.bootstrap_servers, "t") == [str(number) for number in range(20)]
+    assert "throttled" not in ottla("config", "describe", "topic", "t", *options)
+    assert "has 4 brokers" in ottla("start", "--brokers", "3", "--data-dir", str(second.data_dir), code=2)
+
+
+def ottla_output(*arguments: str) -> str:
+    """The standard output of a command."""
+    command = [sys.executable, "-m", "ottla", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout
+
+
+def replicas_on(servers: str, broker_id: int) -> int:
+    with Cluster(servers) as cluster:
+        return sum(broker_id in partition.replicas for partition in cluster.topics.get("t").partitions)
+
+
 def takes(listening: socket.socket, port: int) -> bool:
     try:
         listening.bind((HOST, port))

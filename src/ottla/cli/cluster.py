@@ -1,16 +1,14 @@
 """`ottla cluster`: brokers, metadata quorum, leader elections and partition reassignments.
 
-The subcommands of `features` and `voters` are in modules of these names. A command that moves replicas is a dry run
-unless `--execute` is given. It waits for the end of the reassignment and shows progress. The reassignment continues if
-the wait is interrupted; `ottla cluster reassign --status` shows it.
+The subcommands `features`, `voters` and `rebalance` are in modules of these names. A command that moves replicas is a
+dry run unless `--execute` is given. It waits for the end of the reassignment and shows progress. The reassignment
+continues if the wait is interrupted; `ottla cluster reassign --status` shows it.
 """
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,10 +26,11 @@ from ottla.cli.command import (
 )
 from ottla.cli.features import features
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
+from ottla.cli.rebalance import rebalance
+from ottla.cli.replica_moves import print_dry_run, throttled, wait_for_moves
 from ottla.cli.voters import voters
 from ottla.common.errors import DAMAGED_JSON, KafkaError, OperatorError
 from ottla.common.kafka.integers import MAX_LONG
-from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.files import read_file, within
 
 if TYPE_CHECKING:
@@ -39,13 +38,10 @@ if TYPE_CHECKING:
     from ottla.client.admin.reassignment_plan import Plan
     from ottla.client.wire.model import QuorumInfo, QuorumReplicaInfo
 
-POLL_S = 0.5
 GONE = "gone"
 MAX_CAUSES = 20
 """Most partitions without a leader that `describe` lists; --json lists all."""
 MAX_PLAN_BYTES = 64 << 20
-RATE_CONFIGS = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-REPLICA_CONFIGS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
 @click.group(cls=Group)
@@ -54,6 +50,7 @@ def cluster() -> None:
 
 
 cluster.add_command(features)
+cluster.add_command(rebalance)
 cluster.add_command(voters)
 
 
@@ -243,7 +240,7 @@ def reassign(
         if status or cancel:
             _show_or_cancel(client, cancel and execute, as_json)
             if cancel and not execute:
-                _print_dry_run()
+                print_dry_run()
             return
         if (plan is None) == (replication_factor is None):
             raise OperatorError("give either --plan, or --topic and --replication-factor")
@@ -384,77 +381,11 @@ def _move(client: Cluster, targets: Plan, throttle: int | None, *, execute: bool
     else:
         click.echo("Nothing to move.")
     if not execute:
-        _print_dry_run()
+        print_dry_run()
         return
     if not targets:
         return
-    with _throttled(client, throttled_replicas(targets, topics), throttle, keep=not wait):
+    with throttled(client, throttled_replicas(targets, topics), throttle, keep=not wait):
         client.reassignments.alter(targets)
         if wait:
-            _wait(client, set(targets))
-
-
-def _print_dry_run() -> None:
-    click.echo("Dry run: use --execute to apply the change.", err=True)
-
-
-@contextmanager
-def _throttled(
-    client: Cluster, replicas: Mapping[str, tuple[str, str]], rate: int | None, *, keep: bool
-) -> Iterator[None]:
-    """Throttle replication during the reassignment; removed at the end, also after an interrupted wait."""
-    from ottla.client.wire.model import ConfigOperation, ResourceType
-
-    if rate is None or not replicas:
-        yield
-        return
-    broker_ids = [str(broker.node_id) for broker in client.brokers.all()]
-    for name, values in replicas.items():
-        changes = [(key, ConfigOperation.SET, value) for key, value in zip(REPLICA_CONFIGS, values, strict=True)]
-        client.configs.alter(ResourceType.TOPIC, name, changes)
-    for broker_id in broker_ids:
-        client.configs.alter(
-            ResourceType.BROKER, broker_id, [(key, ConfigOperation.SET, str(rate)) for key in RATE_CONFIGS]
-        )
-    try:
-        yield
-    finally:
-        if keep:
-            click.echo("The throttle stays set: remove it with ottla config.", err=True)
-        else:
-            for name in replicas:
-                client.configs.alter(
-                    ResourceType.TOPIC, name, [(key, ConfigOperation.DELETE, None) for key in REPLICA_CONFIGS]
-                )
-            for broker_id in broker_ids:
-                client.configs.alter(
-                    ResourceType.BROKER, broker_id, [(key, ConfigOperation.DELETE, None) for key in RATE_CONFIGS]
-                )
-
-
-def _wait(client: Cluster, moving: set[TopicPartition]) -> None:
-    """Wait until none of these partitions is being reassigned."""
-    total = len(moving)
-    with _progress(total) as show:
-        while True:
-            left = moving & client.reassignments.all().keys()
-            show(total - len(left))
-            if not left:
-                break
-            time.sleep(POLL_S)
-    click.echo(f"Moved {counted(total, 'partition')}.", err=True)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal, otherwise nothing."""
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("moving"), BarColumn(), MofNCompleteColumn(), TextColumn("partitions"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(file=sys.__stderr__), transient=True) as bar:
-        task = bar.add_task("moving", total=total)
-        yield lambda done: bar.update(task, completed=done)
+            wait_for_moves(client, set(targets))
