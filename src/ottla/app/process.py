@@ -193,6 +193,7 @@ class BrokerProcess:
         except OSError as error:
             raise disk_refusal(error, self._config.metadata_log_dir) from error
         connections = self._of_clients(broker, pool, budget.clients)
+        self._watch_certificates(loop)
         sets = [each for each in (connections, controllers) if each is not None]
         endpoint = None if metrics is None else await self._serve_metrics(metrics, broker, sets, bound)
         gc.freeze()  # loaded data stays alive: exclude it from garbage collection
@@ -217,6 +218,13 @@ class BrokerProcess:
         logger.info("stopped")
         # Skip the interpreter's cleanup, which would free the objects of fifty thousand partitions for seconds.
         _exit_at_once(0)
+
+    def _watch_certificates(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._tls:
+            return
+        from ottla.app.certificates import CertificateWatch  # imported here: most brokers have no certificate
+
+        CertificateWatch(list(self._tls.values()), loop, self._registry, time.time).begin()
 
     def _measure_lag(self, loop: asyncio.AbstractEventLoop, broker: Broker) -> None:
         longest = broker.parts.statistics.longest_request

@@ -8,6 +8,7 @@ continues if the wait is interrupted; `ottla cluster reassign --status` shows it
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -63,8 +64,10 @@ def describe(as_json: bool, bootstrap_server: str) -> None:
 
     with open_cluster(bootstrap_server) as client:
         health, leaderless = cluster_health(client)
+        expiring = _expiring_certificates(client)
     summary = health._asdict()
     if as_json:
+        summary["expiring_certificates"] = expiring
         print_json({**summary, "partitions_without_leader": [each._asdict() for each in leaderless]})
         return
     width = max(len(name) for name in summary) + 2
@@ -75,6 +78,23 @@ def describe(as_json: bool, bootstrap_server: str) -> None:
         click.echo(f"{each.topic}-{each.partition} has no leader: {each.cause}")
     if len(leaderless) > MAX_CAUSES:
         click.echo(f"{len(leaderless) - MAX_CAUSES} more partitions have no leader: --json lists all")
+    for row in expiring:
+        click.echo(
+            f"the certificate of broker {row['broker']} expires on {row['date']}, in {row['days']} days: replace it, "
+            "for example with `ottla security renew`"
+        )
+
+
+def _expiring_certificates(client: Cluster) -> list[dict[str, Any]]:
+    """The brokers whose certificates expire within the days of a warning."""
+    from ottla.common.certificate_expiry import WARNING_DAYS, date_text, days_left
+
+    now_s = time.time()
+    return [
+        {"broker": broker_id, "date": date_text(expiry_s), "days": days_left(expiry_s, now_s)}
+        for broker_id, expiry_s in sorted(client.brokers.certificate_expiries().items())
+        if days_left(expiry_s, now_s) <= WARNING_DAYS
+    ]
 
 
 @cluster.command(examples=("ottla cluster brokers", "ottla cluster brokers --json | jq '.[] | select(.fenced)'"))

@@ -57,6 +57,26 @@ class BrokerService(ClusterService):
             found.update((broker.node_id, entry.value) for entry in entries if entry.name == NODE_VERSION)
         return {node_id: version for node_id, version in found.items() if version is not None}
 
+    def certificate_expiries(self) -> dict[int, float]:
+        """End of the validity of each live broker's certificate by id, in seconds since the epoch.
+
+        Empty without TLS. A broker that does not answer is omitted.
+        """
+        found: dict[int, float] = {}
+        for broker in self.all():
+            if broker.fenced:
+                continue
+            try:
+                certificate = self._router.broker_connection(broker.node_id).peer_certificate()
+            except OttlaError:
+                continue
+            if certificate is None:
+                return {}
+            from cryptography.x509 import load_der_x509_certificate
+
+            found[broker.node_id] = load_der_x509_certificate(certificate).not_valid_after_utc.timestamp()
+        return found
+
     def features(self) -> dict[int, dict[str, FeatureInfo]]:
         """Finalized and supported feature levels as each live broker reports them, by id."""
         live = [broker.node_id for broker in self.all() if not broker.fenced]

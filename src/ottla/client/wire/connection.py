@@ -211,6 +211,12 @@ class Connection:
         again_after_s = exchange.again_after_s
         self._login_again_s = None if again_after_s is None else time.monotonic() + again_after_s
 
+    def peer_certificate(self) -> bytes | None:
+        """The certificate of the broker, DER; None for an unencrypted connection."""
+        get = getattr(self._socket, "getpeercert", None)
+        certificate: bytes | None = None if get is None else get(binary_form=True)
+        return certificate
+
     def _encrypt(self, tls: ssl.SSLContext, host: str) -> None:
         try:
             self._socket = tls.wrap_socket(cast(socket.socket, self._socket), server_hostname=host.partition("%")[0])
