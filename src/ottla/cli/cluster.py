@@ -55,12 +55,19 @@ cluster.add_command(rebalance)
 cluster.add_command(voters)
 
 
-@cluster.command(examples=("ottla cluster describe", "ottla cluster describe --json"))
+@cluster.command(
+    examples=("ottla cluster describe", "ottla cluster describe --problems", "ottla cluster describe --json")
+)
+@click.option("--problems", is_flag=True, help="List problems only, each with the command that fixes it.")
 @json_option
 @connection_options
-def describe(as_json: bool, bootstrap_server: str) -> None:
+def describe(problems: bool, as_json: bool, bootstrap_server: str) -> None:
     """Show the state of the cluster."""
     from ottla.client.views.health import cluster_health
+
+    if problems:
+        _print_problems(bootstrap_server, as_json=as_json)
+        return
 
     with open_cluster(bootstrap_server) as client:
         health, leaderless = cluster_health(client)
@@ -83,6 +90,20 @@ def describe(as_json: bool, bootstrap_server: str) -> None:
             f"the certificate of broker {row['broker']} expires on {row['date']}, in {row['days']} days: replace it, "
             "for example with `ottla security renew`"
         )
+
+
+def _print_problems(bootstrap_server: str, *, as_json: bool) -> None:
+    from ottla.client.views.problems import cluster_problems
+
+    with open_cluster(bootstrap_server) as client:
+        found = cluster_problems(client)
+    if as_json:
+        print_json([each._asdict() for each in found])
+        return
+    for each in found:
+        click.echo(f"{each.problem}\n  {each.remedy}")
+    if not found:
+        click.echo("No problems.")
 
 
 def _expiring_certificates(client: Cluster) -> list[dict[str, Any]]:
