@@ -253,6 +253,7 @@ def test_added_broker_gets_its_share_by_a_rebalance(supervise: Callable[..., Sup
     eventually(lambda: in_sync(second.bootstrap_servers, "t") == 3, "all are in sync", TIMEOUT_S)
     assert "Nothing to move." in ottla(*command, *options)
     assert stored(second.bootstrap_servers, "t") == [str(number) for number in range(20)]
+    second.stop()
     assert "has 4 brokers" in ottla("start", "--brokers", "3", "--data-dir", str(second.data_dir), code=2)
 
 

@@ -19,6 +19,7 @@ NODE_VERSION = "ottla.version"
 
 def describe_brokers(connection: Connection) -> list[ClusterBroker]:
     """DescribeCluster: all registered brokers by id, including fenced ones."""
+    connection.require_broker()
     request = DescribeClusterRequest(include_fenced_brokers=True)
     response: DescribeClusterResponse = connection.request(ApiKey.DESCRIBE_CLUSTER, request)
     raise_for(response.error_code, "the cluster", response.error_message)
