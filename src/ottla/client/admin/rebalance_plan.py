@@ -13,13 +13,18 @@ Left out: the execution of a plan (`cli.rebalance`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.client.admin.reassignment_plan import Plan
 from ottla.client.wire.model import BrokerInfo, PartitionInfo, TopicInfo
 from ottla.common.errors import OperatorError
 from ottla.common.kafka.topic_partition import TopicPartition
+
+Racks = frozenset[str | None]
+Item = tuple[int, TopicPartition]
+"""Weight and partition of a replica."""
 
 BYTES, PARTITIONS, LEADERS, RACK = "bytes", "partitions", "leaders", "rack"
 GOALS = (BYTES, PARTITIONS, LEADERS, RACK)
@@ -83,7 +88,7 @@ def rebalance_plan(given: RebalanceInput) -> RebalancePlan:
         while _move_one(state, given.filled):
             pass
     if LEADERS in given.goals:
-        while _lead_one(state):
+        while _spread_leaders(state):
             pass
     return state.plan()
 
@@ -114,10 +119,7 @@ class _Assignment:
         self._leaders: dict[TopicPartition, int] = {}
         self.skipped: list[TopicPartition] = []
         self.replicas: dict[TopicPartition, tuple[int, ...]] = {}
-        by_bytes = BYTES in given.goals
-        self.weight: Callable[[TopicPartition], int] = (
-            (lambda key: given.sizes.get(key, 0) + MIN_REPLICA_BYTES) if by_bytes else (lambda key: 1)
-        )
+        self._by_bytes = BYTES in given.goals
         for key, partition in _partitions(given.topics):
             self.before[key] = partition.replicas
             self._leaders[key] = partition.leader
@@ -127,7 +129,18 @@ class _Assignment:
             elif key not in given.pinned:
                 self.skipped.append(key)
             self._count(key, partition.replicas, 1)
-        self.on = {broker: {key for key, found in self.replicas.items() if broker in found} for broker in self.racks}
+        self.on: dict[int, dict[Racks, list[Item]]] = {broker: {} for broker in self.racks}
+        """Replicas that may move, by broker and by the racks of the other replicas of their partitions, sorted."""
+        for key, found in self.replicas.items():
+            for broker in set(found) & self.on.keys():
+                self.on[broker].setdefault(self.other_racks(found, broker), []).append((self.weight(key), key))
+        for groups in self.on.values():
+            for items in groups.values():
+                items.sort()
+
+    def weight(self, key: TopicPartition) -> int:
+        """The load of a replica of the partition."""
+        return self._given.sizes.get(key, 0) + MIN_REPLICA_BYTES if self._by_bytes else 1
 
     def _count(self, key: TopicPartition, replicas: Sequence[int], sign: int) -> None:
         for broker in replicas:
@@ -143,16 +156,23 @@ class _Assignment:
         self._count(key, replicas, 1)
         self.replicas[key] = replicas
         size = self._given.sizes.get(key, 0)
-        before = self.before[key]
+        before, item = self.before[key], (self.weight(key), key)
+        if set(old) != set(replicas):
+            for broker in set(old) & self.on.keys():
+                items = self.on[broker][self.other_racks(old, broker)]
+                del items[bisect_left(items, item)]
+            for broker in set(replicas) & self.on.keys():
+                insort(self.on[broker].setdefault(self.other_racks(replicas, broker), []), item)
         for broker in set(old) - set(replicas):
-            if broker in self.on:
-                self.on[broker].discard(key)
             if broker in self._room and broker not in before:
                 self._room[broker] += size
         for broker in set(replicas) - set(old):
-            self.on[broker].add(key)
             if broker in self._room and broker not in before:
                 self._room[broker] -= size
+
+    def other_racks(self, replicas: Iterable[int], broker: int) -> Racks:
+        """The racks of the replicas on other live brokers."""
+        return frozenset(self.racks[each] for each in replicas if each != broker and each in self.racks)
 
     def rack_count(self, replicas: Iterable[int]) -> int:
         """The number of racks of these replicas; brokers that are not live have none."""
@@ -248,26 +268,44 @@ def _move_one(state: _Assignment, filled: frozenset[int]) -> bool:
 
 def _best_move(state: _Assignment, source: int, target: int, difference: int) -> TopicPartition | None:
     """The replica on `source` whose move to `target` leaves the smallest difference; None if none lowers it."""
-    best: tuple[int, TopicPartition] | None = None
-    for key in state.on[source]:
-        left = abs(difference - 2 * state.weight(key))
-        if left >= difference or not state.fits(key, target) or (best is not None and (left, key) >= best):
+    best: Item | None = None
+    for racks, items in state.on[source].items():
+        if len(racks | {state.racks[target]}) < len(racks | {state.racks[source]}):
             continue
-        replicas = state.replicas[key]
-        if state.rack_count(_replaced(replicas, source, target)) >= state.rack_count(replicas):
-            best = left, key
+        for weight, key in _nearest(items, difference):
+            left = abs(difference - 2 * weight)
+            if left >= difference or (best is not None and (left, key) >= best):
+                break
+            if state.fits(key, target):
+                best = left, key
+                break
     return None if best is None else best[1]
 
 
-def _lead_one(state: _Assignment) -> bool:
-    """Exchange the preferred leader of one partition for a replica on a broker that leads at least two fewer."""
+def _nearest(items: Sequence[Item], difference: int) -> Iterator[Item]:
+    """The items of a sorted list, those first whose weight is closest to half of the difference."""
+    right = bisect_left(items, difference, key=lambda item: 2 * item[0])
+    left = right - 1
+    while left >= 0 or right < len(items):
+        if right >= len(items) or (left >= 0 and difference - 2 * items[left][0] <= 2 * items[right][0] - difference):
+            yield items[left]
+            left -= 1
+        else:
+            yield items[right]
+            right += 1
+
+
+def _spread_leaders(state: _Assignment) -> bool:
+    """Exchange preferred leaders for replicas on brokers that lead at least two fewer; False if there are none."""
+    changed = False
     for source in sorted(state.targets, key=lambda each: (-state.leads[each], each)):
-        for key in sorted(key for key in state.on[source] if state.replicas[key][0] == source):
+        led = [key for items in state.on[source].values() for _, key in items if state.replicas[key][0] == source]
+        for key in sorted(led):
             replicas = state.replicas[key]
             followers = [each for each in replicas[1:] if each in state.leads]
             target = min(followers, key=lambda each: (state.leads[each], each), default=source)
             if state.leads[source] - state.leads[target] >= 2:
                 position = replicas.index(target)
                 state.change(key, (target, *replicas[1:position], source, *replicas[position + 1 :]))
-                return True
-    return False
+                changed = True
+    return changed
