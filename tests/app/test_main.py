@@ -14,6 +14,7 @@ from click.testing import CliRunner
 import ottla
 from ottla import __version__
 from ottla.app.main import MOUNTED, cli
+from ottla.common.kafka.ids import uuid_from_string, uuid_to_string
 
 
 def modules_after(*arguments: str) -> set[str]:
@@ -121,3 +122,10 @@ def test_version_of_pure_modules_gives_advice(monkeypatch: pytest.MonkeyPatch) -
 def test_unknown_command_is_a_usage_error():
     result = CliRunner().invoke(cli, ["nonsense"])
     assert result.exit_code == 2
+
+
+def test_format_prints_a_random_uuid():
+    first, second = (CliRunner().invoke(cli, ["format", "--random-uuid"]).output for _ in range(2))
+    assert first != second
+    assert uuid_to_string(uuid_from_string(first.strip())) == first.strip()
+    assert not first.startswith("-")

@@ -206,8 +206,18 @@ def start(**options: Any) -> None:
     sys.exit(run(StartOptions(**options)))
 
 
+def _print_random_uuid(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        from ottla.app.clock import SystemRng
+        from ottla.storage.files.meta_properties import random_id
+
+        click.echo(random_id(SystemRng()))
+        ctx.exit()
+
+
 FORMAT_EPILOG = """\b
 Examples:
+  ottla format --random-uuid
   ottla format --config server.properties --standalone
   ottla format --config server.properties --cluster-id 2v6DyEs_QqqMYFjaPzw5Ow
   ottla format --config server.properties --cluster-id 2v6DyEs_QqqMYFjaPzw5Ow --no-initial-controllers
@@ -249,6 +259,14 @@ Examples:
     multiple=True,
     metavar="MECHANISM=[name=NAME,password=PASSWORD]",
     help="SCRAM user of a new cluster, such as SCRAM-SHA-512=[name=admin,password=secret]; may be repeated.",
+)
+@click.option(
+    "--random-uuid",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_random_uuid,
+    help="Print a new cluster id or directory id, and exit.",
 )
 def format_command(**options: Any) -> None:
     """Format the data directories of a node.
