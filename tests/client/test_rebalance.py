@@ -149,7 +149,7 @@ def test_replicas_on_one_rack_get_another_rack() -> None:
     assert rack_count(cluster, rebalance_plan(cluster).targets["t", 0]) == 2
 
 
-def test_partition_out_of_sync_stays_unless_its_lost_replica_is_drained() -> None:
+def test_partition_out_of_sync_moves_only_off_a_drained_broker() -> None:
     cluster = RebalanceInput(brokers(None, None, None), topic([(1, 2)] * 4, {0: (1,)}), {}, ("partitions",))
     plan = rebalance_plan(cluster)
     assert plan.skipped == [("t", 0)]

@@ -218,7 +218,7 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def test_expiring_certificate_is_reported_by_broker_and_cluster_describe(tmp_path):
+def test_expiring_certificate_is_in_log_and_cluster_describe(tmp_path):
     keys = tmp_path / "keys"
     assert ottla("security", "init", str(keys), "--days", "20").returncode == 0
     free = {"listeners": "SSL://localhost:0", "advertised.listeners": "SSL://localhost:0"}

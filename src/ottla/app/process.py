@@ -193,7 +193,6 @@ class BrokerProcess:
         except OSError as error:
             raise disk_refusal(error, self._config.metadata_log_dir) from error
         connections = self._of_clients(broker, pool, budget.clients)
-        self._watch_certificates(loop)
         sets = [each for each in (connections, controllers) if each is not None]
         endpoint = None if metrics is None else await self._serve_metrics(metrics, broker, sets, bound)
         gc.freeze()  # loaded data stays alive: exclude it from garbage collection
@@ -313,6 +312,7 @@ class BrokerProcess:
         for tls in self._tls.values():
             broker.check_config(tls.check)
             broker.follow_config(tls.follow)
+        self._watch_certificates(loop)
         return connections
 
     def _of_controller(self, bound: list[Bound]) -> list[Bound]:
