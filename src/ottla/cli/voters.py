@@ -160,7 +160,7 @@ def voter_replacement(info: QuorumInfo, node_id: int) -> VoterReplacement:
     live = [each for each in left if not info.is_gone(each)]
     if 2 * len(live) <= len(left):
         raise OperatorError(
-            f"without node {node_id}, only {len(live)} of {len(left)} voters are running, which is no majority: start "
+            f"without node {node_id}, only {len(live)} of {len(left)} voters are running, fewer than a majority: start "
             "another voter first"
         )
     return VoterReplacement(removed, found[0])

@@ -38,7 +38,7 @@ ROOM_SHARE = 0.9
 
 
 class RebalanceInput(NamedTuple):
-    """A cluster, and the wishes of the operator."""
+    """A cluster, and the options of the operator."""
 
     brokers: Sequence[BrokerInfo]
     """Live brokers."""
