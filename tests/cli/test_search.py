@@ -29,6 +29,8 @@ from ottla.record.builder import RecordData
 from ottla.search.engine import Budget, Search
 from ottla.search.parser import parse_query
 from ottla.search.plan import Plan, fix_ranges, read_token
+from ottla.search.report import Report
+from ottla.search.session import SearchRequest, SearchSession
 from ottla.search.source import ClusterTopic
 
 from ..search.memory_topic import MemoryLog, MemoryTopic
@@ -164,6 +166,35 @@ def test_search_equals_a_naive_scan(filled, query, scope, newest, isolation, lim
     ]
     assert found == (newest_first if newest else oldest_first)(within, QUERIES[query])[:limit]
     assert running.report(running.reason).complete == (running.reason == "end")
+
+
+def test_session_continues_with_the_token_of_a_page(filled):
+    expected = newest_first(filled.visible["uncommitted"], QUERIES["blue"])
+    request = SearchRequest(TOPIC, "blue", newest_first=True, budget=Budget(matches=7))
+    found: list[tuple[int, int]] = []
+    for _ in range(3):
+        with SearchSession(filled.servers, request) as session:
+            found += [(hit.partition, hit.offset) for hit in session.matches()]
+            resume = session.report().resume
+        assert resume is not None
+        request = SearchRequest.resumed(resume, Budget(matches=7))
+    assert found == expected[:21]
+
+
+def test_cancelled_session_ends_with_a_token(filled):
+    reports: list[Report] = []
+    with SearchSession(filled.servers, SearchRequest(TOPIC)) as session:
+
+        def cancel(report: Report) -> None:
+            reports.append(report)
+            session.cancel()
+
+        hits = list(session.matches(cancel))
+        report = session.report()
+    assert len(reports) == 1
+    assert (report.reason, report.complete, report.matches) == ("cancelled", False, len(hits))
+    assert 0 < report.records < len(filled.visible["uncommitted"])
+    assert report.resume is not None
 
 
 def test_json_shows_decoder_failure_and_raw_bytes(run, filled):

@@ -13,7 +13,7 @@ from ottla.search.evaluation import compile_filter
 from ottla.search.literals import required_clauses
 from ottla.search.plan import Plan, write_token
 from ottla.search.reading import PartitionReader
-from ottla.search.report import BYTES, END, LIMIT, MEMORY, RECORDS, TIME, Report
+from ottla.search.report import BYTES, CANCELLED, END, FAILED, INTERRUPTED, LIMIT, MEMORY, RECORDS, TIME, Report
 from ottla.search.scan import Hit, Matcher, Scanned, Unreadable
 from ottla.search.source import FETCH_BYTES, TopicSource
 from ottla.search.subject import Tally
@@ -54,7 +54,7 @@ class Search:
         self._plan = plan
         self._budget = budget
         self._monotonic = monotonic
-        self._on_progress = on_progress
+        self.on_progress = on_progress
         self._tally = Tally()
         clauses = required_clauses(condition, plan.decoders)
         matcher = Matcher(compile_filter(condition), clauses, plan.decoders, self._tally)
@@ -66,23 +66,31 @@ class Search:
         self._unreadable: list[Unreadable] = []
         self._last: Hit | None = None
         self._is_in_order = True
+        self._is_cancelled = False
+        self.reason = FAILED
+        """The reason for stopping, after `run`."""
+
+    def cancel(self) -> None:
+        """Stop `run` before its next read; may be called from another thread."""
+        self._is_cancelled = True
 
     def run(self) -> Iterator[Hit]:
-        """Yield the matches; `report` has the rest afterwards. Raises KafkaError, BrokerUnreachable."""
+        """Yield the matches; `rest` and `report` are valid after an error. Raises KafkaError, BrokerUnreachable."""
         started = self._monotonic()
-        while (reason := self._reason_to_stop(started)) is None:
-            hit = self._walk.take(self._wanted())
-            if hit is not None:
-                yield self._returned(hit)
-            elif not self._walk.is_read:
-                self._apply(self._walk.step())
-                self._on_progress(self.report(END))
+        try:
+            while (reason := self._reason_to_stop(started)) is None:
+                hit = self._walk.take(self._wanted())
+                if hit is not None:
+                    yield self._returned(hit)
+                elif not self._walk.is_read:
+                    self._apply(self._walk.step())
+                    self.on_progress(self.report(END))
+        except KeyboardInterrupt:
+            self.reason = INTERRUPTED
+            raise
         self.reason = reason
         if reason not in (END, LIMIT):
             yield from self.rest()
-
-    reason = END
-    """The reason for stopping, after `run`."""
 
     def rest(self) -> Iterator[Hit]:
         """Yield the matches that were read, without proof that unread records do not precede them."""
@@ -130,6 +138,8 @@ class Search:
         budget = self._budget
         if self._walk.is_done:
             return END
+        if self._is_cancelled:
+            return CANCELLED
         if self._wanted() == 0:
             return LIMIT
         if budget.records is not None and self._records >= budget.records:

@@ -14,6 +14,7 @@ BYTES = "bytes"
 TIME = "time"
 MEMORY = "memory"
 INTERRUPTED = "interrupted"
+CANCELLED = "cancelled"
 FAILED = "failed"
 
 _STOPPED = {
@@ -23,6 +24,7 @@ _STOPPED = {
     TIME: "stopped at the time budget",
     MEMORY: "stopped at the memory bound of unsorted matches",
     INTERRUPTED: "was interrupted",
+    CANCELLED: "was cancelled",
     FAILED: "ended with an error",
 }
 MAX_LISTED = 3
