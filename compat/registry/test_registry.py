@@ -24,7 +24,7 @@ from registry_process import RegistryProcess
 from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.avro_format import AvroFormat
 from ottla.pipeline.transform.protobuf_format import ProtobufFormat
-from ottla.pipeline.transform.registry import SchemaRegistry
+from ottla.schemas.registry import SchemaRegistry
 from ottla.pipeline.transform.value_format import JsonFormat
 
 if TYPE_CHECKING:

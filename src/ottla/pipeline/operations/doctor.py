@@ -31,9 +31,9 @@ from ottla.client.wire.failure import TopicNotFound
 from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
+from ottla.common.extras import require_packages
 from ottla.common.kafka.acl import AclOperation
 from ottla.common.platform.endpoint import format_address
-from ottla.pipeline.model.extras import require_packages
 from ottla.pipeline.model.failure import os_reason, spark_reason
 from ottla.pipeline.spark.session import (
     DRIVER_MEMORY,

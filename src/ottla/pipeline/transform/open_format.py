@@ -12,9 +12,9 @@ from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.avro_format import AvroFormat
 from ottla.pipeline.transform.decode_options import DecodeOptions
 from ottla.pipeline.transform.protobuf_format import ProtobufFormat
-from ottla.pipeline.transform.registry import SchemaRegistry
 from ottla.pipeline.transform.schema_file import read_schema_bytes, read_struct_type
 from ottla.pipeline.transform.value_format import AccessLogFormat, CsvFormat, JsonFormat, RegexFormat, ValueFormat
+from ottla.schemas.registry import SchemaRegistry
 
 
 def open_format(options: DecodeOptions) -> ValueFormat | None:
