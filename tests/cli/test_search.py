@@ -26,6 +26,7 @@ from ottla.client.wire.model import ConfigOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.batch import Record
 from ottla.record.builder import RecordData
+from ottla.schemas import registry as registries
 from ottla.search.engine import Budget, Search
 from ottla.search.parser import parse_query
 from ottla.search.plan import Plan, fix_ranges, read_token
@@ -203,6 +204,55 @@ def test_json_shows_decoder_failure_and_raw_bytes(run, filled):
     assert (line["value_decoder"], line["value_failure"]) == ("text", "byte 0 is not UTF-8")
     assert line["value_base64"] == "//4gYmx1ZSBieXRlcw=="
     assert {"topic", "partition", "offset", "timestamp", "timestamp_type", "headers"} <= line.keys()
+
+
+def test_schema_file_decodes_and_is_given_again_to_resume(run, servers, tmp_path):
+    schema = tmp_path / "pair.avsc"
+    schema.write_text('{"type": "record", "name": "P", "fields": [{"name": "n", "type": "long"}]}')
+    with Cluster(servers) as cluster:
+        cluster.topics.create("pairs", 1)
+    with Producer(servers) as producer:
+        producer.send_batch("pairs", [b"\x54", b"\x54\0", b"\x54"])
+    options = ("--value-decoder", "avro", "--schema", str(schema))
+    result = run(search, "pairs", "value.n == 42", *options, "--limit", "1", "--json")
+    line = json.loads(result.stdout)
+    assert (line["value"], line["value_decoder"], line["value_decoded"]) == ("T", "avro", {"n": 42})
+    token = result.stderr.split()[-1]
+    assert "needs the schema of values" in run(search, "--resume", token, exit_code=2).stderr
+    assert "1 record could not be decoded" in result.stderr
+    assert len(run(search, "--resume", token, "--schema", str(schema)).stdout.splitlines()) == 1
+    raw = run(search, "pairs", "", *options).stdout.splitlines()[1]
+    assert "(not avro: the value has 1 bytes after the record of its schema)" in raw
+
+
+def test_registry_that_is_down_leaves_records_raw(run, servers, monkeypatch):
+    monkeypatch.setattr(registries, "PAUSE_S", 0.0)
+    with Cluster(servers) as cluster:
+        cluster.topics.create("registered", 1)
+    with Producer(servers) as producer:
+        producer.send_batch("registered", [b"\0\0\0\0\7needle", b"text"])
+    result = run(search, "registered", "", "--schema-registry", "http://127.0.0.1:1", "--json")
+    first, second = map(json.loads, result.stdout.splitlines())
+    assert (first["value"], first["value_schema_id"]) == ("\0\0\0\0\7needle", 7)
+    assert "can't be reached" in first["value_failure"]
+    assert (second["value"], second["value_decoder"]) == ("text", "text")
+    assert len(run(search, "registered", "needle", "--schema-registry", "http://127.0.0.1:1").stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--schema", __file__), "--schema has no effect with --value-decoder auto: use avro or protobuf"),
+        (("--message", "a"), "--message names a message of a descriptor set: add --schema FILE"),
+        (("--key-decoder", "avro"), "the decoder avro needs the schema of keys: add --key-schema FILE"),
+        (("--value-decoder", "registry"), "add --schema-registry URL"),
+        (("--schema-registry", "registry:8081"), "--schema-registry takes the URL of a schema registry"),
+        (("--schema-registry-ca", __file__), "add --schema-registry URL"),
+        (("--value-decoder", "avro", "--schema", __file__), "the schema of --schema can't be used"),
+    ],
+)
+def test_decoder_options_without_a_schema_are_refused(run, filled, options, text):
+    assert text in run(search, TOPIC, "", *options, exit_code=2).stderr.replace("\n", " ")
 
 
 def test_internal_topic_is_decoded(run, filled):

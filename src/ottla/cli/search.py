@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ottla.cli.command import Command, complete_topic, connection_options
+from ottla.cli.schema_options import schema_options
 from ottla.cli.times import Seconds
 from ottla.search.decoders import AUTO, DECODERS
 from ottla.search.scopes import BOUND_FORMS, ISOLATIONS, PARTITION_FORMS
@@ -26,6 +27,7 @@ _DECODER = click.Choice(list(DECODERS))
         'ottla search orders \'value.state in ["open", "late"]\' --from 2026-11-28 --until 2026-11-29',
         "ottla search orders 'from:-1h partition:0,3-5 isolation:committed has(value.error)'",
         "ottla search counters 'key == 7' --key-decoder integer",
+        "ottla search orders 'value.user.id == 42' --schema-registry http://registry:8081",
         "ottla search --resume TOKEN --limit 20                   # continue after the last match",
     ),
 )
@@ -43,6 +45,7 @@ _DECODER = click.Choice(list(DECODERS))
 )
 @click.option("--key-decoder", type=_DECODER, default=AUTO, show_default=True, help="Decoder of keys.")
 @click.option("--value-decoder", type=_DECODER, default=AUTO, show_default=True, help="Decoder of values.")
+@schema_options
 @click.option("--max-records", type=click.IntRange(min=1), help="Stop after searching this many records.")
 @click.option("--max-bytes", type=click.IntRange(min=1), help="Stop after reading this many bytes.")
 @click.option("--max-seconds", type=Seconds(), help="Stop after this many seconds.")

@@ -6,15 +6,19 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from decimal import Decimal
+from math import isfinite
 from typing import Any, NamedTuple, NoReturn
 
 import click
 
 from ottla.cli.command import counted, notify, security, size_text
 from ottla.cli.record_format import format_time, json_bytes
+from ottla.cli.schema_options import SCHEMA_OPTIONS, parse_schemas
 from ottla.common.control_chars import escape_control_chars
 from ottla.common.errors import OttlaError
-from ottla.search.decoders import AUTO, DECODERS, Decoded
+from ottla.search.decoders import AUTO, VERBATIM, Decoded
 from ottla.search.engine import Budget, Search
 from ottla.search.report import Report
 from ottla.search.scan import Hit
@@ -46,9 +50,10 @@ def find(
     UsageError, KafkaError, OperatorError.
     """
     limits = Budget(limit, *budget)
+    schemas = parse_schemas({**choice, "is_resumed": token is not None})
     request = _resumed(token, choice, limits) if token is not None else _new(str(topic), query, choice, limits)
     try:
-        session = SearchSession(bootstrap_server, request, security=security())
+        session = SearchSession(bootstrap_server, replace(request, schemas=schemas), security=security())
     except ScopeConflict as error:
         option = "--" + {"start": "from", "partitions": "partition"}.get(error.name, error.name)
         raise click.UsageError(f"give {option}, or the same scope in the query") from None
@@ -81,7 +86,8 @@ def _new(topic: str, query: str, choice: dict[str, Any], budget: Budget) -> Sear
 
 
 def _resumed(token: str, choice: dict[str, Any], budget: Budget) -> SearchRequest:
-    unwanted = [name for name, value in choice.items() if value not in (None, False, AUTO)]
+    given = {name: value for name, value in choice.items() if name not in SCHEMA_OPTIONS}
+    unwanted = [name for name, value in given.items() if value not in (None, False, AUTO)]
     if unwanted:
         raise click.UsageError(f"the token has the query and its options: omit --{unwanted[0].replace('_', '-')}")
     return SearchRequest.resumed(token, budget)
@@ -160,14 +166,28 @@ def json_line(topic: str, hit: Hit) -> str:
             "headers": [{"name": name, **json_bytes("value", value)} for name, value in hit.headers],
         },
         ensure_ascii=False,
+        default=_json_number,
     )
 
 
+def _json_number(value: object) -> object:
+    """A decimal as a number of JSON if a double is as exact, otherwise as text."""
+    if not isinstance(value, Decimal):
+        raise TypeError(f"a decoder returned {type(value).__name__}")
+    number = float(value)
+    return number if isfinite(number) and Decimal(repr(number)) == value else str(value)
+
+
 def _json_field(name: str, data: bytes | None, decoded: Decoded) -> dict[str, Any]:
-    found: dict[str, Any] = {**json_bytes(name, data), f"{name}_decoder": decoded.decoder}
+    found: dict[str, Any] = {**json_bytes(name, data)}
+    if data is None:
+        return found
+    found[f"{name}_decoder"] = decoded.decoder
+    if decoded.schema is not None:
+        found[f"{name}_schema_id"] = decoded.schema
     if decoded.failure is not None:
         found[f"{name}_failure"] = decoded.failure
-    elif not DECODERS[decoded.decoder].is_verbatim:
+    elif decoded.decoder not in VERBATIM or decoded.schema is not None:
         found[f"{name}_decoded"] = decoded.value
     return found
 
@@ -187,14 +207,16 @@ def text_line(topic: str, hit: Hit) -> str:
 
 
 def _decoded_text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
+    return (
+        json.dumps(value, ensure_ascii=False, default=_json_number) if isinstance(value, (dict, list)) else str(value)
+    )
 
 
 def _shown(data: bytes | None, decoded: Decoded | None) -> str:
     """Text, the decoded value of other decoders, or the raw bytes with the reason of a failure."""
     if data is None:
         return "null"
-    if decoded is not None and decoded.failure is None and not DECODERS[decoded.decoder].is_verbatim:
+    if decoded is not None and decoded.failure is None and decoded.decoder not in VERBATIM:
         return f"{_decoded_text(decoded.value)} ({decoded.decoder})"
     text = data.decode(errors="backslashreplace")
     return text if decoded is None or decoded.failure is None else f"{text} (not {decoded.decoder}: {decoded.failure})"

@@ -16,7 +16,7 @@ from ottla.search.reading import PartitionReader
 from ottla.search.report import BYTES, CANCELLED, END, FAILED, INTERRUPTED, LIMIT, MEMORY, RECORDS, TIME, Report
 from ottla.search.scan import Hit, Matcher, Scanned, Unreadable
 from ottla.search.source import FETCH_BYTES, TopicSource
-from ottla.search.subject import Tally
+from ottla.search.subject import OpenDecoders, Tally, open_decoders
 from ottla.search.syntax import Node
 from ottla.search.walks import NewestFirst, OldestFirst, Walk
 
@@ -49,15 +49,19 @@ class Search:
         monotonic: Callable[[], float],
         on_progress: Callable[[Report], None] = lambda report: None,
         fetch_bytes: int = FETCH_BYTES,
+        decoders: OpenDecoders | None = None,
     ) -> None:
-        """`condition` is the filter of `plan.query`; `on_progress` is called after each read."""
+        """`condition` is the filter of `plan.query`; `decoders` are those of `plan`, with their schemas.
+
+        `on_progress` is called after each read. Raises OperatorError for a decoder without its schema or package.
+        """
         self._plan = plan
         self._budget = budget
         self._monotonic = monotonic
         self.on_progress = on_progress
         self._tally = Tally()
-        clauses = required_clauses(condition, plan.decoders)
-        matcher = Matcher(compile_filter(condition), clauses, plan.decoders, self._tally)
+        decoders = decoders or open_decoders(plan.decoders)
+        matcher = Matcher(compile_filter(condition), required_clauses(condition, decoders), decoders, self._tally)
         self._readers = [PartitionReader(source, *each, matcher, fetch_bytes) for each in plan.ranges.items()]
         self._walk: Walk = (
             NewestFirst(source, self._readers, plan.before) if plan.newest_first else OldestFirst(self._readers)

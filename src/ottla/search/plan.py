@@ -124,6 +124,6 @@ def read_token(token: str) -> Plan:
         )
     except (ValueError, KeyError, TypeError, IndexError, RecursionError, zlib.error):
         raise OperatorError("the resume token is not one of this version: copy it whole, or search again") from None
-    if plan.isolation not in ISOLATIONS or not set(plan.decoders) <= DECODERS.keys():
+    if plan.isolation not in ISOLATIONS or not set(plan.decoders) <= set(DECODERS):
         raise OperatorError("the resume token names an unknown decoder or isolation level: search again")
     return plan

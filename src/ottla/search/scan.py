@@ -19,11 +19,11 @@ from ottla.record.errors import InvalidRecord
 from ottla.record.legacy.stored import iter_any_batches
 from ottla.record.transactions import TransactionFilter
 from ottla.record.walk import INDEX_WIDTH, index_records
-from ottla.search.decoders import Decoded
+from ottla.search.decoders import Decoded, Headers
 from ottla.search.evaluation import Filter
 from ottla.search.literals import Clause
 from ottla.search.plan import Order
-from ottla.search.subject import Batch, Decoders, Headers, Subject, Tally
+from ottla.search.subject import Batch, OpenDecoders, Subject, Tally
 
 
 class Hit(NamedTuple):
@@ -59,7 +59,7 @@ class Matcher(NamedTuple):
 
     accepts: Filter
     clauses: tuple[Clause, ...]
-    decoders: Decoders
+    decoders: OpenDecoders
     tally: Tally
 
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from ottla.client.admin.cluster import Cluster
 from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError
+from ottla.schemas.settings import SchemaSettings
 from ottla.search.decoders import decoder_for
 from ottla.search.engine import Budget, Search
 from ottla.search.parser import parse_query
@@ -21,7 +22,7 @@ from ottla.search.report import Report
 from ottla.search.scan import Hit
 from ottla.search.scopes import merge_scopes
 from ottla.search.source import ClusterTopic
-from ottla.search.subject import Decoders
+from ottla.search.subject import Decoders, open_decoders
 from ottla.search.syntax import Query, Scopes
 
 __all__ = ["Budget", "Decoders", "Hit", "Report", "Scopes", "SearchRequest", "SearchSession"]
@@ -40,6 +41,8 @@ class SearchRequest:
     newest_first: bool = False
     decoders: Decoders = field(default_factory=Decoders)
     budget: Budget = field(default_factory=Budget)
+    schemas: SchemaSettings | None = None
+    """Registry and schema files of the decoders; a token does not contain them."""
     plan: Plan | None = None
     """The plan of a resume token; it replaces all but the budget."""
 
@@ -70,7 +73,8 @@ class SearchSession:
             if limit is None or request.plan is None:
                 limit = merge_scopes(parsed.scopes, Scopes(limit=limit)).limit
             budget = replace(request.budget, matches=limit)
-            self.search = Search(source, self.plan, parsed.filter, budget, time.monotonic)
+            decoders = open_decoders(self.plan.decoders, request.schemas)
+            self.search = Search(source, self.plan, parsed.filter, budget, time.monotonic, decoders=decoders)
         except BaseException:
             self._cluster.close()
             raise
