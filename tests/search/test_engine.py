@@ -227,6 +227,15 @@ def test_literal_rules_out_batches_without_decoding():
     assert (report.records, report.skipped, report.verified) == (60, 58, 1)
 
 
+def test_rare_value_of_a_common_field_is_verified_alone():
+    topic = MemoryTopic({0: MemoryLog()})
+    names = ["x"] * 90 + ["\\u0079", "y"]
+    topic.logs[0].append([RecordData(1, b"k", b'{"name": "%b"}' % name.encode()) for name in names])
+    hits, report = searched(topic, prepared(topic, 'value.name == "y"', newest=False))
+    assert [hit.offset for hit in hits] == [90, 91]
+    assert report.verified == 2
+
+
 def test_literal_is_not_required_of_other_decoders():
     topic = MemoryTopic({0: MemoryLog()})
     topic.logs[0].append([RecordData(1, b"\0\0\0\x07", b"x")])

@@ -37,7 +37,7 @@ from ottla.search.syntax import (
 
 MAX_ALTERNATIVES = 64
 _REPLACEMENT = "\ufffd"
-_BACKSLASH = b"\\"
+BACKSLASH = b"\\"
 
 
 class Clause(NamedTuple):
@@ -50,7 +50,7 @@ class Clause(NamedTuple):
         """True if no record in `body` can match."""
         if any(each in body for each in self.alternatives):
             return False
-        return not (self.or_escaped and _BACKSLASH in body)
+        return not (self.or_escaped and BACKSLASH in body)
 
 
 class _Source(NamedTuple):

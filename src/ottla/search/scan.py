@@ -1,6 +1,6 @@
 """Scan of fetched batches: which records of a range match.
 
-A batch is decompressed once. Clauses (`search.literals`) rule out whole batches, and the most selective one picks the
+A batch is decompressed once. Clauses (`search.literals`) rule out whole batches, and the rarest one picks the
 records to verify. Batches of aborted transactions and control batches are invisible under committed isolation; control
 batches always are. A batch that cannot be read is listed and never passed over in silence.
 """
@@ -21,7 +21,7 @@ from ottla.record.transactions import TransactionFilter
 from ottla.record.walk import INDEX_WIDTH, index_records
 from ottla.search.decoders import Decoded, Headers
 from ottla.search.evaluation import Filter
-from ottla.search.literals import Clause
+from ottla.search.literals import BACKSLASH, Clause
 from ottla.search.plan import Order
 from ottla.search.subject import Batch, OpenDecoders, Subject, Tally
 
@@ -183,17 +183,25 @@ def _lower(found: Scanned, timestamp: int) -> None:
 def _candidates(
     body: bytes, index: Sequence[int], numbers: tuple[int, int], clauses: Sequence[Clause]
 ) -> Iterator[int]:
-    """The records that contain the longest single alternative of a clause; all without such a clause."""
+    """The records that contain the rarest single alternative of a clause, or escapes; all without such a clause."""
     first, last = numbers
-    usable = [
-        clause.alternatives[0]
-        for clause in clauses
-        if len(clause.alternatives) == 1 and not (clause.or_escaped and b"\\" in body)
-    ]
+    usable = [clause for clause in clauses if len(clause.alternatives) == 1]
     if not usable:
         yield from range(first, last)
         return
-    literal = max(usable, key=len)
+    clause = min(usable, key=lambda each: body.count(each.alternatives[0]))
+    found = _containing(body, index, numbers, clause.alternatives[0])
+    if clause.or_escaped and BACKSLASH in body:
+        # Fields of the format between keys and values, such as offset deltas, may have this byte as well.
+        escaped = (each for each in _containing(body, index, numbers, BACKSLASH) if _has_escapes(body, index, each))
+        yield from sorted({*found, *escaped})
+    else:
+        yield from found
+
+
+def _containing(body: bytes, index: Sequence[int], numbers: tuple[int, int], literal: bytes) -> Iterator[int]:
+    """The records with a literal anywhere in their bytes."""
+    first, last = numbers
     starts = index[2::INDEX_WIDTH]
     position = body.find(literal, starts[first])
     while position >= 0:
@@ -204,6 +212,13 @@ def _candidates(
         if number + 1 >= last:
             return
         position = body.find(literal, starts[number + 1])
+
+
+def _has_escapes(body: bytes, index: Sequence[int], number: int) -> bool:
+    """True if the key, the value or a header of a record has a backslash."""
+    at = number * INDEX_WIDTH
+    parts = ((index[at + column], index[at + column + 1]) for column in (2, 4, 6))
+    return any(length > 0 and body.find(BACKSLASH, start, start + length) >= 0 for start, length in parts)
 
 
 def _hit(subject: Subject, place: int) -> Hit:
