@@ -9,6 +9,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,12 +28,15 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.batch import Record
 from ottla.record.builder import RecordData
 from ottla.schemas import registry as registries
+from ottla.search import workers
 from ottla.search.engine import Budget, Search
 from ottla.search.parser import parse_query
 from ottla.search.plan import Plan, fix_ranges, read_token
 from ottla.search.report import Report
 from ottla.search.session import SearchRequest, SearchSession
 from ottla.search.source import ClusterTopic
+from ottla.search.syntax import Scopes
+from ottla.search.windows import Lookahead
 
 from ..search.memory_topic import MemoryLog, MemoryTopic
 from ..search.model import QUERIES, Seen, newest_first, oldest_first
@@ -198,6 +202,42 @@ def test_cancelled_session_ends_with_a_token(filled):
     assert report.resume is not None
 
 
+@pytest.fixture
+def at_once(monkeypatch):
+    """Searches with worker processes from the first read on."""
+    monkeypatch.setattr(Lookahead.__init__, "__defaults__", (0, *(Lookahead.__init__.__defaults__ or ())[1:]))
+
+
+@pytest.mark.parametrize("newest", [False, True])
+@pytest.mark.parametrize("isolation", ["committed", "uncommitted"])
+def test_worker_processes_return_the_same_result(filled, newest, isolation, at_once):
+    expected = (newest_first if newest else oldest_first)(filled.visible[isolation], QUERIES["value.n == 2"])
+    request = SearchRequest(TOPIC, "value.n == 2", Scopes(isolation=isolation), newest)
+    with SearchSession(filled.servers, request) as alone:
+        list(alone.matches())
+    with SearchSession(filled.servers, request, processes=2) as session:
+        found = [(hit.partition, hit.offset) for hit in session.matches()]
+        report = session.report()
+    assert found == expected
+    assert report == replace(alone.report(), bytes=report.bytes)
+
+
+def test_killed_worker_ends_the_search_with_a_token(run, filled, at_once, monkeypatch):
+    monkeypatch.setattr(workers.WorkerPool, "_assign", lambda pool: [each.process.kill() for each in pool._workers])
+    result = run(search, TOPIC, "", "--processes", "2", exit_code=2)
+    assert "a worker process of the search ended with status -9" in result.stderr
+    assert "--resume" in result.stderr
+
+
+def test_worker_reports_errors_of_the_cluster(filled, at_once):
+    """The topic id of the worker's setup is not that of the topic."""
+    with SearchSession(filled.servers, SearchRequest(TOPIC), processes=2) as session:
+        assert session._pool is not None
+        session._pool._setup = session._pool._setup._replace(topic_id="x")
+        with pytest.raises(KafkaError, match="deleted and created again during the search"):
+            list(session.matches())
+
+
 def test_json_shows_decoder_failure_and_raw_bytes(run, filled):
     result = run(search, TOPIC, "bytes", "--newest-first", "--limit", "1", "--json")
     line = json.loads(result.stdout)
@@ -352,9 +392,10 @@ def orders(servers: str) -> str:
 
 def printed_commands() -> list[str]:
     """The commands of the guide and of the help, without comments and files."""
-    (block,) = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    lines = [*block.splitlines(), *search.examples] if isinstance(search, Command) else []
-    return [line.partition("  #")[0].strip().removesuffix(" > found.jsonl") for line in lines if "TOKEN" not in line]
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    lines = ["".join(blocks), *search.examples] if isinstance(search, Command) else []
+    commands = [line for text in lines for line in text.splitlines() if "TOKEN" not in line and ".avsc" not in line]
+    return [line.partition("  #")[0].strip().removesuffix(" > found.jsonl") for line in commands]
 
 
 @pytest.mark.parametrize("command", printed_commands())

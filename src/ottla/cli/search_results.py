@@ -26,6 +26,7 @@ from ottla.search.scopes import BOUND_FORMS, PARTITION_FORMS, ScopeConflict, par
 from ottla.search.session import SearchRequest, SearchSession
 from ottla.search.subject import Decoders
 from ottla.search.syntax import Bound, Scopes
+from ottla.search.workers import core_count
 
 TERMINAL_INTERVAL_S = 0.5
 PIPE_INTERVAL_S = 10.0
@@ -53,7 +54,12 @@ def find(
     schemas = parse_schemas({**choice, "is_resumed": token is not None})
     request = _resumed(token, choice, limits) if token is not None else _new(str(topic), query, choice, limits)
     try:
-        session = SearchSession(bootstrap_server, replace(request, schemas=schemas), security=security())
+        session = SearchSession(
+            bootstrap_server,
+            replace(request, schemas=schemas),
+            security=security(),
+            processes=choice["processes"] or core_count(),
+        )
     except ScopeConflict as error:
         option = "--" + {"start": "from", "partitions": "partition"}.get(error.name, error.name)
         raise click.UsageError(f"give {option}, or the same scope in the query") from None
@@ -86,7 +92,7 @@ def _new(topic: str, query: str, choice: dict[str, Any], budget: Budget) -> Sear
 
 
 def _resumed(token: str, choice: dict[str, Any], budget: Budget) -> SearchRequest:
-    given = {name: value for name, value in choice.items() if name not in SCHEMA_OPTIONS}
+    given = {name: value for name, value in choice.items() if name not in (*SCHEMA_OPTIONS, "processes")}
     unwanted = [name for name, value in given.items() if value not in (None, False, AUTO)]
     if unwanted:
         raise click.UsageError(f"the token has the query and its options: omit --{unwanted[0].replace('_', '-')}")

@@ -6,7 +6,7 @@ resume token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ottla.search.evaluation import compile_filter
@@ -19,6 +19,7 @@ from ottla.search.source import FETCH_BYTES, TopicSource
 from ottla.search.subject import OpenDecoders, Tally, open_decoders
 from ottla.search.syntax import Node
 from ottla.search.walks import NewestFirst, OldestFirst, Walk
+from ottla.search.windows import Lookahead, WindowReader
 
 MAX_PENDING_BYTES = 256 * 1024 * 1024
 """Bound of matches that wait for their turn."""
@@ -50,10 +51,12 @@ class Search:
         on_progress: Callable[[Report], None] = lambda report: None,
         fetch_bytes: int = FETCH_BYTES,
         decoders: OpenDecoders | None = None,
+        lookahead: Lookahead | None = None,
     ) -> None:
         """`condition` is the filter of `plan.query`; `decoders` are those of `plan`, with their schemas.
 
-        `on_progress` is called after each read. Raises OperatorError for a decoder without its schema or package.
+        `on_progress` is called after each read; `lookahead` scans in other processes. Raises OperatorError for a
+        decoder without its schema or package.
         """
         self._plan = plan
         self._budget = budget
@@ -62,7 +65,14 @@ class Search:
         self._tally = Tally()
         decoders = decoders or open_decoders(plan.decoders)
         matcher = Matcher(compile_filter(condition), required_clauses(condition, decoders), decoders, self._tally)
-        self._readers = [PartitionReader(source, *each, matcher, fetch_bytes) for each in plan.ranges.items()]
+        self._readers: Sequence[PartitionReader]
+        if lookahead is None:
+            self._readers = [PartitionReader(source, *each, matcher, fetch_bytes) for each in plan.ranges.items()]
+        else:
+            self._readers = lookahead.readers = [
+                WindowReader(lookahead, plan.newest_first, (source, *each, matcher, fetch_bytes))
+                for each in plan.ranges.items()
+            ]
         self._walk: Walk = (
             NewestFirst(source, self._readers, plan.before) if plan.newest_first else OldestFirst(self._readers)
         )
@@ -112,6 +122,7 @@ class Search:
             self._tally.verified,
             self._bytes,
             self._tally.undecodable,
+            self._tally.first_failure,
             self._tally.mismatches,
             tuple(self._unreadable),
             sum(reader.lost for reader in self._readers),

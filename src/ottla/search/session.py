@@ -24,6 +24,8 @@ from ottla.search.scopes import merge_scopes
 from ottla.search.source import ClusterTopic
 from ottla.search.subject import Decoders, open_decoders
 from ottla.search.syntax import Query, Scopes
+from ottla.search.windows import Lookahead
+from ottla.search.workers import WorkerPool, WorkerSetup
 
 __all__ = ["Budget", "Decoders", "Hit", "Report", "Scopes", "SearchRequest", "SearchSession"]
 
@@ -63,9 +65,14 @@ class SearchSession:
         *,
         security: ClientSecurity = PLAINTEXT,
         client_id: str = CLIENT_ID,
+        processes: int = 1,
     ) -> None:
-        """Fixes the ranges of offsets. Raises QueryError, ScopeConflict, KafkaError, OperatorError."""
+        """Fixes the ranges of offsets. `processes`: maximum number of worker processes; 1 scans in this one.
+
+        Raises QueryError, ScopeConflict, KafkaError, OperatorError.
+        """
         parsed = parse_query(request.query, time.time_ns() // 1_000_000)
+        self._pool: WorkerPool | None = None
         self._cluster = Cluster(bootstrap_servers, client_id=client_id, security=security)
         try:
             self.plan, source = self._prepare(request, parsed)
@@ -74,7 +81,24 @@ class SearchSession:
                 limit = merge_scopes(parsed.scopes, Scopes(limit=limit)).limit
             budget = replace(request.budget, matches=limit)
             decoders = open_decoders(self.plan.decoders, request.schemas)
-            self.search = Search(source, self.plan, parsed.filter, budget, time.monotonic, decoders=decoders)
+            lookahead = None
+            if processes > 1:
+                setup = WorkerSetup(
+                    bootstrap_servers,
+                    security,
+                    client_id,
+                    self.plan.topic,
+                    self.plan.topic_id,
+                    self.plan.isolation,
+                    parsed.filter,
+                    self.plan.decoders,
+                    request.schemas,
+                )
+                self._pool = WorkerPool(setup, processes)
+                lookahead = Lookahead(self._pool)
+            self.search = Search(
+                source, self.plan, parsed.filter, budget, time.monotonic, decoders=decoders, lookahead=lookahead
+            )
         except BaseException:
             self._cluster.close()
             raise
@@ -88,7 +112,9 @@ class SearchSession:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and end the worker processes."""
+        if self._pool is not None:
+            self._pool.close()
         self._cluster.close()
 
     def matches(self, on_progress: Callable[[Report], None] = lambda report: None) -> Iterator[Hit]:

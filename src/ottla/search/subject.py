@@ -40,7 +40,15 @@ class Tally:
 
     verified: int = 0
     undecodable: int = 0
+    first_failure: str | None = None
     mismatches: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Tally) -> None:
+        """Add the counts of another part of the search."""
+        self.verified += other.verified
+        self.undecodable += other.undecodable
+        self.first_failure = self.first_failure or other.first_failure
+        self.mismatches.update(other.mismatches)
 
 
 class Batch(NamedTuple):
@@ -132,4 +140,6 @@ class Subject:
         if decoded.failure is not None and not self._failed:
             self._failed = True
             self.batch.tally.undecodable += 1
+            if self.batch.tally.first_failure is None:
+                self.batch.tally.first_failure = f"not {decoded.decoder}: {decoded.failure}"
         return decoded
