@@ -222,6 +222,13 @@ def test_worker_processes_return_the_same_result(filled, newest, isolation, at_o
     assert report == replace(alone.report(), bytes=report.bytes)
 
 
+def test_short_search_starts_no_process(filled):
+    with SearchSession(filled.servers, SearchRequest(TOPIC), processes=2) as session:
+        assert len(list(session.matches())) == len(filled.visible["uncommitted"])
+        assert session._pool is not None
+        assert not session._pool._workers
+
+
 def test_killed_worker_ends_the_search_with_a_token(run, filled, at_once, monkeypatch):
     monkeypatch.setattr(workers.WorkerPool, "_assign", lambda pool: [each.process.kill() for each in pool._workers])
     result = run(search, TOPIC, "", "--processes", "2", exit_code=2)

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from ottla.search.decoders import DECODERS
+from ottla.search.decoder_names import DECODERS
 from ottla.search.evaluation import compile_filter
 from ottla.search.parser import parse_query
 from ottla.search.subject import Decoders

@@ -11,7 +11,7 @@ import click
 from ottla.cli.command import Command, complete_topic, connection_options
 from ottla.cli.schema_options import schema_options
 from ottla.cli.times import Seconds
-from ottla.search.decoders import AUTO, DECODERS
+from ottla.search.decoder_names import AUTO, DECODERS
 from ottla.search.scopes import BOUND_FORMS, ISOLATIONS, PARTITION_FORMS
 
 MAX_PROCESSES = 256

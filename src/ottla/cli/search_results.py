@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -18,7 +19,8 @@ from ottla.cli.record_format import format_time, json_bytes
 from ottla.cli.schema_options import SCHEMA_OPTIONS, parse_schemas
 from ottla.common.control_chars import escape_control_chars
 from ottla.common.errors import OttlaError
-from ottla.search.decoders import AUTO, VERBATIM, Decoded
+from ottla.search.decoder_names import AUTO, VERBATIM
+from ottla.search.decoders import Decoded
 from ottla.search.engine import Budget, Search
 from ottla.search.report import Report
 from ottla.search.scan import Hit
@@ -26,7 +28,6 @@ from ottla.search.scopes import BOUND_FORMS, PARTITION_FORMS, ScopeConflict, par
 from ottla.search.session import SearchRequest, SearchSession
 from ottla.search.subject import Decoders
 from ottla.search.syntax import Bound, Scopes
-from ottla.search.workers import core_count
 
 TERMINAL_INTERVAL_S = 0.5
 PIPE_INTERVAL_S = 10.0
@@ -58,7 +59,7 @@ def find(
             bootstrap_server,
             replace(request, schemas=schemas),
             security=security(),
-            processes=choice["processes"] or core_count(),
+            processes=choice["processes"] or _core_count(),
         )
     except ScopeConflict as error:
         option = "--" + {"start": "from", "partitions": "partition"}.get(error.name, error.name)
@@ -110,6 +111,10 @@ def _scopes(choice: dict[str, Any]) -> Scopes:
     text = choice["partitions"]
     partitions = None if text is None else parse_partitions(text) or _refuse(text, "--partition", PARTITION_FORMS)
     return Scopes(bound("start", "--from"), bound("until", "--until"), partitions, None, choice["isolation"])
+
+
+def _core_count() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _refuse(text: str, option: str, forms: str) -> NoReturn:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ottla.common.errors import OperatorError
 from ottla.common.platform.files import read_file
-from ottla.schemas.registry import SchemaRegistry
+
+if TYPE_CHECKING:
+    from ottla.schemas.registry import SchemaRegistry
 
 MAX_SCHEMA_FILE_BYTES = 16 << 20
 
@@ -38,6 +41,8 @@ def read_schema_bytes(path: object) -> bytes:
 
 def open_registry(url: str, authorities: object = None) -> SchemaRegistry:
     """`authorities`: path of certificates in PEM. Raises OperatorError for an invalid URL or file."""
+    from ottla.schemas.registry import SchemaRegistry  # imported here: most searches use no registry
+
     return SchemaRegistry(
         url, None if authorities is None else read_schema_bytes(authorities).decode("ascii", "replace")
     )

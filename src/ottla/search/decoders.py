@@ -16,15 +16,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from math import isfinite
-from typing import NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 
 from ottla.common.kafka.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.schemas.ids import NUMBER_BYTES
-from ottla.schemas.settings import SchemaSettings
+from ottla.search.decoder_names import AUTO, AVRO, GROUPS, MSGPACK, PROTOBUF, REGISTRY, TRANSACTIONS, VERBATIM
 
-AUTO = "auto"
-GROUPS = "consumer-offsets"
-TRANSACTIONS = "transaction-state"
+if TYPE_CHECKING:
+    from ottla.schemas.settings import SchemaSettings
+
 _INTEGER_SIZES = (1, 2, 4, 8)
 _UUID_BYTES = 16
 _MAX_FLOAT32_DIGITS = 9
@@ -233,11 +233,6 @@ _OF_COORDINATORS = {
     GROUPS: _of_coordinator("decode_group_record"),
     TRANSACTIONS: _of_coordinator("decode_transaction_record"),
 }
-MSGPACK = "msgpack"
-AVRO, PROTOBUF, REGISTRY = "avro", "protobuf", "registry"
-VERBATIM = frozenset({"text", "json"})
-DECODERS = (AUTO, *_OF_BYTES, MSGPACK, AVRO, PROTOBUF, REGISTRY, *_OF_COORDINATORS)
-"""Names of all decoders."""
 _OF_INTERNAL_TOPICS = {GROUP_METADATA_TOPIC: GROUPS, TRANSACTION_STATE_TOPIC: TRANSACTIONS}
 
 
@@ -251,7 +246,7 @@ def open_decoder(name: str, settings: SchemaSettings | None = None, *, is_key: b
     if name in (AVRO, PROTOBUF, REGISTRY):
         from ottla.search.schema_decoders import open_schema_decoder  # imported here: its packages are optional
 
-        return open_schema_decoder(name, settings or SchemaSettings(), is_key=is_key)
+        return open_schema_decoder(name, settings, is_key=is_key)
     if name == AUTO:
         by_registry = None
         if settings is not None and settings.registry is not None:

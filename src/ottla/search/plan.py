@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.search.decoders import DECODERS
+from ottla.search.decoder_names import DECODERS
 from ottla.search.scopes import ISOLATIONS
 from ottla.search.source import TopicSource
 from ottla.search.subject import Decoders

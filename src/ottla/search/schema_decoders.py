@@ -15,10 +15,8 @@ from ottla.common.extras import require_packages
 from ottla.schemas.ids import KEY_HEADER, VALUE_HEADER, SchemaId, id_length, schema_id
 from ottla.schemas.registry import RegistryUnreachable, SchemaRegistry
 from ottla.schemas.settings import SchemaFile, SchemaSettings
+from ottla.search.decoder_names import AVRO, PROTOBUF, REGISTRY
 from ottla.search.decoders import (
-    AVRO,
-    PROTOBUF,
-    REGISTRY,
     Decoded,
     PlainDecoder,
     RecordParts,
@@ -40,8 +38,9 @@ Reader = Callable[[bytes, int], object]
 """Reads a value that begins at a position. Raises ValueError."""
 
 
-def open_schema_decoder(name: str, settings: SchemaSettings, *, is_key: bool) -> ValueDecoder:
+def open_schema_decoder(name: str, settings: SchemaSettings | None, *, is_key: bool) -> ValueDecoder:
     """A decoder of `avro`, `protobuf` or `registry`. Raises OperatorError without a schema or a package."""
+    settings = settings or SchemaSettings()
     file = settings.key if is_key else settings.value
     option = "--key-schema" if is_key else "--schema"
     if name != REGISTRY:

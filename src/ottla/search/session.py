@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from ottla.client.admin.cluster import Cluster
 from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError
-from ottla.schemas.settings import SchemaSettings
 from ottla.search.decoders import decoder_for
 from ottla.search.engine import Budget, Search
 from ottla.search.parser import parse_query
@@ -25,7 +25,10 @@ from ottla.search.source import ClusterTopic
 from ottla.search.subject import Decoders, open_decoders
 from ottla.search.syntax import Query, Scopes
 from ottla.search.windows import Lookahead
-from ottla.search.workers import WorkerPool, WorkerSetup
+
+if TYPE_CHECKING:
+    from ottla.schemas.settings import SchemaSettings
+    from ottla.search.workers import WorkerPool
 
 __all__ = ["Budget", "Decoders", "Hit", "Report", "Scopes", "SearchRequest", "SearchSession"]
 
@@ -83,6 +86,8 @@ class SearchSession:
             decoders = open_decoders(self.plan.decoders, request.schemas)
             lookahead = None
             if processes > 1:
+                from ottla.search.workers import WorkerPool, WorkerSetup
+
                 setup = WorkerSetup(
                     bootstrap_servers,
                     security,

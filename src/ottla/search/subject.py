@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.record.walk import INDEX_WIDTH, parse_headers
-from ottla.schemas.settings import SchemaSettings
-from ottla.search.decoders import AUTO, Decoded, Headers, ValueDecoder, open_decoder, schema_id
+from ottla.search.decoder_names import AUTO
+from ottla.search.decoders import Decoded, Headers, ValueDecoder, open_decoder, schema_id
+
+if TYPE_CHECKING:
+    from ottla.schemas.settings import SchemaSettings
 
 
 class Decoders(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from multiprocessing.connection import Connection
 
@@ -56,7 +55,6 @@ def serve(connection: Connection) -> None:
 
 def main() -> None:
     """Serve the descriptor of the command line."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the search decides when its workers end
     try:
         serve(Connection(int(sys.argv[1])))
     except (EOFError, OSError):

@@ -6,20 +6,22 @@ its pipe or exits. Errors of the cluster are raised here when the result is take
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections import deque
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe, wait
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.client.wire.security import ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.schemas.settings import SchemaSettings
 from ottla.search.subject import Decoders
 from ottla.search.syntax import Node
 from ottla.search.windows import Window, WindowResult
+
+if TYPE_CHECKING:
+    import subprocess
+    from multiprocessing.connection import Connection
+
+    from ottla.schemas.settings import SchemaSettings
 
 WINDOWS_PER_PROCESS = 2
 """One to scan, and one that waits, so that no worker is idle."""
@@ -110,10 +112,14 @@ class WorkerPool:
         self._workers.clear()
 
     def _started(self) -> _Worker:
+        import subprocess  # imported here, as `multiprocessing`: short searches start no process
+        from multiprocessing.connection import Pipe
+
         ours, theirs = Pipe()
         try:
             command = [sys.executable, "-P", "-m", "ottla.search.worker", str(theirs.fileno())]
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+            # A process group of its own: an interrupt of the terminal is for the search, which ends its workers.
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], process_group=0)
         finally:
             theirs.close()
         ours.send(self._setup)
@@ -137,6 +143,8 @@ class WorkerPool:
 
     def _receive(self) -> None:
         """Wait for results, and store them."""
+        from multiprocessing.connection import wait
+
         for ready in wait([worker.connection for worker in self._workers]):
             worker = next(each for each in self._workers if each.connection is ready)
             try:
@@ -157,8 +165,3 @@ def _lost(worker: _Worker) -> WorkerLost:
         f"a worker process of the search ended with status {status}, perhaps for lack of memory: continue with the "
         "resume token, or search with --processes 1"
     )
-
-
-def core_count() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
