@@ -49,9 +49,14 @@ def test_decoders_that_change_text_yield_no_clauses(decoder):
     assert required_clauses(parsed, open_decoders(Decoders(decoder, decoder))) == ()
 
 
+def rules_out(clause: Clause, data: bytes) -> bool:
+    return clause.rules_out(data, 0, len(data))
+
+
 def test_backslash_prevents_ruling_out_decoded_text():
     decoded, raw = Clause((b"blue",), or_escaped=True), Clause((b"blue",), or_escaped=False)
-    assert not decoded.rules_out(rb'{"color": "\u0062lue"}')
-    assert raw.rules_out(rb"\u0062lue")
-    assert decoded.rules_out(b"red")
-    assert not decoded.rules_out(b"a blue one")
+    assert not rules_out(decoded, rb'{"color": "\u0062lue"}')
+    assert rules_out(raw, rb"\u0062lue")
+    assert rules_out(decoded, b"red")
+    assert not rules_out(decoded, b"a blue one")
+    assert decoded.rules_out(rb"blue \ red blue", 7, 10)

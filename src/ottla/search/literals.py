@@ -46,11 +46,12 @@ class Clause(NamedTuple):
     alternatives: tuple[bytes, ...]
     or_escaped: bool
 
-    def rules_out(self, body: bytes) -> bool:
-        """True if no record in `body` can match."""
-        if any(each in body for each in self.alternatives):
-            return False
-        return not (self.or_escaped and BACKSLASH in body)
+    def rules_out(self, data: bytes, start: int, end: int) -> bool:
+        """True if no record in `data[start:end]` can match."""
+        for each in self.alternatives:
+            if data.find(each, start, end) >= 0:
+                return False
+        return not (self.or_escaped and data.find(BACKSLASH, start, end) >= 0)
 
 
 class _Source(NamedTuple):

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from ottla.client.wire.model import FetchResult
 from ottla.common.errors import KafkaError
-from ottla.record.batch import LOG_APPEND_TIME, BatchView
+from ottla.record.batch import HEADER_SIZE, LOG_APPEND_TIME, BatchView
+from ottla.record.compression import NONE
 from ottla.record.errors import InvalidRecord
 from ottla.record.legacy.stored import iter_any_batches
 from ottla.record.transactions import TransactionFilter
@@ -114,15 +115,16 @@ class Scanner:
     def _scan_batch(self, batch: BatchView, start: int, end: int, found: Scanned) -> None:
         if not batch.crc_matches():
             raise InvalidRecord("the checksum of the batch does not match")
-        body = bytes(batch.body())
+        data, first_byte, end_byte = _bytes_of_records(batch)
         is_whole = start <= batch.base_offset and batch.next_offset <= end
-        is_ruled_out = any(clause.rules_out(body) for clause in self._matcher.clauses)
+        is_ruled_out = any(clause.rules_out(data, first_byte, end_byte) for clause in self._matcher.clauses)
         if is_whole and is_ruled_out:
             found.records += batch.records_count
             found.skipped += batch.records_count
             found.reached = max(found.reached, batch.max_timestamp)
             _lower(found, min(batch.base_timestamp, batch.max_timestamp))
             return
+        body = data[first_byte:end_byte]
         index = index_records(body, 0, len(body), batch.records_count)
         deltas = index[0::INDEX_WIDTH]
         if deltas[-1] > batch.last_offset_delta:
@@ -166,6 +168,14 @@ class Scanner:
                     counted = number + 1
                 place = reached if self._by_reached else subject.timestamp
                 found.hits.append(_hit(subject, place))
+
+
+def _bytes_of_records(batch: BatchView) -> tuple[bytes, int, int]:
+    """The decompressed records, and their place in the bytes: the whole fetch if they are not compressed."""
+    if batch.codec_id == NONE and isinstance(batch.buffer, bytes):
+        return batch.buffer, batch.position + HEADER_SIZE, batch.end
+    body = bytes(batch.body())
+    return body, 0, len(body)
 
 
 def _times(batch: BatchView, index: Sequence[int], first: int, last: int) -> Sequence[int]:
