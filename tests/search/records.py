@@ -8,7 +8,8 @@ from ottla.record.batch import BatchView
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.walk import index_records
 from ottla.schemas.settings import SchemaSettings
-from ottla.search.decoders import Decoded, open_decoder
+from ottla.search.decoder_factory import open_decoder
+from ottla.search.decoders import Decoded
 from ottla.search.subject import Batch, Decoders, Subject, Tally, open_decoders
 
 OFFSET = 1_000

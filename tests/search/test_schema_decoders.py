@@ -23,7 +23,7 @@ from ottla.common.errors import OperatorError  # noqa: E402
 from ottla.schemas import registry as registries  # noqa: E402
 from ottla.schemas.registry import SchemaRegistry  # noqa: E402
 from ottla.schemas.settings import SchemaFile, SchemaSettings  # noqa: E402
-from ottla.search.decoders import open_decoder  # noqa: E402
+from ottla.search.decoder_factory import open_decoder  # noqa: E402
 from ottla.search.evaluation import compile_filter  # noqa: E402
 from ottla.search.parser import parse_query  # noqa: E402
 from ottla.search.subject import Decoders  # noqa: E402

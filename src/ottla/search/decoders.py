@@ -3,7 +3,7 @@
 A failure never hides a record: the value is then the raw bytes, with the decoder's name and the reason. Numbers stay
 exact: integers are int, all others Decimal. Bytes inside of objects are hexadecimal text, times are ISO 8601 text.
 
-`open_decoder` creates the decoder of a name. Those of schemas are in `search.schema_decoders`.
+`search.decoder_factory` creates the decoder of a name. Decoders of schemas are in `search.schema_decoders`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from math import isfinite
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from ottla.common.kafka.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.schemas.ids import NUMBER_BYTES
-from ottla.search.decoder_names import AUTO, AVRO, GROUPS, MSGPACK, PROTOBUF, REGISTRY, TRANSACTIONS, VERBATIM
-
-if TYPE_CHECKING:
-    from ottla.schemas.settings import SchemaSettings
+from ottla.search.decoder_names import AUTO, GROUPS, TRANSACTIONS
 
 _INTEGER_SIZES = (1, 2, 4, 8)
 _UUID_BYTES = 16
@@ -63,7 +60,8 @@ class RecordParts(Protocol):
 class ValueDecoder(Protocol):
     """Decodes keys or values.
 
-    Implementations: `PlainDecoder`, `AutoDecoder`, and in `search.schema_decoders` `RegistryDecoder`.
+    Implementations: `search.decoders.PlainDecoder`, `search.decoders.AutoDecoder` and
+    `search.schema_decoders.RegistryDecoder`.
     """
 
     @property
@@ -210,13 +208,7 @@ def _of_coordinator(name: str) -> Callable[[bytes, RecordParts | None], object]:
     return read
 
 
-def _open_msgpack() -> Callable[[bytes], object]:
-    from ottla.search.msgpack_decoder import read_msgpack  # imported here: its package is optional
-
-    return read_msgpack
-
-
-_OF_BYTES: Mapping[str, Callable[[bytes], object]] = {
+READERS: Mapping[str, Callable[[bytes], object]] = {
     "text": decode_text,
     "json": decode_json,
     "integer": _integer,
@@ -229,7 +221,8 @@ _OF_BYTES: Mapping[str, Callable[[bytes], object]] = {
     "hex": bytes.hex,
     "base64": lambda data: base64.b64encode(data).decode(),
 }
-_OF_COORDINATORS = {
+"""Readers of bytes by the name of their decoder. They raise Undecodable."""
+COORDINATOR_READERS = {
     GROUPS: _of_coordinator("decode_group_record"),
     TRANSACTIONS: _of_coordinator("decode_transaction_record"),
 }
@@ -239,26 +232,3 @@ _OF_INTERNAL_TOPICS = {GROUP_METADATA_TOPIC: GROUPS, TRANSACTION_STATE_TOPIC: TR
 def decoder_for(topic: str, name: str) -> str:
     """The decoder for `auto` in an internal topic of a coordinator, otherwise `name`."""
     return _OF_INTERNAL_TOPICS.get(topic, name) if name == AUTO else name
-
-
-def open_decoder(name: str, settings: SchemaSettings | None = None, *, is_key: bool = False) -> ValueDecoder:
-    """The decoder of a name. Raises OperatorError if its schema or its package is missing."""
-    if name in (AVRO, PROTOBUF, REGISTRY):
-        from ottla.search.schema_decoders import open_schema_decoder  # imported here: its packages are optional
-
-        return open_schema_decoder(name, settings, is_key=is_key)
-    if name == AUTO:
-        by_registry = None
-        if settings is not None and settings.registry is not None:
-            from ottla.search.schema_decoders import RegistryDecoder
-
-            by_registry = RegistryDecoder(settings.registry, is_key=is_key)
-        return AutoDecoder(_plain("json", decode_json), _plain("text", decode_text), by_registry)
-    if name in _OF_COORDINATORS:
-        read = _OF_COORDINATORS[name]
-        return PlainDecoder(name, (lambda data, record: read(data, None)) if is_key else read)
-    return _plain(name, _open_msgpack() if name == MSGPACK else _OF_BYTES[name])
-
-
-def _plain(name: str, read: Callable[[bytes], object]) -> PlainDecoder:
-    return PlainDecoder(name, lambda data, record: read(data), name in VERBATIM)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.record.walk import INDEX_WIDTH, parse_headers
+from ottla.search.decoder_factory import open_decoder
 from ottla.search.decoder_names import AUTO
-from ottla.search.decoders import Decoded, Headers, ValueDecoder, open_decoder, schema_id
+from ottla.search.decoders import Decoded, Headers, ValueDecoder, schema_id
 
 if TYPE_CHECKING:
     from ottla.schemas.settings import SchemaSettings

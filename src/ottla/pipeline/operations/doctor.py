@@ -427,7 +427,7 @@ def catalog(url: str, name: Path | str | None) -> str:
 
 def registry(url: str, authorities: Path | None) -> str:
     """Check that a schema registry answers as one."""
-    from ottla.pipeline.transform.open_format import open_registry
+    from ottla.schemas.settings import open_registry
 
     opened = open_registry(url, authorities)
     opened.latest(PROBED_SUBJECT)
