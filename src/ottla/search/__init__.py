@@ -1,7 +1,7 @@
 """Search in topics over the wire: query language, decoders, ranges, scan of raw batches, order and report.
 
 Works against every Kafka. `search.session` is the library interface; the command is in `ottla.cli.search`. Pure except
-for the client's requests: clocks are arguments, and no filter is evaluated in a second place.
+for the client's requests, `search.session` and `search.workers`: no filter is evaluated in a second place.
 
     from ottla.search.session import Budget, SearchRequest, SearchSession
 
@@ -15,6 +15,9 @@ for the client's requests: clocks are arguments, and no filter is evaluated in a
 
 - `session.cancel()` may be called from another thread. `matches` then yields the matches that were read and ends; the
   reason in the report is `cancelled`. All other calls belong to one thread.
+- Decoders by name: `SearchRequest(decoders=Decoders(key="int64"))`; a registry or schema files:
+  `SearchRequest(schemas=SchemaSettings(open_registry(url)))`, both in `ottla.schemas.settings`.
+- `SearchSession(processes=N)` scans long searches in N worker processes, which `close` ends.
 - A page of results: stop at `Budget(matches=...)`, and continue with `SearchRequest.resumed(report.resume)`.
 - Errors: `QueryError` with the position in the query, `OperatorError` for a wrong option or token or an unreachable
   broker, `KafkaError` from a broker (for example TOPIC_AUTHORIZATION_FAILED).
