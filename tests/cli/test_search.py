@@ -103,15 +103,21 @@ def widest_gap(found: Sequence[Seen], partition: int) -> int:
     return max(after - before for before, after in itertools.pairwise(offsets))
 
 
-def compact(cluster: Cluster, servers: str, rng: random.Random) -> None:
-    """Let the cleaner remove superseded records in each partition, then switch it off for this topic. Apache Kafka
-    rolls a segment for compaction only when it appends to it."""
+def compact(cluster: Cluster, servers: str) -> None:
+    """Let the cleaner remove superseded records in each partition, then switch it off for this topic.
+
+    Apache Kafka rolls a segment for compaction when it appends a record whose timestamp is `max.compaction.lag.ms`
+    after that of the first one.
+    """
+    later_ms = FIRST_MS
     deadline = time.monotonic() + WAIT_S
     while min(widest_gap(read_all(servers, "uncommitted"), each) for each in range(PARTITIONS)) <= 3:
         assert time.monotonic() < deadline
-        time.sleep(0.4)
+        time.sleep(0.1)
+        later_ms += 1_000
         with Producer(servers) as producer:
-            send(producer, rng, 4 * PARTITIONS, (b"k1",))
+            for partition in range(PARTITIONS):
+                producer.send(TOPIC, b"later", b"k1", partition=partition, timestamp_ms=later_ms)
     cluster.configs.alter(ResourceType.TOPIC, TOPIC, [("cleanup.policy", ConfigOperation.SET, "delete")])
 
 
@@ -125,7 +131,7 @@ def filled(servers: str) -> Iterator[Filled]:
         for codec in CODECS:
             with Producer(servers, {"compression.type": codec, "batch.num.messages": 7}) as producer:
                 send(producer, rng, 60, keys)
-        compact(cluster, servers, rng)
+        compact(cluster, servers)
         with Producer(servers, {"transactional.id": "finished", "batch.num.messages": 5}) as producer:
             for number in range(6):
                 try:
