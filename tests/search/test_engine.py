@@ -125,7 +125,8 @@ class ShuffledRunner:
         return result
 
     def discard(self, number: int) -> None:
-        assert self._waiting.pop(number, None) or self._results.pop(number)
+        if self._waiting.pop(number, None) is None:
+            del self._results[number]
 
 
 def searched(
@@ -279,7 +280,7 @@ def test_newest_first_reads_only_the_newest_windows():
 
 
 @pytest.mark.parametrize("newest", [False, True])
-def test_windows_of_workers_bound_what_is_ahead(newest):
+def test_workers_scan_at_most_a_few_windows_ahead(newest):
     topic = filled(6_000)
     plan = prepared(topic, "k7", newest=newest)
     alone, report = searched(topic, plan, fetch_bytes=10_000)
