@@ -142,7 +142,8 @@ def filled(servers: str) -> Iterator[Filled]:
                 except LookupError:
                     continue
         cluster.records.delete({(TOPIC, 1): 90})
-        with Producer(servers, {"transactional.id": "open"}) as producer, producer.transaction():
+        open_for_long = {"transactional.id": "open", "transaction.timeout.ms": 900_000}
+        with Producer(servers, open_for_long) as producer, producer.transaction():
             send(producer, rng, 10, keys)
             with Producer(servers) as other:
                 send(other, rng, 10, (None, *keys))
