@@ -34,6 +34,7 @@ MOUNTED = {
     "cluster": LazyCommand("ottla.app.epoch_repair", "cluster", "Manage brokers, quorum and replicas."),
     "completion": LazyCommand("ottla.cli.completion", "completion", "Print a shell completion script."),
     "config": LazyCommand("ottla.cli.config", "config", "Manage topic, broker and group configs."),
+    "console": LazyCommand("ottla.console.command", "console", "Serve a web console of a cluster."),
     "consume": LazyCommand("ottla.cli.consume", "consume", "Print the records of topics."),
     "group": LazyCommand("ottla.cli.group", "group", "Manage consumer groups."),
     "log": LazyCommand("ottla.app.log_cleaner", "log", "Inspect, verify and move partition logs."),

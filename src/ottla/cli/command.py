@@ -251,6 +251,12 @@ def security(ctx: click.Context | None = None) -> ClientSecurity:
     return parse_security(properties.values, properties.place)
 
 
+def client_properties() -> tuple[Mapping[str, str], str]:
+    """The client properties of the running command, and their source for messages. Raises OperatorError."""
+    properties = _properties(click.get_current_context())
+    return properties.values, properties.place
+
+
 def json_option(function: F) -> F:
     """`--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(function)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.model import PartitionInfo
+from ottla.client.wire.model import PartitionInfo, TopicInfo
 
 
 class LeaderlessPartition(NamedTuple):
@@ -52,12 +52,7 @@ def cluster_health(cluster: Cluster) -> tuple[ClusterHealth, list[LeaderlessPart
     quorum = cluster.quorum.describe()
     partitions = [partition for topic in topics for partition in topic.partitions]
     live = {broker.node_id for broker in brokers if not broker.fenced}
-    leaderless = [
-        LeaderlessPartition(topic.name, partition.index, _cause(topic.name, partition, live))
-        for topic in topics
-        for partition in topic.partitions
-        if not partition.is_led
-    ]
+    leaderless = leaderless_partitions(topics, live)
     health = ClusterHealth(
         cluster_id=info.cluster_id,
         controller=quorum.leader_id,
@@ -72,6 +67,16 @@ def cluster_health(cluster: Cluster) -> tuple[ClusterHealth, list[LeaderlessPart
         ),
     )
     return health, leaderless
+
+
+def leaderless_partitions(topics: Iterable[TopicInfo], live: set[int]) -> list[LeaderlessPartition]:
+    """All partitions of these topics without a leader; `live` are the ids of brokers that are not fenced."""
+    return [
+        LeaderlessPartition(topic.name, partition.index, _cause(topic.name, partition, live))
+        for topic in topics
+        for partition in topic.partitions
+        if not partition.is_led
+    ]
 
 
 def broker_loads(cluster: Cluster) -> list[BrokerLoad]:
