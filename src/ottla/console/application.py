@@ -42,7 +42,7 @@ CLIENT_CLOSED_REQUEST = 499
 
 def offered_routes(routes: Sequence[Route], settings: ConsoleSettings) -> list[Route]:
     """The rows that exist: in read-only mode none that changes the cluster."""
-    return [row for row in routes if not (settings.is_read_only and row.operation.is_change)]
+    return [row for row in routes if not (settings.is_read_only and row.operation.is_of_change)]
 
 
 def create_application(services: Services, routes: Sequence[Route]) -> ASGIApp:
@@ -158,13 +158,13 @@ class Endpoint:
                 pass
             context.gone.set()
 
-        failure: OttlaError | ClientGone | None = None
+        failure: Exception | None = None
         response: Response | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(watch)
             try:
                 response = await anyio.to_thread.run_sync(page, limiter=self._limiter)
-            except (OttlaError, ClientGone) as error:  # outside of the group, which would wrap it
+            except Exception as error:  # raised outside of the group, which would wrap it
                 failure = error
             tasks.cancel_scope.cancel()
         if failure is not None:

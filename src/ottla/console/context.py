@@ -128,7 +128,7 @@ class Context:
             finally:
                 self._cluster = None
 
-    def url(self, path: str, **query: object) -> str:
+    def url(self, path: str, /, **query: object) -> str:
         """An address of the console; arguments that are None or empty are left out."""
         pairs = [
             (name.rstrip("_"), str(value))
@@ -138,9 +138,9 @@ class Context:
         ]
         return self.settings.base_path + path + (f"?{urlencode(pairs)}" if pairs else "")
 
-    def topic_url(self, topic: str, page: str = "", **query: object) -> str:
+    def topic_url(self, topic: str, below: str = "", /, **query: object) -> str:
         """An address of a page of a topic."""
-        return self.url(f"/topics/{quote(topic, safe='')}{page}", **query)
+        return self.url(f"/topics/{quote(topic, safe='')}{below}", **query)
 
     def redirect(self, url: str, notice: str | None = None) -> Response:
         """See another page after a change, with a sentence about it."""

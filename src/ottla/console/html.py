@@ -90,9 +90,9 @@ def _header(context: Context, active: str) -> Node:
     ]
 
 
-def heading(title: Node, *beside: Node) -> Node:
+def heading(*title: Node, actions: Node = None) -> Node:
     """The heading of a page, with links beside it."""
-    return h.div(".heading")[h.h1[title], h.div(".actions")[beside] if any(beside) else None]
+    return h.div(".heading")[h.h1[title], h.div(".actions")[actions] if actions is not None else None]
 
 
 def name(text: str) -> Node:

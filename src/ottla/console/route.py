@@ -20,6 +20,8 @@ class Operation(Enum):
     """Shows metadata."""
     READ_RECORDS = "read records"
     """Shows or downloads records; audited."""
+    PREPARE = "prepare"
+    """Shows the form or the preview of a change; audited, absent in read-only mode."""
     WRITE = "write"
     """Changes the cluster; audited, absent in read-only mode."""
     DESTROY = "destroy"
@@ -27,12 +29,13 @@ class Operation(Enum):
     read-only mode."""
 
     @property
-    def is_change(self) -> bool:
-        return self in (Operation.WRITE, Operation.DESTROY)
+    def is_of_change(self) -> bool:
+        """True if the row does not exist in read-only mode."""
+        return self in (Operation.PREPARE, Operation.WRITE, Operation.DESTROY)
 
     @property
     def is_audited(self) -> bool:
-        return self is Operation.READ_RECORDS or self.is_change
+        return self is Operation.READ_RECORDS or self.is_of_change
 
 
 class Route(NamedTuple):

@@ -48,7 +48,9 @@ def show(context: Context) -> Response:
         "Topics",
         html.heading(
             "Topics",
-            h.a(".button", href=context.url("/topics/new"))["Create topic"] if context.offers("topic new") else None,
+            actions=h.a(".button", href=context.url("/create-topic"))["Create topic"]
+            if context.offers("topic new")
+            else None,
         ),
         _filter(context, len(topics)),
         _table(context, shown, kept, sort, is_descending=is_descending),
@@ -132,7 +134,7 @@ def _table(
         )
         for topic in shown
     ]
-    return html.table("Topics", columns, rows, empty="No topic matches.", data_sizes=context.url("/topics/sizes"))
+    return html.table("Topics", columns, rows, empty="No topic matches.", data_sizes=context.url("/topic-sizes"))
 
 
 def sizes(context: Context) -> Response:
@@ -188,7 +190,7 @@ def _configs(text: str) -> dict[str, str]:
 def _new_form(context: Context, form: Parameters, problem: str | None, status: int) -> Response:
     content = html.form(
         context,
-        "/topics/new",
+        "/create-topic",
         html.field(
             "Name",
             h.input(name="name", required=True, maxlength="249", autocomplete="off", value=form.text("name")),
