@@ -148,6 +148,7 @@ Examples:
   ottla start --brokers 3 --data-dir ./ottla-cluster --replace-node 2
   ottla start --port 0 --ready-file ready.json --metrics-port 9404
   ottla start --config server.properties --metrics-port 9404 --metrics-token-file ./metrics.token
+  ottla start --console-port 8080
 """
 
 
@@ -176,6 +177,13 @@ Examples:
     default="strimzi",
     show_default=True,
     help="Spelling of metric names for dashboards.",
+)
+@click.option("--console-port", type=PORT, help="Port for the web console on this machine; 0 for a free one.")
+@click.option(
+    "--console-config",
+    type=PATH,
+    metavar="FILE",
+    help="Client properties of the console, for a listener with TLS or SASL.",
 )
 @click.option("--brokers", type=click.IntRange(1, 64), metavar="N", help="Number of brokers of a local cluster.")
 @click.option(

@@ -52,6 +52,7 @@ from ottla.storage.compaction.worker import Worker
 from ottla.storage.directory.log_manager import DEFAULT_OPEN_FILES
 
 if TYPE_CHECKING:
+    from ottla.app.console_process import ConsoleProcess
     from ottla.app.sasl import SaslOfListeners
     from ottla.client.zookeeper.zookeeper_session import KazooSession
     from ottla.common.kafka.delegation_token import DelegationToken
@@ -123,6 +124,7 @@ class BrokerProcess:
         stop_pipe: int | None = None,
         metrics_token: str | None = None,
         metrics_names: str = "strimzi",
+        console: ConsoleProcess | None = None,
     ) -> None:
         """`ready_file` is absolute; `descriptor_limit` is the open files limit of this process.
 
@@ -136,6 +138,7 @@ class BrokerProcess:
         self._metrics_port = metrics_port
         self._metrics_token = metrics_token
         self._metrics_names = metrics_names
+        self._console = console
         self._descriptor_limit = descriptor_limit
         self._stop_pipe = stop_pipe
         self._registry = MetricsRegistry()
@@ -157,6 +160,8 @@ class BrokerProcess:
         self._sasl = self._make_sasl(runtime)
         peers = self._peers(loop)
         bound = bind_listeners(self._config, self._config.get_int("socket.listen.backlog.size"))
+        if self._console is not None:
+            self._console.choose([each.endpoint for each in bound if each not in self._of_controller(bound)])
         metrics = self._bind_metrics()
         register_process_metrics(self._registry)
         hostname = advertised_hostname(self._config)
@@ -198,8 +203,12 @@ class BrokerProcess:
         gc.freeze()  # loaded data stays alive: exclude it from garbage collection
         listeners = self._accept([each for each in bound if each not in self._of_controller(bound)], connections)
         self._announce(broker, bound, metrics)
+        if self._console is not None:
+            self._console.start(self._console.choose(broker.advertised_listeners).address)
         self._measure_lag(loop, broker)
         await self._stop.wait()
+        if self._console is not None:
+            await asyncio.to_thread(self._console.close)
         if self._failure is None and self._hands_over:
             await broker.hand_over()
         for listener in listeners:

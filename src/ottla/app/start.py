@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
@@ -28,6 +28,9 @@ from ottla.common.platform.disk_refusal import disk_refusal
 from ottla.common.platform.files import read_file
 from ottla.common.runbooks import LOCKED_OUT_BY_A_SETTING
 from ottla.storage.files.names import LOCK_FILE
+
+if TYPE_CHECKING:
+    from ottla.app.console_process import ConsoleProcess
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +59,8 @@ class StartOptions(NamedTuple):
     audit_log: str | None = None
     metrics_token_file: str | None = None
     metrics_names: str = "strimzi"
+    console_port: int | None = None
+    console_config: str | None = None
 
 
 def run(options: StartOptions) -> int:
@@ -108,7 +113,8 @@ def run_cluster(options: StartOptions, count: int) -> int:
         arguments += ["--metrics-port", "0", "--metrics-names", options.metrics_names]
     if options.metrics_token_file is not None:
         arguments += ["--metrics-token-file", os.path.abspath(options.metrics_token_file)]
-    supervisor = Supervisor(formatted, arguments, prepare_ready_file(options.ready_file), options.stop_with_pipe)
+    ready_file = prepare_ready_file(options.ready_file)
+    supervisor = Supervisor(formatted, arguments, ready_file, options.stop_with_pipe, console_process(options))
     try:
         with _interrupts_heard():
             return asyncio.run(supervisor.run())
@@ -147,12 +153,24 @@ def run_broker(options: StartOptions) -> int:
         options.stop_with_pipe,
         metrics_token=read_token(options),
         metrics_names=options.metrics_names,
+        console=console_process(options),
     )
     try:
         with _interrupts_heard(), asyncio.Runner(loop_factory=loop_factory) as runner:
             return runner.run(process.run())
     except KeyboardInterrupt:  # before the broker installs its handler
         return EXIT_INTERRUPTED
+
+
+def console_process(options: StartOptions) -> ConsoleProcess | None:
+    """The console to run beside the broker, if one is asked for. Raises OperatorError."""
+    if options.console_port is None:
+        if options.console_config is not None:
+            raise OperatorError("--console-config requires --console-port")
+        return None
+    from ottla.app.console_process import ConsoleProcess  # imported here: most brokers have no console
+
+    return ConsoleProcess(options.console_port, options.console_config)
 
 
 def without_ignored(config: BrokerConfig) -> BrokerConfig:

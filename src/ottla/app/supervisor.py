@@ -21,6 +21,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ottla.app.clock import SystemClock
 from ottla.app.disk import RealDisk
@@ -28,6 +29,9 @@ from ottla.app.ending import stopping_signals
 from ottla.app.local_cluster import LocalBroker, LocalCluster
 from ottla.common.config.properties import format_properties
 from ottla.common.errors import OperatorError
+
+if TYPE_CHECKING:
+    from ottla.app.console_process import ConsoleProcess
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +51,7 @@ class Supervisor:
         arguments: Sequence[str],
         ready_file: str | None,
         stop_pipe: int | None = None,
+        console: ConsoleProcess | None = None,
     ) -> None:
         """`arguments` are appended to each broker's command line; `ready_file` is absolute.
 
@@ -56,6 +61,7 @@ class Supervisor:
         self._arguments = tuple(arguments)
         self._ready_file = ready_file
         self._stop_pipe = stop_pipe
+        self._console = console
         self._disk = RealDisk()
         self._clock = SystemClock()
         self._stopping = asyncio.Event()
@@ -77,9 +83,13 @@ class Supervisor:
         try:
             if await self._wait_until_ready():
                 self._announce()
+                if self._console is not None:
+                    self._console.start(self._plan.bootstrap_servers)
                 await self._stopping.wait()
         finally:
             self._stopping.set()
+            if self._console is not None:
+                await asyncio.to_thread(self._console.close)
             os.close(write_end)
             await asyncio.gather(*watches)
             os.close(read_end)

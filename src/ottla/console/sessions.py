@@ -143,7 +143,10 @@ class SessionStore:
         return None
 
     def start(self) -> Session:
-        """A new session that is not signed in. Expired ones, and the least recently used beyond the bound, end."""
+        """A new session that is not signed in. Expired ones end, and beyond the bound the least recently used one.
+
+        One that is not signed in ends first, so that requests without cookies cannot sign out a user.
+        """
         now_s = self._clock.monotonic()
         session = Session(self._random(), self._random(), now_s)
         with self._lock:
@@ -151,7 +154,7 @@ class SessionStore:
             for each in ended:
                 del self._sessions[each.identity]
             while len(self._sessions) >= MAX_SESSIONS:
-                ended.append(self._sessions.popitem(last=False)[1])
+                ended.append(self._sessions.pop(self._least_worthy()))
             self._sessions[session.identity] = session
         for each in ended:
             each.end()
@@ -167,6 +170,10 @@ class SessionStore:
         """End every session, when the console stops."""
         for session in list(self._sessions.values()):
             self.end(session)
+
+    def _least_worthy(self) -> str:
+        unused = next((each for each in self._sessions.values() if each.user is None), None)
+        return next(iter(self._sessions)) if unused is None else unused.identity
 
     def random_name(self) -> str:
         """An unpredictable name for a cursor."""

@@ -175,8 +175,8 @@ def _chart(context: Context, group_id: str) -> Node:
         )[h.line(x1="0", x2="100", y1="48", y2="48"), h.polyline(points="")],
         html.table(
             "Lag",
-            (Column("Now", is_number=True), Column("Most", is_number=True)),
-            [(h.span("#chart-now")["-"], h.span("#chart-most")["-"])],
+            (Column("Now"), Column("Least"), Column("Most")),
+            [tuple(h.span(id=f"chart-{each}")["-"] for each in ("now", "least", "most"))],
         ),
     ]
 
