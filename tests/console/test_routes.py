@@ -15,7 +15,7 @@ from ottla.console.route import Operation, Route
 from ottla.console.routes import ROUTES
 from ottla.console.topic_parts import TABS
 
-from .conftest import SASL
+from .browsing import SASL, Answer, Browser
 
 PROTECTED = [row for row in ROUTES if row.operation is not Operation.PUBLIC]
 FILLED = {"topic": "orders", "partition": "0", "offset": "0", "name": "console.css"}
@@ -25,8 +25,9 @@ def address(row: Route) -> str:
     return re.sub(r"\{(\w+)\}", lambda match: FILLED[match[1]], row.path)
 
 
-def named(row: Route) -> str:
-    return row.name
+def request(browser: Browser, row: Route) -> Answer:
+    """Send the request of a row, with the token of the session."""
+    return browser.get(address(row)) if row.method == "GET" else browser.post(address(row), {"token": browser.token})
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from ottla.console.sessions import (
     SessionStore,
 )
 
-from .conftest import CountingRng
+from .browsing import CountingRng
 
 
 class Client:

@@ -14,7 +14,7 @@ from ottla.console.settings import (
     read_transport,
 )
 
-from .conftest import SASL
+from .browsing import SASL
 
 TLS = ("chain.pem", "key.pem")
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b";'
@@ -28,7 +28,7 @@ def test_loopback_needs_neither_tls_nor_sign_in(host):
 @pytest.mark.parametrize(("transport", "tls"), [(Transport(), None), (SASL, None), (Transport(), TLS)])
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "console.example"])
 def test_other_hosts_need_tls_and_sign_in(host, transport, tls):
-    with pytest.raises(OperatorError, match="--host .* without (TLS|sign-in)"):
+    with pytest.raises(OperatorError, match=r"--host .* without (TLS|sign-in)"):
         check_exposure(ConsoleSettings("a:1", transport, host, tls=tls))
     check_exposure(ConsoleSettings("a:1", SASL, host, tls=TLS))
 

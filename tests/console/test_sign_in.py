@@ -16,7 +16,7 @@ from ottla.console.sign_in import (
     SignInThrottle,
 )
 
-from .conftest import SASL
+from .browsing import SASL
 
 ROWS = (
     Route("GET", "/sign-in", "sign-in form", sign_in.show, Operation.PUBLIC),
