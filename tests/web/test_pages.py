@@ -35,7 +35,7 @@ def hostile(admin: Cluster, browser) -> str:
         data = attack.encode()
         produce_record(admin, TOPIC, 0, RecordData(1_000 + number, data, data, [(attack, data), (attack, None)]))
         admin.groups.commit_offsets(attack, {(TOPIC, 0): number})
-        admin.quotas.alter([("client-id", attack)], {"producer-byte-rate": 1.0})
+        admin.quotas.alter([("client-id", attack)], {"producer_byte_rate": 1.0})
     admin.acls.create(
         [
             Acl(ResourceType.GROUP, each, PatternType.LITERAL, f"User:{each}", "*", AclOperation.READ, Permission.ALLOW)

@@ -55,7 +55,7 @@ CHANGES: dict[str, tuple[str | None, str, dict[str, str]]] = {
     ),
     "acl create": (None, "/acls", ACL | {"principal": "User:mallory"}),
     "acl remove": ("/acl/remove?" + urlencode(ACL), "/acl/remove", {"confirm": "User:eve"}),
-    "quota set": (None, "/quotas", {"user choice": "default", "producer-byte-rate": "1000"}),
+    "quota set": (None, "/quotas", {"user choice": "default", "producer_byte_rate": "1000"}),
 }
 DESTROYING = [row.name for row in ROUTES if row.operation is Operation.DESTROY]
 APPLIED = [name for name in CHANGES if name != "transaction end"]

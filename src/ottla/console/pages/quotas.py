@@ -14,6 +14,8 @@ from ottla.console import formats, html
 from ottla.console.context import Context, PageError
 from ottla.console.html import Column
 
+QUOTAS = {name.replace("-", "_"): text for name, text in LIMITS.items()}
+"""Kafka's names of quotas, with what they limit."""
 DEFAULT = "default"
 NAMED = "named"
 NONE = "none"
@@ -24,8 +26,8 @@ MAX_NUMBER_CHARS = 30
 def show(context: Context) -> Response:
     """The list and the form."""
     quotas = context.cluster.quotas.all()
-    rows = [([_entity(each), *(_limit(each, name) for name in LIMITS)]) for each in quotas]
-    columns = (Column("Entity"), *(Column(name, is_number=True) for name in LIMITS))
+    rows = [([_entity(each), *(_limit(each, name) for name in QUOTAS)]) for each in quotas]
+    columns = (Column("Entity"), *(Column(name, is_number=True) for name in QUOTAS))
     return html.page(
         context,
         "Quotas",
@@ -63,7 +65,7 @@ def _form(context: Context) -> Node:
     ]
     limits = [
         html.field(name, h.input(name=name, inputmode="decimal", autocomplete="off"), text)
-        for name, text in LIMITS.items()
+        for name, text in QUOTAS.items()
     ]
     return html.form(
         context,
@@ -93,7 +95,7 @@ def put(context: Context) -> Response:
     if not entity:
         raise PageError(400, "Choose a user, a client id or an address.")
     changes: dict[str, float | None] = {}
-    for name in LIMITS:
+    for name in QUOTAS:
         text = form.text(name).strip()
         if text:
             changes[name] = None if text == "-" else _number(name, text)
