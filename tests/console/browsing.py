@@ -90,8 +90,15 @@ class Browser:
     headers: dict[str, str] = field(default_factory=dict)
 
     def send(
-        self, method: str, target: str, *, body: bytes = b"", headers: Mapping[str, str | None] | None = None
+        self,
+        method: str,
+        target: str,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str | None] | None = None,
+        leaves: bool = False,
     ) -> Answer:
+        """The response; a browser that `leaves` closes the connection as soon as it has sent the request."""
         sent: dict[str, str | None] = {"host": "127.0.0.1:8080", **self.headers}
         if self.cookie is not None:
             sent["cookie"] = f"{cookie_name(self.services.settings)}={self.cookie}"
@@ -107,7 +114,7 @@ class Browser:
             "headers": [(name.encode(), value.encode()) for name, value in sent.items() if value is not None],
             "client": ("127.0.0.1", 50_000),
         }
-        answer = asyncio.run(_exchange(self.app, scope, body))
+        answer = asyncio.run(_exchange(self.app, scope, body, leaves=leaves))
         for name, value in answer.headers:
             if name == "set-cookie":
                 self.cookie = value.partition(";")[0].partition("=")[2]
@@ -136,9 +143,11 @@ class Browser:
         )
 
 
-async def _exchange(app: Any, scope: dict[str, Any], body: bytes) -> Answer:
+async def _exchange(app: Any, scope: dict[str, Any], body: bytes, *, leaves: bool) -> Answer:
     messages = [{"type": "http.request", "body": body, "more_body": False}]
     gone = asyncio.Event()
+    if leaves:
+        gone.set()
     answer = Answer(0, [], b"")
 
     async def receive() -> dict[str, Any]:

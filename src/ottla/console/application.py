@@ -29,7 +29,7 @@ from ottla.console.context import ClientGone, Context, PageError, Parameters, Se
 from ottla.console.errors import error_page, sentence
 from ottla.console.guard import SAFE_METHODS, Guard, read_fields, read_form
 from ottla.console.route import Operation, Route
-from ottla.console.sessions import LIFETIME_S, Session
+from ottla.console.sessions import LIFETIME_S, Session, SessionEnded
 from ottla.console.settings import ConsoleSettings
 
 logger = logging.getLogger(__name__)
@@ -94,10 +94,14 @@ class Endpoint:
         context = Context(
             self._services, session, nothing, nothing, scope["path_params"], peer[0] if peer else "", headers
         )
-        response = await self._respond(row, context, scope, receive)
+        if scope["method"] == "HEAD" and row.operation.is_audited:
+            response = Response(status_code=405)
+        else:
+            response = await self._respond(row, context, scope, receive)
         if is_new or context.session is not session:
             self._set_cookie(response, context.session)
-        await response(scope, receive, send)
+        async with _watched(context, receive):
+            await response(scope, receive, send)
 
     def _session(self, headers: Headers) -> Session | None:
         try:
@@ -132,6 +136,8 @@ class Endpoint:
                 response = await self._run(row, context, receive)
         except ClientGone:
             response = Response(status_code=CLIENT_CLOSED_REQUEST)
+        except SessionEnded:
+            response = RedirectResponse(self._sign_in_url(scope, context), 303)
         except BrokerUnreachable as error:
             response = error_page(context, error)
         except OperatorError as error:
@@ -153,20 +159,13 @@ class Endpoint:
         def page() -> Response:
             return row.page(context) if row.operation is Operation.PUBLIC else context.run(row.page)
 
-        async def watch() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            context.gone.set()
-
         failure: Exception | None = None
         response: Response | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(watch)
+        async with _watched(context, receive):
             try:
                 response = await anyio.to_thread.run_sync(page, limiter=self._limiter)
-            except Exception as error:  # raised outside of the group, which would wrap it
+            except Exception as error:  # raised outside of the block, whose task group would wrap it
                 failure = error
-            tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
         if response is None:
@@ -205,6 +204,21 @@ class Endpoint:
             "status": status,
         }
         write_entry(self._services.clock.time_ms(), fields)
+
+
+@asynccontextmanager
+async def _watched(context: Context, receive: Receive) -> AsyncIterator[None]:
+    """Set `context.gone` when the browser closes the connection during the block."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        context.gone.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        yield
+        tasks.cancel_scope.cancel()
 
 
 def cookie_name(settings: ConsoleSettings) -> str:

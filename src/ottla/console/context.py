@@ -145,7 +145,7 @@ class Context:
     def redirect(self, url: str, notice: str | None = None) -> Response:
         """See another page after a change, with a sentence about it."""
         if notice is not None:
-            self.session.notices.append(notice)
+            self.session.add_notice(notice)
             self.session.forget_cached()
         return RedirectResponse(url, status_code=303)
 

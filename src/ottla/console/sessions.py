@@ -14,6 +14,7 @@ from typing import Any
 
 from ottla.client.admin.cluster import Cluster
 from ottla.client.wire.security import ClientSecurity
+from ottla.common.errors import OttlaError
 from ottla.common.platform.clock import Clock, Rng
 
 LIFETIME_S = 8 * 3600.0
@@ -27,7 +28,13 @@ CACHE_S = 5.0
 """Age up to which the list of topics is reused."""
 TOKEN_BYTES = 32
 
+MAX_NOTICES = 5
+
 OpenCluster = Callable[[ClientSecurity], Cluster]
+
+
+class SessionEnded(OttlaError):
+    """The user signed out, or the session expired, while a request of it was running."""
 
 
 class Session:
@@ -42,8 +49,7 @@ class Session:
         """Name of the signed-in user; None for an anonymous cluster, and before sign-in."""
         self.security: ClientSecurity | None = None
         """Credentials for the cluster; None before sign-in."""
-        self.notices: list[str] = []
-        """Sentences for the next page."""
+        self._notices: list[str] = []
         self.cursors: OrderedDict[str, Any] = OrderedDict()
         self.tails = 0
         """Live tails that are open."""
@@ -59,7 +65,7 @@ class Session:
             cluster = self._clients.pop() if self._clients else None
         if cluster is None:
             if self.security is None:
-                raise RuntimeError("the session is not signed in")
+                raise SessionEnded("the session has ended")
             cluster = open_cluster(self.security)
         try:
             yield cluster
@@ -95,10 +101,15 @@ class Session:
             while len(self.cursors) > MAX_CURSORS:
                 self.cursors.popitem(last=False)
 
+    def add_notice(self, sentence: str) -> None:
+        """Show a sentence on the next page."""
+        with self._lock:
+            self._notices = [*self._notices, sentence][-MAX_NOTICES:]
+
     def take_notices(self) -> list[str]:
         """The sentences for this page, once."""
         with self._lock:
-            found, self.notices = self.notices, []
+            found, self._notices = self._notices, []
         return found
 
     def end(self) -> None:

@@ -65,7 +65,7 @@ def show(context: Context) -> Response:
 
 
 def _missing(reason: str | None) -> Node:
-    return h.p(".hint")[f"Not shown for your user: {reason}"]
+    return h.p(".hint")[f"Not shown: {reason}"]
 
 
 def _broker_table(context: Context, brokers: Sequence[ClusterBroker]) -> Node:

@@ -52,7 +52,7 @@ def show(context: Context) -> Response:
             ("Topics", h.a(href=context.url("/topics"))[formats.number(len(topics))]),
             ("Partitions", formats.number(partitions)),
         ),
-        [h.p(".hint")[f"Not shown for your user: {each}"] for each in unknown],
+        [h.p(".hint")[f"Not shown: {each}"] for each in unknown],
         _problem_table(problems) if problems else None,
         active="overview",
     )

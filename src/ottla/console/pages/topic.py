@@ -56,7 +56,7 @@ def show(context: Context) -> Response:
             ("Offsets in use", formats.number(sum(ends[each] - (starts or {})[each] for each in ends))),
             ("Topic id", html.name(uuid_to_string(topic.topic_id))),
         ),
-        [h.p(".hint")[f"Not shown for your user: {each}"] for each in (no_offsets, no_sizes) if each is not None],
+        [h.p(".hint")[f"Not shown: {each}"] for each in (no_offsets, no_sizes) if each is not None],
         _partitions(shown, starts or {}, ends, sizes, topic.name),
         html.pager(
             context,

@@ -28,7 +28,7 @@ async function fillSizes() {
   const query = new URLSearchParams(cells.map((cell) => ["name", cell.dataset.sizeOf]));
   if (!cells.length) return;
   const response = await fetch(`${table.dataset.sizes}?${query}`);
-  if (!response.ok) return;
+  if (!response.ok || response.redirected) return;
   const sizes = await response.json();
   for (const cell of cells) cell.textContent = sizes[cell.dataset.sizeOf] ?? "-";
 }
@@ -114,7 +114,7 @@ function setUpChart() {
   const ask = async () => {
     if (document.hidden) return;
     const response = await fetch(chart.dataset.chart);
-    if (!response.ok) return;
+    if (!response.ok || response.redirected) return;
     const found = await response.json();
     values.push(found.value);
     if (values.length > 100) values.shift();
