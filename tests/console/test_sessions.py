@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from ottla.client.wire.security import ClientSecurity
 from ottla.console.sessions import (
     CACHE_S,
     IDLE_S,
@@ -16,12 +19,18 @@ from ottla.console.sessions import (
 from .browsing import CountingRng
 
 
-class Client:
-    def __init__(self, security):
+SECURITY = ClientSecurity()
+
+
+class FakeClient:
+    def __init__(self, security: ClientSecurity) -> None:
         self.is_closed = False
 
-    def close(self):
+    def close(self) -> None:
         self.is_closed = True
+
+
+Client: Any = FakeClient
 
 
 def test_session_ends_when_idle_or_old(clock):
@@ -58,9 +67,10 @@ def test_anonymous_sessions_never_displace_signed_in_ones(clock):
 
 def test_end_closes_clients_and_drops_credentials():
     session = Session("a", "b", 0.0)
-    session.security = object()
+    session.security = SECURITY
     with session.client(Client) as idle:
         pass
+    used: Any
     with session.client(Client) as used:
         assert used is idle
         session.end()
@@ -70,9 +80,9 @@ def test_end_closes_clients_and_drops_credentials():
 
 def test_clients_are_kept_up_to_a_bound():
     session = Session("a", "b", 0.0)
-    session.security = object()
+    session.security = SECURITY
     contexts = [session.client(Client) for _ in range(MAX_IDLE_CLIENTS + 2)]
-    clients = [context.__enter__() for context in contexts]
+    clients: list[Any] = [context.__enter__() for context in contexts]
     for context in contexts:
         context.__exit__(None, None, None)
     assert sum(client.is_closed for client in clients) == 2

@@ -18,11 +18,7 @@ from .process import WAIT_S, console, run
 
 WITHOUT_EXTRA = """
 import sys
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("starlette", "uvicorn", "htpy"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Absent())
+sys.modules |= dict.fromkeys(("starlette", "uvicorn", "htpy"))
 from ottla.app.main import main
 main()
 """
