@@ -18,7 +18,6 @@ from ottla.console.sessions import (
 
 from .browsing import CountingRng
 
-
 SECURITY = ClientSecurity()
 
 
