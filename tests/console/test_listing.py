@@ -1,4 +1,4 @@
-"""Listings of records: pages cover what was there at the start, once, in both orders, while records are appended."""
+"""Listings of records: pages cover all records of the start once, in both orders, while others are appended."""
 
 from __future__ import annotations
 

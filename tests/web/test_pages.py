@@ -1,4 +1,4 @@
-"""Pages at a real broker: what they show, and hostile names and records on all of them."""
+"""Pages at a real broker: their contents, and hostile names and records on all of them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ ACL = {
     "permission": "allow",
 }
 CHANGES: dict[str, tuple[str | None, str, dict[str, str]]] = {
-    # name of the row: page with its form, address of the form, and what the user enters
+    # name of the row: page with its form, address of the form, and the fields that the user fills in
     "topic new": (None, "/create-topic", {"name": "rights-new"}),
     "produce": (None, f"/topics/{TOPIC}/produce", {"value": "x", "partition": "0"}),
     "settings apply": (
@@ -154,7 +154,7 @@ def test_changed_topic_refuses_an_older_page(world, admin):
     assert TOPIC in admin.topics.all()
 
 
-def test_pages_show_a_user_only_what_the_cluster_permits(world, sign_in):
+def test_pages_follow_the_rights_of_the_user(world, sign_in):
     reader = sign_in("reader")
     assert reader.get(f"/topics/{TOPIC}/records").status == 200
     for page in ("/users", "/acls", "/quotas"):

@@ -1,8 +1,8 @@
 """The ASGI application: from a request to a page, with its session, its rights and its entry in the audit log.
 
-The steps of each request: `guard.Guard` checks where it comes from; the row of the route table says what it needs; a
+The steps of each request: `guard.Guard` checks its origin; the route table names the operation that it needs; a
 session is found or started; a form must contain the session's token; the page runs in a thread with the credentials of
-the user. The cluster decides what the user may do. Errors become pages with one sentence.
+the user. The cluster decides about permissions. Errors become pages with one sentence.
 """
 
 from __future__ import annotations

@@ -32,11 +32,11 @@ class PageError(OttlaError):
 
 
 class ClientGone(Exception):
-    """The browser has closed the connection, so nobody waits for the result."""
+    """The browser has closed the connection, so the result is not needed."""
 
 
 class Services(NamedTuple):
-    """What all requests share."""
+    """Objects that all requests share."""
 
     settings: ConsoleSettings
     sessions: SessionStore
@@ -160,7 +160,7 @@ class Context:
         return found
 
     def require_typed_name(self, name: str) -> None:
-        """Raises PageError unless the user typed the name of what is to be changed."""
+        """Raises PageError unless the user typed the name of the resource."""
         if self.form.text("confirm") != name:
             raise PageError(400, f"Nothing was changed: type {name} to confirm.")
 

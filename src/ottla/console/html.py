@@ -145,7 +145,7 @@ def select(name: str, choices: Iterable[tuple[str, str]], chosen: str = "") -> N
 
 
 def confirmed(context: Context, action: str, typed: str, button: str, *content: Node, version: str) -> Node:
-    """A form of a destructive act: the user types the name of what it destroys."""
+    """A form of a destructive act, in which the user types the name of the resource."""
     return form(
         context,
         action,

@@ -37,7 +37,7 @@ MAX_QUERY_CHARS = 8_000
 
 
 class Listing(NamedTuple):
-    """A listing that can be paged: `starts[N - 1]` is what is left to read before page N."""
+    """A listing that can be paged: `starts[N - 1]` has the ranges that page N starts with."""
 
     topic: str
     parsed: Query
@@ -85,7 +85,7 @@ def start_listing(context: Context, topic: str, cluster: Cluster) -> Listing:
 
 
 def _with_fields(scopes: Scopes, query: Parameters, now_ms: int) -> Scopes:
-    """The scopes of the query, and those of the other fields, which are for what the query leaves open."""
+    """The scopes of the query; the other fields apply where the query has no scope."""
     if scopes.start is None:
         scopes = replace(scopes, start=_bound(query.text("from"), now_ms))
     if scopes.until is None:
@@ -125,7 +125,7 @@ def read_page(
     search = start_search(listing, plan, cluster, monotonic, check_alive, budget)
     hits = list(search.run())
     report = search.report(search.reason)
-    # What was listed behind this page may overlap with it, if reading stopped at another place than last time.
+    # Later pages may overlap with this one if reading stopped at another place than last time.
     del listing.starts[number:]
     if report.resume is not None:
         listing.starts.append(read_token(report.resume))

@@ -12,7 +12,7 @@ from ottla.console.context import Context
 
 
 class Operation(Enum):
-    """What a request does to the cluster, and thereby which checks it passes."""
+    """Effect of a request on the cluster, which selects its checks."""
 
     PUBLIC = "public"
     """Needs no sign-in and reaches no cluster."""

@@ -1,4 +1,4 @@
-"""ACLs: what a user may do, and changes of single ACLs."""
+"""ACLs: the permissions of a user, and changes of single ACLs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def show(context: Context) -> Response:
         "ACLs",
         html.heading("ACLs"),
         h.form(".filter", method="get", action=context.url("/acls"), role="search")[
-            html.field("What may this user do?", h.input(name="principal", value=principal, placeholder="User:alice")),
+            html.field(
+                "ACLs that apply to the user", h.input(name="principal", value=principal, placeholder="User:alice")
+            ),
             html.field("Resource contains", h.input(name="resource", value=resource)),
             h.button(type="submit")["Filter"],
             h.span(".count")[formats.counted(len(found), "ACL")],

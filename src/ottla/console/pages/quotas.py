@@ -15,7 +15,7 @@ from ottla.console.context import Context, PageError
 from ottla.console.html import Column
 
 QUOTAS = {name.replace("-", "_"): text for name, text in LIMITS.items()}
-"""Kafka's names of quotas, with what they limit."""
+"""Kafka's names of quotas, with descriptions."""
 DEFAULT = "default"
 NAMED = "named"
 NONE = "none"

@@ -147,7 +147,7 @@ def _setting(context: Context, topic: str, entry: ConfigEntry) -> tuple[Node, ..
         h.code[entry.name],
         setting_value(entry),
         html.badge(entry.source, kind),
-        h.details[h.summary["What it does"], entry.documentation] if entry.documentation else "",
+        h.details[h.summary["Description"], entry.documentation] if entry.documentation else "",
         edit,
     )
 

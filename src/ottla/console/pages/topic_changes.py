@@ -127,7 +127,7 @@ def manage(context: Context) -> Response:
             html.field(
                 "Before",
                 h.input(name="before", required=True, placeholder="-7d, 2026-11-28 or an offset"),
-                "A time, a duration before now, or an offset. The next page shows what would be deleted.",
+                "A time, a duration before now, or an offset. The next page shows the records to delete.",
             ),
             h.button(type="submit")["Preview"],
         ],
