@@ -78,6 +78,7 @@ def url(servers: str, admin: Cluster, tmp_path_factory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    pytest.importorskip("selenium", reason="no selenium: pip install 'ottla[test]'")
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
