@@ -8,7 +8,6 @@ the user. The cluster decides about permissions. Errors become pages with one se
 from __future__ import annotations
 
 import hmac
-import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http.cookies import CookieError, SimpleCookie
@@ -31,8 +30,6 @@ from ottla.console.guard import SAFE_METHODS, Guard, read_fields, read_form
 from ottla.console.route import Operation, Route
 from ottla.console.sessions import LIFETIME_S, Session, SessionEnded
 from ottla.console.settings import ConsoleSettings
-
-logger = logging.getLogger(__name__)
 
 MAX_THREADS = 40
 """Pages that run at once; others wait."""

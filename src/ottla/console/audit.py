@@ -15,7 +15,6 @@ from ottla.common.errors import OperatorError
 from ottla.console.formats import moment
 
 AUDIT_LOGGER = "ottla.console.audit"
-logger = logging.getLogger(__name__)
 MAX_FIELD_CHARS = 1_000
 
 

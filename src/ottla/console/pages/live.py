@@ -113,7 +113,7 @@ class Tail:
                 ranges[partition] = OffsetRange(start, end)
             self._next[partition] = max(end, self._next[partition])
         if not ranges:
-            return Tick([], skipped, False)
+            return Tick([], skipped, is_cut=False)
         plan = replace(self._plan, ranges=ranges, newest_first=False)
         clock = self._context.services.clock
         search = Search(

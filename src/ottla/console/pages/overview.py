@@ -72,14 +72,18 @@ def find_problems(
     """Everything that needs an operator, the most severe first."""
     live = {each.node_id for each in brokers if not each.fenced}
     problems = [
-        Problem(f"{each.topic}-{each.partition} has no leader: it can be neither read nor written.", each.cause, True)
+        Problem(
+            f"{each.topic}-{each.partition} has no leader: it can be neither read nor written.",
+            each.cause,
+            is_severe=True,
+        )
         for each in leaderless_partitions(topics.values(), live)
     ]
     problems += [
         Problem(
             f"Broker {each.node_id} ({each.host}) is not live.",
             f"start it, or run 'ottla cluster decommission {each.node_id} --unregister' if it will not return",
-            True,
+            is_severe=True,
         )
         for each in brokers
         if each.fenced
@@ -121,7 +125,7 @@ def _replication_problems(topics: Mapping[str, TopicInfo]) -> list[Problem]:
             Problem(
                 f"{formats.counted(count, 'partition')} lack replicas in the ISR.",
                 f"check that these brokers run and keep up: {named}",
-                True,
+                is_severe=True,
             )
         )
     if moved:

@@ -290,7 +290,7 @@ def read_record(context: Context, topic: str, partition: int, offset: int, decod
     start, end = source.start_offsets([partition])[partition], source.end_offsets([partition])[partition]
     if not start <= offset < end:
         return None
-    plan = Plan(topic, "", {partition: OffsetRange(offset, offset + 1)}, False, "uncommitted", decoders)
+    plan = Plan(topic, "", {partition: OffsetRange(offset, offset + 1)}, decoders=decoders)
     search = Search(source, plan, None, Budget(matches=1), context.services.clock.monotonic, fetch_bytes=FETCH_BYTES)
     return next(iter(search.run()), None)
 

@@ -17,6 +17,7 @@ from ottla.common.errors import KafkaError
 from ottla.common.kafka.integers import MAX_INT
 from ottla.console import formats, html
 from ottla.console.context import Context, PageError, Parameters
+from ottla.console.errors import FORBIDDEN, sentence
 from ottla.console.html import Column
 
 ROWS = 50
@@ -165,8 +166,6 @@ def create(context: Context) -> Response:
         configs = _configs(form.text("configs"))
         context.cluster.topics.create(name, partitions, factor, configs)
     except (KafkaError, PageError) as error:
-        from ottla.console.errors import FORBIDDEN, sentence
-
         if isinstance(error, KafkaError) and error.code in FORBIDDEN:
             raise
         context.audit["error"] = sentence(error)
