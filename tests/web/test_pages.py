@@ -68,7 +68,8 @@ def test_attacks_stay_text_on_every_page(browser, hostile):
         for tag, attributes in Page(text).elements:
             where = (target, tag, attributes)
             assert tag not in ("iframe", "object", "embed", "style", "base"), where
-            assert tag != "script" or attributes == {"src": "/static/console.js", "type": "module"}, where
+            if tag == "script":
+                assert attributes == {"src": "/static/console.js", "type": "module"}, where
             assert not any(name.startswith("on") or name == "style" for name in attributes), where
             for name in ("href", "src", "action"):
                 assert str(attributes.get(name, "/")).startswith(("/", "#")), where
@@ -81,7 +82,8 @@ def test_every_page_with_a_link_or_form_is_in_the_table(browser, hostile):
         page = Page(text)
         for link in (*page.links(), *page.forms):
             path = link.partition("?")[0].partition("#")[0]
-            assert not path or any(shape.fullmatch(path) for shape in shapes), (target, link)
+            if path:
+                assert any(shape.fullmatch(path) for shape in shapes), (target, link)
 
 
 def test_produced_record_is_shown_and_found(browser, admin):

@@ -159,9 +159,7 @@ class BrokerProcess:
         self._tls = tls_of_listeners(self._config, serves_metrics=self._metrics_port is not None)
         self._sasl = self._make_sasl(runtime)
         peers = self._peers(loop)
-        bound = bind_listeners(self._config, self._config.get_int("socket.listen.backlog.size"))
-        if self._console is not None:
-            self._console.choose([each.endpoint for each in bound if each not in self._of_controller(bound)])
+        bound = self._bind_listeners()
         metrics = self._bind_metrics()
         register_process_metrics(self._registry)
         hostname = advertised_hostname(self._config)
@@ -203,12 +201,8 @@ class BrokerProcess:
         gc.freeze()  # loaded data stays alive: exclude it from garbage collection
         listeners = self._accept([each for each in bound if each not in self._of_controller(bound)], connections)
         self._announce(broker, bound, metrics)
-        if self._console is not None:
-            self._console.start(self._console.choose(broker.advertised_listeners).address)
         self._measure_lag(loop, broker)
-        await self._stop.wait()
-        if self._console is not None:
-            await asyncio.to_thread(self._console.close)
+        await self._serve_console(broker)
         if self._failure is None and self._hands_over:
             await broker.hand_over()
         for listener in listeners:
@@ -226,6 +220,21 @@ class BrokerProcess:
         logger.info("stopped")
         # Skip the interpreter's cleanup, which would free the objects of fifty thousand partitions for seconds.
         _exit_at_once(0)
+
+    def _bind_listeners(self) -> list[Bound]:
+        """All listeners, one of which the console can use if there is one. Raises OperatorError."""
+        bound = bind_listeners(self._config, self._config.get_int("socket.listen.backlog.size"))
+        if self._console is not None:
+            self._console.choose([each.endpoint for each in bound if each not in self._of_controller(bound)])
+        return bound
+
+    async def _serve_console(self, broker: Broker) -> None:
+        """Run the console, if there is one, until the broker stops."""
+        if self._console is not None:
+            self._console.start(self._console.choose(broker.advertised_listeners).address)
+        await self._stop.wait()
+        if self._console is not None:
+            await asyncio.to_thread(self._console.close)
 
     def _measure_lag(self, loop: asyncio.AbstractEventLoop, broker: Broker) -> None:
         longest = broker.parts.statistics.longest_request
