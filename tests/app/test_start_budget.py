@@ -21,9 +21,12 @@ from .start_budget import Started, measure, recorded
 ABSENT = (
     "cramjam",
     "cryptography",
+    "htpy",
     "ottla.api",
+    "ottla.app.console_process",
     "ottla.cli",
     "ottla.client",
+    "ottla.console",
     "ottla.coordinator.group",
     "ottla.coordinator.transaction",
     "ottla.net.tls",
@@ -38,6 +41,8 @@ ABSENT = (
     "ottla.storage.compaction.cleaning",
     "ottla.storage.repair.segment_scrub",
     "ottla.zookeeper",
+    "starlette",
+    "uvicorn",
 )
 """Packages and modules of features that a broker with default settings and without clients does not use."""
 SOURCE_TOLERANCE = 0.05
