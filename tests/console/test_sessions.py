@@ -102,3 +102,11 @@ def test_cookie_is_unreadable_for_scripts_and_other_sites(browse):
     cookie = browse().get("/sign-in").header("set-cookie")
     assert "ottla_console_8080=" in cookie
     assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", "Path=/", "Max-Age=28800"))
+
+
+def test_link_on_another_site_does_not_replace_the_session(browse):
+    linked = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate", "sec_fetch_dest": "document"}
+    answer = browse().get("/topics/a%22b/records?q=%3Cb%3E", **linked)
+    assert answer.status == 200
+    assert answer.header("set-cookie") is None
+    assert 'content="0;url=/topics/a%2522b/records?q=%3Cb%3E"' in answer.text

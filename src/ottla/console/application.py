@@ -11,13 +11,14 @@ import hmac
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import anyio
 import anyio.to_thread
+import htpy as h
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route as AsgiRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -33,6 +34,7 @@ from ottla.console.settings import ConsoleSettings
 
 MAX_THREADS = 40
 """Pages that run at once; others wait."""
+OTHER_SITES = ("cross-site", "same-site")
 CLIENT_CLOSED_REQUEST = 499
 """Status in the audit log of a request whose browser went away."""
 
@@ -81,6 +83,9 @@ class Endpoint:
         row = self._rows["GET" if scope["method"] == "HEAD" else scope["method"]]
         headers = Headers(scope=scope)
         session = self._session(headers)
+        if session is None and scope["method"] == "GET" and headers.get("sec-fetch-site") in OTHER_SITES:
+            await same_page(self._services.settings.base_path, scope)(scope, receive, send)
+            return
         is_new = session is None
         if session is None:
             session = self._services.sessions.start()
@@ -201,6 +206,18 @@ class Endpoint:
             "status": status,
         }
         write_entry(self._services.clock.time_ms(), fields)
+
+
+def same_page(base_path: str, scope: Scope) -> Response:
+    """A page that loads the requested one again, for a link on another site.
+
+    Browsers send no SameSite=Strict cookie with such a link. A session that started then would replace that of the
+    user, so any site could sign users out.
+    """
+    query = scope["query_string"].decode("latin-1")
+    target = base_path + quote(scope["path"]) + (f"?{query}" if query else "")
+    refresh = h.meta(http_equiv="refresh", content=f"0;url={target}")
+    return HTMLResponse(str(h.html(lang="en")[h.head[h.title["Ottla console"], refresh], h.body]))
 
 
 @asynccontextmanager
