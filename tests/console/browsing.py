@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count
@@ -96,9 +96,9 @@ class Browser:
         *,
         body: bytes = b"",
         headers: Mapping[str, str | None] | None = None,
-        leaves: bool = False,
+        leaves: Callable[[], bool] = lambda: False,
     ) -> Answer:
-        """The response; a browser that `leaves` closes the connection as soon as it has sent the request."""
+        """The response; the browser closes the connection when `leaves` is true."""
         sent: dict[str, str | None] = {"host": "127.0.0.1:8080", **self.headers}
         if self.cookie is not None:
             sent["cookie"] = f"{cookie_name(self.services.settings)}={self.cookie}"
@@ -114,7 +114,7 @@ class Browser:
             "headers": [(name.encode(), value.encode()) for name, value in sent.items() if value is not None],
             "client": ("127.0.0.1", 50_000),
         }
-        answer = asyncio.run(_exchange(self.app, scope, body, leaves=leaves))
+        answer = asyncio.run(_exchange(self.app, scope, body, leaves))
         for name, value in answer.headers:
             if name == "set-cookie":
                 self.cookie = value.partition(";")[0].partition("=")[2]
@@ -143,17 +143,15 @@ class Browser:
         )
 
 
-async def _exchange(app: Any, scope: dict[str, Any], body: bytes, *, leaves: bool) -> Answer:
+async def _exchange(app: Any, scope: dict[str, Any], body: bytes, leaves: Callable[[], bool]) -> Answer:
     messages = [{"type": "http.request", "body": body, "more_body": False}]
-    gone = asyncio.Event()
-    if leaves:
-        gone.set()
     answer = Answer(0, [], b"")
 
     async def receive() -> dict[str, Any]:
         if messages:
             return messages.pop(0)
-        await gone.wait()
+        while not leaves():
+            await asyncio.sleep(0.001)
         return {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:

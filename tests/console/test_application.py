@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -30,15 +31,16 @@ def test_page_stops_when_the_browser_leaves(browse):
     def page(context):
         until_gone(context)
 
-    assert browse(row(page)).send("GET", "/page", leaves=True).status == CLIENT_CLOSED_REQUEST
+    assert browse(row(page)).send("GET", "/page", leaves=lambda: True).status == CLIENT_CLOSED_REQUEST
 
 
 def test_download_stops_when_the_browser_leaves(browse):
-    stopped = []
+    started, stopped = threading.Event(), []
 
     def page(context):
         def lines():
             yield b"first"
+            started.set()
             try:
                 until_gone(context)
             except ClientGone:
@@ -46,7 +48,7 @@ def test_download_stops_when_the_browser_leaves(browse):
 
         return StreamingResponse(lines())
 
-    browse(row(page)).send("GET", "/page", leaves=True)
+    browse(row(page)).send("GET", "/page", leaves=started.is_set)
     deadline = time.monotonic() + 60
     while not stopped:
         assert time.monotonic() < deadline
