@@ -78,6 +78,7 @@ class LogDirectory:
         self.defaults = defaults
         self.meta: MetaProperties | None = None
         """Identity of the directory, once it is read."""
+        self._directory_id: Uuid | None = None
         self.is_cordoned = False
         """Whether the directory is cordoned: new logs are placed in another one, if available (KIP-1066)."""
         self._disk = disk
@@ -90,13 +91,14 @@ class LogDirectory:
         """In order of opening; only methods change it."""
         self.futures = held.futures
         """Copies that move here from other directories of the node (`future_logs`)."""
+        self.compacted_logs = held.compacted
         self.health = DirectoryHealth(path, clock, partial(on_offline, self))
         self.notes = IncarnationNotes(disk, path)
         self.checkpoints = DirectoryCheckpoints(disk, path, held, self.health, self.notes)
         self.flushes = DueFlushes(clock, held)
         self.retention = DirectoryRetention(held.logs)
         self.deleted = DeletedFiles(disk, clock, self.health)
-        self._events = DirectoryEvents(self.flushes, self.checkpoints, self.notes, self.health, self.deleted)
+        self._events = DirectoryEvents(self.flushes, self.checkpoints, self.notes, self.health, self.deleted, held)
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
@@ -124,14 +126,15 @@ class LogDirectory:
         self.meta = meta_properties.load_or_create(
             self._disk, self._rng, self.path, node_id=node_id, cluster_id=cluster_id, version=version
         )
+        self._directory_id = uuid_from_string(self.meta.directory_id)
         return self.meta
 
     @property
     def directory_id(self) -> Uuid:
         """The `directory.id` by which the cluster identifies it. Raises InvariantError before `identify`."""
-        if self.meta is None:
+        if self._directory_id is None:
             raise InvariantError(f"{self.path} was not opened")
-        return uuid_from_string(self.meta.directory_id)
+        return self._directory_id
 
     def partition_names(self) -> list[str]:
         """Names of the partition directories on the disk. Raises OSError."""
@@ -157,9 +160,9 @@ class LogDirectory:
             return
         future = names.parse_future_dir(name)
         key = future or names.parse_partition_dir(name)
-        if key is None or key[0] == names.METADATA_TOPIC or not self._disk.is_dir(self._join(name)):
+        if key is None or key[0] == names.METADATA_TOPIC:
             return
-        if future is not None and key in self.futures:
+        if future is not None and key in self.futures and self._disk.is_dir(self._join(name)):
             logger.warning("%s/%s is a second copy of the same log, removing it", self.path, name)
             self.deleted.add_directory(self._join(name))
             return
@@ -177,9 +180,14 @@ class LogDirectory:
             aborted_counts=stored.aborted.get(key, {}),
         )
         table = self.logs if future is None else self.futures
+        try:
+            log = table[key] = self._load(name, key, options)
+        except OSError:
+            if self._disk.is_dir(self._join(name)):
+                raise
+            return  # a file with the name of a partition's directory
         if future is None:
             checkpoints.begin_high_watermark(key)
-        log = table[key] = self._load(name, key, options)
         if log.recovery_point < log.active_segment.base_offset:
             # The roll with that knowledge happened in an earlier process, and volatile records are not cleaned.
             self.flushes.add(key)
@@ -320,7 +328,7 @@ class LogDirectory:
         log = (self.futures if future else self.logs).pop((topic, partition), None)
         if log is None:
             return None
-        for part in (self.flushes, self.retention, self.checkpoints):
+        for part in (self.flushes, self.retention, self.checkpoints, self._held):
             part.forget((topic, partition))
         target = self._join(names.retired_partition_dir(topic, partition, self._rng.random_bytes(16), suffix))
         log.close(clean=suffix == names.STRAY_DIR_SUFFIX)  # a restored log must be complete

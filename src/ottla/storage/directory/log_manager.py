@@ -348,6 +348,10 @@ class LogManager:
         """All logs, by directory and in order of opening."""
         return iter([log for directory in self.directories for log in directory.logs.values()])
 
+    def compacted_logs(self) -> list[Log]:
+        """Return the logs with the policy `compact`; the effort is proportional to their number."""
+        return [log for directory in self.directories for log in directory.compacted_logs()]
+
     def all_logs(self) -> Iterator[Log]:
         """All logs, including copies that move to another directory."""
         return chain(self.logs(), self.futures.logs())
@@ -379,7 +383,7 @@ class LogManager:
         log = self.get_log(topic, partition)
         if log is None:
             log = self._make_log((topic, partition), topic_id, config, directory_id, is_new=is_new)
-        elif config is not None:
+        elif config is not None and config != log.config:
             log.config = config
         if topic_id is not None and log.topic_id is None:
             log.assign_topic_id(topic_id)
