@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.common.config.broker_configs import BrokerConfig
@@ -39,6 +40,7 @@ from ottla.metrics.registry import MetricsRegistry
 from ottla.replica.leadership import UNKNOWN_BROKER_EPOCH
 from ottla.replica.membership import Membership, alone
 from ottla.replica.stray_logs import quarantine_stray_logs
+from ottla.replica.topic_log_configs import TopicLogConfigs
 from ottla.server.coordination.group_gauges import register_group_gauges
 from ottla.server.coordination.transaction_gauges import register_transaction_gauges
 from ottla.server.lifecycle.background import PeriodicSteps, PoolWriter
@@ -401,10 +403,8 @@ class Broker:
 
     def _open_logs(self, image: MetadataImage) -> dict[tuple[Uuid, int], int]:
         """Open every log with its topic's configs; returns the newest leader epoch of each. Raises OperatorError."""
-        config = self._config.under(image)
-        self._logs.load_logs(
-            lambda topic: LogConfig.from_properties(config.topic_properties(image.topic_configs(topic)))
-        )
+        configs = TopicLogConfigs(self._config.under(image).topic_properties)
+        self._logs.load_logs(cache(partial(configs.read, image)))
         return {
             (log.topic_id, log.partition): log.leader_epoch for log in self._logs.logs() if log.topic_id is not None
         }

@@ -15,6 +15,7 @@ from ottla.storage.segment.outlines import (
     NO_BATCH,
     NO_TIMESTAMP,
     OUTLINE_SIZE,
+    SCAN_BYTES,
     UNLOADED,
     Outline,
     OutlineScan,
@@ -139,7 +140,10 @@ class SegmentSearch:
         return self._data.descriptor.read(size, position)
 
     def load_timestamps(self) -> None:
-        """Find the largest timestamp: from the time index up to its last entry, from a scan for the rest."""
+        """Find the largest timestamp: from the time index up to its last entry, from a scan for the rest.
+
+        Also prepares the active segment for appends.
+        """
         if self._indexes.max_timestamp != UNLOADED:
             return
         try:
@@ -154,27 +158,30 @@ class SegmentSearch:
         for _, _, last_offset, max_timestamp in OutlineScan(self._data.descriptor, position, self._data.size_bytes):
             if max_timestamp > timestamp:
                 timestamp, offset = max_timestamp, last_offset
+        self._indexes.resume(self._data.size_bytes - position)
         self._indexes.max_timestamp = timestamp
         self._indexes.max_timestamp_offset = offset
 
     def load_first_timestamp(self) -> int:
-        """Largest timestamp of the first batch, the base of time-based rolling; -1 if it has none."""
+        """Largest timestamp of the first batch, the base of time-based rolling; -1 if it has none.
+
+        Loads the other timestamps before: an append needs this one, and adds to those.
+        """
         if self._indexes.first_timestamp == UNLOADED:
+            self.load_timestamps()
             _, _, _, self._indexes.first_timestamp = self.outline_at(0) or NO_BATCH
         return self._indexes.first_timestamp
 
     def find_end(self) -> tuple[int, int, int]:
         """Return (next offset, position) after the last whole batch, and its position, by a scan from the last index
-        entry.
-
-        Also prepares the active segment for appends.
+        entry; in a small segment from its beginning, which opens no index.
         """
         next_offset = self._base_offset
-        if not self._data.size_bytes:
+        size_bytes = self._data.size_bytes
+        if not size_bytes:
             return next_offset, 0, 0
-        last_position = end = entry = self._indexes.offset.last_position()
-        for position, size, last_offset, _ in OutlineScan(self._data.descriptor.file(), entry, self._data.size_bytes):
+        last_position = end = 0 if size_bytes <= SCAN_BYTES else self._indexes.offset.last_position()
+        for position, size, last_offset, _ in OutlineScan(self._data.descriptor.file(), end, size_bytes):
             next_offset = last_offset + 1
             last_position, end = position, position + size
-        self._indexes.resume(end - entry)
         return next_offset, end, last_position
