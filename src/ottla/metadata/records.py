@@ -8,6 +8,7 @@ every declared version is read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from ottla.common.config.feature_levels import (
@@ -33,7 +34,7 @@ from ottla.protocol.messages.metadata_records import (
     PartitionRecord,
     RegisterBrokerRecord,
 )
-from ottla.protocol.schema import schema_of
+from ottla.protocol.schema import Field, schema_of
 from ottla.record.varint import read_unsigned_varint, write_unsigned_varint
 
 FRAME_VERSION = 1
@@ -82,10 +83,15 @@ def at_level(records: Iterable[ApiMessageAndVersion], level: int) -> Iterator[Ap
             level = message.feature_level
         record = versioned(message, level)
         if type(message) in _WRITE_VERSIONS:
-            for field in schema_of(type(message)).fields:
-                if not field.versions.low <= record.version <= field.versions.high:
-                    setattr(message, field.name, field.make_default())
+            for field in _fields_outside(type(message), record.version):
+                setattr(message, field.name, field.make_default())
         yield record
+
+
+@cache
+def _fields_outside(cls: type, version: int) -> tuple[Field, ...]:
+    """Return the fields of a record that the version lacks."""
+    return tuple(field for field in schema_of(cls).fields if not field.versions.low <= version <= field.versions.high)
 
 
 def encode_record(record: ApiMessageAndVersion) -> bytes:
