@@ -345,6 +345,8 @@ class Setup:
         self.partitions = partitions
         self.large_loads = 0
         self.poisoned_markers = False
+        self.preparations: list[Callable[[], None]] | None = None
+        """Loads that wait for the code of their shards; None: it is there."""
         self.runtime = self.new_runtime()
 
     def new_runtime(self) -> CoordinatorRuntime[MapShard]:
@@ -363,10 +365,17 @@ class Setup:
             scheduler=EndOfTickScheduler(self.time),
             failures=lambda where, error: self.defects.append((where, error)),
             after_large_load=self._large_load,
+            prepare=self._prepare,
         )
         self.runtime.start(self.partitions)
         self.log.high_watermark_updated = self.runtime.high_watermark_updated
         return self.runtime
+
+    def _prepare(self, then: Callable[[], None]) -> None:
+        if self.preparations is None:
+            then()
+        else:
+            self.preparations.append(then)
 
     def _large_load(self) -> None:
         self.large_loads += 1

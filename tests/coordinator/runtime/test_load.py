@@ -350,3 +350,23 @@ def test_leadership_loss_while_loading(setup: Setup) -> None:
     assert setup.write(Put("a", 1)).error == ErrorCode.NOT_COORDINATOR
     setup.lead(0, 3)
     assert len(setup.committed()) == 100
+
+
+@pytest.mark.parametrize("resigns", [False, True])
+def test_load_waits_for_code_of_shards(setup: Setup, resigns: bool) -> None:
+    setup.store([Put("a", 1)])
+    setup.preparations = []
+    setup.lead()
+    assert setup.runtime.state(0) is CoordinatorState.LOADING
+    assert not setup.shards
+    assert setup.read().error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if resigns:
+        setup.runtime.resign(0)
+    (prepared,) = setup.preparations
+    setup.preparations = None
+    prepared()
+    setup.time.settle()
+    assert len(setup.shards) == (0 if resigns else 1)
+    setup.lead(leader_epoch=2)
+    assert setup.committed() == {"a": 1}
+    assert not setup.defects

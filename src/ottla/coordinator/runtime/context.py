@@ -79,6 +79,8 @@ class RuntimeParts(NamedTuple):
     compression: str
     write_timeout_ms: int
     after_large_load: Callable[[], None]
+    prepare: Callable[[Callable[[], None]], None]
+    """Called before a shard is created; calls back at once, or later from the loop."""
     leftovers: SlicedWork
     """Releases closed shards step by step: dropping a million offsets at once would block the loop."""
 
@@ -152,11 +154,14 @@ class CoordinatorContext(Generic[S]):
     # --- lifecycle ----------------------------------------------------------------------------------------------------
 
     def start_loading(self) -> None:
-        """Create an empty shard for the loader to replay into."""
+        """Wait for the loader, without a shard."""
         self._transition(CoordinatorState.LOADING)
         self.registry = SnapshotRegistry()
         self.timer = self._new_timer()
         self._high_watermark = 0
+
+    def create_shard(self) -> None:
+        """Create an empty shard for the loader to replay into."""
         self._shard = self._parts.shard_factory(self.partition, self.registry, self.timer)
 
     def finish_loading(self, end_offset: int, high_watermark: int) -> None:

@@ -146,6 +146,16 @@ class Loader:
             return
         load.started_s = self._parts.clock.monotonic()
         try:
+            self._parts.prepare(lambda: self._prepared(load))
+        except Exception as error:
+            self._failed(load, error)
+
+    def _prepared(self, load: _LoadAttempt) -> None:
+        if not load.wanted:
+            self._next()
+            return
+        try:
+            load.context.create_shard()
             load.next_offset = self._parts.log.offsets(load.context.partition).log_start_offset
             self._read_on(load)
         except Exception as error:

@@ -69,12 +69,14 @@ class CoordinatorRuntime(Generic[S]):
         compression: str = "none",
         write_timeout_ms: int = DEFAULT_WRITE_TIMEOUT_MS,
         after_large_load: Callable[[], None] = lambda: None,
+        prepare: Callable[[Callable[[], None]], None] = lambda then: then(),
     ) -> None:
         """`name` is the internal topic, for log lines; `compression` the codec name for written batches.
 
         `serde()` and `shard_factory` are called only for partitions that this broker coordinates.
 
-        `after_large_load()` is called after a load that created many objects.
+        `after_large_load()` is called after a load that created many objects, and `prepare(then)` before a shard is
+        created: the load continues with `then()`, which is called at once or later.
         """
         self.statistics = CoordinatorStatistics()
         self._parts = RuntimeParts(
@@ -89,6 +91,7 @@ class CoordinatorRuntime(Generic[S]):
             compression,
             write_timeout_ms,
             after_large_load,
+            prepare,
             SlicedWork(clock, scheduler),
         )
         self._loader = Loader(self._parts)

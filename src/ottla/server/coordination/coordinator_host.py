@@ -63,7 +63,7 @@ class BrokerServices(NamedTuple):
 class CoordinatorHost(Generic[S]):
     """Owner of one coordinator's runtime."""
 
-    __slots__ = ("_node_id", "_pool", "_replicas", "runtime", "topic")
+    __slots__ = ("_is_loaded", "_node_id", "_pool", "_replicas", "runtime", "topic")
 
     CODE: ClassVar[str] = "ottla.coordinator.runtime"
     """Module that imports the code of the coordinator."""
@@ -85,6 +85,8 @@ class CoordinatorHost(Generic[S]):
         to it.
         """
         self.topic = topic
+        self._is_loaded = False
+        """Whether the code of the coordinator was imported."""
         self._node_id = host.node_id
         self._replicas = host.replicas
         node_runtime = host.node_runtime
@@ -101,6 +103,7 @@ class CoordinatorHost(Generic[S]):
             write_timeout_ms=write_timeout_ms,
             # Loaded state stays until leadership is lost: exempt it from repeated garbage collection.
             after_large_load=gc.freeze,
+            prepare=self.load,
         )
         host.replicas.listen(topic.name, self.runtime.high_watermark_updated)
 
@@ -110,8 +113,19 @@ class CoordinatorHost(Generic[S]):
         """Apply changed broker settings."""
 
     def load(self, then: Callable[[], None]) -> None:
-        """Import the code of the coordinator in the pool, since it would block the loop, and call `then()`."""
-        self._pool.submit(lambda: import_module(self.CODE), lambda _module, _error: then())
+        """Import the code of the coordinator in the pool, since it would block the loop, and call `then()`.
+
+        Called before the creation of the internal topic and before the first load of a partition.
+        """
+        if self._is_loaded:
+            then()
+            return
+
+        def imported(_module: object, error: BaseException | None) -> None:
+            self._is_loaded = error is None
+            then()
+
+        self._pool.submit(lambda: import_module(self.CODE), imported)
 
     def follow(self, image: MetadataImage, changes: MetadataChanges) -> None:
         """Load the partitions that this broker leads now, unload the others."""
