@@ -151,6 +151,7 @@ def consume(
                 _print(consumer.rendered(batch_format.template_of, batch_format.null, **limits))
         return
     from ottla.client.librdkafka.group_consumer import GroupConsumer
+    from ottla.client.librdkafka.message_text import make_renderer
 
     with GroupConsumer(
         bootstrap_server,
@@ -160,7 +161,10 @@ def consume(
         properties={**security().library, **properties},
         **settings,
     ) as member:
-        _print(_formatted(member.batches(**limits), formatter))
+        if batch_format is None:
+            _print(_formatted(member.batches(**limits), formatter))
+        else:
+            _print(member.rendered(make_renderer(*batch_format), **limits))
 
 
 def _formatted(batches: Iterable[list[ConsumedRecord]], formatter: Formatter) -> Iterator[bytes]:
