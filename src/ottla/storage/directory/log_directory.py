@@ -160,9 +160,9 @@ class LogDirectory:
             return
         future = names.parse_future_dir(name)
         key = future or names.parse_partition_dir(name)
-        if key is None or key[0] == names.METADATA_TOPIC:
+        if key is None or key[0] == names.METADATA_TOPIC or not self._disk.is_dir(self._join(name)):
             return
-        if future is not None and key in self.futures and self._disk.is_dir(self._join(name)):
+        if future is not None and key in self.futures:
             logger.warning("%s/%s is a second copy of the same log, removing it", self.path, name)
             self.deleted.add_directory(self._join(name))
             return
@@ -180,14 +180,9 @@ class LogDirectory:
             aborted_counts=stored.aborted.get(key, {}),
         )
         table = self.logs if future is None else self.futures
-        try:
-            log = table[key] = self._load(name, key, options)
-        except OSError:
-            if self._disk.is_dir(self._join(name)):
-                raise
-            return  # a file with the name of a partition's directory
         if future is None:
             checkpoints.begin_high_watermark(key)
+        log = table[key] = self._load(name, key, options)
         if log.recovery_point < log.active_segment.base_offset:
             # The roll with that knowledge happened in an earlier process, and volatile records are not cleaned.
             self.flushes.add(key)
