@@ -168,6 +168,37 @@ def test_a_restart_finds_the_same_state(counting: Counting) -> None:
     assert loaded == [True]
 
 
+class HeldPool:
+    """A pool that keeps its jobs."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Callable[[], object], Callable[[object, BaseException | None], None]]] = []
+
+    def submit(self, work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
+        self.jobs.append((work, done))
+
+
+def test_code_of_shards_is_imported_once_in_the_pool(counting: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    counting.create()
+    assert counting.add("a", 5) == 5
+    counting.server.restart()
+    again = Counting(counting.server)
+    pool = HeldPool()
+    imported: list[str] = []
+    monkeypatch.setattr(coordinator_host, "import_module", imported.append)
+    monkeypatch.setattr(again.coordinator_host, "_pool", pool)
+    again.coordinator_host.follow(again.image, all_changes(again.image))
+    again.server.run_until(lambda: bool(pool.jobs))
+    assert again.value("a") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert not imported
+    ((work, done),) = pool.jobs
+    done(work(), None)
+    again.settle()
+    assert again.value("a") == 5
+    assert imported == ["ottla.coordinator.runtime"]
+    assert len(pool.jobs) == 1
+
+
 def test_another_broker_leads_and_this_one_again(counting: Counting) -> None:
     counting.create()
     assert counting.add("a", 5) == 5
