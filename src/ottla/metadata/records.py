@@ -82,8 +82,9 @@ def at_level(records: Iterable[ApiMessageAndVersion], level: int) -> Iterator[Ap
         if type(message) is FeatureLevelRecord and message.name == METADATA_VERSION:
             level = message.feature_level
         record = versioned(message, level)
-        if type(message) in _WRITE_VERSIONS:
-            for field in _fields_outside(type(message), record.version):
+        kind: type[object] = type(message)
+        if kind in _WRITE_VERSIONS:
+            for field in _fields_outside(kind, record.version):
                 setattr(message, field.name, field.make_default())
         yield record
 
