@@ -68,8 +68,13 @@ class ApiMessageAndVersion(NamedTuple):
 
 def versioned(message: object, level: int = HIGHEST_LEVEL) -> ApiMessageAndVersion:
     """Return the record in the version of that metadata level; `at_level` decides about appended records."""
-    versions = _WRITE_VERSIONS.get(type(message), ((0, 0),))
-    return ApiMessageAndVersion(message, next(version for since, version in versions if level >= since))
+    return ApiMessageAndVersion(message, _written_version(type(message), level))
+
+
+@cache
+def _written_version(kind: type[object], level: int) -> int:
+    versions = _WRITE_VERSIONS.get(kind, ((0, 0),))
+    return next(version for since, version in versions if level >= since)
 
 
 def at_level(records: Iterable[ApiMessageAndVersion], level: int) -> Iterator[ApiMessageAndVersion]:
@@ -90,7 +95,7 @@ def at_level(records: Iterable[ApiMessageAndVersion], level: int) -> Iterator[Ap
 
 
 @cache
-def _fields_outside(cls: type, version: int) -> tuple[Field, ...]:
+def _fields_outside(cls: type[object], version: int) -> tuple[Field, ...]:
     """Return the fields of a record that the version lacks."""
     return tuple(field for field in schema_of(cls).fields if not field.versions.low <= version <= field.versions.high)
 
