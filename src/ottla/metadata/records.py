@@ -68,7 +68,8 @@ class ApiMessageAndVersion(NamedTuple):
 
 def versioned(message: object, level: int = HIGHEST_LEVEL) -> ApiMessageAndVersion:
     """Return the record in the version of that metadata level; `at_level` decides about appended records."""
-    return ApiMessageAndVersion(message, _written_version(type(message), level))
+    kind: Any = type(message)
+    return ApiMessageAndVersion(message, _written_version(kind, level))
 
 
 @cache
@@ -87,7 +88,7 @@ def at_level(records: Iterable[ApiMessageAndVersion], level: int) -> Iterator[Ap
         if type(message) is FeatureLevelRecord and message.name == METADATA_VERSION:
             level = message.feature_level
         record = versioned(message, level)
-        kind: type[object] = type(message)
+        kind: Any = type(message)
         if kind in _WRITE_VERSIONS:
             for field in _fields_outside(kind, record.version):
                 setattr(message, field.name, field.make_default())
