@@ -365,8 +365,8 @@ class Setup:
             scheduler=EndOfTickScheduler(self.time),
             failures=lambda where, error: self.defects.append((where, error)),
             after_large_load=self._large_load,
-            prepare=self._prepare,
         )
+        self.runtime.prepare = self._prepare
         self.runtime.start(self.partitions)
         self.log.high_watermark_updated = self.runtime.high_watermark_updated
         return self.runtime

@@ -137,7 +137,9 @@ class CoordinatorContext(Generic[S]):
 
     @property
     def shard(self) -> S:
-        """The state machine; raises InvariantError before a load and after the end."""
+        """The state machine, empty at the first use of a load; raises InvariantError before and after leadership."""
+        if self._shard is None and self.state is CoordinatorState.LOADING:
+            self._shard = self._parts.shard_factory(self.partition, self.registry, self.timer)
         if self._shard is None:
             raise InvariantError(f"{self} has no shard")
         return self._shard
@@ -159,10 +161,6 @@ class CoordinatorContext(Generic[S]):
         self.registry = SnapshotRegistry()
         self.timer = self._new_timer()
         self._high_watermark = 0
-
-    def create_shard(self) -> None:
-        """Create an empty shard for the loader to replay into."""
-        self._shard = self._parts.shard_factory(self.partition, self.registry, self.timer)
 
     def finish_loading(self, end_offset: int, high_watermark: int) -> None:
         """Complete a load: everything below `end_offset` was replayed, with snapshots from the high watermark on."""

@@ -155,7 +155,6 @@ class Loader:
             self._next()
             return
         try:
-            load.context.create_shard()
             load.next_offset = self._parts.log.offsets(load.context.partition).log_start_offset
             self._read_on(load)
         except Exception as error:

@@ -54,7 +54,7 @@ LOAD_WAIT_S = 1.0
 class CoordinatorRuntime(Generic[S]):
     """The coordinator of one internal topic."""
 
-    __slots__ = ("_contexts", "_loader", "_partition_of_key", "_parts", "partition_count", "statistics")
+    __slots__ = ("_contexts", "_loader", "_partition_of_key", "_parts", "partition_count", "prepare", "statistics")
 
     def __init__(
         self,
@@ -69,15 +69,15 @@ class CoordinatorRuntime(Generic[S]):
         compression: str = "none",
         write_timeout_ms: int = DEFAULT_WRITE_TIMEOUT_MS,
         after_large_load: Callable[[], None] = lambda: None,
-        prepare: Callable[[Callable[[], None]], None] = lambda then: then(),
     ) -> None:
         """`name` is the internal topic, for log lines; `compression` the codec name for written batches.
 
         `serde()` and `shard_factory` are called only for partitions that this broker coordinates.
 
-        `after_large_load()` is called after a load that created many objects, and `prepare(then)` before a shard is
-        created: the load continues with `then()`, which is called at once or later.
+        `after_large_load()` is called after a load that created many objects.
         """
+        self.prepare: Callable[[Callable[[], None]], None] = lambda then: then()
+        """Called before a shard is created: the load continues with `then()`, at once or later."""
         self.statistics = CoordinatorStatistics()
         self._parts = RuntimeParts(
             name,
@@ -91,7 +91,7 @@ class CoordinatorRuntime(Generic[S]):
             compression,
             write_timeout_ms,
             after_large_load,
-            prepare,
+            lambda then: self.prepare(then),  # noqa: PLW0108 - it may be replaced
             SlicedWork(clock, scheduler),
         )
         self._loader = Loader(self._parts)

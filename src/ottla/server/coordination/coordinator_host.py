@@ -103,8 +103,8 @@ class CoordinatorHost(Generic[S]):
             write_timeout_ms=write_timeout_ms,
             # Loaded state stays until leadership is lost: exempt it from repeated garbage collection.
             after_large_load=gc.freeze,
-            prepare=self.load,
         )
+        self.runtime.prepare = self.load
         host.replicas.listen(topic.name, self.runtime.high_watermark_updated)
 
     # --- life ------------------------------------------------------------------------------------------------------

@@ -107,14 +107,7 @@ def load_log(
     listing = folder.disk.listdir(folder.path)
     if partition[0] != names.METADATA_TOPIC:
         _refuse_foreign(folder, listing)
-    found = names.offsets_by_suffix(listing)
-    if names.CLEANED_SUFFIX in found or names.SWAP_SUFFIX in found:
-        finish_swaps(folder)
-        listing = folder.disk.listdir(folder.path)
-        found = names.offsets_by_suffix(listing)
-    if names.DELETED_SUFFIX in found or names.TEMPORARY_SUFFIX in found:
-        for name in filter(names.is_left_over, listing):
-            folder.disk.unlink(folder.join(name))
+    listing, found = _finish_changes(folder, listing)
     _take_inventory(loading, found)
     _load_epochs(loading, has_file=names.LEADER_EPOCH_CHECKPOINT in found)
     end_offset = _clean_end(loading) if options.clean and not loading.epochs_damaged else None
@@ -215,6 +208,22 @@ def _refuse_foreign(folder: Folder, listing: list[str]) -> None:
             f"{folder.path} has the name of a partition's directory but contains no file of one ({shown(listing)}): "
             "move it out of log.dirs"
         )
+
+
+def _finish_changes(folder: Folder, listing: list[str]) -> tuple[list[str], dict[str, list[int]]]:
+    """Finish swaps of the cleaner and remove files that a crash left; returns the names, and their offsets by suffix.
+
+    Raises OSError.
+    """
+    found = names.offsets_by_suffix(listing)
+    if names.CLEANED_SUFFIX in found or names.SWAP_SUFFIX in found:
+        finish_swaps(folder)
+        listing = folder.disk.listdir(folder.path)
+        found = names.offsets_by_suffix(listing)
+    if names.DELETED_SUFFIX in found or names.TEMPORARY_SUFFIX in found:
+        for name in filter(names.is_left_over, listing):
+            folder.disk.unlink(folder.join(name))
+    return listing, found
 
 
 def _take_inventory(loading: _LoadState, found: Mapping[str, Sequence[int]]) -> None:
