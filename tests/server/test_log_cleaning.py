@@ -98,7 +98,6 @@ def new_cleaning(scheduler, disk):
         directories=[directory],
         futures={},
         cleaner_checkpoint=SimpleNamespace(due=lambda: None),
-        compacted_logs=directory.compacted_logs,
         get_log=lambda *key: bad,
     )
     nothing: Any = None

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.common.errors import KafkaError
@@ -170,7 +171,7 @@ class LogCleaner:
     def _due(self, now_ms: int) -> list[_Candidate]:
         due = []
         self.max_dirty_ratio, self.max_overdue_ms = 0.0, 0
-        for log in self.logs.compacted_logs():
+        for log in chain.from_iterable(directory.compacted_logs() for directory in self.logs.directories):
             partition = (log.topic, log.partition)
             # A log in cleaning is listed here; one in repair is not. The source of a copy must not change.
             if self.logs.futures.get(partition) is not None:

@@ -348,10 +348,6 @@ class LogManager:
         """All logs, by directory and in order of opening."""
         return iter([log for directory in self.directories for log in directory.logs.values()])
 
-    def compacted_logs(self) -> list[Log]:
-        """Return the logs with the policy `compact`; the effort is proportional to their number."""
-        return [log for directory in self.directories for log in directory.compacted_logs()]
-
     def all_logs(self) -> Iterator[Log]:
         """All logs, including copies that move to another directory."""
         return chain(self.logs(), self.futures.logs())
