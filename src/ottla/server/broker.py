@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ottla.common.config.broker_configs import BrokerConfig
@@ -402,9 +403,12 @@ class Broker:
     def _open_logs(self, image: MetadataImage) -> dict[tuple[Uuid, int], int]:
         """Open every log with its topic's configs; returns the newest leader epoch of each. Raises OperatorError."""
         config = self._config.under(image)
-        self._logs.load_logs(
-            lambda topic: LogConfig.from_properties(config.topic_properties(image.topic_configs(topic)))
-        )
+
+        @cache
+        def config_of(topic: str) -> LogConfig:
+            return LogConfig.from_properties(config.topic_properties(image.topic_configs(topic)))
+
+        self._logs.load_logs(config_of)
         return {
             (log.topic_id, log.partition): log.leader_epoch for log in self._logs.logs() if log.topic_id is not None
         }
