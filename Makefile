@@ -82,7 +82,7 @@ LIMIT  ?= 600
 TRIAL := $(BIN)/pytest -s -o faulthandler_timeout=0
 
 # Everything under tests/ except tests that need processes, other clients, Spark, root or minutes, and checks of sources.
-UNIT := $(filter-out $(addprefix tests/,__pycache__ app bench chaos cli clients cluster faults fuzz modes pipeline sim style suite testing),\
+UNIT := $(filter-out $(addprefix tests/,__pycache__ app bench chaos cli clients cluster faults fuzz modes pipeline sim style suite testing web),\
 	$(patsubst %/,%,$(wildcard tests/*/)))
 
 # With named tests, requirements of other directories (Spark, the plots of bench/) are not installed.

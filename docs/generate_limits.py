@@ -80,7 +80,7 @@ REQUESTS = [
         "net.connection.MAX_REQUESTS_PER_TICK",
     ),
     row(
-        "time per tick for one connection, and for queued connections and long responses",
+        "time per tick for connections with several requests, accepts and large responses; the same for the queued",
         "common.platform.shares.TICK_S",
         where="common/platform/shares.py, net/connection.py",
     ),
@@ -213,6 +213,50 @@ GROUPS = [
     ),
     row("space reserved for the records that end a transaction", "coordinator.transaction.records.ENDING_BYTES"),
 ]
+CLIENT_METRICS = [
+    row(
+        "metrics of a push, as sent and decompressed; above it TELEMETRY_TOO_LARGE",
+        "telemetry.max.bytes",
+        where="server/handlers/telemetry/push_telemetry.py, telemetry/receiver.py",
+    ),
+    row(
+        "resources, scopes and metrics of a push; size of a metric; of a resource; above it TELEMETRY_TOO_LARGE",
+        "telemetry.bounds.MAX_MESSAGES",
+        "telemetry.bounds.MAX_METRIC_BYTES",
+        "telemetry.bounds.MAX_RESOURCE_BYTES",
+        where="telemetry/otlp.py",
+    ),
+    row(
+        "points of a metric; attributes of a point; the rest is omitted",
+        "telemetry.bounds.MAX_POINTS",
+        "telemetry.bounds.MAX_ATTRIBUTES",
+        where="telemetry/otlp.py",
+    ),
+    row(
+        "client instances; above it the least recently used one is removed",
+        "telemetry.bounds.MAX_INSTANCES",
+        where="telemetry/instances.py",
+    ),
+    row("client instances of a connection", where="telemetry/instances.py", value="1"),
+    row(
+        "series of a client; of all clients; the rest is omitted",
+        "telemetry.bounds.MAX_CLIENT_SERIES",
+        "telemetry.bounds.MAX_SERIES",
+        where="telemetry/receiver.py",
+    ),
+    row(
+        "name of a metric, longer ones are omitted; labels of a point; characters of a label",
+        "telemetry.bounds.MAX_NAME_CHARACTERS",
+        "telemetry.bounds.MAX_LABELS",
+        "telemetry.bounds.MAX_LABEL_CHARACTERS",
+        where="telemetry/receiver.py",
+    ),
+    row("subscriptions", "metadata.max.client.metrics", where="controller/configs.py"),
+    row(
+        "time without a request, or three push intervals, after which a client expires",
+        "telemetry.instances.MIN_EXPIRY_S",
+    ),
+]
 METADATA = [
     row("topics being auto-created", "server.metadata.topic_creation.MAX_ON_DEMAND"),
     row("metadata records of one admin request or part", "controller.result.MAX_RECORDS_PER_USER_OP"),
@@ -298,6 +342,7 @@ TABLES = {
     "Responses and disk reads": RESPONSES,
     "Batches": BATCHES,
     "Groups and transactions": GROUPS,
+    "Client metrics": CLIENT_METRICS,
     "Metadata": METADATA,
     "Process": PROCESS,
 }

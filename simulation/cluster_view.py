@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from ottla.common.errors import KafkaError
 from ottla.metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataImage, PartitionImage
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
-from ottla.replica.manager import ReplicaManager
+from ottla.replica.partition import Partition
+from ottla.server.broker import Broker
 from simulation.checkers import Violation
 from simulation.network import Address
 from simulation.node import SimNode
@@ -57,11 +58,11 @@ class ClusterView:
             self._compare_epochs()
 
     def _compare_epochs(self) -> None:
-        running = {node.config.node_id: node.broker for node in self._nodes if node.broker is not None}
+        running = {node.config.node_id: node.broker for node in self._nodes}
         for topic in self.newest().topics.values():
             for index, partition in topic.partitions.items():
-                managers = [(f"node {each}", running[each].parts.replicas) for each in partition.isr if each in running]
-                compare_epochs(topic.name, index, [each for each in managers if _has(each[1], topic.name, index)])
+                found = [(each, _find(running.get(each), topic.name, index)) for each in partition.isr]
+                compare_epochs(topic.name, index, [(each, replica) for each, replica in found if replica is not None])
 
     def _look_at_controller(self, leader: LeaderAndEpoch, name: str) -> None:
         if leader.leader_id == NO_NODE:
@@ -106,11 +107,8 @@ class ClusterView:
         if image is None or image.leader == NO_LEADER:
             return False
         leader = next(node for node in self._nodes if node.config.node_id == image.leader)
-        if leader.broker is None:
-            return False
-        try:
-            found = leader.broker.parts.replicas.find(topic, partition)
-        except KafkaError:
+        found = _find(leader.broker, topic, partition)
+        if found is None:
             return False
         newest = found.log.epochs.epoch_for_offset(found.high_watermark - 1)
         return image.leader_epoch in (FIRST_EPOCH, newest)
@@ -121,7 +119,8 @@ class ClusterView:
         found = {}
         for index, partition in (image.partitions if image is not None else {}).items():
             leader = next((node for node in self._nodes if node.config.node_id == partition.leader), None)
-            found[index] = _stable_offset(leader, topic, index)
+            replica = None if leader is None else _find(leader.broker, topic, index)
+            found[index] = (-1, 0) if replica is None else _stable_offset(replica)
         return found
 
     def all_agree(self) -> bool:
@@ -140,22 +139,18 @@ class ClusterView:
         )
 
 
-def _has(replicas: ReplicaManager, topic: str, index: int) -> bool:
+def _find(broker: Broker | None, topic: str, index: int) -> Partition | None:
+    """The replica of a running broker, if it has one."""
+    if broker is None:
+        return None
     try:
-        replicas.find(topic, index)
+        return broker.parts.replicas.find(topic, index)
     except KafkaError:
-        return False
-    return True
+        return None
 
 
-def _stable_offset(leader: SimNode | None, topic: str, index: int) -> tuple[int, int]:
-    if leader is None or leader.broker is None:
-        return (-1, 0)
-    try:
-        found = leader.broker.parts.replicas.find(topic, index)
-    except KafkaError:
-        return (-1, 0)
-    return found.log.last_stable_offset(found.high_watermark), found.log.log_end_offset
+def _stable_offset(replica: Partition) -> tuple[int, int]:
+    return replica.log.last_stable_offset(replica.high_watermark), replica.log.log_end_offset
 
 
 def _whole(partition: PartitionImage) -> bool:

@@ -38,6 +38,8 @@ class Inode:
 
 Change = tuple[str, Inode | None, bool]
 """(path, inode or None for a directory, whether it exists)."""
+Journaled = tuple[str, bool, Sequence[Change]]
+"""(directory of the first change, whether a directory with others was moved or removed, changes)."""
 
 
 class FileSystem:
@@ -50,7 +52,7 @@ class FileSystem:
         self.locked: set[str] = set()
         self.names: dict[str, Inode | None] = {"/": None}
         self._durable_names: dict[str, Inode | None] = {"/": None}
-        self._journal: list[Sequence[Change]] = []
+        self._journal: list[Journaled] = []
 
     @property
     def used_bytes(self) -> int:
@@ -59,7 +61,8 @@ class FileSystem:
     def change(self, *changes: Change) -> None:
         """Change names at once; durable with the next sync of the directory of the first."""
         self._apply(self.names, changes)
-        self._journal.append(changes)
+        moves = len(changes) > 1 and any(inode is None for _, inode, _ in changes)
+        self._journal.append((posixpath.dirname(changes[0][0]), moves, changes))
 
     @staticmethod
     def _apply(names: dict[str, Inode | None], changes: Sequence[Change]) -> None:
@@ -72,15 +75,16 @@ class FileSystem:
     def sync_directory(self, directory: str) -> None:
         """Make the name changes of one directory durable; of others only the content of a moved or removed one."""
         whole = 0
-        for number, changes in enumerate(self._journal, 1):
-            if len(changes) > 1 and any(inode is None for _, inode, _ in changes):
+        for number, (_, moves, _) in enumerate(self._journal, 1):
+            if moves:
                 whole = number
         later = []
-        for number, changes in enumerate(self._journal):
-            if number < whole or posixpath.dirname(changes[0][0]) == directory:
+        for number, entry in enumerate(self._journal):
+            of, _, changes = entry
+            if number < whole or of == directory:
                 self._apply(self._durable_names, changes)
             else:
-                later.append(changes)
+                later.append(entry)
         self._journal = later
 
     def process_died(self) -> None:
@@ -91,7 +95,7 @@ class FileSystem:
         """Lose data that is not durable, by chance."""
         self.process_died()
         self.boots += 1
-        for changes in self._journal[: rng.randrange(len(self._journal) + 1)]:
+        for _, _, changes in self._journal[: rng.randrange(len(self._journal) + 1)]:
             self._apply(self._durable_names, changes)
         self._journal.clear()
         for path in sorted(self._durable_names):  # a file in a directory that has no durable name is lost with it
@@ -308,11 +312,8 @@ class MemoryDisk:
         self.before("listdir", path)
         prefix = path.rstrip("/") + "/"
         skip = len(prefix)
-        return sorted(
-            name[skip:]
-            for name in self.files.names
-            if name.startswith(prefix) and name != "/" and "/" not in name[skip:]
-        )
+        below = [name[skip:] for name in self.files.names if name.startswith(prefix)]
+        return sorted(name for name in below if name and "/" not in name)
 
     def exists(self, path: str) -> bool:
         """See `Disk`."""
@@ -350,12 +351,15 @@ class MemoryDisk:
     def rename(self, source: str, target: str) -> None:
         """See `Disk`."""
         self.before("rename", source)
-        if source not in self.files.names:
+        names = self.files.names
+        if source not in names:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        moved = [source]
+        if names[source] is None:
+            moved = [path for path in names if path == source or path.startswith(source + "/")]
         changes: list[Change] = []
-        for path, inode in list(self.files.names.items()):
-            if path == source or path.startswith(source + "/"):
-                changes += [(path, inode, False), (target + path[len(source) :], inode, True)]
+        for path in moved:
+            changes += [(path, names[path], False), (target + path[len(source) :], names[path], True)]
         self.files.change(*changes)
 
     def unlink(self, path: str) -> None:

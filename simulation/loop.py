@@ -72,7 +72,7 @@ class SimHandle:
         callback, args = self._callback, self._args
         if callback is None:
             return False
-        self.cancel()
+        self._callback, self._args = None, ()
         if self._context is None:
             callback(*args)
         else:
@@ -104,14 +104,14 @@ class SimLoop:
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> SimHandle:
         """Run `callback(*args)` at `when`, or now if that has passed."""
-        handle = SimHandle(max(when, self._now), callback, args, context)
+        handle = SimHandle(when if when > self._now else self._now, callback, args, context)
         self.schedule(handle)
         return handle
 
     def schedule(self, handle: SimHandle) -> None:
         """Run `handle` when it is due, after all that are due at that time already."""
         self._sequence += 1
-        heapq.heappush(self._queue, (handle.when(), self._sequence, handle))
+        heapq.heappush(self._queue, (handle._when, self._sequence, handle))
 
     def call_later(
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
@@ -121,7 +121,9 @@ class SimLoop:
 
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> SimHandle:
         """Run `callback(*args)` after everything that is due now."""
-        return self.call_at(self._now, callback, *args, context=context)
+        handle = SimHandle(self._now, callback, args, context)
+        self.schedule(handle)
+        return handle
 
     # -- running
 
@@ -133,21 +135,25 @@ class SimLoop:
         previous = asyncio._get_running_loop()
         asyncio._set_running_loop(self.as_asyncio())
         self._running = True
+        queue, failures, pop = self._queue, self.failures, heapq.heappop
         at_once = 0
         try:
             while True:
-                if self.failures:
-                    raise self.failures.pop(0)
+                if failures:
+                    raise failures.pop(0)
                 if stop():
                     return True
-                if not self._queue or self._queue[0][0] > end_s:
+                if not queue or queue[0][0] > end_s:
                     self._now = max(self._now, end_s)
                     return False
-                when, _, handle = heapq.heappop(self._queue)
-                at_once = at_once + 1 if when <= self._now else 0
-                if at_once > MAX_EVENTS_AT_ONCE:
-                    raise Livelock(f"{at_once} callbacks at {self._now:.6f} s")
-                self._now = max(self._now, when)
+                when, _, handle = pop(queue)
+                if when > self._now:
+                    self._now = when
+                    at_once = 0
+                else:
+                    at_once += 1
+                    if at_once > MAX_EVENTS_AT_ONCE:
+                        raise Livelock(f"{at_once} callbacks at {self._now:.6f} s")
                 self.events += handle.run()
         finally:
             self._running = False
@@ -213,7 +219,9 @@ class ProcessHandle(SimHandle):
     __slots__ = ("_process",)
 
     def __init__(self, when: float, callback: Callable[..., Any], args: tuple[Any, ...], process: Process) -> None:
-        super().__init__(when, callback, args, None)
+        self._when = when
+        self._callback = callback
+        self._args = args
         self._process = process
 
     def run(self) -> bool:
@@ -224,8 +232,12 @@ class ProcessHandle(SimHandle):
         if process.paused is not None and process.alive:
             process.paused.append((self.run, ()))
             return True
-        self.cancel()
-        process.run(callback, *args)
+        self._callback, self._args = None, ()
+        if process.alive:
+            try:
+                callback(*args)
+            except ProcessKilled:
+                process.kill()
         return True
 
 

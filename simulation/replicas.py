@@ -6,7 +6,7 @@ a reader of any gets the same latest value of each key. The leader epochs of a r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 
 from ottla.record.batch import BatchView, iter_batches
@@ -37,29 +37,30 @@ def compare_replicas(topic: str, index: int, replicas: Sequence[tuple[str, Repli
                 raise Violation(f"{topic}-{index}@{offset} differs {names}")
 
 
-def compare_epochs(topic: str, index: int, replicas: Sequence[tuple[str, ReplicaManager]]) -> None:
+def compare_epochs(topic: str, index: int, replicas: Iterable[tuple[int, Partition]]) -> None:
     """Raises Violation if two replicas have different leader epochs for offsets below both high watermarks.
 
-    At any time, for replicas without lost committed records. Not for compacted logs: the start of an epoch depends on
-    the batches that the cleaner had left when the replica fetched them.
+    At any time, for replicas without lost committed records, each with its node's id. Not for compacted logs: the start
+    of an epoch depends on the batches that the cleaner had left when the replica fetched them.
     """
-    partitions = [(host, manager.find(topic, index)) for host, manager in replicas]
-    for (host, one), (other_host, other) in combinations(partitions, 2):
-        if one.log.config.compacted or other.log.config.compacted:
+    partitions = [
+        (node_id, each, each.log.epochs.entries()) for node_id, each in replicas if not each.log.config.compacted
+    ]
+    for (node_id, one, entries), (other_id, other, other_entries) in combinations(partitions, 2):
+        if entries == other_entries:
             continue
         start = max(one.log.log_start_offset, other.log.log_start_offset)
         end = min(one.high_watermark, other.high_watermark)
-        known, others = _epochs(one, start, end), _epochs(other, start, end)
+        known, others = _epochs(entries, start, end), _epochs(other_entries, start, end)
         if known != others:
             raise Violation(
-                f"{host} and {other_host} disagree on the leader epochs of {topic}-{index} from {start} to {end}: "
-                f"{known}, {others}"
+                f"nodes {node_id} and {other_id} disagree on the leader epochs of {topic}-{index} from {start} to "
+                f"{end}: {known}, {others}"
             )
 
 
-def _epochs(partition: Partition, start: int, end: int) -> list[tuple[int, int]]:
+def _epochs(entries: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
     """(leader epoch, first offset) of those with offsets from `start` to `end`, which is exclusive."""
-    entries = partition.log.epochs.entries()
     ends = [*(offset for _, offset in entries[1:]), end]
     return [
         (epoch, max(offset, start))

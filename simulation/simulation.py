@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
@@ -66,6 +67,9 @@ class Simulation(ABC):
         started_s = self._cpu_time()
         try:
             self._run()
+            gc.collect()  # a failed task without a waiter reports its error when it is collected
+            if self.loop.failures:
+                raise self.loop.failures[0]
         except Exception as error:
             outcome.violation = f"{type(error).__name__}: {error}"
             self.trace.remark("finding", outcome.violation)

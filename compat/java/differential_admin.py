@@ -334,6 +334,7 @@ def describe_configs(pair: Pair, versions: list[int]) -> None:
             ask(f"topic {name[:10]!r}", (TOPIC, name, None))
         for kind in (0, 1, 3, LOGGER, CLIENT_METRICS, GROUP, 64, -1):
             ask(f"type {kind}", (kind, "1", None))
+        ask("client metrics without a name", (CLIENT_METRICS, "", None))
         ask("twice", (TOPIC, "settings", ["retention.ms"]), (TOPIC, "settings", ["retention.ms"]))
         ask("several", (TOPIC, "settings", ["retention.ms"]), (BROKER, "1", ["node.id"]), (TOPIC, "nowhere", None))
         ask("none")
@@ -412,8 +413,9 @@ def incremental_alter_configs(pair: Pair, versions: list[int]) -> None:
             ask(f"broker {name!r}", ("log.retention.ms", SET, "1"), name=name, kind=BROKER, validate_only=True)
         if version == versions[-1]:  # thousands of requests with the same responses in every version
             _broker_changes(ask, pair)
-        for kind in (0, 1, LOGGER, GROUP, 64, -1):
+        for kind in (0, 1, LOGGER, CLIENT_METRICS, GROUP, 64, -1):
             ask(f"type {kind}", ("retention.ms", SET, "1"), name="1", kind=kind, validate_only=True)
+        _client_metrics(ask, pair)
         row = {"name": "retention.ms", "config_operation": SET, "value": "9"}
         resource = {"resource_type": TOPIC, "resource_name": topic, "configs": [row]}
         pair.ask("resource twice", "incremental_alter_configs", version, {"resources": [resource] * 2})
@@ -422,6 +424,33 @@ def incremental_alter_configs(pair: Pair, versions: list[int]) -> None:
         pair.ask("nothing", "incremental_alter_configs", version, {})
         result("all")
     _kept_settings(pair)
+
+
+def _client_metrics(ask: Any, pair: Pair) -> None:
+    """Subscriptions, valid and invalid, and one that is created, listed, changed and deleted."""
+    kind = {"kind": CLIENT_METRICS}
+    for key, values in {
+        "interval.ms": ("99", "100", "3600000", "3600001", "x", ""),
+        "metrics": ("", "*", "a, b ,a", "a,,b", "a,", ","),
+        "match": (
+            *("", "client_id", "client_id=", "client_id=a=b", "=b", "client_id==", "client_id=a=", "client_id=["),
+            *(" client_id = a.* , client_software_name=x", "client_id=a,client_id=b", "CLIENT_ID=a", "client_id=a,"),
+            *("client_source_address=a,client_source_port=9+,client_software_version=1", "client_instance_id=x"),
+        ),
+    }.items():
+        for value in values:
+            ask(f"client metrics {key}={value}", (key, SET, value), name="s", validate_only=True, **kind)
+    ask("client metrics without a name", ("metrics", SET, "a"), name="", validate_only=True, **kind)
+    for how, value in ((SET, "a.,b."), (APPEND, "b.,c."), (SUBTRACT, "a."), (DELETE, None)):
+        ask(f"client metrics {how}", ("metrics", how, value), ("interval.ms", SET, "500"), name="s", **kind)
+        pair.settle()
+        asked = [{"resource_type": CLIENT_METRICS, "resource_name": "s", "configuration_keys": None}]
+        pair.ask(f"client metrics {how}", "describe_configs", 4, {"resources": asked, "include_synonyms": True})
+    pair.ask("client metrics", "list_config_resources", 0, {})
+    ask("client metrics append to no list", ("interval.ms", APPEND, "5"), name="s", **kind)
+    ask("client metrics deleted", ("interval.ms", DELETE, None), name="s", **kind)
+    pair.settle()
+    pair.ask("no client metrics", "list_config_resources", 0, {})
 
 
 def _broker_changes(ask: Any, pair: Pair) -> None:
@@ -512,7 +541,7 @@ def alter_configs(pair: Pair, versions: list[int]) -> None:
         for name in ("1", "", "2", "one"):
             ask(f"broker {name!r}", ("log.retention.ms", "1"), name=name, kind=BROKER)
             ask(f"broker {name!r} read-only", ("node.id", "1"), name=name, kind=BROKER)
-        for kind in (0, LOGGER, GROUP, 64):
+        for kind in (0, LOGGER, CLIENT_METRICS, GROUP, 64):
             ask(f"type {kind}", ("retention.ms", "1"), name="1", kind=kind)
         # Duplicate resources are left out: Apache Kafka never responds to them.
         pair.ask("nothing", "alter_configs", version, {})

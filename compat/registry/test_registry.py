@@ -24,8 +24,8 @@ from registry_process import RegistryProcess
 from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.avro_format import AvroFormat
 from ottla.pipeline.transform.protobuf_format import ProtobufFormat
-from ottla.pipeline.transform.registry import SchemaRegistry
 from ottla.pipeline.transform.value_format import JsonFormat
+from ottla.schemas.registry import SchemaRegistry
 
 if TYPE_CHECKING:
     from tests.pipeline.transform.topic_table import TopicTable

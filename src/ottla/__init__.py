@@ -37,6 +37,25 @@ _CLIENT = {
 """Names of the client, and their modules."""
 __all__ = [*_CLIENT]  # noqa: PLE0604 - they are texts
 
+_REVISION_FILE = "_revision.txt"
+"""Written beside this file by a build from a git repository."""
+_MAX_REVISION_BYTES = 80
+
+
+def build_revision() -> str | None:
+    """The git revision that this package was built from; None for a source tree."""
+    try:
+        with open(f"{__path__[0]}/{_REVISION_FILE}", encoding="ascii") as file:
+            return file.read(_MAX_REVISION_BYTES).strip() or None
+    except (OSError, UnicodeError):
+        return None
+
+
+def full_version() -> str:
+    """Version and, if it is known, the git revision: `0.1.0+1a2b3c4d5e6f`."""
+    revision = build_revision()
+    return __version__ if revision is None else f"{__version__}+{revision}"
+
 
 def __getattr__(name: str) -> object:
     """Import a name of the client. Raises AttributeError for any other."""

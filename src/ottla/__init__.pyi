@@ -24,3 +24,6 @@ from ottla.common.errors import ErrorCode as ErrorCode
 from ottla.common.errors import KafkaError as KafkaError
 
 __version__: str
+
+def build_revision() -> str | None: ...
+def full_version() -> str: ...

@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from ottla.pipeline.model.extras import install_command
+from ottla.common.extras import install_command
 
 try:
     from ottla.pipeline.datasource.provider import OttlaDataSource

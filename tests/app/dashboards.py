@@ -138,6 +138,7 @@ BOARDS = {
             "kafka_topic_partitions": ("topic",),
             "kafka_brokers": (),
             "kafka_broker_info": ("id", "address"),
+            "kafka_exporter_build_info": ("version",),
         }
         | same("kafka_cluster_partition_", "atminisr underminisr", "topic", "partition"),
         {},
@@ -147,6 +148,10 @@ BOARDS = {
         _COMMON
         | _meters("persec")
         | _idle("percent", "percent_oneminuterate")
+        | _idle("percent", "percent_total")
+        | same("kafka_server_replicafetchermanager_", "maxlag", "clientid")
+        | same("kafka_server_socketservermetrics_", "connection_creation_rate connection_close_rate")
+        | same("kafka_server_fetchsessioncache_", "incrementalfetchsessionevictionspersec")
         | _sockets("kafka_server_socketservermetrics_")
         | same(
             "kafka_server_transaction_coordinator_metrics_",
@@ -178,6 +183,16 @@ BOARDS = {
         same("kminion_kafka_", "consumer_group_topic_lag", "group_id", "topic_name")
         | same("kminion_kafka_", "consumer_group_topic_partition_lag", "group_id", "topic_name", "partition_id")
         | same("kminion_kafka_", "topic_high_water_mark_sum topic_log_dir_size_total_bytes", "topic_name")
+        | same("kminion_kafka_", "topic_low_water_mark_sum", "topic_name")
+        | same(
+            "kminion_kafka_topic_", "partition_low_water_mark partition_high_water_mark", "topic_name", "partition_id"
+        )
+        | same("kminion_kafka_topic_", "info", "topic_name", "cleanup_policy", "partition_count", "replication_factor")
+        | same("kminion_kafka_", "consumer_group_topic_offset_sum", "group_id", "topic_name")
+        | same("kminion_kafka_", "consumer_group_members", "group_id")
+        | same("kminion_kafka_", "consumer_group_info", "group_id", "coordinator_id", "protocol_type", "state")
+        | same("kminion_kafka_", "broker_log_dir_size_total_bytes", "broker_id")
+        | same("kminion_kafka_", "cluster_info", "broker_count", "cluster_id", "cluster_version", "controller_id")
         | same("kminion_kafka_", "broker_info", "broker_id", "address", "port"),
         {},
     ),

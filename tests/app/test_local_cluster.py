@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -52,11 +53,11 @@ class NotRead(RealDisk):
         return super().read_bytes(path)
 
 
-def first_start(disk: RealDisk, directory: Path) -> LocalCluster:
-    """Everything that `ottla start --brokers 3` does before the brokers."""
-    planned = plan_cluster(disk, SystemRng(), str(directory), 3, None)
+def first_start(disk: RealDisk, directory: Path, count: int = 3) -> LocalCluster:
+    """Everything that `ottla start --brokers` does before the brokers."""
+    planned = plan_cluster(disk, SystemRng(), str(directory), count, None)
     made = format_cluster(disk, SystemClock(), SystemRng(), planned)
-    if not planned.formatted:
+    if not planned.formatted or planned.added:
         write_plan(disk, made)
     return made
 
@@ -85,6 +86,39 @@ def test_a_first_start_that_was_killed_anywhere_is_resumed(tmp_path: Path) -> No
             lines = (directory / f"broker-{broker.node_id}" / "meta.properties").read_text().splitlines()
             assert f"directory.id={broker.directory_id}" in lines
             assert f"cluster.id={made.cluster_id}" in lines
+
+
+def test_growth_that_was_killed_anywhere_is_resumed(tmp_path: Path) -> None:
+    for number in range(4):  # before the plan, meta.properties of the new broker, and the mark; and never
+        directory = tmp_path / str(number)
+        small = first_start(RealDisk(), directory)
+        disk = KilledAtWrite(number)
+        with contextlib.suppress(Killed):
+            first_start(disk, directory, 4)
+        assert disk.left == 0
+        if number > 0:
+            with pytest.raises(OperatorError, match="--brokers 4"):
+                plan(directory, 3)
+        grown = first_start(RealDisk(), directory, 4)
+        assert grown.brokers[:3] == small.brokers
+        assert grown.voters == small.voters
+        assert [broker.node_id for broker in grown.brokers] == [1, 2, 3, 4]
+        assert grown.brokers[3].port == small.brokers[2].port + 1
+        assert grown.added == ()
+        assert first_start(RealDisk(), directory, 4) == grown
+
+
+def test_lost_directory_is_not_taken_for_an_added_one(tmp_path: Path) -> None:
+    first_start(RealDisk(), tmp_path)
+    (tmp_path / "broker-2" / "meta.properties").unlink()
+    with pytest.raises(OperatorError, match="--replace-node 2"):
+        first_start(RealDisk(), tmp_path, 4)
+
+
+def test_cluster_does_not_grow_before_it_is_formatted(tmp_path: Path) -> None:
+    plan(tmp_path, 3)
+    with pytest.raises(OperatorError, match="--brokers 3"):
+        plan(tmp_path, 4)
 
 
 def test_node_that_ran_before_formatting_ended_is_an_error(tmp_path: Path) -> None:
@@ -196,6 +230,13 @@ def test_settings_of_a_broker(tmp_path: Path) -> None:
     assert voter["broker.rack"] == "mine"
     assert voter["num.partitions"] == "3"
     assert voter["process.roles"] == "broker,controller"
+    assert voter["controller.quorum.auto.join.enable"] == "true"
+    assert (
+        made.settings(made.brokers[0], {"controller.quorum.auto.join.enable": "false"})[
+            "controller.quorum.auto.join.enable"
+        ]
+        == "false"
+    )
     assert voter["listeners"] == "PLAINTEXT://127.0.0.1:19092,CONTROLLER://127.0.0.1:20092"
     other = made.settings(made.brokers[3], {})
     assert other["process.roles"] == "broker"

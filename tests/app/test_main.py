@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+import ottla
 from ottla import __version__
 from ottla.app.main import MOUNTED, cli
+from ottla.common.kafka.ids import uuid_from_string, uuid_to_string
 
 
 def modules_after(*arguments: str) -> set[str]:
@@ -99,9 +102,30 @@ def test_tools_load_no_broker():
 
 def test_version_names_the_record_module():
     text = CliRunner().invoke(cli, ["--version"]).output
-    assert re.match(rf"ottla {re.escape(__version__)} \(record module: (compiled|pure)", text)
+    assert re.match(rf"ottla {re.escape(__version__)} \(record module: (compiled|pure), Python 3", text)
+
+
+def test_version_names_the_revision_of_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ottla, "__path__", [str(tmp_path)])
+    assert "revision: unknown" in CliRunner().invoke(cli, ["--version"]).output
+    assert ottla.full_version() == __version__
+    (tmp_path / "_revision.txt").write_text("0123456789ab\n")
+    assert "revision: 0123456789ab" in CliRunner().invoke(cli, ["--version"]).output
+    assert ottla.full_version() == f"{__version__}+0123456789ab"
+
+
+def test_version_of_pure_modules_gives_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.record.walk.IMPLEMENTATION", "pure")
+    assert "install a C compiler" in CliRunner().invoke(cli, ["--version"]).output
 
 
 def test_unknown_command_is_a_usage_error():
     result = CliRunner().invoke(cli, ["nonsense"])
     assert result.exit_code == 2
+
+
+def test_format_prints_a_random_uuid():
+    first, second = (CliRunner().invoke(cli, ["format", "--random-uuid"]).output for _ in range(2))
+    assert first != second
+    assert uuid_to_string(uuid_from_string(first.strip())) == first.strip()
+    assert not first.startswith("-")

@@ -144,6 +144,8 @@ def test_metrics_and_health_are_served(ottla):
     text = urllib.request.urlopen(f"http://{address}/metrics", timeout=60).read().decode()
     assert "kafka_server_socket_server_metrics_incoming_byte_total 14" in text
     assert "process_resident_memory_bytes" in text
+    assert "# TYPE process_cpu_seconds_total counter" in text
+    assert re.search(rf'^ottla_build_info{{.*version="{re.escape(__version__)}"}} 1$', text, re.MULTILINE)
     assert urllib.request.urlopen(f"http://{address}/healthz", timeout=60).read() == b"ok\n"
     assert started.stop() == 0
     lines = [json.loads(line) for line in started.log.read_text().splitlines()]
@@ -266,6 +268,18 @@ def test_port_in_use_names_port_and_setting(ottla):
         assert "--port" in text
         text = ottla.refuse("--port", "0", "--metrics-port", str(port))
         assert "--metrics-port" in text
+
+
+@pytest.mark.parametrize("distance", [1, 1001])
+def test_busy_port_of_a_cluster_is_reported_before_formatting(ottla, distance):
+    """The port of the second broker, and its controller port."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        busy = taken.getsockname()[1]
+        data = ottla.folder / "cluster"
+        text = ottla.refuse("--brokers", "3", "--port", str(busy - distance), "--data-dir", str(data))
+    assert str(busy) in text
+    assert "--port" in text
+    assert not [path for path in data.rglob("*") if path.name != ".lock"]
 
 
 def test_second_broker_on_the_same_data_directory_is_refused(ottla):

@@ -21,9 +21,14 @@ from .start_budget import Started, measure, recorded
 ABSENT = (
     "cramjam",
     "cryptography",
+    "google.protobuf",
+    "htpy",
+    "opentelemetry",
     "ottla.api",
+    "ottla.app.console_process",
     "ottla.cli",
     "ottla.client",
+    "ottla.console",
     "ottla.coordinator.group",
     "ottla.coordinator.transaction",
     "ottla.net.tls",
@@ -34,10 +39,14 @@ ABSENT = (
     "ottla.replica.fetcher",
     "ottla.replica.segment_repair",
     "ottla.security.contexts",
+    "ottla.server.handlers.telemetry",
     "ottla.server.zookeeper",
     "ottla.storage.compaction.cleaning",
     "ottla.storage.repair.segment_scrub",
+    "ottla.telemetry",
     "ottla.zookeeper",
+    "starlette",
+    "uvicorn",
 )
 """Packages and modules of features that a broker with default settings and without clients does not use."""
 SOURCE_TOLERANCE = 0.05

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from ottla.cli.cluster import cluster
+from ottla.cli.features import newest_levels
+from ottla.client.wire.model import FeatureInfo
 
 from .conftest import Run
 
@@ -59,10 +61,26 @@ def test_a_release_moves_all_features_and_a_dry_run_none(run: Run) -> None:
     assert levels(run) == before
 
 
+def test_upgrade_without_level_raises_to_the_newest(run: Run) -> None:
+    assert ("metadata.version", 25, 33) in changes(run, "upgrade", "--dry-run")
+    run(cluster, "features", "downgrade", "--feature", "group.version=0")
+    asked = run(cluster, "features", "upgrade", exit_code=2)
+    assert ["group.version", "0", "1", "-"] in [line.split() for line in asked.stdout.splitlines()]
+    assert levels(run)["group.version"] == 0
+
+
+def test_newest_levels_are_those_that_all_nodes_support() -> None:
+    new = {"a": FeatureInfo(1, 0, 3), "b": FeatureInfo(1, 0, 1), "c": FeatureInfo(0, 0, 1)}
+    old = {"a": FeatureInfo(1, 0, 2), "b": FeatureInfo(1, 0, 1)}
+    assert newest_levels([new, old]) == {"a": 2, "b": 1}
+    assert newest_levels([]) == {}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message", "exit_code"),
     [
-        (("upgrade",), "nothing to change: give --feature NAME=LEVEL", 2),
+        (("upgrade",), "not confirmed: add --yes", 2),
+        (("downgrade",), "nothing to change: give --feature NAME=LEVEL", 2),
         (("upgrade", "--release-version", "4.0", "--metadata", "4.0"), "omit --metadata and --feature", 2),
         (("upgrade", "--metadata", "4.0", "--feature", "metadata.version=25"), "set the same level", 2),
         (("upgrade", "--metadata", "2.8"), "use one from 3.3-IV3 to 4.4-IV2, or a release like 4.0", 2),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import random
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from ottla.cli.lines import LineReader
-from ottla.cli.produce import _parts, _send_lines, _split
+from ottla.cli.produce import _broker_reason, _parts, _send_lines, _split
+from ottla.client.wire.model import PartitionInfo
 from ottla.common.errors import ErrorCode, KafkaError
 
 
@@ -48,6 +51,25 @@ class RefusingProducer:
                 raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "Message size too large")
             self.records.append((None if keys is None else keys[number], value))
             self.sent_count += 1
+
+
+@pytest.mark.parametrize(
+    ("partition", "expected"),
+    [
+        (PartitionInfo(0, 1, 1, (1, 2, 3), (1,), ()), "t-0 has 1 in-sync replica, and min.insync.replicas is 2"),
+        (PartitionInfo(0, -1, 1, (1, 2, 3), (1,), ()), "t-0 has no leader"),
+        (PartitionInfo(0, 1, 1, (1, 2, 3), (1, 2), ()), None),
+        (PartitionInfo(0, 1, 1, (1,), (1,), ()), None),
+    ],
+)
+def test_time_out_is_explained_by_the_state_of_the_partition(monkeypatch, partition, expected):
+    client = SimpleNamespace(
+        topics=SimpleNamespace(get=lambda name: SimpleNamespace(partitions=[partition])),
+        configs=SimpleNamespace(describe=lambda kind, name, keys: [SimpleNamespace(value="2")]),
+    )
+    monkeypatch.setattr("ottla.cli.produce.open_cluster", lambda servers: nullcontext(client))
+    reason = _broker_reason("host:1", "t", 0, "all")
+    assert reason is None if expected is None else expected in str(reason)
 
 
 def test_line_without_a_key_is_named_after_the_lines_before():

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.cli.record_format import format_json, make_formatter, unescape
+from ottla.cli.record_format import format_json, make_batch_format, make_formatter, unescape
 from ottla.cli.times import Seconds, duration_text, parse_duration, parse_timestamp
 from ottla.client.librdkafka.consumer import ConsumedRecord
+from ottla.client.librdkafka.group_consumer import record_of
+from ottla.client.librdkafka.message_text import make_renderer
 from ottla.common.errors import OperatorError
 
 DATA = st.none() | st.binary()
@@ -196,3 +198,41 @@ def test_nan_and_infinite_seconds_are_rejected(text):
     with pytest.raises(click.BadParameter):
         Seconds().convert(text, None, None)
     assert Seconds().convert("1.5", None, None) == 1.5
+
+
+class Message:
+    """As of confluent-kafka."""
+
+    def __init__(self, key: bytes | None, value: bytes | None, offset: int, kind: int) -> None:
+        self._fields = key, value, offset, kind
+
+    def topic(self) -> str:
+        return "topic"
+
+    def partition(self) -> int:
+        return 3
+
+    def key(self) -> bytes | None:
+        return self._fields[0]
+
+    def value(self) -> bytes | None:
+        return self._fields[1]
+
+    def offset(self) -> int:
+        return self._fields[2]
+
+    def timestamp(self) -> tuple[int, int]:
+        return self._fields[3], self._fields[2] * 7
+
+    def headers(self) -> None:
+        return None
+
+
+@given(
+    st.lists(st.builds(Message, DATA, DATA, st.integers(0, 1 << 62), st.sampled_from([0, 1, 2]))),
+    st.sampled_from(["text", "{key}", "a{topic}{partition}b{key_size}{value_size}", "{{{value}\t{offset}:{timestamp}"]),
+)
+def test_rendered_messages_equal_formatted_records(messages, template):
+    formatter, batch_format = make_formatter(template, "null"), make_batch_format(template, "null")
+    assert batch_format is not None
+    assert make_renderer(*batch_format)(messages) == b"".join(formatter(record_of(each)) for each in messages)

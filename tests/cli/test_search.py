@@ -9,6 +9,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,10 +27,16 @@ from ottla.client.wire.model import ConfigOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.batch import Record
 from ottla.record.builder import RecordData
+from ottla.schemas import registry as registries
+from ottla.search import workers
 from ottla.search.engine import Budget, Search
 from ottla.search.parser import parse_query
 from ottla.search.plan import Plan, fix_ranges, read_token
+from ottla.search.report import Report
+from ottla.search.session import SearchRequest, SearchSession
 from ottla.search.source import ClusterTopic
+from ottla.search.syntax import Scopes
+from ottla.search.windows import Lookahead
 
 from ..search.memory_topic import MemoryLog, MemoryTopic
 from ..search.model import QUERIES, Seen, newest_first, oldest_first
@@ -97,11 +104,20 @@ def widest_gap(found: Sequence[Seen], partition: int) -> int:
 
 
 def compact(cluster: Cluster, servers: str) -> None:
-    """Let the cleaner remove superseded records in each partition, then switch it off for this topic."""
+    """Let the cleaner remove superseded records in each partition, then switch it off for this topic.
+
+    Apache Kafka rolls a segment for compaction when it appends a record whose timestamp is `max.compaction.lag.ms`
+    after that of the first one.
+    """
+    later_ms = FIRST_MS
     deadline = time.monotonic() + WAIT_S
     while min(widest_gap(read_all(servers, "uncommitted"), each) for each in range(PARTITIONS)) <= 3:
         assert time.monotonic() < deadline
         time.sleep(0.1)
+        later_ms += 1_000
+        with Producer(servers) as producer:
+            for partition in range(PARTITIONS):
+                producer.send(TOPIC, b"later", b"k1", partition=partition, timestamp_ms=later_ms)
     cluster.configs.alter(ResourceType.TOPIC, TOPIC, [("cleanup.policy", ConfigOperation.SET, "delete")])
 
 
@@ -126,7 +142,8 @@ def filled(servers: str) -> Iterator[Filled]:
                 except LookupError:
                     continue
         cluster.records.delete({(TOPIC, 1): 90})
-        with Producer(servers, {"transactional.id": "open"}) as producer, producer.transaction():
+        open_for_long = {"transactional.id": "open", "transaction.timeout.ms": 900_000}
+        with Producer(servers, open_for_long) as producer, producer.transaction():
             send(producer, rng, 10, keys)
             with Producer(servers) as other:
                 send(other, rng, 10, (None, *keys))
@@ -166,12 +183,133 @@ def test_search_equals_a_naive_scan(filled, query, scope, newest, isolation, lim
     assert running.report(running.reason).complete == (running.reason == "end")
 
 
+def test_session_continues_with_the_token_of_a_page(filled):
+    expected = newest_first(filled.visible["uncommitted"], QUERIES["blue"])
+    request = SearchRequest(TOPIC, "blue", newest_first=True, budget=Budget(matches=7))
+    found: list[tuple[int, int]] = []
+    for _ in range(3):
+        with SearchSession(filled.servers, request) as session:
+            found += [(hit.partition, hit.offset) for hit in session.matches()]
+            resume = session.report().resume
+        assert resume is not None
+        request = SearchRequest.resumed(resume, Budget(matches=7))
+    assert found == expected[:21]
+
+
+def test_cancelled_session_ends_with_a_token(filled):
+    reports: list[Report] = []
+    with SearchSession(filled.servers, SearchRequest(TOPIC)) as session:
+
+        def cancel(report: Report) -> None:
+            reports.append(report)
+            session.cancel()
+
+        hits = list(session.matches(cancel))
+        report = session.report()
+    assert len(reports) == 1
+    assert (report.reason, report.complete, report.matches) == ("cancelled", False, len(hits))
+    assert 0 < report.records < len(filled.visible["uncommitted"])
+    assert report.resume is not None
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Searches with worker processes from the first read on."""
+    monkeypatch.setattr(Lookahead.__init__, "__defaults__", (0, *(Lookahead.__init__.__defaults__ or ())[1:]))
+
+
+@pytest.mark.parametrize("newest", [False, True])
+@pytest.mark.parametrize("isolation", ["committed", "uncommitted"])
+def test_worker_processes_return_the_same_result(filled, newest, isolation, at_once):
+    expected = (newest_first if newest else oldest_first)(filled.visible[isolation], QUERIES["value.n == 2"])
+    request = SearchRequest(TOPIC, "value.n == 2", Scopes(isolation=isolation), newest)
+    with SearchSession(filled.servers, request) as alone:
+        list(alone.matches())
+    with SearchSession(filled.servers, request, processes=2) as session:
+        found = [(hit.partition, hit.offset) for hit in session.matches()]
+        report = session.report()
+    assert found == expected
+    assert report == replace(alone.report(), bytes=report.bytes)
+
+
+def test_short_search_starts_no_process(filled):
+    with SearchSession(filled.servers, SearchRequest(TOPIC), processes=2) as session:
+        assert len(list(session.matches())) == len(filled.visible["uncommitted"])
+        assert session._pool is not None
+        assert not session._pool._workers
+
+
+def test_killed_worker_ends_the_search_with_a_token(run, filled, at_once, monkeypatch):
+    monkeypatch.setattr(workers.WorkerPool, "_assign", lambda pool: [each.process.kill() for each in pool._workers])
+    result = run(search, TOPIC, "", "--processes", "2", exit_code=2)
+    assert "a worker process of the search ended with status -9" in result.stderr
+    assert "--resume" in result.stderr
+
+
+def test_worker_reports_errors_of_the_cluster(filled, at_once):
+    """The topic id of the worker's setup is not that of the topic."""
+    with SearchSession(filled.servers, SearchRequest(TOPIC), processes=2) as session:
+        assert session._pool is not None
+        session._pool._setup = session._pool._setup._replace(topic_id="x")
+        with pytest.raises(KafkaError, match="deleted and created again during the search"):
+            list(session.matches())
+
+
 def test_json_shows_decoder_failure_and_raw_bytes(run, filled):
     result = run(search, TOPIC, "bytes", "--newest-first", "--limit", "1", "--json")
     line = json.loads(result.stdout)
     assert (line["value_decoder"], line["value_failure"]) == ("text", "byte 0 is not UTF-8")
     assert line["value_base64"] == "//4gYmx1ZSBieXRlcw=="
     assert {"topic", "partition", "offset", "timestamp", "timestamp_type", "headers"} <= line.keys()
+
+
+def test_schema_file_decodes_and_is_given_again_to_resume(run, servers, tmp_path):
+    schema = tmp_path / "pair.avsc"
+    schema.write_text('{"type": "record", "name": "P", "fields": [{"name": "n", "type": "long"}]}')
+    with Cluster(servers) as cluster:
+        cluster.topics.create("pairs", 1)
+    with Producer(servers) as producer:
+        producer.send_batch("pairs", [b"\x54", b"\x54\0", b"\x54"])
+    options = ("--value-decoder", "avro", "--schema", str(schema))
+    result = run(search, "pairs", "value.n == 42", *options, "--limit", "1", "--json")
+    line = json.loads(result.stdout)
+    assert (line["value"], line["value_decoder"], line["value_decoded"]) == ("T", "avro", {"n": 42})
+    token = result.stderr.split()[-1]
+    assert "needs the schema of values" in run(search, "--resume", token, exit_code=2).stderr
+    assert "1 record could not be decoded" in result.stderr
+    assert len(run(search, "--resume", token, "--schema", str(schema)).stdout.splitlines()) == 1
+    raw = run(search, "pairs", "", *options).stdout.splitlines()[1]
+    assert "(not avro: the value has 1 bytes after the record of its schema)" in raw
+
+
+def test_registry_that_is_down_leaves_records_raw(run, servers, monkeypatch):
+    monkeypatch.setattr(registries, "PAUSE_S", 0.0)
+    with Cluster(servers) as cluster:
+        cluster.topics.create("registered", 1)
+    with Producer(servers) as producer:
+        producer.send_batch("registered", [b"\0\0\0\0\7needle", b"text"])
+    result = run(search, "registered", "", "--schema-registry", "http://127.0.0.1:1", "--json")
+    first, second = map(json.loads, result.stdout.splitlines())
+    assert (first["value"], first["value_schema_id"]) == ("\0\0\0\0\7needle", 7)
+    assert "can't be reached" in first["value_failure"]
+    assert (second["value"], second["value_decoder"]) == ("text", "text")
+    assert len(run(search, "registered", "needle", "--schema-registry", "http://127.0.0.1:1").stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--schema", __file__), "--schema has no effect with --value-decoder auto: use avro or protobuf"),
+        (("--message", "a"), "--message names a message of a descriptor set: add --schema FILE"),
+        (("--key-decoder", "avro"), "the decoder avro needs the schema of keys: add --key-schema FILE"),
+        (("--value-decoder", "registry"), "add --schema-registry URL"),
+        (("--schema-registry", "registry:8081"), "--schema-registry takes the URL of a schema registry"),
+        (("--schema-registry-ca", __file__), "add --schema-registry URL"),
+        (("--value-decoder", "avro", "--schema", __file__), "the schema of --schema can't be used"),
+    ],
+)
+def test_decoder_options_without_a_schema_are_refused(run, filled, options, text):
+    assert text in run(search, TOPIC, "", *options, exit_code=2).stderr.replace("\n", " ")
 
 
 def test_internal_topic_is_decoded(run, filled):
@@ -271,9 +409,10 @@ def orders(servers: str) -> str:
 
 def printed_commands() -> list[str]:
     """The commands of the guide and of the help, without comments and files."""
-    (block,) = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    lines = [*block.splitlines(), *search.examples] if isinstance(search, Command) else []
-    return [line.partition("  #")[0].strip().removesuffix(" > found.jsonl") for line in lines if "TOKEN" not in line]
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    lines = ["".join(blocks), *search.examples] if isinstance(search, Command) else []
+    commands = [line for text in lines for line in text.splitlines() if "TOKEN" not in line and ".avsc" not in line]
+    return [line.partition("  #")[0].strip().removesuffix(" > found.jsonl") for line in commands]
 
 
 @pytest.mark.parametrize("command", printed_commands())

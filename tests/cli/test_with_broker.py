@@ -14,6 +14,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from ottla import full_version
 from ottla.app.main import cli
 from ottla.cli.cluster import cluster
 from ottla.cli.config import config
@@ -21,6 +22,7 @@ from ottla.cli.consume import consume
 from ottla.cli.group import group
 from ottla.cli.log import log
 from ottla.cli.produce import produce
+from ottla.cli.quota import quota
 from ottla.cli.topic import topic
 from ottla.client.admin.cluster import Cluster
 from ottla.common.config.properties import load_properties
@@ -374,6 +376,58 @@ def test_a_record_that_is_too_large_names_the_reason(run, name):
     assert result.stderr.count("\n") == 1
 
 
+def test_first_undelivered_line_is_named(run, name):
+    run(topic, "create", name, "-c", "max.message.bytes=1000")
+    lines = "a\nb\n" + "x" * 5000 + "\n"
+    result = run(produce, name, "-X", "batch.num.messages=1", stdin=lines, exit_code=1)
+    assert result.stderr.startswith("ottla: 1 of 3 records was not delivered: ")
+    assert result.stderr.endswith("; the first is line 3\n")
+    assert run(consume, name, "--from-beginning", "-e").stdout == "a\nb\n"
+
+
+def test_other_names_of_commands_and_assignments_work(run, name):
+    run(topic, "create", name)
+    assert name in run(topic, "ls").stdout
+    run(config, "set", "topic", name, "retention.ms=1234")
+    assert "1234" in run(config, "get", "topic", name, "--key", "retention.ms").stdout
+    assert run(quota, "list").stdout.startswith("USER")
+    assert "not of the form NAME=VALUE" in run(config, "set", "topic", name, "retention.ms", exit_code=2).stderr
+
+
+def test_unknown_dynamic_setting_is_stored_with_a_warning(run):
+    result = run(config, "alter", "broker", "1", "--set", "log.retention.mss=1")
+    assert "log.retention.mss is not a broker config of Ottla and has no effect; did you mean" in result.stderr
+    run(config, "alter", "broker", "1", "--delete", "log.retention.mss")
+    assert run(config, "alter", "broker", "1", "--set", "log.retention.ms=100000000").stderr == ""
+    run(config, "alter", "broker", "1", "--delete", "log.retention.ms")
+
+
+def test_describe_filters_partitions_and_shows_the_factor(run, name):
+    run(topic, "create", name, "--partitions", "2")
+    assert "2 partitions, replication factor 1" in run(topic, "describe", name).stdout
+    assert run(topic, "describe", "--under-replicated", "--unavailable", "--under-min-isr").stdout == (
+        "No partition matches.\n"
+    )
+    found = json.loads(run(topic, "describe", name, "--at-min-isr", "--json").stdout)
+    assert [each["partition"] for each in found] == [0, 1]
+    assert "give a topic, or a filter" in run(topic, "describe", exit_code=2).stderr
+    assert run(cluster, "describe", "--problems").stdout == "No problems.\n"
+
+
+@pytest.mark.parametrize("options", [(), ("--group", "readers-of-a-pipe")])
+def test_consumer_ends_when_the_reader_of_its_pipe_is_gone(run, name, servers, options):
+    run(topic, "create", name)
+    run(produce, name, stdin="1\n2\n3\n")
+    command = [sys.executable, "-m", "ottla", "consume", name, "--from-beginning", "-b", servers, *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\n"
+        process.stdout.close()
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
 def test_records_that_fail_in_the_last_flush_are_counted(run, name):
     """The command stops at the first failure; records that are queued then fail after it."""
     run(topic, "create", name, "-c", "max.message.bytes=1000")
@@ -497,6 +551,7 @@ def test_ipv6_addresses_and_protocols_before_them(ottla_broker_factory):
     assert invoke(consume, ["t", "--from-beginning", "-n", "1", *servers]).stdout == "x\n"
     assert invoke(consume, ["t", "--group", "g", "--from-beginning", "-n", "1", *servers]).stdout == "x\n"
     (listed,) = json.loads(invoke(cluster, ["brokers", "--json", *servers]).stdout)
+    assert listed["version"] == full_version()
     state = json.loads(invoke(group, ["state", "g", "--json", *servers]).stdout)
     assert {listed["address"], state["coordinator"]} == {f"[::1]:{broker.port}"}
 

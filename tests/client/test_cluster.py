@@ -334,6 +334,13 @@ def test_the_second_bootstrap_server_is_tried(shape, scripted):
         assert "t" in cluster.topics.all()
 
 
+def test_next_server_is_tried_when_one_accepts_and_is_silent(shape, scripted):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        servers = f"127.0.0.1:{silent.getsockname()[1]},{scripted.address}"
+        with Cluster(servers, timeout_s=0.5, recently_reachable=True) as cluster:
+            assert "t" in cluster.topics.all()
+
+
 def test_silent_host_costs_one_connect_timeout(shape, scripted, monkeypatch):
     monkeypatch.setattr(connection_module, "CONNECT_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as silent, socket.socket() as filling:

@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+from ottla.client.admin.brokers import describe_brokers
 from ottla.client.wire.connection import (
     BrokerUnreachable,
     Connection,
@@ -14,6 +15,7 @@ from ottla.client.wire.connection import (
     library_servers,
     parse_bootstrap_servers,
 )
+from ottla.client.wire.metadata_requests import metadata
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, ProtocolError
 from ottla.protocol.header import encode_response
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -161,11 +163,21 @@ def test_a_body_of_nonsense_is_refused(scripted):
     assert connection.closed
 
 
+def test_port_of_a_controller_is_named():
+    connection = object.__new__(Connection)
+    connection.address = "host:9093"
+    connection._versions = {ApiKey.VOTE: (0, 2), ApiKey.DESCRIBE_CLUSTER: (0, 2)}
+    for request in (lambda: metadata(connection, []), lambda: describe_brokers(connection)):
+        with pytest.raises(OperatorError, match="host:9093 is the port of a controller: use the port of a broker"):
+            request()
+
+
 def test_bootstrap_servers_are_parsed():
     assert parse_bootstrap_servers(" a:1, [::1]:9092 ,") == [("a", 1), ("::1", 9092)]
     with_protocols = "PLAINTEXT://a:1,SASL_SSL://[fe80::1%eth0]:9092, my-listener://b.example:2"
     assert parse_bootstrap_servers(with_protocols) == [("a", 1), ("fe80::1%eth0", 9092), ("b.example", 2)]
     assert library_servers(with_protocols) == "a:1,[fe80::1%eth0]:9092,b.example:2"
+    assert parse_bootstrap_servers("a,SSL://b,[::1]") == [("a", 9092), ("b", 9092), ("::1", 9092)]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +185,7 @@ def test_bootstrap_servers_are_parsed():
     [
         "",
         ",",
-        "host",
+        "host/",
         "host:",
         ":9092",
         "host:x",

@@ -227,10 +227,28 @@ def test_voter_without_directory_returns_as_observer(nodes: dict[int, Node]) -> 
     result = lost.voters("remove", node)
     assert result.stdout == f"Node {node} with directory {DIRECTORY_IDS[lost.node_id]} is no longer a voter.\n", result
     assert f"node {node} is not a quorum voter" in lost.voters("remove", node).stderr
-    # The leader lists the old directory as an observer for a while.
     result = lost.voters(*add, "--directory-id", directory_id)
     assert result.returncode == 0, result
     assert json.loads(result.stdout) == {"added": lost.node_id, "directory_id": directory_id}
     after = until(lost.quorum)
     assert sorted(each.replica_id for each in after.current_voters) == [1, 2, 3]
     assert all(each.replica_directory_id != uuid_from_string(directory_id) for each in after.observers)
+
+
+def test_lost_voter_is_replaced_by_one_command(nodes: dict[int, Node]) -> None:
+    before = until(nodes[1].quorum)
+    lost = next(node for node in nodes.values() if node.node_id != before.leader_id)
+    other = next(node for node in nodes.values() if node is not lost)
+    assert "is running with directory" in lost.voters("replace", str(lost.node_id)).stderr
+    lost.end(signal.SIGKILL)
+    shutil.rmtree(lost.data_dir)
+    until(lambda: "does not run as an observer" in other.voters("replace", str(lost.node_id)).stderr)
+    directory_id = lost.format("--no-initial-controllers")
+    lost.start()
+    until(lost.is_ready)
+    until(lambda: has_caught_up(lost.quorum()))
+    result = until(lambda: (done := other.voters("replace", str(lost.node_id))).returncode == 0 and done)
+    assert result.stdout == f"Node {lost.node_id} with directory {directory_id} is now a voter.\n"
+    after = until(other.quorum)
+    assert sorted(each.replica_id for each in after.current_voters) == [1, 2, 3]
+    assert after.observers == []

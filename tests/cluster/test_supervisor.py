@@ -131,6 +131,12 @@ def stored(servers: str, topic: str) -> list[str]:
         consumer.close()
 
 
+def quorum_ids(cluster: Cluster) -> list[int]:
+    """Return the node ids of the running voters."""
+    info = cluster.quorum.describe()
+    return [voter.node_id for voter in info.voters if not info.is_gone(voter)]
+
+
 def in_sync(servers: str, topic: str) -> int:
     with Cluster(servers) as cluster:
         return min(len(partition.isr) for partition in cluster.topics.get(topic).partitions)
@@ -193,8 +199,8 @@ def test_replaced_disk_rejoins_under_a_new_id(supervise: Callable[..., Supervise
     eventually(lambda: in_sync(servers, "t") == 3, "the lost one is in sync", TIMEOUT_S)
     assert stored(servers, "t") == ["a", "b"]
     with Cluster(servers) as cluster:
-        quorum = cluster.quorum.describe()
-    assert lost in {observer.node_id for observer in quorum.observers}
+        eventually(lambda: sorted(quorum_ids(cluster)) == [1, 2, 3], "it is a voter again", TIMEOUT_S)
+        assert cluster.quorum.describe().observers == ()
     second.stop()
     # The replacement is permanent, and the rediscovered disk is not accepted as its own.
     third = supervise(brokers=3)
@@ -226,6 +232,40 @@ def test_stop_within_the_session_of_a_lost_node_keeps_leaders(supervise: Callabl
     with Cluster(second.bootstrap_servers) as cluster:
         ends = cluster.records.list_offsets({("t", index): LATEST_TIMESTAMP for index in range(6)})
     assert [end.offset for end in ends.values()] == [10] * 6
+
+
+def test_added_broker_gets_its_share_by_a_rebalance(supervise: Callable[..., Supervised]) -> None:
+    first = supervise(brokers=3)
+    options = ("-b", first.bootstrap_servers)
+    ottla("topic", "create", "t", *options, "--replication-factor", "3", "--partitions", "8")
+    produce(first.bootstrap_servers, "t", *map(str, range(20)))
+    first.stop()
+    second = supervise(brokers=4)
+    assert second.bootstrap_servers.startswith(first.bootstrap_servers)
+    options = ("-b", second.bootstrap_servers)
+    command = ("cluster", "rebalance", "--broker", "4", "--topic", "t", "--by", "partitions", "--by", "leaders")
+    planned = json.loads(ottla_output(*command, "--json", *options))
+    assert {move["topic"] for move in planned["moves"]} == {"t"}
+    assert not planned["executed"]
+    assert replicas_on(second.bootstrap_servers, 4) == 0
+    ottla(*command, "--throttle", "50000000", "--execute", *options)
+    assert replicas_on(second.bootstrap_servers, 4) > 4
+    eventually(lambda: in_sync(second.bootstrap_servers, "t") == 3, "all are in sync", TIMEOUT_S)
+    assert "Nothing to move." in ottla(*command, *options)
+    assert stored(second.bootstrap_servers, "t") == [str(number) for number in range(20)]
+    second.stop()
+    assert "has 4 brokers" in ottla("start", "--brokers", "3", "--data-dir", str(second.data_dir), code=2)
+
+
+def ottla_output(*arguments: str) -> str:
+    """The standard output of a command."""
+    command = [sys.executable, "-m", "ottla", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout
+
+
+def replicas_on(servers: str, broker_id: int) -> int:
+    with Cluster(servers) as cluster:
+        return sum(broker_id in partition.replicas for partition in cluster.topics.get("t").partitions)
 
 
 def takes(listening: socket.socket, port: int) -> bool:

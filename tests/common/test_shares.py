@@ -50,6 +50,19 @@ def test_tick_ends_when_its_time_is_over() -> None:
     assert loop.tick() == []
 
 
+def test_work_between_ticks_shares_the_time_of_one() -> None:
+    loop = Loop()
+    loop.queue.begin()
+    loop.now += TICK_S * 0.6
+    loop.queue.begin()
+    assert not loop.queue.is_over()
+    loop.now += TICK_S * 0.6
+    assert loop.queue.is_over()
+    loop.tick()
+    loop.queue.begin()
+    assert not loop.queue.is_over()
+
+
 def test_work_that_adds_itself_waits_for_the_next_tick() -> None:
     loop = Loop()
     loop.work("a", 0.0, times=3)

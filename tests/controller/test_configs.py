@@ -25,7 +25,7 @@ from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, Des
 
 from .world import CountedText
 
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 Change = tuple[str, int, str | None]
@@ -92,7 +92,7 @@ def test_set_append_subtract_delete(with_topic: MetadataImage, context: Controll
         ),
         (BROKER, "1", [("log.dirs", SET, "/x")], 42, "Cannot update these configs dynamically: [log.dirs]"),
         (BROKER, "", [("log.retention.ms", SET, "x")], 42, "Not a number of type LONG"),
-        (16, "x", [("a", SET, "b")], 42, "Unknown resource type 16"),
+        (8, "x", [("a", SET, "b")], 42, "Unknown resource type 8"),
         (BROKER, "", [("max.connections", SET, "0")], 40, "max.connections: no client could connect"),
         (BROKER, "1", [("max.connections", SET, " +00 ")], 40, "max.connections: no client could connect"),
         (BROKER, "", [("max.connections.per.ip", SET, "0")], 40, "max.connections.per.ip: no client could connect"),
@@ -290,6 +290,71 @@ def test_settings_of_a_group_need_no_group(image: MetadataImage, context: Contro
     (answer,) = incremental(image, context, GROUP, "", ("consumer.session.timeout.ms", DELETE, None)).response.responses
     assert (answer.error_code, answer.error_message) == (42, "Default group resources are not allowed.")
     assert describe(image, context, GROUP, "").error_code == 42
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "text"),
+    [
+        ({"nope": "1"}, 42, "Unknown client metrics configuration: nope"),
+        (
+            {"interval.ms": "99"},
+            42,
+            "Invalid value 99 for interval.ms, interval must be between 100 and 3600000 (1 hour)",
+        ),
+        (
+            {"interval.ms": "3600001"},
+            42,
+            "Invalid value 3600001 for interval.ms, interval must be between 100 and 3600000 (1 hour)",
+        ),
+        ({"interval.ms": "x"}, 40, "Invalid value x for configuration interval.ms: Not a number of type INT"),
+        ({"metrics": "a,,b"}, 40, "Configuration 'metrics' values must not be empty."),
+        ({"match": "client_id=a,"}, 40, "Configuration 'match' values must not be empty."),
+        ({"match": "client_id"}, 40, "Illegal client matching pattern: client_id"),
+        ({"match": "client_id="}, 40, "Illegal client matching pattern: client_id="),
+        ({"match": "=b"}, 40, "Illegal client matching pattern: =b"),
+        ({"match": "client_id=a=b"}, 40, "Illegal client matching pattern: client_id=a=b"),
+        ({"match": "CLIENT_ID=a"}, 40, "Illegal client matching pattern: CLIENT_ID=a"),
+        ({"match": "client_id=["}, 40, "Illegal client matching pattern: client_id=["),
+        ({"match": "client_id=(a)\\1"}, 40, "Illegal client matching pattern: client_id=(a)\\1"),
+        ({"interval.ms": "100", "metrics": "*", "match": " client_id = a.* ,client_source_port=9="}, 0, None),
+        ({"metrics": "", "match": ""}, 0, None),
+    ],
+)
+def test_client_metrics_settings_are_checked_as_in_kafka(
+    image: MetadataImage, context: ControllerContext, changes: dict[str, str], code: int, text: str | None
+) -> None:
+    """Each row is the result of Apache Kafka 4.4, except for backreferences, which RE2 rejects."""
+    result = incremental(image, context, CLIENT_METRICS, "s", *((key, SET, value) for key, value in changes.items()))
+    (answer,) = result.response.responses
+    assert (answer.error_code, answer.error_message) == (code, text)
+
+
+def test_client_metrics_subscription_exists_by_its_settings(
+    image: MetadataImage, context: ControllerContext, apply: Any
+) -> None:
+    result = incremental(image, context, CLIENT_METRICS, "s", ("metrics", SET, "a.,b."), ("interval.ms", SET, "500"))
+    image = apply(image, result.records)
+    for operation in (APPEND, SUBTRACT):
+        result = incremental(image, context, CLIENT_METRICS, "s", ("metrics", operation, "a."))
+        assert result.response.responses[0].error_code == ErrorCode.INVALID_CONFIG, "as in Apache Kafka"
+    assert image.client_metrics_configs("s") == {"metrics": "a.,b.", "interval.ms": "500"}
+    described = describe(image, context, CLIENT_METRICS, "s", include_synonyms=True)
+    assert [(each.name, each.value, each.config_source, len(each.synonyms)) for each in described.configs] == [
+        ("interval.ms", "500", 7, 1),
+        ("match", "", 5, 0),
+        ("metrics", "a.,b.", 7, 1),
+    ]
+    for name, text in (("", "Subscription name can't be empty"), ("n" * 1025, "is longer than 1024 bytes.")):
+        (answer,) = incremental(image, context, CLIENT_METRICS, name, ("metrics", SET, "a")).response.responses
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert answer.error_message.endswith(text)
+    image = apply(
+        image,
+        incremental(
+            image, context, CLIENT_METRICS, "s", ("metrics", DELETE, None), ("interval.ms", DELETE, None)
+        ).records,
+    )
+    assert not image.configs
 
 
 @pytest.mark.parametrize("operation", [APPEND, SUBTRACT])

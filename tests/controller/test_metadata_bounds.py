@@ -190,11 +190,20 @@ def test_unknown_settings_of_a_broker_are_bounded(
     assert len(result.records) == 1
 
 
-def test_groups_with_settings_are_bounded(image: MetadataImage, make_context: MakeContext, apply: Apply) -> None:
-    context = make_context(metadata_max_group_configs="1")
+@pytest.mark.parametrize(
+    ("kind", "setting"),
+    [
+        (ConfigResourceType.GROUP, "consumer.session.timeout.ms"),
+        (ConfigResourceType.CLIENT_METRICS, "interval.ms"),
+    ],
+)
+def test_resources_that_exist_by_settings_are_bounded(
+    image: MetadataImage, make_context: MakeContext, apply: Apply, kind: ConfigResourceType, setting: str
+) -> None:
+    context = make_context(metadata_max_group_configs="1", metadata_max_client_metrics="1")
 
     def alter(image: MetadataImage, name: str) -> Any:
-        request = settings(ConfigResourceType.GROUP, name, {"consumer.session.timeout.ms": "50000"})
+        request = settings(kind, name, {setting: "50000"})
         return handle_incremental_alter_configs(image, request, context)
 
     result = alter(image, "g" * 1025)

@@ -86,6 +86,21 @@ def test_topic_is_created_changed_and_removed() -> None:
     assert image.topics_by_id == {}
 
 
+def test_partitions_share_equal_sets_of_replicas() -> None:
+    """A million partitions would otherwise have five million tuples and ids."""
+    image = replay(EMPTY_IMAGE, *a_topic(partitions=2), *a_topic("other", bytes(16 * [9])))
+    first, second, other = (image.partition(*key) for key in (("t", 0), ("t", 1), ("other", 0)))
+    assert first is not None
+    assert second is not None
+    assert other is not None
+    assert first.replicas is first.isr is second.replicas is other.isr
+    assert first.directories is second.directories is other.directories
+    image = replay(image, PartitionChangeRecord(partition_id=1, topic_id=TOPIC_ID, isr=[1]))
+    changed = image.partition("t", 1)
+    assert changed is not None
+    assert changed.isr is other.isr
+
+
 def test_recreated_topic_has_no_old_configs() -> None:
     resource = ConfigResource(ConfigResourceType.TOPIC, "t")
     config = ConfigRecord(resource_type=TOPIC, resource_name="t", name="retention.ms", value="1")

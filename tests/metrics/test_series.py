@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ottla.metrics.exposition import LINES_PER_SLICE, render
 from ottla.metrics.registry import MetricsRegistry
 from ottla.metrics.series import FamilyStart, Rate, Step, label_text
+from ottla.metrics.spellings import spelling
 
 
 def collect() -> Iterator[Step]:
@@ -41,6 +42,14 @@ def test_spelling_applies_to_registry_and_collectors() -> None:
     text = b"".join(render(registry, [collect], str.upper)).decode()
     assert {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")} == {"A", "SIZES", "TIMES"}
     assert "TIMES_count 2\n" in text
+
+
+def test_spelling_applies_to_labels_of_the_registry() -> None:
+    registry = MetricsRegistry()
+    registry.gauge("lag", "Lag", {"clientId": "Replica"})
+    text = b"".join(render(registry, (), spelling("confluent"))).decode()
+    assert text.endswith('lag{clientid="Replica"} 0\n')
+    assert b'clientId="Replica"' in b"".join(render(registry, (), spelling("strimzi")))
 
 
 def test_rendering_pauses_in_steps_without_samples() -> None:

@@ -32,7 +32,10 @@ _IDLE = "kafka_server_kafkarequesthandlerpool_requesthandleravgidle"
             "kafka_controller_controllerstats_uncleanleaderelectionspersec_total",
             "kafka_controller_controllerstats_uncleanleaderelectionspersec",
         ),
-        (f"{_IDLE}_percent", f"{_IDLE}percent_total", f"{_IDLE}percent_oneminuterate"),
+        (f"{_IDLE}_percent", f"{_IDLE}_percent", f"{_IDLE}percent_oneminuterate"),
+        ("ottla_loop_idle_ns_total", f"{_IDLE}percent_total", "ottla_loop_idle_ns_total"),
+        ("ottla_loop_idle_ratio", "ottla_loop_idle_ratio", f"{_IDLE}percent_total"),
+        ("clientId", "clientId", "clientid"),
         (
             "kafka_server_socket_server_metrics_connection_count",
             "kafka_server_socket_server_metrics_connection_count",

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ottla.app.disk import RealDisk
+from ottla.common.platform.shares import TICK_S, FairQueue
 from ottla.metrics.registry import Counter
 from ottla.net.connection_state import ConnectionState
 from ottla.net.outbound import LARGE_REGION_BYTES, MAX_BYTES_PER_TICK, Outbound, Scratch
@@ -213,6 +214,41 @@ def test_truncation_under_a_sent_region_closes_the_connection(network, make_fram
     assert caplog.text.count("truncated under a read") == 1
 
 
+def test_large_responses_of_many_readers_share_one_tick(network, make_frame, store, monkeypatch):
+    """Each call takes 0.6 of a tick: two of eight readers are served before a small request."""
+    now_s = 0.0
+
+    def slow(*arguments):
+        nonlocal now_s
+        now_s += 0.6 * TICK_S
+        return store.sendfile(*arguments)
+
+    async def body(net):
+        net.connections.fair_queue = FairQueue(lambda: now_s, net.loop)
+        size = 100_000
+        net.dispatcher.answers[b"large"] = lambda: [struct.pack(">i", size), store.region(0, size)]
+        calls_before = []
+
+        def small():
+            calls_before.append(len(store.calls))
+            return [make_frame(b"small")]
+
+        net.dispatcher.answers[b"small"] = small
+        readers, other = [await net.connect() for _ in range(8)], await net.connect()
+        await net.until(lambda: len(net.connections.connections) == 9)
+        for reader in readers:
+            reader.send(make_frame(b"Alarge"))
+        other.send(make_frame(b"Asmall"))
+        assert await net.response(other) == b"small"
+        assert calls_before[0] <= 4
+        for reader in readers:
+            assert await net.response(reader) == DATA[:size]
+        await net.until(lambda: store.held == 0)
+
+    monkeypatch.setattr(os, "sendfile", slow)
+    network.run(body)
+
+
 class Turns:
     """The loop functions used by the output: a callback is stored until the test takes it."""
 
@@ -238,17 +274,18 @@ class FileTarget:
 
 def test_other_connections_get_a_turn_after_about_a_mib(store, tmp_path):
     """Into a file, which never blocks: only the output's own limit ends the turn."""
-    loop, idle = Turns(), []
+    loop: Any = Turns()
+    idle = []
     target = os.open(tmp_path / "received", os.O_CREAT | os.O_WRONLY)
     wire: Any = FileTarget(target)
     make: Any = Outbound  # duck-typed collaborators are enough here
     outbound = make(
-        loop,
         None,
         PlainWire(wire),
         ConnectionState(),
         Scratch(),
         None,
+        FairQueue(lambda: 0.0, loop),
         Counter(),
         lambda: idle.append(True),
         pytest.fail,

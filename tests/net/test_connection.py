@@ -13,6 +13,7 @@ from ottla.net import connection as connection_module
 from ottla.net.connection import MAX_REQUESTS_PER_TICK, Connection
 from ottla.net.connection_set import RECEIVE_BYTES, ConnectionLimits
 from ottla.net.connection_state import HALF_CLOSED, HELD
+from ottla.net.wire import PlainWire
 
 
 def test_pipelined_requests_are_answered_in_order(network, make_frame):
@@ -132,6 +133,25 @@ def test_connection_with_endless_input_yields_to_others(network, make_frame, siz
         assert before <= max(2 * RECEIVE_BYTES // size, 1)
 
     network.run(body)
+
+
+def test_bulk_input_is_read_in_turns_of_the_fair_queue(network, make_frame, monkeypatch):
+    received = []
+    receive = PlainWire.receive
+
+    def counted(wire, view):
+        received.append(receive(wire, view))
+        return received[-1]
+
+    async def body(net):
+        client = await net.connect()
+        await net.send(client, make_frame(b"N" + bytes(60_000)) * 40 + make_frame(b"Eend"))
+        assert await net.response(client) == b"end"
+        assert len(net.dispatcher.requests) == 41
+
+    monkeypatch.setattr(PlainWire, "receive", counted)
+    network.run(body)
+    assert any(received)
 
 
 def test_many_small_requests_in_one_read_yield_to_others(network, make_frame):
@@ -477,8 +497,9 @@ class StillClock:
         return getattr(self._loop, name)
 
 
-def test_a_pipeline_of_slow_requests_gets_one_turn_of_time(network, make_frame):
-    """Each request takes 3 of the 5 ms of a turn: two are served, then the other connection's."""
+@pytest.mark.parametrize("pipelines", [1, 10])
+def test_pipelines_of_slow_requests_share_one_tick(network, make_frame, pipelines):
+    """Each request takes 0.6 of a tick: two are served, then one of each other connection."""
 
     async def body(net):
         clock = net.connections.loop = StillClock(net.loop)
@@ -489,12 +510,14 @@ def test_a_pipeline_of_slow_requests_gets_one_turn_of_time(network, make_frame):
             return [make_frame(b"done")]
 
         net.dispatcher.answers[b"slow"] = slow
-        slow_client, other = await net.connect(), await net.connect()
-        await net.until(lambda: len(net.connections.connections) == 2)
-        fill(slow_client, make_frame(b"Aslow") * 20)
+        slow_clients, other = [await net.connect() for _ in range(pipelines)], await net.connect()
+        await net.until(lambda: len(net.connections.connections) == pipelines + 1)
+        for client in slow_clients:
+            fill(client, make_frame(b"Aslow") * 20)
         fill(other, make_frame(b"Eother"))
         await net.until(lambda: b"Eother" in net.dispatcher.requests)
-        assert net.dispatcher.requests.index(b"Eother") <= 4
-        assert [await net.response(slow_client) for _ in range(20)] == [b"done"] * 20
+        assert net.dispatcher.requests.index(b"Eother") <= pipelines + 3
+        for client in slow_clients:
+            assert [await net.response(client) for _ in range(20)] == [b"done"] * 20
 
     network.run(body)

@@ -189,6 +189,14 @@ class Pipe:
         self.sent += data
         return len(data)
 
+    def receive(self, view) -> int:
+        assert not self.reads
+        assert not self.closing
+        got = min(len(view), len(self.arriving))
+        view[:got] = self.arriving[:got]
+        del self.arriving[:got]
+        return got
+
     # Called as the transport.
 
     def write(self, data: bytes) -> None:
@@ -253,7 +261,9 @@ class Peer:
         limits = ConnectionLimits(socket_request_max_bytes=1000, connections_max_idle_ms=-1)
         self.fatal: list[BaseException] = []
         no_pool: Any = None
-        self.owner = ConnectionSet(self.loop, self, limits, no_pool, MetricsRegistry(), self.fatal.append)
+        self.owner = ConnectionSet(
+            self.loop, self, limits, no_pool, MetricsRegistry(), self.fatal.append, self.loop.time
+        )
         self.owner.admit("127.0.0.1")
         self.connection = Connection(self.owner, ListenerInfo("PLAINTEXT", "PLAINTEXT"), "127.0.0.1", self.pipe)
         self.pipe.protocol = self.connection

@@ -216,7 +216,7 @@ def test_catalog_and_table_location(tmp_path: Path) -> None:
 
 def test_a_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("fastavro", reason="needs the extra `pipeline`")
-    from ottla.pipeline.transform import registry
+    from ottla.schemas import registry
 
     from .transform.registry_server import registry_server
 

@@ -65,6 +65,7 @@ OWN_TESTS = {
     "pipeline-source": "tests/pipeline/datasource",
     "pipeline-streams": "tests/pipeline/stream",
     "search": "tests/cli/test_search.py",
+    "console": "tests/web/test_process.py",
     "zookeeper": "compat/java/test_zookeeper_brokers.py",
 }
 """Guides with commands that need other services or data, and the tests that cover these commands."""

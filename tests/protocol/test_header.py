@@ -137,6 +137,8 @@ def test_registry_follows_apache_kafka():
         "IncrementalAlterConfigs": (0, 1),
         "UpdateFeatures": (0, 2),
         "DescribeCluster": (0, 2),
+        "GetTelemetrySubscriptions": (0, 0),
+        "PushTelemetry": (0, 0),
         "ListConfigResources": (0, 1),
         "DescribeTopicPartitions": (0, 0),
         "Vote": (0, 2),

@@ -511,6 +511,17 @@ def test_leader_falsely_reported_as_resigned_is_followed_again() -> None:
     assert raft.state.leader == LeaderAndEpoch(1, 1)
 
 
+def test_lost_directory_of_a_replaced_voter_is_not_listed() -> None:
+    leader = leader_of(3, 0, 0)
+    new = ReplicaKey(2, b"another directory")
+    leader.fetched(voter(2).key, 1, 1, 1.0, 1)
+    leader.fetched(new, 1, 1, 2.0, 2)
+    leader.set_voters([voter(1), voter(3)], 3.0, voter(1).key)
+    assert [key for key, _ in leader.observers(3.0)] == [new]
+    leader.set_voters([voter(1), voter(3), Voter(2, b"another directory", ())], 3.0, voter(1).key)
+    assert leader.observers(3.0) == []
+
+
 def test_observers_are_kept_in_bounds() -> None:
     leader = leader_of(3, 0, 0)
     for number in range(2 * MAX_OBSERVERS):

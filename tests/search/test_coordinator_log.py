@@ -14,12 +14,13 @@ from ottla.protocol.messages.coordinator_records import (
     OffsetCommitValue,
 )
 from ottla.protocol.messages.transaction_records import PartitionsSchema, TransactionLogKey, TransactionLogValue
-from ottla.search.decoders import GROUPS, TRANSACTIONS, decode, decoder_for
+from ottla.search.decoder_names import GROUPS, TRANSACTIONS
+from ottla.search.decoders import decoder_for
 from ottla.search.evaluation import compile_filter
 from ottla.search.parser import parse_query
 from ottla.search.subject import Decoders
 
-from .records import subject
+from .records import decode, subject
 
 MEMBER_KIND, OFFSET_KIND = 5, 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,11 +14,14 @@ from ottla.record.batch import BatchView
 from ottla.record.builder import RecordData
 from ottla.record.transactions import AbortedAt, TransactionFilter
 from ottla.search.engine import Budget, Search
+from ottla.search.evaluation import compile_filter
+from ottla.search.literals import required_clauses
 from ottla.search.parser import parse_query
 from ottla.search.plan import Plan, fix_ranges, read_token
 from ottla.search.report import BYTES, END, LIMIT, RECORDS, TIME, Report
-from ottla.search.scan import Hit
-from ottla.search.subject import Decoders
+from ottla.search.scan import Hit, Matcher
+from ottla.search.subject import Decoders, Tally, open_decoders
+from ottla.search.windows import Lookahead, Window, WindowResult, run_window
 
 from .memory_topic import MemoryLog, MemoryTopic
 from .model import QUERIES, Seen, newest_first, oldest_first
@@ -90,6 +94,41 @@ def prepared(
     return Plan("t", query, fix_ranges(topic, parsed.scopes), newest, isolation, decoders or Decoders())
 
 
+class ShuffledRunner:
+    """Runs windows when one is taken, in another order, as workers do; results are pickled as between processes."""
+
+    def __init__(self, topic: MemoryTopic, plan: Plan, fetch_bytes: int, capacity: int) -> None:
+        self.capacity = capacity
+        self._topic = topic
+        decoders = open_decoders(plan.decoders)
+        condition = parse_query(plan.query, 0).filter
+        self._matcher = Matcher(compile_filter(condition), required_clauses(condition, decoders), decoders, Tally())
+        self._fetch_bytes = fetch_bytes
+        self._waiting: dict[int, Window] = {}
+        self._results: dict[int, bytes] = {}
+        self._next = 0
+        self.scanned = 0
+
+    def submit(self, window: Window) -> int:
+        self._next += 1
+        self._waiting[self._next] = window
+        return self._next
+
+    def take(self, number: int) -> WindowResult:
+        for each in sorted(self._waiting, key=lambda waiting: waiting * 7 % 5):
+            matcher = self._matcher._replace(tally=Tally())
+            result = run_window(self._topic, self._waiting.pop(each), matcher, self._fetch_bytes)
+            self._results[each] = pickle.dumps(result)
+            self.scanned += 1
+        result = pickle.loads(self._results.pop(number))
+        assert isinstance(result, WindowResult)
+        return result
+
+    def discard(self, number: int) -> None:
+        if self._waiting.pop(number, None) is None:
+            del self._results[number]
+
+
 def searched(
     topic: MemoryTopic,
     plan: Plan,
@@ -97,9 +136,18 @@ def searched(
     *,
     fetch_bytes: int = 1 << 20,
     monotonic: Callable[[], float] = lambda: 0.0,
+    workers: int = 0,
 ) -> tuple[list[Hit], Report]:
+    """With `workers`, windows of that capacity are scanned from the second read on."""
+    lookahead = Lookahead(ShuffledRunner(topic, plan, fetch_bytes, workers), start_bytes=1) if workers else None
     search = Search(
-        topic, plan, parse_query(plan.query, 0).filter, budget or Budget(), monotonic, fetch_bytes=fetch_bytes
+        topic,
+        plan,
+        parse_query(plan.query, 0).filter,
+        budget or Budget(),
+        monotonic,
+        fetch_bytes=fetch_bytes,
+        lookahead=lookahead,
     )
     hits = list(search.run())
     return hits, search.report(search.reason)
@@ -117,12 +165,13 @@ def places(hits: list[Hit]) -> list[tuple[int, int]]:
     st.sampled_from(["committed", "uncommitted"]),
     st.sampled_from([None, 1, 3]),
     st.sampled_from([1, 20_000, 60_000, 1 << 20]),
+    st.sampled_from([0, 0, 1, 3]),
 )
-def test_matches_equal_a_naive_scan(topic_logs, query, newest, isolation, limit, fetch_bytes):
+def test_matches_equal_a_naive_scan(topic_logs, query, newest, isolation, limit, fetch_bytes, workers):
     expected = (newest_first if newest else oldest_first)(visible(topic_logs, isolation), QUERIES[query])
     topic = MemoryTopic(topic_logs, isolation)
     plan = prepared(topic, query, newest=newest, isolation=isolation)
-    hits, report = searched(topic, plan, Budget(limit), fetch_bytes=fetch_bytes)
+    hits, report = searched(topic, plan, Budget(limit), fetch_bytes=fetch_bytes, workers=workers)
     assert places(hits) == expected[:limit]
     assert report.matches == len(hits)
     assert report.complete == (report.reason == END)
@@ -147,14 +196,15 @@ def test_matches_equal_a_naive_scan(topic_logs, query, newest, isolation, limit,
         max_size=3,
     ),
     st.sampled_from([1, 20_000, 1 << 20]),
+    st.sampled_from([0, 3]),
 )
-def test_resumed_searches_find_each_match_once(topic_logs, query, newest, budgets, fetch_bytes):
+def test_resumed_searches_find_each_match_once(topic_logs, query, newest, budgets, fetch_bytes, workers):
     expected = (newest_first if newest else oldest_first)(visible(topic_logs, "uncommitted"), QUERIES[query])
     topic = MemoryTopic(topic_logs)
     plan = prepared(topic, query, newest=newest)
     found: list[tuple[int, int]] = []
     for budget in [*budgets, Budget()]:
-        hits, report = searched(topic, plan, budget, fetch_bytes=fetch_bytes)
+        hits, report = searched(topic, plan, budget, fetch_bytes=fetch_bytes, workers=workers)
         found += places(hits)
         if report.resume is None:
             break
@@ -165,12 +215,18 @@ def test_resumed_searches_find_each_match_once(topic_logs, query, newest, budget
 
 
 @settings(max_examples=60, deadline=None)
-@given(topics, st.sampled_from(sorted(QUERIES)), st.booleans(), st.data())
-def test_changes_during_a_search_lose_only_what_was_removed(topic_logs, query, newest, data):
-    before = visible(topic_logs, "uncommitted")
-    topic = MemoryTopic(topic_logs)
-    plan = prepared(topic, query, newest=newest)
-    steps = data.draw(st.lists(st.sampled_from(["append", "compact", "retain", ""]), max_size=6))
+@given(
+    topics,
+    st.sampled_from(sorted(QUERIES)),
+    st.booleans(),
+    st.sampled_from(["committed", "uncommitted"]),
+    st.sampled_from([0, 3]),
+    st.lists(st.sampled_from(["append", "compact", "retain", "abort", ""]), max_size=6),
+)
+def test_changes_during_a_search_lose_only_what_was_removed(topic_logs, query, newest, isolation, workers, steps):
+    before = visible(topic_logs, isolation)
+    topic = MemoryTopic(topic_logs, isolation)
+    plan = prepared(topic, query, newest=newest, isolation=isolation)
 
     def change() -> None:
         step = steps.pop() if steps else ""
@@ -179,12 +235,15 @@ def test_changes_during_a_search_lose_only_what_was_removed(topic_logs, query, n
                 log.append([RecordData(50, b"k1", b'{"color": "blue", "n": 2}')])
             elif step == "compact":
                 log.compact(lambda offset: offset % 3 != 1)
+            elif step == "abort":
+                log.append([RecordData(50, b"k1", b'{"color": "blue", "n": 2}')], producer_id=1)
+                log.finish(1, commit=False)
             elif step == "retain":
                 log.delete_before(log.start + 2)
 
     topic.on_fetch = change
-    hits, report = searched(topic, plan, fetch_bytes=1)
-    after = {seen.place for seen in visible(topic_logs, "uncommitted")}
+    hits, report = searched(topic, plan, fetch_bytes=1, workers=workers)
+    after = {seen.place for seen in visible(topic_logs, isolation)}
     expected = {seen.place for seen in before if QUERIES[query](seen)}
     assert expected & after <= set(places(hits)) <= expected
     assert len(set(places(hits))) == len(hits)
@@ -220,11 +279,38 @@ def test_newest_first_reads_only_the_newest_windows():
     assert report.reason == LIMIT
 
 
+@pytest.mark.parametrize("newest", [False, True])
+def test_workers_scan_at_most_a_few_windows_ahead(newest):
+    topic = filled(6_000)
+    plan = prepared(topic, "k7", newest=newest)
+    alone, report = searched(topic, plan, fetch_bytes=10_000)
+    runner = ShuffledRunner(topic, plan, 10_000, 4)
+    lookahead = Lookahead(runner, start_bytes=1)
+    search = Search(
+        topic, plan, parse_query("k7", 0).filter, Budget(), lambda: 0.0, fetch_bytes=10_000, lookahead=lookahead
+    )
+    pending = []
+    search.on_progress = lambda _: pending.append(lookahead.pending)
+    assert places(list(search.run())) == places(alone)
+    assert runner.scanned > 10
+    assert max(pending) <= 4 + 1
+    assert search.report(END) == replace(report, bytes=search.report(END).bytes)
+
+
 def test_literal_rules_out_batches_without_decoding():
     topic = filled()
     hits, report = searched(topic, prepared(topic, "k31", newest=False))
     assert [hit.key for hit in hits] == [b"k31"]
     assert (report.records, report.skipped, report.verified) == (60, 58, 1)
+
+
+def test_rare_value_of_a_common_field_is_verified_alone():
+    topic = MemoryTopic({0: MemoryLog()})
+    names = ["x"] * 90 + ["\\u0079", "y"]
+    topic.logs[0].append([RecordData(1, b"k", b'{"name": "%b"}' % name.encode()) for name in names])
+    hits, report = searched(topic, prepared(topic, 'value.name == "y"', newest=False))
+    assert [hit.offset for hit in hits] == [90, 91]
+    assert report.verified == 2
 
 
 def test_literal_is_not_required_of_other_decoders():
@@ -309,10 +395,16 @@ def test_sentence_states_the_extent_and_the_matches():
     report = searched(topic, prepared(topic, "k31", newest=False))[1]
     assert report.sentence() == "searched 60 records in 3 partitions to the end; 1 match"
     report = replace(
-        report, matches=0, undecodable=1, mismatches={"value.a is text, compared with a number": 2}, lost=3
+        report,
+        undecodable_reason="not json: cut",
+        matches=0,
+        undecodable=1,
+        mismatches={"value.a is text, compared with a number": 2},
+        lost=3,
     )
     assert report.sentence() == (
-        "searched 60 records in 3 partitions to the end; 0 matches; 1 record could not be decoded; "
+        "searched 60 records in 3 partitions to the end; 0 matches; 1 record could not be decoded (the first is "
+        "not json: cut); "
         "value.a is text, compared with a number: 2 times; 3 offsets disappeared from the log before the search read "
         "them"
     )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 
-from ottla.search.decoders import DECODERS, decode
+from ottla.search.decoder_names import DECODERS
 from ottla.search.evaluation import compile_filter
 from ottla.search.parser import parse_query
 from ottla.search.subject import Decoders
 
-from .records import subject
+from .records import decode, subject
 
 ORDER = (
     b'{"id": 9007199254740993, "total": 0.1, "big": 1e400, "ok": true, "none": null, "s": "caf\\u00e9", "n": "7",'
@@ -189,6 +191,13 @@ def test_schema_id_is_read_from_the_prefix():
         ("text", b"{}", "{}"),
         ("integer", b"\xff\xfe", -2),
         ("integer", b"\0\0\0\0\0\0\x01\0", 256),
+        ("int16", b"\xff\xfe", -2),
+        ("int32", b"\0\0\1\0", 256),
+        ("int64", b"\x80" + bytes(7), -(2**63)),
+        ("float", b"\x3d\xcc\xcc\xcd", Decimal("0.1")),
+        ("float", b"\x7f\xc0\0\0", "nan"),
+        ("float", b"\x7f\x7f\xff\xff", Decimal("3.4028235e+38")),
+        ("double", b"\x3f\xb9\x99\x99\x99\x99\x99\x9a", Decimal("0.1")),
         ("uuid", bytes(range(16)), "00010203-0405-0607-0809-0a0b0c0d0e0f"),
         ("uuid", b"00010203-0405-0607-0809-0A0B0C0D0E0F", "00010203-0405-0607-0809-0a0b0c0d0e0f"),
         ("hex", b"\x0a\xff", "0aff"),
@@ -211,6 +220,7 @@ def test_decoder_returns_the_value(decoder, data, value):
         ("json", b"9" * 5_000, "Exceeds the limit"),
         ("json", b"1e99999999999999999999", ""),
         ("integer", b"abc", "an integer has 1, 2, 4 or 8 bytes, not 3"),
+        ("int32", b"abc", "an int32 has 4 bytes, not 3"),
         ("uuid", b"x", "a UUID has 16 bytes or its text form"),
         ("uuid", b"\xff", "a UUID has 16 bytes or its text form"),
     ],
@@ -222,7 +232,7 @@ def test_decoder_failure_has_a_reason_and_the_bytes(decoder, data, reason):
     assert decoded.failure.startswith(reason)
 
 
-@pytest.mark.parametrize("decoder", sorted(DECODERS))
+@pytest.mark.parametrize("decoder", sorted(set(DECODERS) - {"avro", "protobuf", "registry", "msgpack"}))
 def test_null_stays_null_in_every_decoder(decoder):
-    assert decode(decoder, None).value is None
+    assert subject(None, decoders=Decoders(value=decoder)).decoded_value.value is None
     assert matches("value == null", subject(None, decoders=Decoders(value=decoder)))

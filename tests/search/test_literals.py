@@ -6,7 +6,7 @@ import pytest
 
 from ottla.search.literals import Clause, required_clauses
 from ottla.search.parser import parse_query
-from ottla.search.subject import Decoders
+from ottla.search.subject import Decoders, open_decoders
 
 CLAUSES = [
     ("timeout", [(("timeout",), False)]),
@@ -40,18 +40,23 @@ CLAUSES = [
 @pytest.mark.parametrize(("query", "expected"), CLAUSES)
 def test_clauses_of_a_filter(query, expected):
     clauses = [Clause(tuple(each.encode() for each in texts), escaped) for texts, escaped in expected]
-    assert list(required_clauses(parse_query(query, 0).filter, Decoders())) == clauses
+    assert list(required_clauses(parse_query(query, 0).filter, open_decoders(Decoders()))) == clauses
 
 
 @pytest.mark.parametrize("decoder", ["integer", "uuid", "hex", "base64"])
 def test_decoders_that_change_text_yield_no_clauses(decoder):
     parsed = parse_query("key == '0aff' && value.a == 'x'", 0).filter
-    assert required_clauses(parsed, Decoders(decoder, decoder)) == ()
+    assert required_clauses(parsed, open_decoders(Decoders(decoder, decoder))) == ()
+
+
+def rules_out(clause: Clause, data: bytes) -> bool:
+    return clause.rules_out(data, 0, len(data))
 
 
 def test_backslash_prevents_ruling_out_decoded_text():
     decoded, raw = Clause((b"blue",), or_escaped=True), Clause((b"blue",), or_escaped=False)
-    assert not decoded.rules_out(rb'{"color": "\u0062lue"}')
-    assert raw.rules_out(rb"\u0062lue")
-    assert decoded.rules_out(b"red")
-    assert not decoded.rules_out(b"a blue one")
+    assert not rules_out(decoded, rb'{"color": "\u0062lue"}')
+    assert rules_out(raw, rb"\u0062lue")
+    assert rules_out(decoded, b"red")
+    assert not rules_out(decoded, b"a blue one")
+    assert decoded.rules_out(rb"blue \ red blue", 7, 10)

@@ -23,8 +23,8 @@ def coordinators_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 def make_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     servers: list[Server] = []
 
-    def make(*, clock: Clock | None = None, **settings: str) -> Server:
-        server = Server(tmp_path / str(len(servers)), clock=clock, **settings)
+    def make(*, clock: Clock | None = None, receives_telemetry: bool = False, **settings: str) -> Server:
+        server = Server(tmp_path / str(len(servers)), clock=clock, receives_telemetry=receives_telemetry, **settings)
         servers.append(server)
         return server
 

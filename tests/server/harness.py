@@ -43,6 +43,8 @@ class MemoryChannel:
     def __init__(self, channel_id: int) -> None:
         self.id = channel_id
         self.client_host = "127.0.0.1"
+        self.client_port = 40_000 + channel_id
+        self.client_software: tuple[str, str] | None = None
         self.listener = ListenerInfo(LISTENER, LISTENER)
         self.principal = ANONYMOUS
         self.closed = False
@@ -236,9 +238,17 @@ class Server:
     """A broker with its loop; restarts keep the directory."""
 
     def __init__(
-        self, directory: Path, disk: RealDisk | None = None, /, *, clock: Clock | None = None, **settings: str
+        self,
+        directory: Path,
+        disk: RealDisk | None = None,
+        /,
+        *,
+        clock: Clock | None = None,
+        receives_telemetry: bool = False,
+        **settings: str,
     ) -> None:
         self.directory = directory
+        self.receives_telemetry = receives_telemetry
         self.clock = clock or SystemClock()
         self.disk = disk or RealDisk()
         self.settings = {"log.dirs": str(directory / "data"), **{k.replace("_", "."): v for k, v in settings.items()}}
@@ -250,7 +260,7 @@ class Server:
         self.registry = MetricsRegistry()
         self.pool = ThreadPool(self.loop)
         runtime = NodeRuntime(self.disk, self.clock, SystemRng(), self.loop, self.pool)
-        self.broker = Broker(config, runtime, self.registry)
+        self.broker = Broker(config, runtime, self.registry, receives_telemetry=self.receives_telemetry)
         self.loop.run_until_complete(self.broker.start([Endpoint(LISTENER, "PLAINTEXT", "127.0.0.1", 9092)]))
         self._next_channel = 1
 

@@ -30,6 +30,7 @@ from ottla.server.handlers.data.apis import DATA_APIS
 from ottla.server.handlers.groups.apis import GROUP_APIS
 from ottla.server.handlers.quorum.administration import QUORUM_ADMIN_APIS
 from ottla.server.handlers.quorum.apis import QUORUM_APIS
+from ottla.server.handlers.telemetry.apis import TELEMETRY_APIS
 from ottla.server.handlers.transactions.apis import TRANSACTION_APIS
 from ottla.server.requests.api import Api, ApiRow, Listeners
 from ottla.server.requests.authorization import RequiredPermission
@@ -43,6 +44,7 @@ ROOMS: dict[str, tuple[ApiRow[Any], ...]] = {
     "data": DATA_APIS,
     "groups": GROUP_APIS,
     "quorum": (*QUORUM_APIS, *QUORUM_ADMIN_APIS),
+    "telemetry": TELEMETRY_APIS,
     "transactions": TRANSACTION_APIS,
 }
 
@@ -115,6 +117,8 @@ AllocateProducerIds | controller | CLUSTER_ACTION CLUSTER | -
 ConsumerGroupHeartbeat | broker | READ GROUP group_id | DESCRIBE TOPIC
 ConsumerGroupDescribe | broker | - | DESCRIBE GROUP, DESCRIBE TOPIC
 ControllerRegistration | controller | CLUSTER_ACTION CLUSTER | -
+GetTelemetrySubscriptions | broker | - | -
+PushTelemetry | broker | - | -
 AssignReplicasToDirs | controller | CLUSTER_ACTION CLUSTER | -
 ListConfigResources | broker | DESCRIBE_CONFIGS CLUSTER | -
 DescribeTopicPartitions | broker | - | DESCRIBE TOPIC

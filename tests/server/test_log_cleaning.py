@@ -93,11 +93,11 @@ def new_cleaning(scheduler, disk):
     repair = object()
     bad = SimpleNamespace(topic="bad", partition=0, size_bytes=70, config=config, failed=False, cleaning=repair)
     health = SimpleNamespace(offline=None)
+    directory = SimpleNamespace(path="/data", logs={("bad", 0): bad}, compacted_logs=lambda: [bad], health=health)
     logs = SimpleNamespace(
-        directories=[SimpleNamespace(path="/data", logs={("bad", 0): bad}, health=health)],
+        directories=[directory],
         futures={},
         cleaner_checkpoint=SimpleNamespace(due=lambda: None),
-        logs=lambda: iter([bad]),
         get_log=lambda *key: bad,
     )
     nothing: Any = None

@@ -172,6 +172,21 @@ def test_overdue_log_is_cleaned_before_dirtiest(site):
     assert site.cleaned == ["late-0", "dirty-0", "clean-0"]
 
 
+def test_changed_policy_decides_about_cleaning(site):
+    deleted = frozenset({"delete"})
+    log = site.log("t", cleanup_policy=deleted)
+    site.fill("t", b"a", b"a")
+    site.run()
+    assert site.cleaned == []
+    log.config = CONFIG
+    site.run()
+    assert site.cleaned == ["t-0"]
+    log.config = CONFIG._replace(cleanup_policy=deleted)
+    site.fill("t", b"a", b"a")
+    site.run()
+    assert site.cleaned == ["t-0"]
+
+
 def test_report_has_state_and_reason_of_each_log(site):
     for topic in ("cleaned", "dirty", "second"):
         site.fill(topic, b"a", b"b")
@@ -184,7 +199,7 @@ def test_report_has_state_and_reason_of_each_log(site):
     site.cleaner.run_due()
     site.log("new")
     topics = ["cleaned", "dirty", "first", "second", "volatile", "new"]
-    reports = reports_of(site.cleaner, [(topic, 0) for topic in topics])
+    reports = reports_of(site.cleaner, [site.log(topic) for topic in topics])
     assert [(report.topic, report.state, report.reason, report.retry_ms) for report in reports] == [
         ("cleaned", "waiting", "only the active segment is dirty", -1),
         ("dirty", "waiting", "the dirty ratio is not above min.cleanable.dirty.ratio, 0.75", -1),

@@ -711,6 +711,36 @@ def test_offset_checkpoints_are_due_after_change(fakes, clock, manager):
     assert due() == []
 
 
+def test_checkpoint_with_older_content_is_due_again(fakes, clock, manager):
+    """The state of the logs counts as written only as long as the file has that content."""
+    checkpoints = manager.directories[0].checkpoints
+    log = manager.create_log("t", 0, TOPIC_ID)
+    for _ in range(2):
+        put(fakes, log, clock)
+    log.offsets.begin_high_watermark(1)
+    checkpoints.write_files(checkpoints.offsets_due())
+    log.offsets.high_watermark = 2
+    late = checkpoints.offsets_due()
+    log.offsets.high_watermark = 1
+    assert checkpoints.offsets_due() == []
+    checkpoints.write_files(late)
+    assert [each.offsets for each in checkpoints.offsets_due()] == [{("t", 0): 1}]
+
+
+def test_unchanged_logs_build_no_checkpoint(manager, monkeypatch):
+    """An idle broker with fifty thousand partitions did that every five seconds."""
+    checkpoints = manager.directories[0].checkpoints
+    for index in range(3):
+        manager.create_log("t", index, TOPIC_ID).offsets.begin_high_watermark(0)
+    checkpoints.write_files(checkpoints.offsets_due())
+    checkpoints.write_recovery_points()
+    assert checkpoints.offsets_due() == []
+    assert checkpoints.recovery_points_due() is None
+    monkeypatch.setattr("ottla.storage.files.offset_files.OffsetFiles.content", None)
+    assert checkpoints.offsets_due() == []
+    assert checkpoints.recovery_points_due() is None
+
+
 @pytest.mark.parametrize("due", ["nothing", "offset_checkpoints_due", "recovery_points_due"])
 def test_recreated_log_inherits_no_offsets(fakes, disk, clock, manager, due):
     """A start dropped its records, since it trusted the start offset of the deleted log."""

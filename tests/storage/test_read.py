@@ -11,7 +11,7 @@ from tests.scale import size
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.builder import RecordData, build_batch
-from ottla.storage.files.descriptors import Descriptor
+from ottla.storage.files.descriptors import MAX_PLACES, Descriptor, Descriptors, Folder
 from ottla.storage.files.log_config import LogConfig
 from ottla.storage.files.off_loop import WouldBlock, run_off_loop
 
@@ -120,6 +120,20 @@ def test_sequential_read_of_large_batches_needs_no_search(large, monkeypatch):
         reads.clear()
         assert take(log.read(offset, limit, max_offset=20)) == b"".join(batches[offset : offset + 2])
         assert len(reads) == 1, "more than the header of the batch that is left out"
+    reads.clear()
+    for offset in range(2, 12, 2):
+        assert take(log.read(offset, limit, max_offset=20)) == b"".join(batches[offset : offset + 2])
+    assert not reads, "a second consumer searches again"
+
+
+def test_found_batches_of_a_log_directory_are_bounded(disk):
+    descriptors = Descriptors(disk, 1)
+    found = Descriptor(Folder(descriptors, "/data"), "00000000000000000000.log")
+    for offset in range(MAX_PLACES + 2):
+        descriptors.remember((found, 0, offset), (offset, 1, offset, -1))
+    assert len(descriptors.places) == MAX_PLACES
+    assert (found, 0, 1) not in descriptors.places
+    assert (found, 0, 2) in descriptors.places
 
 
 def test_sparse_index_omits_no_whole_batch(fakes, disk, clock):

@@ -135,3 +135,14 @@ def test_file_in_place_of_directory_is_rejected(fakes, clock, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OperatorError, match="file"):
         LogManager(RealDisk(), clock, fakes.Rng(), (str(tmp_path / "file" / "data"),)).open(node_id=1)
+
+
+def test_start_ignores_files_named_like_partitions(fakes, opened, clock, tmp_path):
+    manager = opened()
+    fill(fakes, manager.create_log("t", 0, bytes(16)), clock, 1)
+    manager.shutdown()
+    (tmp_path / "data" / "file-0").write_bytes(b"x")
+    (tmp_path / "data" / "link-0").symlink_to(tmp_path / "missing")
+    again = opened()
+    assert [log.name for log in again.logs()] == ["t-0"]
+    assert not again.offline_directories

@@ -414,6 +414,60 @@ def test_a_clean_start_trusts_and_reads_little(store):
     assert store.stored() == store.expected(30)
 
 
+def opened_by_reopen(store) -> list[str]:
+    opened: list[str] = []
+    store.disk.fault = lambda action, path: opened.append(path.rpartition("/")[2]) if action == "open" else None
+    store.reopen()
+    store.disk.fault = lambda action, path: None
+    return opened
+
+
+def test_clean_start_opens_no_index_of_empty_log(store):
+    """With fifty thousand partitions it would open a hundred thousand files that most of them never need."""
+    store.manager.shutdown()
+    opened = opened_by_reopen(store)
+    assert not [name for name in opened if name.endswith("index")]
+    store.fill(3)
+    assert store.stored() == store.expected(3)
+
+
+def test_reopened_segment_keeps_largest_timestamp(store):
+    store.fill(1)
+    newest = store.clock.now_ms + 1
+    store.manager.shutdown()
+    store.reopen()
+    store.clock.now_ms -= 5000
+    store.fill(1)
+    assert store.log.max_timestamp()[:2] == store.log.lookup_timestamp(newest)[:2] == (1, newest)
+
+
+def test_reopened_segment_with_full_index_rolls(store):
+    config = CONFIG._replace(segment_bytes=100_000, segment_index_bytes=24)
+    store.log.config = config
+    while store.log.active_segment.indexes.entry_count < 2:
+        store.fill(1)
+    assert len(store.log.segments) == 1
+    store.manager.shutdown()
+    store.reopen()
+    store.log.config = config
+    store.fill(1)
+    assert len(store.log.segments) == 2
+
+
+def test_unclean_start_opens_no_file_of_empty_log(store):
+    assert not [name for name in opened_by_reopen(store) if name.endswith(("log", "index"))]
+    store.fill(3)
+    assert store.stored() == store.expected(3)
+
+
+def test_unclean_start_empties_indexes_of_empty_segment(store):
+    for suffix, width in (("index", 8), ("timeindex", 12)):
+        path = f"/data/t-0/00000000000000000000.{suffix}"
+        store.disk.write_bytes(path, bytes([1]) * width)
+        store.reopen()
+        assert store.disk.size(path) == 0
+
+
 @pytest.mark.promise("D5")
 def test_clean_marker_over_torn_log_is_ignored(store, caplog):
     store.fill(4)

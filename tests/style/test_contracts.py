@@ -44,7 +44,7 @@ WITH_LOOSE_MODULES = {"Rooms of common import down only"}
 
 WIRE = "Tools reach a cluster only over the wire"
 PURE = "State machines are pure: no loop, socket, clock, randomness or operating system"
-LIBRARIES = "The broker imports no client library, no Spark and no Arrow"
+LIBRARIES = "The broker imports no client library, no web framework, no Spark and no Arrow"
 ZOOKEEPER = "Code for ZooKeeper and Kafka 0.9 is imported by its registrations only"
 
 PLANTED_READER = "cli.planted_reader"
@@ -86,13 +86,14 @@ def broker_in_tools() -> Forbidden:
     known = {"client", "security", "protocol", "record", "common"}
     found = {(tool, package) for tool in CONTRACTS[WIRE]["source_modules"] for package in names(LAYERS)}
     found = {(tool.removeprefix("ottla."), package) for tool, package in found if package not in known}
-    allowed = {("pipeline", "cli"), ("spark", "pipeline")}
+    allowed = {("console", "cli"), ("console", "search"), ("pipeline", "cli"), ("spark", "pipeline")}
+    allowed |= {(tool, "schemas") for tool in ("pipeline", "cli", "search")}
     return {(tool, package) for tool, package in found if tool != package} - allowed
 
 
 def rim_in_pure_packages() -> Forbidden:
     """The process and the tools are free; of the broker, four packages touch one thing or another."""
-    free = {"app", "pipeline", "cli", "testing", "api", "client"}
+    free = {"app", "pipeline", "console", "cli", "testing", "api", "client"}
     rim = {("server", "asyncio"), ("server", "socket"), ("storage", "threading")}
     rim |= {
         ("net", "asyncio"),
@@ -112,6 +113,7 @@ def libraries_of_tools() -> Forbidden:
     return {each for each in found if each[0] != "pipeline"} - {
         ("api", "confluent_kafka"),
         ("client", "confluent_kafka"),
+        *(("console", library) for library in ("htpy", "starlette", "uvicorn")),
     }
 
 

@@ -34,7 +34,7 @@ EVERYTHING = {"pyproject.toml", "constraints.txt", "setup.py", "Makefile", "conf
 """Files that all tests depend on."""
 
 NOT_UNIT = frozenset(
-    ["app", "bench", "chaos", "cli", "clients", "cluster", "faults", "fuzz", "modes", "pipeline", "sim"]
+    ["app", "bench", "chaos", "cli", "clients", "cluster", "faults", "fuzz", "modes", "pipeline", "sim", "web"]
 )
 """Directories of tests/ whose tests need processes, clients, Spark, root or minutes: the families."""
 
@@ -79,6 +79,7 @@ REPRESENTATIVES: Mapping[str, tuple[str, ...]] = {
         "tests/pipeline/transform/test_json_decoder.py",
         "tests/sim/test_history.py",
         "tests/sim/test_world.py",
+        "tests/web/test_rights.py",
     ),
     "compat": (
         "compat/go/test_go.py",
@@ -91,6 +92,7 @@ REPRESENTATIVES: Mapping[str, tuple[str, ...]] = {
         "compat/kafkajs/test_kafkajs.py",
         "compat/kcat/test_kcat.py",
         "compat/older/test_older.py",
+        "compat/prometheus/test_prometheus.py",
         "compat/quixstreams/test_quixstreams.py",
         "compat/registry/test_registry.py",
         "compat/spark/test_connector.py",

@@ -218,6 +218,18 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
+def test_expiring_certificate_is_in_log_and_cluster_describe(tmp_path):
+    keys = tmp_path / "keys"
+    assert ottla("security", "init", str(keys), "--days", "20").returncode == 0
+    free = {"listeners": "SSL://localhost:0", "advertised.listeners": "SSL://localhost:0"}
+    with Broker(arguments=("--config", str(keys / "server.properties")), configs=free) as short:
+        assert "the certificate of listener SSL expires in 19 days" in short.logs()
+        described = ottla(
+            "cluster", "describe", "-b", short.bootstrap_servers, "--command-config", str(keys / "admin.properties")
+        )
+    assert "the certificate of broker 1 expires on " in described.stdout, described
+
+
 def test_new_certificate_is_used_without_restart_or_disconnect(broker, keys):
     security = read_security(str(broker.client_properties))
     with Cluster(broker.bootstrap_servers, security=security) as old:

@@ -6,6 +6,11 @@ import pytest
 from tests.server.harness import Connection, fetch_request, fetched
 
 from ottla.controller import znode_requests
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.brokers import decode_cluster_id
@@ -52,6 +57,18 @@ def test_a_broker_serves_stops_and_serves_on(world: World) -> None:
     assert client.produce("t", b"y").error_code == 0
     assert high_watermark(client, topic_id) == 2
     assert life.leader_epoch() > first
+
+
+def test_client_metrics_subscription_survives_a_restart(world: World) -> None:
+    machine = Machines(world)
+    life = machine.up()
+    setting = AlterableConfig(name="metrics", config_operation=0, value="a.,b.")
+    resource = AlterConfigsResource(resource_type=16, resource_name="s", configs=[setting])
+    (result,) = life.connect().ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+    assert result.error_code == 0, result.error_message
+    life.stop()
+    assert world.node(f"{paths.CONFIG_CLIENT_METRICS}/s") is not None
+    assert machine.up().broker.image.client_metrics_configs("s") == {"metrics": "a.,b."}
 
 
 def test_killed_broker_is_replaced_when_its_session_expires(world: World) -> None:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from ottla.common.platform.disk import Buffer, File, FileLock
 
 _IOV_MAX = 1024
+_READ_BYTES = 1024 * 1024
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _OVERWRITE_FLAGS = os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK
 """Opening a pipe in place of a file must not block; O_NONBLOCK has no effect on files."""
@@ -224,10 +225,20 @@ class RealDisk:
 
     def read_bytes(self, path: str) -> bytes:
         """The contents of a file. Raises OSError, also for anything but a regular file."""
-        with open(path, "rb", buffering=0, opener=lambda name, _: os.open(name, _READ_FLAGS)) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        fd = os.open(path, _READ_FLAGS)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, "not a regular file", path)
-            return file.read()
+            data = os.read(fd, min(status.st_size + 1, _READ_BYTES))
+            if len(data) <= status.st_size < _READ_BYTES:
+                return data
+            pieces = [data]
+            while pieces[-1]:
+                pieces.append(os.read(fd, _READ_BYTES))
+            return b"".join(pieces)
+        finally:
+            os.close(fd)
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replace `path` atomically and durably; after a failure the old content is unchanged."""

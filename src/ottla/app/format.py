@@ -170,8 +170,8 @@ def format_cluster(
 ) -> LocalCluster:
     """Format the directories of a local cluster at its first start, and check them at later starts; returns the plan.
 
-    The nodes in `replaced` get new directory ids and restart as observers. Raises OperatorError if a formatted
-    directory is missing or belongs to another node, and OSError.
+    The nodes in `replaced` get new directory ids; they and added brokers start as observers. Raises OperatorError if a
+    formatted directory is missing or belongs to another node, and OSError.
     """
     missing = [broker for broker in plan.brokers if not _is_formatted(disk, plan, broker)]
     # A node that took part in an election has run: the voters of its cluster must not be created again.
@@ -180,7 +180,8 @@ def format_cluster(
     if replaced:
         plan = _replace(disk, rng, plan, missing, replaced)
         missing = [broker for broker in plan.brokers if broker in missing or broker.node_id in replaced]
-    lost = [broker for broker in missing if plan.formatted and broker.node_id not in replaced]
+    expected = {*replaced, *plan.added}
+    lost = [broker for broker in missing if plan.formatted and broker.node_id not in expected]
     if lost:
         raise _lost(disk, plan, lost)
     voters = () if plan.formatted else parse_initial_controllers(plan.initial_controllers(), "CONTROLLER")
@@ -195,7 +196,7 @@ def format_cluster(
             directory_id=broker.directory_id,
             voters=voters if broker in plan.voters else (),
         )
-    return plan._replace(formatted=True)
+    return plan._replace(formatted=True, added=())
 
 
 def _lost(disk: Disk, plan: LocalCluster, lost: Sequence[LocalBroker]) -> OperatorError:

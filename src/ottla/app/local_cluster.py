@@ -3,11 +3,12 @@
 `ottla start --brokers N` creates it in the data directory: `cluster.json` with the cluster id and, for each broker,
 node id, ports and directory id. Beside it are a directory and a `server.properties` file per broker, so that each can
 also be started alone. The plan is created once. Later starts read it from the file, since voters are identified by
-directory id and port.
+directory id and port. A start with more brokers adds the new ones to the plan.
 
 Invariants: the file states that the directories are formatted only after all of them are. An interrupted first start
-is therefore resumed, and a directory that is missing later is reported. No other node may start in the directory of the
-plan or create a missing broker directory.
+is therefore resumed, and a directory that is missing later is reported. Likewise the file names added brokers until
+their directories are formatted. No other node may start in the directory of the plan or create a missing broker
+directory.
 
 Left out: formatting (`app.format`), process management (`app.supervisor`), several machines (each host has its own
 configuration there).
@@ -15,9 +16,10 @@ configuration there).
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ottla.app.ports import HOST, free_ports
@@ -72,11 +74,18 @@ class LocalCluster(NamedTuple):
     brokers: tuple[LocalBroker, ...]
     formatted: bool
     """True once all directories were formatted: then a directory that is not formatted has been lost."""
+    added: tuple[int, ...] = ()
+    """Node ids of added brokers whose directories may not be formatted yet."""
 
     @property
     def voters(self) -> tuple[LocalBroker, ...]:
         """Voters of the metadata quorum: the first three brokers, or the first one of a cluster with two."""
         return self.brokers[: MAX_VOTERS if len(self.brokers) >= MAX_VOTERS else 1]
+
+    @property
+    def ports(self) -> list[int]:
+        """All ports that the brokers listen on."""
+        return [*(broker.port for broker in self.brokers), *(voter.controller_port for voter in self.voters)]
 
     @property
     def bootstrap_servers(self) -> str:
@@ -100,9 +109,9 @@ class LocalCluster(NamedTuple):
     def settings(self, broker: LocalBroker, base: Mapping[str, str]) -> dict[str, str]:
         """The settings of one broker: `base` with the settings of the plan.
 
-        The rack is the machine, so that replicas are spread over hosts in a larger cluster; `broker.rack` in `base`
-        takes precedence. All listeners, including those of the controllers, use the protocol of
-        `security.inter.broker.protocol`, unless `base` maps them itself.
+        The rack is the machine, so that replicas are spread over hosts in a larger cluster. A voter whose directory
+        was replaced joins the quorum by itself. `base` takes precedence over both. All listeners, including those of
+        the controllers, use the protocol of `security.inter.broker.protocol`, unless `base` maps them itself.
         """
         voter = broker in self.voters
         protocol = base.get("security.inter.broker.protocol", "").strip().upper() or "PLAINTEXT"
@@ -112,6 +121,7 @@ class LocalCluster(NamedTuple):
         protocols = {"listener.security.protocol.map": f"{protocol}:{protocol},CONTROLLER:{protocol}"}
         return {
             "broker.rack": socket.gethostname(),
+            **({"controller.quorum.auto.join.enable": "true"} if voter else {}),
             **(protocols if protocol != "PLAINTEXT" else {}),
             **{name: value for name, value in base.items() if name != "log.dir"},
             "node.id": str(broker.node_id),
@@ -133,16 +143,30 @@ def check_base_settings(settings: Mapping[str, str]) -> None:
             )
 
 
-def plan_cluster(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | None) -> LocalCluster:
+def plan_cluster(
+    disk: Disk,
+    rng: Rng,
+    data_dir: str,
+    count: int,
+    port: int | None,
+    *,
+    check: Callable[[LocalCluster], None] | None = None,
+) -> LocalCluster:
     """The plan in `data_dir`, created if it is missing; `port` is that of the first broker, 0 for free ports.
 
-    Raises OperatorError if the directory contains other data or a plan with another number of brokers.
+    A higher `count` adds brokers to a cluster that was formatted. `check` may reject the plan before anything is
+    written. Raises OperatorError if the directory contains other data or a plan with more brokers.
     """
     path = os.path.join(data_dir, PLAN_FILE)
     try:
         data = disk.read_bytes(path)
     except FileNotFoundError:
-        return _new_plan(disk, rng, data_dir, count, port)
+        plan = _new_plan(disk, rng, data_dir, count, port)
+        if check is not None:
+            check(plan)
+        disk.makedirs(data_dir)
+        write_plan(disk, plan)
+        return plan
     plan = _parsed(data_dir, path, data)
     named = {os.path.basename(plan.directory(broker)) for broker in plan.brokers}
     unnamed = [name for name in _broker_directories(disk, data_dir) if name not in named]
@@ -151,7 +175,8 @@ def plan_cluster(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | No
             f"{path} contains no broker for {shown(unnamed)}: restore that file from a copy, or move these "
             "directories elsewhere"
         )
-    if len(plan.brokers) != count:
+    grows = plan.formatted and count > len(plan.brokers)
+    if len(plan.brokers) != count and not grows:
         raise DataDirectoryError(
             f"the cluster in {data_dir} has {len(plan.brokers)} brokers: start it with --brokers {len(plan.brokers)}, "
             "or choose another directory with --data-dir"
@@ -161,6 +186,12 @@ def plan_cluster(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | No
             f"the cluster in {data_dir} starts at port {plan.brokers[0].port}: omit --port, or choose another "
             "directory with --data-dir"
         )
+    if grows:
+        plan = _grown(disk, rng, plan, count, free=port == 0)
+    if check is not None:
+        check(plan)
+    if grows:
+        write_plan(disk, plan)
     return plan
 
 
@@ -171,6 +202,7 @@ def write_plan(disk: Disk, plan: LocalCluster) -> None:
     content = {
         "version": PLAN_VERSION,
         "formatted": plan.formatted,
+        "added": plan.added,
         "cluster_id": plan.cluster_id,
         "brokers": [broker._asdict() for broker in plan.brokers],
     }
@@ -200,6 +232,27 @@ def refuse_directory_of_plan(disk: Disk, directory: str) -> None:
         )
 
 
+def refuse_busy_ports(plan: LocalCluster) -> None:
+    """Raise OperatorError if another process listens on a port of the plan."""
+    from ottla.net.listener import bind_socket
+
+    busy = []
+    for port in plan.ports:
+        try:
+            bind_socket(HOST, port).close()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                reason = error.strerror or error
+                raise OperatorError(f"port {port} can't be opened ({reason}): choose another --port") from error
+            busy.append(port)
+    if busy:
+        remedy = "stop it" if plan.formatted else "stop it, or choose another first port with --port (0 for free ports)"
+        ports = f"port {busy[0]}" if len(busy) == 1 else f"ports {', '.join(map(str, busy))}"
+        raise OperatorError(
+            f"another process uses {ports} on {HOST}, which the cluster in {plan.data_dir} needs: {remedy}"
+        )
+
+
 def _new_plan(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | None) -> LocalCluster:
     if disk.exists(os.path.join(data_dir, META_PROPERTIES)):
         raise DataDirectoryError(
@@ -219,10 +272,24 @@ def _new_plan(disk: Disk, rng: Rng, data_dir: str, count: int, port: int | None)
     brokers = tuple(
         LocalBroker(number + 1, ports[number], ports[count + number], random_id(rng)) for number in range(count)
     )
-    plan = LocalCluster(data_dir, random_id(rng), brokers, formatted=False)
-    disk.makedirs(data_dir)
-    write_plan(disk, plan)
-    return plan
+    return LocalCluster(data_dir, random_id(rng), brokers, formatted=False)
+
+
+def _grown(disk: Disk, rng: Rng, plan: LocalCluster, count: int, *, free: bool) -> LocalCluster:
+    """The plan with more brokers, whose ports follow those of the last one, or are `free` ones."""
+    number, last = count - len(plan.brokers), plan.brokers[-1]
+    first_id = max(broker.node_id for broker in plan.brokers) + 1
+    in_a_row = last.controller_port - last.port == CONTROLLER_PORT_DISTANCE
+    if in_a_row and not free:
+        ports = _ports_in_a_row(max(broker.port for broker in plan.brokers) + 1, number)
+    else:
+        ports = free_ports(2 * number)
+    new = tuple(
+        LocalBroker(first_id + index, ports[index], ports[number + index], random_id(rng)) for index in range(number)
+    )
+    for broker in new:
+        require_unused(disk, plan.directory(broker))
+    return plan._replace(brokers=plan.brokers + new, added=plan.added + tuple(broker.node_id for broker in new))
 
 
 def _broker_directories(disk: Disk, data_dir: str) -> list[str]:
@@ -270,7 +337,11 @@ def _parsed(data_dir: str, path: str, data: bytes) -> LocalCluster:
             raise ValueError("two brokers have the same directory_id")
         # Files without this flag are from older releases; most of their clusters have run.
         return LocalCluster(
-            data_dir, str(content["cluster_id"]), brokers, formatted=content.get("formatted") is not False
+            data_dir,
+            str(content["cluster_id"]),
+            brokers,
+            formatted=content.get("formatted") is not False,
+            added=tuple(int(node_id) for node_id in content.get("added", ())),
         )
     except DAMAGED_JSON as error:
         raise DataDirectoryError(

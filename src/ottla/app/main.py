@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from ottla import __version__
+from ottla import __version__, build_revision
 from ottla.app.ending import ending
 from ottla.app.streams import prepare_streams
 from ottla.common.logs import FORMATS, LEVELS
@@ -31,9 +31,11 @@ class LazyCommand(NamedTuple):
 MOUNTED = {
     "acl": LazyCommand("ottla.cli.acl", "acl", "Manage access control lists (ACLs)."),
     "adopt": LazyCommand("ottla.app.adoption.command", "adopt", "Check a Kafka data directory for adoption."),
+    "client-metrics": LazyCommand("ottla.cli.client_metrics", "client_metrics", "Manage metrics that clients push."),
     "cluster": LazyCommand("ottla.app.epoch_repair", "cluster", "Manage brokers, quorum and replicas."),
     "completion": LazyCommand("ottla.cli.completion", "completion", "Print a shell completion script."),
-    "config": LazyCommand("ottla.cli.config", "config", "Manage topic, broker and group configs."),
+    "config": LazyCommand("ottla.cli.config", "config", "Manage configs of topics, brokers and groups."),
+    "console": LazyCommand("ottla.console.command", "console", "Serve a web console of a cluster."),
     "consume": LazyCommand("ottla.cli.consume", "consume", "Print the records of topics."),
     "group": LazyCommand("ottla.cli.group", "group", "Manage consumer groups."),
     "log": LazyCommand("ottla.app.log_cleaner", "log", "Inspect, verify and move partition logs."),
@@ -43,6 +45,7 @@ MOUNTED = {
     "quota": LazyCommand("ottla.cli.quota", "quota", "Manage client quotas."),
     "search": LazyCommand("ottla.cli.search", "search", "Find records of a topic by a query."),
     "security": LazyCommand("ottla.cli.security", "security", "Create TLS keys, certificates and settings."),
+    "top": LazyCommand("ottla.cli.top", "top", "Show the activity of a cluster, refreshed."),
     "topic": LazyCommand("ottla.cli.topic", "topic", "Manage topics."),
     "txn": LazyCommand("ottla.cli.txn", "txn", "Manage transactions."),
     "token": LazyCommand("ottla.cli.token", "token", "Manage delegation tokens."),
@@ -92,11 +95,21 @@ class RootGroup(click.Group):
             formatter.write_dl(sorted(rows))
 
 
+PURE_ADVICE = (
+    "The compiled modules are missing, so Ottla needs more CPU time per record: install a C compiler and reinstall "
+    "Ottla with `pip install --force-reinstall --no-cache-dir`."
+)
+
+
 def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
     if value:
         from ottla.record.walk import IMPLEMENTATION
 
-        click.echo(f"ottla {__version__} (record module: {IMPLEMENTATION}, Python {sys.version.split()[0]})")
+        revision = build_revision() or "unknown"
+        python = sys.version.split()[0]
+        click.echo(f"ottla {__version__} (record module: {IMPLEMENTATION}, Python {python}, revision: {revision})")
+        if IMPLEMENTATION == "pure":
+            click.echo(PURE_ADVICE)
         ctx.exit()
 
 
@@ -147,6 +160,7 @@ Examples:
   ottla start --brokers 3 --data-dir ./ottla-cluster --replace-node 2
   ottla start --port 0 --ready-file ready.json --metrics-port 9404
   ottla start --config server.properties --metrics-port 9404 --metrics-token-file ./metrics.token
+  ottla start --console-port 8080
 """
 
 
@@ -176,6 +190,13 @@ Examples:
     show_default=True,
     help="Spelling of metric names for dashboards.",
 )
+@click.option("--console-port", type=PORT, help="Port for the web console on this machine; 0 for a free one.")
+@click.option(
+    "--console-config",
+    type=PATH,
+    metavar="FILE",
+    help="Client properties of the console, for a listener with TLS or SASL.",
+)
 @click.option("--brokers", type=click.IntRange(1, 64), metavar="N", help="Number of brokers of a local cluster.")
 @click.option(
     "--replace-node",
@@ -196,8 +217,18 @@ def start(**options: Any) -> None:
     sys.exit(run(StartOptions(**options)))
 
 
+def _print_random_uuid(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        from ottla.app.clock import SystemRng
+        from ottla.storage.files.meta_properties import random_id
+
+        click.echo(random_id(SystemRng()))
+        ctx.exit()
+
+
 FORMAT_EPILOG = """\b
 Examples:
+  ottla format --random-uuid
   ottla format --config server.properties --standalone
   ottla format --config server.properties --cluster-id 2v6DyEs_QqqMYFjaPzw5Ow
   ottla format --config server.properties --cluster-id 2v6DyEs_QqqMYFjaPzw5Ow --no-initial-controllers
@@ -239,6 +270,14 @@ Examples:
     multiple=True,
     metavar="MECHANISM=[name=NAME,password=PASSWORD]",
     help="SCRAM user of a new cluster, such as SCRAM-SHA-512=[name=admin,password=secret]; may be repeated.",
+)
+@click.option(
+    "--random-uuid",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_random_uuid,
+    help="Print a new cluster id or directory id, and exit.",
 )
 def format_command(**options: Any) -> None:
     """Format the data directories of a node.

@@ -24,13 +24,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from ottla import __version__
+from ottla import __version__, build_revision, full_version
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
 from ottla.app.ending import stopping_signals
 from ottla.app.loop_lag import LoopLag
 from ottla.app.pool import ThreadPool
-from ottla.app.process_metrics import register_process_metrics
+from ottla.app.process_metrics import python_version, register_process_metrics
+from ottla.app.service_manager import notify_service_manager
 from ottla.app.tls import tls_of_listeners
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.config.config_keys_zookeeper import ZOOKEEPER_CONNECT
@@ -52,6 +53,7 @@ from ottla.storage.compaction.worker import Worker
 from ottla.storage.directory.log_manager import DEFAULT_OPEN_FILES
 
 if TYPE_CHECKING:
+    from ottla.app.console_process import ConsoleProcess
     from ottla.app.sasl import SaslOfListeners
     from ottla.client.zookeeper.zookeeper_session import KazooSession
     from ottla.common.kafka.delegation_token import DelegationToken
@@ -123,6 +125,7 @@ class BrokerProcess:
         stop_pipe: int | None = None,
         metrics_token: str | None = None,
         metrics_names: str = "strimzi",
+        console: ConsoleProcess | None = None,
     ) -> None:
         """`ready_file` is absolute; `descriptor_limit` is the open files limit of this process.
 
@@ -136,6 +139,7 @@ class BrokerProcess:
         self._metrics_port = metrics_port
         self._metrics_token = metrics_token
         self._metrics_names = metrics_names
+        self._console = console
         self._descriptor_limit = descriptor_limit
         self._stop_pipe = stop_pipe
         self._registry = MetricsRegistry()
@@ -156,33 +160,18 @@ class BrokerProcess:
         self._tls = tls_of_listeners(self._config, serves_metrics=self._metrics_port is not None)
         self._sasl = self._make_sasl(runtime)
         peers = self._peers(loop)
-        bound = bind_listeners(self._config, self._config.get_int("socket.listen.backlog.size"))
+        bound = self._bind_listeners()
         metrics = self._bind_metrics()
         register_process_metrics(self._registry)
-        hostname = advertised_hostname(self._config)
         budget = DescriptorBudget.of(self._config, self._descriptor_limit)
-        broker = self._broker = Broker(
-            self._config,
-            runtime,
-            self._registry,
-            peers=peers,
-            on_fatal=_end_of_node,
-            hostname=hostname,
-            max_open_files=budget.files,
-            cleaner_worker=lambda: _cleaner_process(loop, pool),
-            zookeeper=self._zookeeper_session(loop, pool),
-        )
+        broker = self._broker = self._make_broker(runtime, pool, peers, budget)
         controllers: ConnectionSet | None = None
         try:
             broker.open([each.endpoint for each in bound])
             if self._config.clustered:
+                dispatcher, limits = broker.controller_dispatcher, connection_limits(self._config, budget.controllers)
                 controllers = ConnectionSet(
-                    loop,
-                    broker.controller_dispatcher,
-                    connection_limits(self._config, budget.controllers),
-                    pool,
-                    MetricsRegistry(),
-                    self.halt,
+                    loop, dispatcher, limits, pool, MetricsRegistry(), self.halt, time.monotonic
                 )
                 self._accept(self._of_controller(bound), controllers)
             if self._config.clustered or self._config.on_zookeeper:
@@ -199,7 +188,7 @@ class BrokerProcess:
         listeners = self._accept([each for each in bound if each not in self._of_controller(bound)], connections)
         self._announce(broker, bound, metrics)
         self._measure_lag(loop, broker)
-        await self._stop.wait()
+        await self._serve_console(broker)
         if self._failure is None and self._hands_over:
             await broker.hand_over()
         for listener in listeners:
@@ -217,6 +206,45 @@ class BrokerProcess:
         logger.info("stopped")
         # Skip the interpreter's cleanup, which would free the objects of fifty thousand partitions for seconds.
         _exit_at_once(0)
+
+    def _make_broker(
+        self, runtime: NodeRuntime, pool: ThreadPool, peers: Peers | None, budget: DescriptorBudget
+    ) -> Broker:
+        loop = asyncio.get_running_loop()
+        return Broker(
+            self._config,
+            runtime,
+            self._registry,
+            peers=peers,
+            on_fatal=_end_of_node,
+            hostname=advertised_hostname(self._config),
+            max_open_files=budget.files,
+            cleaner_worker=lambda: _cleaner_process(loop, pool),
+            zookeeper=self._zookeeper_session(loop, pool),
+            receives_telemetry=self._receives_telemetry(),
+        )
+
+    def _watch_certificates(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._tls:
+            return
+        from ottla.app.certificates import CertificateWatch  # imported here: most brokers have no certificate
+
+        CertificateWatch(list(self._tls.values()), loop, self._registry, time.time).begin()
+
+    def _bind_listeners(self) -> list[Bound]:
+        """All listeners, one of which the console can use if there is one. Raises OperatorError."""
+        bound = bind_listeners(self._config, self._config.get_int("socket.listen.backlog.size"))
+        if self._console is not None:
+            self._console.choose([each.endpoint for each in bound if each not in self._of_controller(bound)])
+        return bound
+
+    async def _serve_console(self, broker: Broker) -> None:
+        """Run the console, if there is one, until the broker stops."""
+        if self._console is not None:
+            self._console.start(self._console.choose(broker.advertised_listeners).address)
+        await self._stop.wait()
+        if self._console is not None:
+            await asyncio.to_thread(self._console.close)
 
     def _measure_lag(self, loop: asyncio.AbstractEventLoop, broker: Broker) -> None:
         longest = broker.parts.statistics.longest_request
@@ -298,13 +326,14 @@ class BrokerProcess:
         """The connections of clients, with limits and certificates that follow configuration changes."""
         limits = connection_limits(self._config, most)
         loop = asyncio.get_running_loop()
-        connections = ConnectionSet(loop, broker.dispatcher, limits, pool, self._registry, self.halt)
+        connections = ConnectionSet(loop, broker.dispatcher, limits, pool, self._registry, self.halt, time.monotonic)
         connections.rates = broker.parts.quotas.connections
         broker.follow_dispatcher(connections.use_dispatcher)
         broker.follow_config(lambda config: connections.use_limits(connection_limits(config, most)))
         for tls in self._tls.values():
             broker.check_config(tls.check)
             broker.follow_config(tls.follow)
+        self._watch_certificates(loop)
         return connections
 
     def _of_controller(self, bound: list[Bound]) -> list[Bound]:
@@ -363,6 +392,14 @@ class BrokerProcess:
         await endpoint.start(metrics.listening)
         return endpoint
 
+    def _receives_telemetry(self) -> bool:
+        """Whether metrics of clients are received: scrapes export them, if this installation can decode them."""
+        if self._metrics_port is None:
+            return False
+        from ottla.app.telemetry import can_decode  # imported here, as above
+
+        return can_decode()
+
     def _listener(self, bound: Bound, connections: ConnectionSet) -> Listener:
         sasl = self._sasl
         authentication = (
@@ -398,21 +435,25 @@ class BrokerProcess:
     def _announce(self, broker: Broker, bound: list[Bound], metrics: Bound | None) -> None:
         """Log that the broker is ready, and write the ready file."""
         logger.info(
-            "ottla %s is ready: node %d of cluster %s on %s, data in %s, record module %s, %s",
-            __version__,
+            "ottla %s is ready: node %d of cluster %s on %s, data in %s, record module %s, %s, Python %s",
+            full_version(),
             self._config.node_id,
             broker.cluster_id,
             ", ".join(each.endpoint.address for each in bound),
             ", ".join(self._config.log_dirs),
             IMPLEMENTATION,
             self._loop_name,
+            python_version(),
         )
+        notify_service_manager("READY=1")
         if self._ready_file is None:
             return
         advertised = broker.advertised_listeners
         controllers = broker.advertised_controllers
         content = {
             "version": __version__,
+            "revision": build_revision(),
+            "python": python_version(),
             "pid": os.getpid(),
             "node_id": self._config.node_id,
             "cluster_id": broker.cluster_id,
@@ -436,6 +477,7 @@ class BrokerProcess:
             logger.warning("second signal: stopping immediately")
             _exit_at_once(EXIT_INTERRUPTED)
         logger.info("%s: stopping", signal.Signals(number).name)
+        notify_service_manager("STOPPING=1")
         self._hands_over = True
         self._stop.set()
 

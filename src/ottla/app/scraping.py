@@ -2,7 +2,8 @@
 
 Imported when a node serves metrics; other nodes have none of this. The event loop does the work of Kafka's network and
 request handler threads, so both idle ratios are the share of time without CPU use of the loop's thread. Time in which
-it waits for the disk counts as idle.
+it waits for the disk counts as idle. Dashboards read the idle time of the request handlers in three ways, so it is also
+exported as a second ratio and as a counter of nanoseconds, whose names `ottla.metrics.spellings` replaces.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from ottla.metrics.series import Collector, FamilyStart, Rate, Step, label_text
 from ottla.net.connection_set import ConnectionSet
 from ottla.server.broker import Broker
 from ottla.server.wiring.group_series import GroupSeries
-from ottla.server.wiring.node_series import RaftSeries, alias_series, registration_series
+from ottla.server.wiring.node_series import NodeLabels, RaftSeries, alias_series, registration_series
 from ottla.server.wiring.partition_series import PartitionSeries
 from ottla.server.wiring.request_series import RequestSeries
 
 IDLE_S = 10.0
 """Shortest time that an idle ratio covers."""
+CONNECTION_RATE_S = 5.0
+"""Shortest time that the rates of connections cover."""
 RUNNING, CONTROLLED_SHUTDOWN = 3, 6
 """Kafka's numbers of the broker states in which a node serves metrics."""
 
@@ -31,7 +34,9 @@ _IO = "/proc/self/io"
 _IDLE = (
     "kafka_network_socketserver_networkprocessoravgidle_percent",
     "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+    "ottla_loop_idle_ratio",
 )
+_SOCKETS = "kafka_server_socket_server_metrics_"
 
 
 class ScrapedProcess(NamedTuple):
@@ -53,34 +58,42 @@ def collectors(process: ScrapedProcess) -> list[Collector]:
     parts.statistics.measure_phases()
     found: list[Collector] = [
         _process_series(process.is_stopping),
-        _connection_series(process.connections, process.listeners),
+        _connection_series(process.connections, process.listeners, process.registry),
         registration_series(
-            process.config.node_id,
-            process.config.rack,
+            NodeLabels(process.config.node_id, process.config.rack, broker.cluster_id),
             broker.advertised_listeners,
             parts.control.controller,
             parts.publisher,
         ),
         RequestSeries(parts.statistics, clock),
-        PartitionSeries(parts.replicas, lambda: parts.publisher.image),
-        GroupSeries(parts.groups.runtime, parts.replicas),
+        PartitionSeries(parts.replicas, lambda: parts.publisher.image, process.config.node_id),
+        GroupSeries(parts.groups.runtime, parts.replicas, process.config.node_id),
         alias_series(process.registry),
     ]
+    if broker.contexts.telemetry is not None:
+        found.append(broker.contexts.telemetry.collect)
     if parts.control.metadata.quorum is not None:
         found.append(RaftSeries(parts.control.metadata.quorum, clock))
     return found
 
 
 def _process_series(is_stopping: Callable[[], bool]) -> Collector:
-    cpu = Rate(IDLE_S, time.monotonic(), time.thread_time())
+    started_s, used_s = time.monotonic(), time.thread_time()
+    cpu = Rate(IDLE_S, started_s, used_s)
+    idle_ns = 0
 
     def collect() -> Iterator[Step]:
+        nonlocal idle_ns
         yield FamilyStart("kafka_server_kafkaserver_brokerstate", "3: running. 6: controlled shutdown.")
         yield "", CONTROLLED_SHUTDOWN if is_stopping() else RUNNING
-        busy = cpu.measure(time.monotonic(), time.thread_time())
+        now_s, cpu_s = time.monotonic(), time.thread_time()
+        busy = cpu.measure(now_s, cpu_s)
         for name in _IDLE:
             yield FamilyStart(name, "Share of time, 0 to 1, in which the event loop's thread used no CPU.")
             yield "", round(max(0.0, 1 - busy), 4)
+        idle_ns = max(idle_ns, int((now_s - started_s - cpu_s + used_s) * 1e9))
+        yield FamilyStart("ottla_loop_idle_ns_total", "Time in which the event loop's thread used no CPU.", "counter")
+        yield "", idle_ns
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if limit != resource.RLIM_INFINITY:
             yield FamilyStart("process_max_fds", "Limit of open descriptors.")
@@ -111,7 +124,11 @@ def disk_bytes(counters: str) -> Iterable[tuple[str, int]]:
             yield name.removesuffix("_bytes"), int(value)
 
 
-def _connection_series(sets: Sequence[ConnectionSet], listeners: Sequence[str]) -> Collector:
+def _connection_series(sets: Sequence[ConnectionSet], listeners: Sequence[str], registry: MetricsRegistry) -> Collector:
+    accepted = registry.counter(f"{_SOCKETS}connection_creation_total", "Connections accepted")
+    creation = Rate(CONNECTION_RATE_S, time.monotonic(), accepted.value)
+    closing = Rate(CONNECTION_RATE_S, time.monotonic(), 0)
+
     def collect() -> Iterator[Step]:
         counts = dict.fromkeys(listeners, 0)
         for each in sets:
@@ -119,8 +136,13 @@ def _connection_series(sets: Sequence[ConnectionSet], listeners: Sequence[str]) 
                 name = connection.listener.name
                 counts[name] = counts.get(name, 0) + 1
                 yield None
-        yield FamilyStart("kafka_server_socket_server_metrics_connection_count", "Open connections of a listener.")
+        yield FamilyStart(f"{_SOCKETS}connection_count", "Open connections of a listener.")
         for name, count in counts.items():
             yield label_text((("listener", name), ("networkProcessor", "0"))), count
+        now_s = time.monotonic()
+        yield FamilyStart(f"{_SOCKETS}connection_creation_rate", "Connections accepted by all listeners, per second.")
+        yield "", creation.measure(now_s, accepted.value)
+        yield FamilyStart(f"{_SOCKETS}connection_close_rate", "Connections closed on all listeners, per second.")
+        yield "", closing.measure(now_s, accepted.value - sum(counts.values()))
 
     return collect

@@ -11,12 +11,18 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
 from ottla.app.garbage import collect_garbage_rarely
-from ottla.app.local_cluster import check_base_settings, plan_cluster, refuse_directory_of_plan, write_plan
+from ottla.app.local_cluster import (
+    check_base_settings,
+    plan_cluster,
+    refuse_busy_ports,
+    refuse_directory_of_plan,
+    write_plan,
+)
 from ottla.app.logging import configure_logging, write_audit_log
 from ottla.app.process import EXIT_INTERRUPTED, BrokerProcess
 from ottla.app.settings import cluster_directory, read_settings
@@ -28,6 +34,9 @@ from ottla.common.platform.disk_refusal import disk_refusal
 from ottla.common.platform.files import read_file
 from ottla.common.runbooks import LOCKED_OUT_BY_A_SETTING
 from ottla.storage.files.names import LOCK_FILE
+
+if TYPE_CHECKING:
+    from ottla.app.console_process import ConsoleProcess
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +65,8 @@ class StartOptions(NamedTuple):
     audit_log: str | None = None
     metrics_token_file: str | None = None
     metrics_names: str = "strimzi"
+    console_port: int | None = None
+    console_config: str | None = None
 
 
 def run(options: StartOptions) -> int:
@@ -89,10 +100,10 @@ def run_cluster(options: StartOptions, count: int) -> int:
     try:
         disk.makedirs(data_dir)
         lock = disk.lock(os.path.join(data_dir, LOCK_FILE))
-        plan = plan_cluster(disk, rng, data_dir, count, options.port)
+        plan = plan_cluster(disk, rng, data_dir, count, options.port, check=refuse_busy_ports)
         formatted = format_cluster(disk, SystemClock(), rng, plan, options.replace_node)
         write_properties(formatted, base)
-        if not plan.formatted:
+        if not plan.formatted or plan.added:
             write_plan(disk, formatted)  # last: it marks all directories as formatted
     except BlockingIOError as error:
         raise OperatorError(
@@ -108,7 +119,8 @@ def run_cluster(options: StartOptions, count: int) -> int:
         arguments += ["--metrics-port", "0", "--metrics-names", options.metrics_names]
     if options.metrics_token_file is not None:
         arguments += ["--metrics-token-file", os.path.abspath(options.metrics_token_file)]
-    supervisor = Supervisor(formatted, arguments, prepare_ready_file(options.ready_file), options.stop_with_pipe)
+    ready_file = prepare_ready_file(options.ready_file)
+    supervisor = Supervisor(formatted, arguments, ready_file, options.stop_with_pipe, console_process(options))
     try:
         with _interrupts_heard():
             return asyncio.run(supervisor.run())
@@ -147,12 +159,24 @@ def run_broker(options: StartOptions) -> int:
         options.stop_with_pipe,
         metrics_token=read_token(options),
         metrics_names=options.metrics_names,
+        console=console_process(options),
     )
     try:
         with _interrupts_heard(), asyncio.Runner(loop_factory=loop_factory) as runner:
             return runner.run(process.run())
     except KeyboardInterrupt:  # before the broker installs its handler
         return EXIT_INTERRUPTED
+
+
+def console_process(options: StartOptions) -> ConsoleProcess | None:
+    """The console to run beside the broker, if one is asked for. Raises OperatorError."""
+    if options.console_port is None:
+        if options.console_config is not None:
+            raise OperatorError("--console-config requires --console-port")
+        return None
+    from ottla.app.console_process import ConsoleProcess  # imported here: most brokers have no console
+
+    return ConsoleProcess(options.console_port, options.console_config)
 
 
 def without_ignored(config: BrokerConfig) -> BrokerConfig:

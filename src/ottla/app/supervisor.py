@@ -21,13 +21,18 @@ import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ottla.app.clock import SystemClock
 from ottla.app.disk import RealDisk
 from ottla.app.ending import stopping_signals
 from ottla.app.local_cluster import LocalBroker, LocalCluster
+from ottla.app.service_manager import notify_service_manager
 from ottla.common.config.properties import format_properties
 from ottla.common.errors import OperatorError
+
+if TYPE_CHECKING:
+    from ottla.app.console_process import ConsoleProcess
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +52,7 @@ class Supervisor:
         arguments: Sequence[str],
         ready_file: str | None,
         stop_pipe: int | None = None,
+        console: ConsoleProcess | None = None,
     ) -> None:
         """`arguments` are appended to each broker's command line; `ready_file` is absolute.
 
@@ -56,6 +62,7 @@ class Supervisor:
         self._arguments = tuple(arguments)
         self._ready_file = ready_file
         self._stop_pipe = stop_pipe
+        self._console = console
         self._disk = RealDisk()
         self._clock = SystemClock()
         self._stopping = asyncio.Event()
@@ -77,9 +84,13 @@ class Supervisor:
         try:
             if await self._wait_until_ready():
                 self._announce()
+                if self._console is not None:
+                    self._console.start(self._plan.bootstrap_servers)
                 await self._stopping.wait()
         finally:
             self._stopping.set()
+            if self._console is not None:
+                await asyncio.to_thread(self._console.close)
             os.close(write_end)
             await asyncio.gather(*watches)
             os.close(read_end)
@@ -91,6 +102,7 @@ class Supervisor:
 
     def _on_signal(self, number: int) -> None:
         logger.info("%s: stopping %d brokers", signal.Signals(number).name, len(self._plan.brokers))
+        notify_service_manager("STOPPING=1")
         self._stopping.set()
 
     def _on_stop_pipe(self, descriptor: int) -> None:
@@ -131,6 +143,7 @@ class Supervisor:
             plan.bootstrap_servers,
             plan.data_dir,
         )
+        notify_service_manager("READY=1")
         if self._ready_file is None:
             return
         content = {
@@ -183,6 +196,7 @@ class Supervisor:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             pass_fds=(read_end,),
+            env={name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"},
             start_new_session=True,  # Ctrl-C in the terminal only goes to the supervisor
             limit=MAX_LINE_BYTES,
         )

@@ -1,16 +1,15 @@
 """`ottla cluster`: brokers, metadata quorum, leader elections and partition reassignments.
 
-The subcommands of `features` and `voters` are in modules of these names. A command that moves replicas is a dry run
-unless `--execute` is given. It waits for the end of the reassignment and shows progress. The reassignment continues if
-the wait is interrupted; `ottla cluster reassign --status` shows it.
+The subcommands `features`, `voters` and `rebalance` are in modules of these names. A command that moves replicas is a
+dry run unless `--execute` is given. It waits for the end of the reassignment and shows progress. The reassignment
+continues if the wait is interrupted; `ottla cluster reassign --status` shows it.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,10 +27,11 @@ from ottla.cli.command import (
 )
 from ottla.cli.features import features
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
+from ottla.cli.rebalance import rebalance
+from ottla.cli.replica_moves import print_dry_run, throttled, wait_for_moves
 from ottla.cli.voters import voters
 from ottla.common.errors import DAMAGED_JSON, KafkaError, OperatorError
 from ottla.common.kafka.integers import MAX_LONG
-from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.files import read_file, within
 
 if TYPE_CHECKING:
@@ -39,12 +39,10 @@ if TYPE_CHECKING:
     from ottla.client.admin.reassignment_plan import Plan
     from ottla.client.wire.model import QuorumInfo, QuorumReplicaInfo
 
-POLL_S = 0.5
+GONE = "gone"
 MAX_CAUSES = 20
 """Most partitions without a leader that `describe` lists; --json lists all."""
 MAX_PLAN_BYTES = 64 << 20
-RATE_CONFIGS = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-REPLICA_CONFIGS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
 @click.group(cls=Group)
@@ -53,20 +51,30 @@ def cluster() -> None:
 
 
 cluster.add_command(features)
+cluster.add_command(rebalance)
 cluster.add_command(voters)
 
 
-@cluster.command(examples=("ottla cluster describe", "ottla cluster describe --json"))
+@cluster.command(
+    examples=("ottla cluster describe", "ottla cluster describe --problems", "ottla cluster describe --json")
+)
+@click.option("--problems", is_flag=True, help="List problems only, each with the command that fixes it.")
 @json_option
 @connection_options
-def describe(as_json: bool, bootstrap_server: str) -> None:
+def describe(problems: bool, as_json: bool, bootstrap_server: str) -> None:
     """Show the state of the cluster."""
     from ottla.client.views.health import cluster_health
 
+    if problems:
+        _print_problems(bootstrap_server, as_json=as_json)
+        return
+
     with open_cluster(bootstrap_server) as client:
         health, leaderless = cluster_health(client)
+        expiring = _expiring_certificates(client)
     summary = health._asdict()
     if as_json:
+        summary["expiring_certificates"] = expiring
         print_json({**summary, "partitions_without_leader": [each._asdict() for each in leaderless]})
         return
     width = max(len(name) for name in summary) + 2
@@ -77,6 +85,37 @@ def describe(as_json: bool, bootstrap_server: str) -> None:
         click.echo(f"{each.topic}-{each.partition} has no leader: {each.cause}")
     if len(leaderless) > MAX_CAUSES:
         click.echo(f"{len(leaderless) - MAX_CAUSES} more partitions have no leader: --json lists all")
+    for row in expiring:
+        click.echo(
+            f"the certificate of broker {row['broker']} expires on {row['date']}, in {row['days']} days: replace it, "
+            "for example with `ottla security renew`"
+        )
+
+
+def _print_problems(bootstrap_server: str, *, as_json: bool) -> None:
+    from ottla.client.views.problems import cluster_problems
+
+    with open_cluster(bootstrap_server) as client:
+        found = cluster_problems(client)
+    if as_json:
+        print_json([each._asdict() for each in found])
+        return
+    for each in found:
+        click.echo(f"{each.problem}\n  {each.remedy}")
+    if not found:
+        click.echo("No problems.")
+
+
+def _expiring_certificates(client: Cluster) -> list[dict[str, Any]]:
+    """The brokers whose certificates expire within the days of a warning."""
+    from ottla.common.certificate_expiry import WARNING_DAYS, date_text, days_left
+
+    now_s = time.time()
+    return [
+        {"broker": broker_id, "date": date_text(expiry_s), "days": days_left(expiry_s, now_s)}
+        for broker_id, expiry_s in sorted(client.brokers.certificate_expiries().items())
+        if days_left(expiry_s, now_s) <= WARNING_DAYS
+    ]
 
 
 @cluster.command(examples=("ottla cluster brokers", "ottla cluster brokers --json | jq '.[] | select(.fenced)'"))
@@ -85,7 +124,7 @@ def describe(as_json: bool, bootstrap_server: str) -> None:
 def brokers(as_json: bool, bootstrap_server: str) -> None:
     """List the registered brokers.
 
-    For each broker: state, rack, and the number of partitions that it leads and replicates.
+    For each broker: state, rack, the number of partitions that it leads and replicates, and its version.
     """
     from ottla.client.views.health import broker_loads
     from ottla.common.platform.endpoint import format_address
@@ -101,13 +140,14 @@ def brokers(as_json: bool, bootstrap_server: str) -> None:
             "leads": each.leads,
             "replicas": each.replicas,
             "in_sync": each.in_sync,
+            "version": each.version,
         }
         for each in loads
     ]
     if as_json:
         print_json(rows)
         return
-    columns = ("id", "address", "rack", "state", "leads", "replicas", "in sync")
+    columns = ("id", "address", "rack", "state", "leads", "replicas", "in sync", "version")
     print_table(columns, [tuple(row.values()) for row in rows], right=("id", "leads", "replicas", "in sync"))
 
 
@@ -117,7 +157,8 @@ def brokers(as_json: bool, bootstrap_server: str) -> None:
 def quorum(as_json: bool, bootstrap_server: str) -> None:
     """Show the metadata quorum.
 
-    Leader, voters and observers of the metadata log, with the lag of each.
+    Leader, voters and observers of the metadata log, with the lag of each. A replica that has stopped fetching is
+    marked as gone.
     """
     with open_cluster(bootstrap_server) as client:
         info = client.quorum.describe()
@@ -134,8 +175,14 @@ def quorum(as_json: bool, bootstrap_server: str) -> None:
         )
         return
     click.echo(f"leader {info.leader_id}, epoch {info.leader_epoch}, high watermark {info.high_watermark}")
-    columns = ("node", "role", "log end", "lag", "directory id")
+    columns = ("node", "role", "state", "log end", "lag", "directory id")
     print_table(columns, [tuple(row.values()) for row in rows], right=("node", "log end", "lag"))
+    for row in rows:
+        if row["role"] == "voter" and row["state"] == GONE:
+            click.echo(
+                f"Voter {row['node']} is gone: start it, or, if its disk is lost, rebuild it and run "
+                f"`ottla cluster voters replace {row['node']}`."
+            )
 
 
 def _quorum_row(info: QuorumInfo, replica: QuorumReplicaInfo, role: str) -> dict[str, Any]:
@@ -144,7 +191,8 @@ def _quorum_row(info: QuorumInfo, replica: QuorumReplicaInfo, role: str) -> dict
     leader_end = max((each.log_end_offset for each in info.voters if each.node_id == info.leader_id), default=-1)
     return {
         "node": replica.node_id,
-        "role": "leader" if replica.node_id == info.leader_id else role,
+        "role": "leader" if replica.node_id == info.leader_id and role == "voter" else role,
+        "state": {True: GONE, False: "live", None: None}[info.is_gone(replica)],
         "log_end_offset": replica.log_end_offset,
         "lag": max(0, leader_end - replica.log_end_offset),
         "directory_id": uuid_to_string(replica.directory_id),
@@ -233,7 +281,7 @@ def reassign(
         if status or cancel:
             _show_or_cancel(client, cancel and execute, as_json)
             if cancel and not execute:
-                _print_dry_run()
+                print_dry_run()
             return
         if (plan is None) == (replication_factor is None):
             raise OperatorError("give either --plan, or --topic and --replication-factor")
@@ -374,77 +422,11 @@ def _move(client: Cluster, targets: Plan, throttle: int | None, *, execute: bool
     else:
         click.echo("Nothing to move.")
     if not execute:
-        _print_dry_run()
+        print_dry_run()
         return
     if not targets:
         return
-    with _throttled(client, throttled_replicas(targets, topics), throttle, keep=not wait):
+    with throttled(client, throttled_replicas(targets, topics), throttle, keep=not wait):
         client.reassignments.alter(targets)
         if wait:
-            _wait(client, set(targets))
-
-
-def _print_dry_run() -> None:
-    click.echo("Dry run: use --execute to apply the change.", err=True)
-
-
-@contextmanager
-def _throttled(
-    client: Cluster, replicas: Mapping[str, tuple[str, str]], rate: int | None, *, keep: bool
-) -> Iterator[None]:
-    """Throttle replication during the reassignment; removed at the end, also after an interrupted wait."""
-    from ottla.client.wire.model import ConfigOperation, ResourceType
-
-    if rate is None or not replicas:
-        yield
-        return
-    broker_ids = [str(broker.node_id) for broker in client.brokers.all()]
-    for name, values in replicas.items():
-        changes = [(key, ConfigOperation.SET, value) for key, value in zip(REPLICA_CONFIGS, values, strict=True)]
-        client.configs.alter(ResourceType.TOPIC, name, changes)
-    for broker_id in broker_ids:
-        client.configs.alter(
-            ResourceType.BROKER, broker_id, [(key, ConfigOperation.SET, str(rate)) for key in RATE_CONFIGS]
-        )
-    try:
-        yield
-    finally:
-        if keep:
-            click.echo("The throttle stays set: remove it with ottla config.", err=True)
-        else:
-            for name in replicas:
-                client.configs.alter(
-                    ResourceType.TOPIC, name, [(key, ConfigOperation.DELETE, None) for key in REPLICA_CONFIGS]
-                )
-            for broker_id in broker_ids:
-                client.configs.alter(
-                    ResourceType.BROKER, broker_id, [(key, ConfigOperation.DELETE, None) for key in RATE_CONFIGS]
-                )
-
-
-def _wait(client: Cluster, moving: set[TopicPartition]) -> None:
-    """Wait until none of these partitions is being reassigned."""
-    total = len(moving)
-    with _progress(total) as show:
-        while True:
-            left = moving & client.reassignments.all().keys()
-            show(total - len(left))
-            if not left:
-                break
-            time.sleep(POLL_S)
-    click.echo(f"Moved {counted(total, 'partition')}.", err=True)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal, otherwise nothing."""
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("moving"), BarColumn(), MofNCompleteColumn(), TextColumn("partitions"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(file=sys.__stderr__), transient=True) as bar:
-        task = bar.add_task("moving", total=total)
-        yield lambda done: bar.update(task, completed=done)
+            wait_for_moves(client, set(targets))

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import click
@@ -61,9 +62,20 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group with subcommands of `Command`."""
+    """A group with subcommands of `Command`, and other names of them that the help does not list."""
 
     command_class = Command
+
+    def __init__(self, *args: Any, aliases: Mapping[str, str] = MappingProxyType({}), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.aliases = {"ls": "list", **aliases}
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name, or of the name that this one is short for."""
+        found = super().get_command(ctx, cmd_name)
+        if found is None and cmd_name in self.aliases:
+            return self.get_command(ctx, self.aliases[cmd_name])
+        return found
 
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -161,9 +173,9 @@ def connection_options(function: F) -> F:
         default=DEFAULT_BOOTSTRAP_SERVER,
         show_default=True,
         show_envvar=True,
-        metavar="HOST:PORT,...",
+        metavar="HOST[:PORT],...",
         callback=_choose_servers,
-        help="One or more brokers, separated by commas.",
+        help="One or more brokers, separated by commas; the default port is 9092.",
     )
     return profile(command_config(bootstrap_server(function)))
 
@@ -251,6 +263,12 @@ def security(ctx: click.Context | None = None) -> ClientSecurity:
     return parse_security(properties.values, properties.place)
 
 
+def client_properties() -> tuple[Mapping[str, str], str]:
+    """The client properties of the running command, and their source for messages. Raises OperatorError."""
+    properties = _properties(click.get_current_context())
+    return properties.values, properties.place
+
+
 def json_option(function: F) -> F:
     """`--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(function)
@@ -259,6 +277,11 @@ def json_option(function: F) -> F:
 def settings_option(*names: str, help_text: str) -> Callable[[F], F]:
     """A repeatable option of the form NAME=VALUE; the function receives a dict."""
     return click.option(*names, multiple=True, metavar="NAME=VALUE", callback=_parse_settings, help=help_text)
+
+
+def parse_assignments(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Arguments or options of the form NAME=VALUE as a dict. Raises BadParameter."""
+    return _parse_settings(ctx, parameter, values)
 
 
 def _parse_settings(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`ottla config`: topic, broker and group configs."""
+"""`ottla config`: configs of topics, brokers, groups and client metrics subscriptions."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from ottla.cli.command import (
     connection_options,
     json_option,
     open_cluster,
+    parse_assignments,
     print_json,
     print_table,
     settings_option,
 )
 from ottla.cli.ignored_settings import write_ignored
-from ottla.cli.settings import known_settings, names_explained
+from ottla.cli.settings import known_settings, names_explained, warn_of_unknown
 from ottla.common.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.client.wire.model import ConfigOperation, ResourceType
 
-RESOURCE = click.Choice(["topic", "broker", "group"])
+RESOURCE = click.Choice(["topic", "broker", "group", "client-metrics"])
 WIDTH = 100
 CLUSTER_DEFAULT = "default"
 """Name of the cluster-wide broker defaults."""
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, aliases={"set": "alter", "get": "describe"})
 def config() -> None:
-    """Manage topic, broker and group configs."""
+    """Manage configs of topics, brokers and groups."""
 
 
 @config.command(
@@ -53,7 +54,8 @@ def describe(
 ) -> None:
     """Show configs.
 
-    NAME is a topic, a group, a broker id, or default for the cluster-wide broker defaults.
+    NAME is a topic, a group, a client metrics subscription, a broker id, or default for the cluster-wide broker
+    defaults.
     """
     from ottla.client.wire.model import ResourceType
     from ottla.common.suggestion import did_you_mean
@@ -96,14 +98,17 @@ def describe(
 
 @config.command(
     examples=(
-        "ottla config alter topic clicks --set retention.ms=86400000",
+        "ottla config alter topic clicks retention.ms=86400000      # or with --set",
         "ottla config alter topic clicks --append cleanup.policy=compact --delete segment.bytes",
         "ottla config alter group readers --set consumer.heartbeat.interval.ms=10000",
         "ottla config alter broker default --set log.retention.ms=604800000",
+        "ottla config alter client-metrics producers --set metrics=org.apache.kafka.producer. "
+        "--set interval.ms=60000 --set match=client_id=app-.*",
     )
 )
 @click.argument("resource", type=RESOURCE)
 @click.argument("name")
+@click.argument("assignments", metavar="[CONFIG=VALUE]...", nargs=-1, callback=parse_assignments)
 @settings_option("--set", "set_", help_text="Config to set; may be repeated.")
 @click.option("--delete", multiple=True, metavar="NAME", help="Config to reset to its default; may be repeated.")
 @settings_option("--append", help_text="Values to add to a list config.")
@@ -114,6 +119,7 @@ def describe(
 def alter(
     resource: str,
     name: str,
+    assignments: Mapping[str, str],
     set_: Mapping[str, str],
     delete: tuple[str, ...],
     append: Mapping[str, str],
@@ -124,23 +130,25 @@ def alter(
 ) -> None:
     """Set and delete configs.
 
-    NAME is a topic, a group, a broker id, or default for all brokers. Other configs are left unchanged.
+    NAME is a topic, a group, a client metrics subscription, a broker id, or default for all brokers. Other configs are
+    left unchanged. Setting a config of a client metrics subscription creates it.
     """
     from ottla.client.wire.model import ConfigOperation, ResourceType
 
     changes: list[tuple[str, ConfigOperation, str | None]] = []
-    changes += [(key, ConfigOperation.SET, value) for key, value in set_.items()]
+    changes += [(key, ConfigOperation.SET, value) for key, value in {**assignments, **set_}.items()]
     changes += [(key, ConfigOperation.DELETE, None) for key in delete]
     changes += [(key, ConfigOperation.APPEND, value) for key, value in append.items()]
     changes += [(key, ConfigOperation.SUBTRACT, value) for key, value in subtract.items()]
     if not changes:
-        raise click.UsageError("nothing to alter: give --set, --delete, --append or --subtract")
+        raise click.UsageError("nothing to alter: give CONFIG=VALUE, --set, --delete, --append or --subtract")
     resource_type, resource_name = _resource(resource, name)
     with open_cluster(bootstrap_server) as cluster:
         if resource_type is ResourceType.TOPIC:
             cluster.topics.get(name)
         with names_explained(resource_type, [key for key, _, _ in changes]):
             cluster.configs.alter(resource_type, resource_name, changes, validate_only=dry_run)
+    warn_of_unknown(resource_type, [key for key, operation, _ in changes if operation is not ConfigOperation.DELETE])
     if as_json:
         done = [
             {"config": key, "operation": operation.name.lower(), "value": value} for key, operation, value in changes
@@ -190,4 +198,6 @@ def _resource(resource: str, name: str) -> tuple[ResourceType, str]:
         return ResourceType.TOPIC, name
     if resource == "group":
         return ResourceType.GROUP, name
+    if resource == "client-metrics":
+        return ResourceType.CLIENT_METRICS, name
     return ResourceType.BROKER, "" if name == CLUSTER_DEFAULT else name

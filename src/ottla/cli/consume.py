@@ -21,6 +21,7 @@ from ottla.cli.command import (
     security,
     settings_option,
 )
+from ottla.cli.output_pipe import ended_by_reader
 from ottla.cli.record_format import FIELDS, Formatter, make_batch_format, make_formatter
 from ottla.cli.times import Seconds, parse_timestamp
 from ottla.common.errors import ErrorCode, KafkaError
@@ -141,6 +142,8 @@ def consume(
         names = list(dict.fromkeys(topics)) if include is None else _matching(cluster, include)
         keys = [key for name in names for key in _positions(cluster, name, partitions)]
         starts, ends = _offset_range(cluster, keys, span, isolation, in_group=group_id is not None)
+    if group_id is None and ends is None:
+        _notify_start(names, starts, span)
     settings: dict[str, Any] = {"ends": ends, "client_id": CLIENT_ID, "isolation": isolation, "notify": notify}
     limits: dict[str, Any] = {"max_records": max_records, "idle_timeout_s": timeout}
     if group_id is None:
@@ -151,6 +154,7 @@ def consume(
                 _print(consumer.rendered(batch_format.template_of, batch_format.null, **limits))
         return
     from ottla.client.librdkafka.group_consumer import GroupConsumer
+    from ottla.client.librdkafka.message_text import make_renderer
 
     with GroupConsumer(
         bootstrap_server,
@@ -160,7 +164,10 @@ def consume(
         properties={**security().library, **properties},
         **settings,
     ) as member:
-        _print(_formatted(member.batches(**limits), formatter))
+        if batch_format is None:
+            _print(_formatted(member.batches(**limits), formatter))
+        else:
+            _print(member.rendered(make_renderer(*batch_format), **limits))
 
 
 def _formatted(batches: Iterable[list[ConsumedRecord]], formatter: Formatter) -> Iterator[bytes]:
@@ -171,9 +178,21 @@ def _formatted(batches: Iterable[list[ConsumedRecord]], formatter: Formatter) ->
 def _print(texts: Iterable[Buffer]) -> None:
     """Write each text to standard output before the next one is requested: then its offsets may be committed."""
     output = sys.stdout.buffer
-    for text in texts:
-        output.write(text)
-        output.flush()
+    with ended_by_reader():
+        for text in texts:
+            output.write(text)
+            output.flush()
+
+
+def _notify_start(names: list[str], starts: Mapping[TopicPartition, int], span: Span) -> None:
+    """Report on a terminal that the command waits for new records, as nothing else would be printed."""
+    from_end = not span.from_beginning and span.offset is None and span.timestamp is None
+    if not from_end or not sys.stderr.isatty():
+        return
+    earlier = sum(starts.values())
+    what = f"offset {next(iter(starts.values()))}" if len(starts) == 1 else f"the ends of {len(starts)} partitions"
+    hint = "; --from-beginning prints earlier records, too" if earlier else ""
+    notify(f"waiting for new records of {', '.join(names)} from {what}{hint} (Ctrl-C ends)")
 
 
 class Span(NamedTuple):

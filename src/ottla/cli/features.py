@@ -6,7 +6,8 @@ This module knows the names of levels; the controller decides which changes are 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -23,7 +24,7 @@ from ottla.cli.command import (
 from ottla.common.errors import OperatorError
 
 if TYPE_CHECKING:
-    from ottla.client.wire.model import UpgradeType
+    from ottla.client.wire.model import FeatureInfo, UpgradeType
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -75,12 +76,14 @@ def describe(as_json: bool, bootstrap_server: str) -> None:
 
 @features.command(
     examples=(
+        "ottla cluster features upgrade            # to the newest levels that all nodes support",
         "ottla cluster features upgrade --release-version 4.0 --dry-run",
         "ottla cluster features upgrade --metadata 4.1-IV1",
         "ottla cluster features upgrade --feature group.version=1 --feature transaction.version=2",
     )
 )
 @_level_options
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation of an upgrade without arguments.")
 @json_option
 @connection_options
 def upgrade(
@@ -88,15 +91,24 @@ def upgrade(
     metadata: str | None,
     feature: dict[str, str],
     dry_run: bool,
+    yes: bool,
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
     """Raise feature levels.
 
-    Run it after every node was upgraded.
+    Run it after every node was upgraded. Without a level, all features are raised to the newest level that every node
+    supports, after a confirmation.
     """
     from ottla.client.wire.model import UpgradeType
 
+    if release_version is None and metadata is None and not feature:
+        wanted = _newest(bootstrap_server)
+        if not dry_run and not yes:
+            _update(bootstrap_server, wanted, operator.gt, UpgradeType.UPGRADE, dry_run=True, as_json=as_json)
+            _confirm()
+        _update(bootstrap_server, wanted, operator.gt, UpgradeType.UPGRADE, dry_run=dry_run, as_json=as_json)
+        return
     wanted = _wanted(release_version, metadata, feature)
     only = operator.gt if release_version is not None else None
     _update(bootstrap_server, wanted, only, UpgradeType.UPGRADE, dry_run=dry_run, as_json=as_json)
@@ -132,6 +144,33 @@ def downgrade(
     only = operator.lt if release_version is not None else None
     how = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
     _update(bootstrap_server, wanted, only, how, dry_run=dry_run, as_json=as_json)
+
+
+def newest_levels(supported: Iterable[Mapping[str, FeatureInfo]]) -> dict[str, int]:
+    """The highest level of each feature that every node supports; `supported` has a mapping for each node."""
+    nodes = list(supported)
+    names = set.intersection(*(set(node) for node in nodes)) if nodes else set()
+    return {name: min(node[name].supported_max for node in nodes) for name in sorted(names)}
+
+
+def _newest(bootstrap_server: str) -> dict[str, int]:
+    """The newest levels. Raises OperatorError if a broker is fenced, since its levels are unknown."""
+    with open_cluster(bootstrap_server) as client:
+        fenced = [str(broker.node_id) for broker in client.brokers.all() if broker.fenced]
+        if fenced:
+            raise OperatorError(
+                f"the feature levels of fenced broker {', '.join(fenced)} are unknown: start it, or remove it with "
+                "`ottla cluster decommission BROKER --unregister`"
+            )
+        return newest_levels(client.brokers.features().values())
+
+
+def _confirm() -> None:
+    """Ask on a terminal. Raises OperatorError elsewhere."""
+    click.echo("Some levels can't be lowered again: see docs/reference/feature-levels.md.", err=True)
+    if not sys.stdin.isatty():
+        raise OperatorError("the upgrade is not confirmed: add --yes to apply it, or --dry-run")
+    click.confirm("Raise these levels?", abort=True, err=True)
 
 
 def _wanted(release_version: str | None, metadata: str | None, feature: Mapping[str, str]) -> dict[str, int]:

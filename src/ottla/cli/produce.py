@@ -32,12 +32,14 @@ from ottla.cli.command import (
 from ottla.cli.lines import LineReader
 from ottla.cli.record_format import unescape
 from ottla.cli.times import Seconds
-from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.errors import ErrorCode, KafkaError, OttlaError
 
 if TYPE_CHECKING:
     from ottla.client.librdkafka.producer import RecordProducer
     from ottla.client.librdkafka.transactional_producer import TransactionalProducer
 
+UNASSIGNED = -1
+"""Partition of a record for which no partition was chosen."""
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 PROGRESS_INTERVAL_RECORDS = 1000
 MIN_RATED_RECORDS = 1000
@@ -160,7 +162,7 @@ def produce(
     ending: AbstractContextManager[None]
     if transactional_id is None:
         producer = RecordProducer(bootstrap_server, acks=acks, **settings)
-        ending, commit = _delivered(producer), None
+        ending, commit = _delivered(producer, bootstrap_server, acks), None
     else:
         producer = TransactionalProducer(bootstrap_server, transactional_id, **settings)
         ending, commit = _committed(producer), producer.commit
@@ -217,14 +219,17 @@ def _check_transaction(transactional_id: str | None, batch: int | None, acks: st
 
 
 @contextmanager
-def _delivered(producer: RecordProducer) -> Iterator[None]:
+def _delivered(producer: RecordProducer, bootstrap_server: str, acks: str) -> Iterator[None]:
     """Flush the producer after the block. Raises KafkaError if a record was not delivered.
 
-    Failures are counted after the flush, because queued records may fail too.
+    Failures are counted after the flush, because queued records may fail too. The message names the first line that is
+    not stored, so that the rest of the input can be sent again.
     """
+    complete = False
     try:
         yield
         producer.flush()
+        complete = True
     except KeyboardInterrupt:
         producer.flush(INTERRUPTED_FLUSH_S)
         raise
@@ -234,7 +239,47 @@ def _delivered(producer: RecordProducer) -> Iterator[None]:
             raise
         if error is not producer.first_failure:
             notify(error.message)
-    producer.raise_first_failure()
+    if producer.first_failure is not None:
+        raise _undelivered(producer, producer.first_failure, bootstrap_server, acks, complete=complete)
+
+
+def _undelivered(
+    producer: RecordProducer, failure: KafkaError, bootstrap_server: str, acks: str, *, complete: bool
+) -> KafkaError:
+    """The error for records that were not delivered; without `complete`, later lines were not sent."""
+    failed, count = producer.first_failed, producer.failed_count
+    text = f"{count:,} of {counted(producer.sent_count, 'record')} {'was' if count == 1 else 'were'} not delivered"
+    text, first = f"{text}: {failure.message}", ""
+    if failed is not None:
+        first = f"; the first is line {failed.number + 1:,}"
+        reason = _broker_reason(bootstrap_server, failed.topic, failed.partition, acks) if failed.timed_out else None
+        text += f" ({reason})" if reason is not None else ""
+    if not complete:
+        first += f"; line {producer.sent_count + 1:,} and later were not sent"
+    return KafkaError(failure.code, text + first)
+
+
+def _broker_reason(bootstrap_server: str, topic: str, partition: int, acks: str) -> str | None:
+    """The reason why brokers take no records of a partition (-1: any), from the metadata; None if there is none."""
+    from ottla.client.wire.model import ResourceType
+
+    try:
+        with open_cluster(bootstrap_server) as cluster:
+            partitions = cluster.topics.get(topic).partitions
+            (entry,) = cluster.configs.describe(ResourceType.TOPIC, topic, ["min.insync.replicas"])
+    except (OttlaError, ValueError):
+        return None
+    minimum = int(entry.value or 1)
+    for each in partitions:
+        if partition in (UNASSIGNED, each.index):
+            if not each.is_led:
+                return f"{topic}-{each.index} has no leader: see `ottla cluster describe --problems`"
+            if acks == "all" and len(each.isr) < min(minimum, len(each.replicas)):
+                return (
+                    f"NOT_ENOUGH_REPLICAS: {topic}-{each.index} has {counted(len(each.isr), 'in-sync replica')}, and "
+                    f"min.insync.replicas is {minimum}"
+                )
+    return None
 
 
 @contextmanager

@@ -24,7 +24,7 @@ LIMITS = {
 DEFAULT_WORD = "(default)"
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, aliases={"list": "describe"})
 def quota() -> None:
     """Manage client quotas."""
 

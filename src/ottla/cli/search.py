@@ -9,10 +9,12 @@ from typing import Any
 import click
 
 from ottla.cli.command import Command, complete_topic, connection_options
+from ottla.cli.schema_options import schema_options
 from ottla.cli.times import Seconds
-from ottla.search.decoders import AUTO, DECODERS
+from ottla.search.decoder_names import AUTO, DECODERS
 from ottla.search.scopes import BOUND_FORMS, ISOLATIONS, PARTITION_FORMS
 
+MAX_PROCESSES = 256
 _DECODER = click.Choice(list(DECODERS))
 
 
@@ -26,6 +28,7 @@ _DECODER = click.Choice(list(DECODERS))
         'ottla search orders \'value.state in ["open", "late"]\' --from 2026-11-28 --until 2026-11-29',
         "ottla search orders 'from:-1h partition:0,3-5 isolation:committed has(value.error)'",
         "ottla search counters 'key == 7' --key-decoder integer",
+        "ottla search orders 'value.user.id == 42' --schema-registry http://registry:8081",
         "ottla search --resume TOKEN --limit 20                   # continue after the last match",
     ),
 )
@@ -43,9 +46,15 @@ _DECODER = click.Choice(list(DECODERS))
 )
 @click.option("--key-decoder", type=_DECODER, default=AUTO, show_default=True, help="Decoder of keys.")
 @click.option("--value-decoder", type=_DECODER, default=AUTO, show_default=True, help="Decoder of values.")
+@schema_options
 @click.option("--max-records", type=click.IntRange(min=1), help="Stop after searching this many records.")
 @click.option("--max-bytes", type=click.IntRange(min=1), help="Stop after reading this many bytes.")
 @click.option("--max-seconds", type=Seconds(), help="Stop after this many seconds.")
+@click.option(
+    "--processes",
+    type=click.IntRange(1, MAX_PROCESSES),
+    help="Maximum number of worker processes; a short search needs none.  [default: one per core]",
+)
 @click.option("--resume", "token", metavar="TOKEN", help="Continue a search that stopped, with the token it printed.")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each match.")
 @click.option("--report", "report_file", type=click.Path(dir_okay=False), metavar="FILE", help="File for the report.")
@@ -58,6 +67,7 @@ def search(
     max_records: int | None,
     max_bytes: int | None,
     max_seconds: float | None,
+    processes: int | None,
     as_json: bool,
     report_file: str | None,
     bootstrap_server: str,
@@ -74,6 +84,7 @@ def search(
     from ottla.cli.search_results import find  # imported here: help needs no client
 
     budget = (max_records, max_bytes, max_seconds)
+    choice["processes"] = processes
     report, failure = find(bootstrap_server, topic, query, token, limit, budget, choice, as_json=as_json)
     if report_file is not None:
         Path(report_file).write_text(json.dumps(report.as_json(), ensure_ascii=False, indent=2) + "\n")

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from decimal import Decimal
+from math import isfinite
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
 from ottla.cli.command import counted, notify, security, size_text
 from ottla.cli.record_format import format_time, json_bytes
-from ottla.client.admin.cluster import Cluster
+from ottla.cli.schema_options import SCHEMA_OPTIONS, parse_schemas
 from ottla.common.control_chars import escape_control_chars
-from ottla.common.errors import OperatorError, OttlaError
-from ottla.search.decoders import AUTO, DECODERS, Decoded, decoder_for
+from ottla.common.errors import OttlaError
+from ottla.search.decoder_names import AUTO, VERBATIM
+from ottla.search.decoders import Decoded
 from ottla.search.engine import Budget, Search
-from ottla.search.parser import parse_query
-from ottla.search.plan import Plan, fix_ranges, read_token
-from ottla.search.report import FAILED, INTERRUPTED, Report
+from ottla.search.report import Report
 from ottla.search.scan import Hit
-from ottla.search.scopes import BOUND_FORMS, PARTITION_FORMS, parse_bound, parse_partitions
-from ottla.search.source import ClusterTopic
+from ottla.search.scopes import BOUND_FORMS, PARTITION_FORMS, ScopeConflict, parse_bound, parse_partitions
+from ottla.search.session import SearchRequest, SearchSession
 from ottla.search.subject import Decoders
-from ottla.search.syntax import Query, Scopes
+from ottla.search.syntax import Bound, Scopes
 
-CLIENT_ID = "ottla-search"
-"""Client id of its own, so that client quotas can limit searches."""
 TERMINAL_INTERVAL_S = 0.5
 PIPE_INTERVAL_S = 10.0
 """Seconds between progress messages on standard error."""
@@ -51,29 +51,35 @@ def find(
     `budget`: records, bytes and seconds; `choice`: the other options. Returns what `run_search` returns. Raises
     UsageError, KafkaError, OperatorError.
     """
-    with Cluster(bootstrap_server, client_id=CLIENT_ID, security=security()) as cluster:
-        if token is None:
-            plan, parsed, source = _new_plan(cluster, str(topic), query, choice)
-        else:
-            plan, parsed, source = _resumed_plan(cluster, token, choice)
-        if limit is not None and token is None and parsed.scopes.limit is not None:
-            raise click.UsageError("give --limit, or limit: in the query")
+    limits = Budget(limit, *budget)
+    schemas = parse_schemas({**choice, "is_resumed": token is not None})
+    request = _resumed(token, choice, limits) if token is not None else _new(str(topic), query, choice, limits)
+    try:
+        session = SearchSession(
+            bootstrap_server,
+            replace(request, schemas=schemas),
+            security=security(),
+            processes=choice["processes"] or _core_count(),
+        )
+    except ScopeConflict as error:
+        option = "--" + {"start": "from", "partitions": "partition"}.get(error.name, error.name)
+        raise click.UsageError(f"give {option}, or the same scope in the query") from None
+    with session:
         progress = Progress()
-        limits = Budget(parsed.scopes.limit if limit is None else limit, *budget)
-        running = Search(source, plan, parsed.filter, limits, time.monotonic, progress)
-        return run_search(running, Output(plan.topic, json_line if as_json else text_line, progress))
+        output = Output(request.topic, json_line if as_json else text_line, progress)
+        return run_search(session.search, output)
 
 
 def run_search(running: Search, output: Output) -> tuple[Report, BaseException | None]:
     """Print the matches and the report, also after an interruption or an error, which is returned."""
     failure: BaseException | None = None
+    running.on_progress = output.progress
     try:
         output.write(running.run())
-        reason = running.reason
     except (KeyboardInterrupt, OttlaError) as error:
-        failure, reason = error, INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED
+        failure = error
         output.write(running.rest())
-    report = running.report(reason)
+    report = running.report(running.reason)
     output.progress.clear()
     notify(report.sentence())
     if report.resume is not None:
@@ -81,57 +87,38 @@ def run_search(running: Search, output: Output) -> tuple[Report, BaseException |
     return report, failure
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+def _new(topic: str, query: str, choice: dict[str, Any], budget: Budget) -> SearchRequest:
+    decoders = Decoders(choice["key_decoder"], choice["value_decoder"])
+    return SearchRequest(topic, query, _scopes(choice), choice["newest_first"], decoders, budget)
 
 
-def _new_plan(cluster: Cluster, topic: str, query: str, choice: dict[str, Any]) -> tuple[Plan, Query, ClusterTopic]:
-    parsed = parse_query(query, _now_ms())
-    scopes = _with_options(parsed.scopes, choice)
-    isolation = scopes.isolation or "uncommitted"
-    source = ClusterTopic(cluster, topic, isolation)
-    plan = Plan(
-        topic,
-        query,
-        fix_ranges(source, scopes),
-        choice["newest_first"],
-        isolation,
-        Decoders(decoder_for(topic, choice["key_decoder"]), decoder_for(topic, choice["value_decoder"])),
-        source.topic_id,
-    )
-    return plan, parsed, source
-
-
-def _resumed_plan(cluster: Cluster, token: str, choice: dict[str, Any]) -> tuple[Plan, Query, ClusterTopic]:
-    unwanted = [name for name, value in choice.items() if value not in (None, False, AUTO)]
+def _resumed(token: str, choice: dict[str, Any], budget: Budget) -> SearchRequest:
+    given = {name: value for name, value in choice.items() if name not in (*SCHEMA_OPTIONS, "processes")}
+    unwanted = [name for name, value in given.items() if value not in (None, False, AUTO)]
     if unwanted:
         raise click.UsageError(f"the token has the query and its options: omit --{unwanted[0].replace('_', '-')}")
-    plan = read_token(token)
-    source = ClusterTopic(cluster, plan.topic, plan.isolation)
-    if plan.topic_id != source.topic_id:
-        raise OperatorError(f"topic {plan.topic!r} was deleted and created again since the token was printed")
-    return plan, parse_query(plan.query, _now_ms()), source
+    return SearchRequest.resumed(token, budget)
 
 
-def _with_options(scopes: Scopes, choice: dict[str, Any]) -> Scopes:
-    """The scopes of the query and of the options. Raises UsageError for one that is in both."""
-    now_ms = _now_ms()
-    parsed: dict[str, tuple[str, Any]] = {}
-    for name, option in (("start", "--from"), ("until", "--until")):
-        if choice[name] is not None:
-            parsed[name] = option, parse_bound(choice[name], now_ms)
-    if choice["partitions"] is not None:
-        parsed["partitions"] = "--partition", parse_partitions(choice["partitions"])
-    if choice["isolation"] is not None:
-        parsed["isolation"] = "--isolation", choice["isolation"]
-    for name, (option, value) in parsed.items():
-        if value is None:
-            forms = PARTITION_FORMS if name == "partitions" else BOUND_FORMS
-            raise click.BadParameter(f"{choice[name]!r} is not {forms}", param_hint=option)
-        if getattr(scopes, name) is not None:
-            raise click.UsageError(f"give {option}, or the same scope in the query")
-        scopes = replace(scopes, **{name: value})
-    return scopes
+def _scopes(choice: dict[str, Any]) -> Scopes:
+    """The scopes of the options. Raises BadParameter."""
+    now_ms = time.time_ns() // 1_000_000
+
+    def bound(name: str, option: str) -> Bound | None:
+        text = choice[name]
+        return None if text is None else parse_bound(text, now_ms) or _refuse(text, option, BOUND_FORMS)
+
+    text = choice["partitions"]
+    partitions = None if text is None else parse_partitions(text) or _refuse(text, "--partition", PARTITION_FORMS)
+    return Scopes(bound("start", "--from"), bound("until", "--until"), partitions, None, choice["isolation"])
+
+
+def _core_count() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _refuse(text: str, option: str, forms: str) -> NoReturn:
+    raise click.BadParameter(f"{text!r} is not {forms}", param_hint=option)
 
 
 class Progress:
@@ -190,14 +177,28 @@ def json_line(topic: str, hit: Hit) -> str:
             "headers": [{"name": name, **json_bytes("value", value)} for name, value in hit.headers],
         },
         ensure_ascii=False,
+        default=_json_number,
     )
 
 
+def _json_number(value: object) -> object:
+    """A decimal as a number of JSON if a double is as exact, otherwise as text."""
+    if not isinstance(value, Decimal):
+        raise TypeError(f"a decoder returned {type(value).__name__}")
+    number = float(value)
+    return number if isfinite(number) and Decimal(repr(number)) == value else str(value)
+
+
 def _json_field(name: str, data: bytes | None, decoded: Decoded) -> dict[str, Any]:
-    found: dict[str, Any] = {**json_bytes(name, data), f"{name}_decoder": decoded.decoder}
+    found: dict[str, Any] = {**json_bytes(name, data)}
+    if data is None:
+        return found
+    found[f"{name}_decoder"] = decoded.decoder
+    if decoded.schema is not None:
+        found[f"{name}_schema_id"] = decoded.schema
     if decoded.failure is not None:
         found[f"{name}_failure"] = decoded.failure
-    elif not DECODERS[decoded.decoder].is_verbatim:
+    elif decoded.decoder not in VERBATIM or decoded.schema is not None:
         found[f"{name}_decoded"] = decoded.value
     return found
 
@@ -217,14 +218,16 @@ def text_line(topic: str, hit: Hit) -> str:
 
 
 def _decoded_text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
+    return (
+        json.dumps(value, ensure_ascii=False, default=_json_number) if isinstance(value, (dict, list)) else str(value)
+    )
 
 
 def _shown(data: bytes | None, decoded: Decoded | None) -> str:
     """Text, the decoded value of other decoders, or the raw bytes with the reason of a failure."""
     if data is None:
         return "null"
-    if decoded is not None and decoded.failure is None and not DECODERS[decoded.decoder].is_verbatim:
+    if decoded is not None and decoded.failure is None and decoded.decoder not in VERBATIM:
         return f"{_decoded_text(decoded.value)} ({decoded.decoder})"
     text = data.decode(errors="backslashreplace")
     return text if decoded is None or decoded.failure is None else f"{text} (not {decoded.decoder}: {decoded.failure})"

@@ -6,12 +6,19 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ottla.cli.command import Group, program
 from ottla.common.errors import OperatorError
+from ottla.security.authority import AUTHORITY_DAYS, ISSUED_DAYS
 
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
+MAX_DAYS = 36_500
+MAX_PEM_BYTES = 1 << 20
 ADMIN = "admin"
 """The superuser."""
 _TAKEN = frozenset({"server", "cluster", "ca", "ca-key", ADMIN})
@@ -55,7 +62,14 @@ def security() -> None:
     show_default=True,
     help="User name of a client certificate; may be repeated.",
 )
-def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, ...]) -> None:
+@click.option(
+    "--days",
+    type=click.IntRange(1, MAX_DAYS),
+    default=ISSUED_DAYS,
+    show_default=True,
+    help="Validity of the certificates in days; the authority is valid for ten years or as long.",
+)
+def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, ...], days: int) -> None:
     """Create a CA, certificates and settings.
 
     Creates a certificate authority, certificates of a server, an admin and clients, and the properties files that use
@@ -72,7 +86,8 @@ def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, 
     for name in clients:
         if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name.startswith("."):
             raise click.BadParameter(f"{name!r} may contain only letters, digits, - _ .", param_hint="--client")
-    authority, now = Authority.make(AUTHORITY_NAME, datetime.now(UTC)), datetime.now(UTC)
+    now = datetime.now(UTC)
+    authority = Authority.make(AUTHORITY_NAME, now, max(AUTHORITY_DAYS, days))
     everywhere = not {"localhost", "127.0.0.1"}.intersection(hosts)
     cluster = {
         "security.inter.broker.protocol": "SSL",
@@ -90,12 +105,12 @@ def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, 
     files = {
         "ca.pem": authority.pem,
         "ca-key.pem": key_pem(authority.key),
-        "server.pem": authority.issue("server", hosts, now),
+        "server.pem": authority.issue("server", hosts, now, days),
         "server.properties": format_properties(server).encode(),
         "cluster.properties": format_properties(cluster).encode(),
     }
     for name in (ADMIN, *clients):
-        files[f"{name}.pem"] = authority.issue(name, (), now)
+        files[f"{name}.pem"] = authority.issue(name, (), now, days)
         properties = {
             "bootstrap.servers": format_address(hosts[0], port),
             "security.protocol": "SSL",
@@ -115,6 +130,110 @@ def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, 
     click.echo(f"{program()} start --config {shlex.quote(str(folder / 'server.properties'))}")
     admin = shlex.quote(str(folder / f"{ADMIN}.properties"))
     click.echo(f"{program()} topic list --command-config {admin}")
+
+
+@security.command(
+    examples=(
+        "ottla security renew ./keys",
+        "ottla security renew ./keys --within 30 --days 365",
+    )
+)
+@click.argument("directory", type=click.Path())
+@click.option(
+    "--days",
+    type=click.IntRange(1, MAX_DAYS),
+    default=ISSUED_DAYS,
+    show_default=True,
+    help="Validity of the new certificates in days.",
+)
+@click.option(
+    "--within",
+    "within_days",
+    type=click.IntRange(0, MAX_DAYS),
+    metavar="DAYS",
+    help="Renew only certificates that expire within these days; by default, all.",
+)
+def renew(directory: str, days: int, within_days: int | None) -> None:
+    """Renew certificates of an authority.
+
+    Replaces the keys and certificates that `ottla security init` created. Subjects and host names stay the same. The
+    authority stays trusted.
+    """
+    from ottla.common.certificate_expiry import WARNING_DAYS, date_text, days_left
+    from ottla.common.platform.files import read_file
+    from ottla.security.authority import Authority
+    from ottla.security.stores import read_identity
+
+    folder, now = Path(directory).resolve(), datetime.now(UTC)
+    try:
+        authority = Authority.load(
+            read_file(str(folder / "ca.pem"), MAX_PEM_BYTES), read_file(str(folder / "ca-key.pem"), MAX_PEM_BYTES)
+        )
+        stores = {path: read_file(str(path), MAX_PEM_BYTES) for path in sorted(folder.glob("*.pem"))}
+    except OSError as error:
+        raise OperatorError(f"{error.filename} can't be read: {error.strerror}: name a directory of init") from error
+    except (ValueError, TypeError) as error:
+        raise OperatorError(f"{folder} has no authority of `ottla security init` ({error})") from error
+    renewed = 0
+    for path, data in stores.items():
+        if path.stem in ("ca", "ca-key"):
+            continue
+        identity = read_identity(data, str(path), None, None)
+        own = load_own(identity.pem)
+        if not authority.issued(own) or (
+            within_days is not None and days_left(identity.expiry_s, now.timestamp()) > within_days
+        ):
+            continue
+        replace_file(path, authority.issue(common_name(own), sorted(identity.hosts), now, days))
+        after = read_identity(path.read_bytes(), str(path), None, None).expiry_s
+        click.echo(f"{path.name}: valid until {date_text(after)}, before until {date_text(identity.expiry_s)}")
+        renewed += 1
+    if not renewed:
+        click.echo("No certificate to renew.")
+        return
+    end_s = authority.certificate.not_valid_after_utc.timestamp()
+    if days_left(end_s, now.timestamp()) <= max(WARNING_DAYS, days):
+        click.echo(f"The authority is valid until {date_text(end_s)} only: create a new one before.", err=True)
+    click.echo(
+        "Restart the brokers, or let them read the files again: docs/operations/security.md, "
+        '"Replace a certificate without a restart".'
+    )
+
+
+def load_own(pem: bytes) -> Certificate:
+    """The first certificate of a key with its chain."""
+    from cryptography.x509 import load_pem_x509_certificates
+
+    return load_pem_x509_certificates(pem)[0]
+
+
+def common_name(certificate: Certificate) -> str:
+    """The common name of the subject. Raises OperatorError without one."""
+    from cryptography.x509.oid import NameOID
+
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if not names:
+        raise OperatorError("a certificate has no common name: it is not one of `ottla security init`")
+    return str(names[0].value)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file atomically; owner and mode stay. Raises OperatorError."""
+    new = path.with_name(f"{path.name}.new")
+    try:
+        before = path.stat()
+        new.unlink(missing_ok=True)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            if os.geteuid() == 0:
+                os.fchown(descriptor, before.st_uid, before.st_gid)
+            os.fchmod(descriptor, before.st_mode & 0o777)
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(new, path)
+    except OSError as error:
+        raise OperatorError(f"{path} can't be replaced: {error.strerror}: renew as its owner") from error
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:

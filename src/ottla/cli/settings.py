@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ottla.cli.command import notify
 from ottla.common.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -24,9 +25,28 @@ def known_settings(resource_type: ResourceType) -> Iterable[str]:
         from ottla.common.config.group_configs import GROUP_CONFIGS
 
         return GROUP_CONFIGS
+    if resource_type is ResourceType.CLIENT_METRICS:
+        from ottla.common.config.client_metrics_configs import CLIENT_METRICS_CONFIGS
+
+        return CLIENT_METRICS_CONFIGS
     from ottla.common.config.config_keys_broker import BROKER_CONFIGS
 
     return BROKER_CONFIGS
+
+
+def warn_of_unknown(resource_type: ResourceType, names: Iterable[str]) -> None:
+    """Print a warning for each config that the broker stored although Ottla does not know it."""
+    from ottla.client.wire.model import ResourceType
+    from ottla.common.config.unsupported_configs import INERT_CONFIGS, STORED_CONFIGS
+    from ottla.common.suggestion import did_you_mean
+
+    known = known_settings(resource_type)
+    listed = {*INERT_CONFIGS, *STORED_CONFIGS}
+    for name in names:
+        of_listener = resource_type is ResourceType.BROKER and name.startswith("listener.name.")
+        if name not in known and name not in listed and not of_listener:
+            hint = did_you_mean(name, known)
+            notify(f"warning: {name} is not a {resource_type.name.lower()} config of Ottla and has no effect{hint}")
 
 
 @contextmanager

@@ -151,24 +151,64 @@ def list_topics(internal: bool, as_json: bool, bootstrap_server: str) -> None:
     )
 
 
-@topic.command(examples=("ottla topic describe clicks", "ottla topic describe clicks --json"))
-@click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
+@topic.command(
+    examples=(
+        "ottla topic describe clicks",
+        "ottla topic describe clicks --json",
+        "ottla topic describe --under-replicated",
+        "ottla topic describe --at-min-isr clicks users",
+    )
+)
+@click.argument("names", metavar="[TOPIC]...", nargs=-1, shell_complete=complete_topic)
+@click.option("--under-replicated", is_flag=True, help="List partitions with replicas that are not in sync.")
+@click.option("--unavailable", is_flag=True, help="List partitions without a leader.")
+@click.option("--at-min-isr", is_flag=True, help="List partitions with exactly min.insync.replicas in sync.")
+@click.option("--under-min-isr", is_flag=True, help="List partitions with fewer than min.insync.replicas in sync.")
 @json_option
 @connection_options
-def describe(name: str, as_json: bool, bootstrap_server: str) -> None:
-    """Show the partitions and configs of a topic.
+def describe(names: tuple[str, ...], as_json: bool, bootstrap_server: str, **filters: bool) -> None:
+    """Show the partitions and configs of topics.
 
     Leaders, replicas, offsets and sizes of the partitions, and the configs that differ from the broker's. The end is
-    the high watermark: the next offset visible to consumers.
+    the high watermark: the next offset visible to consumers. A filter lists the matching partitions of the given
+    topics, or of all.
     """
+    from ottla.client.views.partition_states import filtered_partitions
+
+    if any(filters.values()):
+        with open_cluster(bootstrap_server) as cluster:
+            found = filtered_partitions(cluster, names, **filters)
+        rows = [each._asdict() for each in found]
+        if as_json:
+            print_json(rows)
+        elif not rows:
+            click.echo("No partition matches.")
+        else:
+            columns = ("topic", "partition", "leader", "replicas", "isr", "min isr")
+            print_table(columns, [tuple(row.values()) for row in rows], right=("partition", "leader", "min isr"))
+        return
+    if not names:
+        raise click.UsageError("give a topic, or a filter such as --under-replicated")
+    with open_cluster(bootstrap_server) as cluster:
+        described = [_describe(cluster, name) for name in names]
+    if as_json:
+        print_json(described[0] if len(described) == 1 else described)
+        return
+    for number, each in enumerate(described):
+        if number:
+            click.echo()
+        _print_topic(each)
+
+
+def _describe(cluster: Cluster, name: str) -> dict[str, Any]:
+    """A topic as JSON."""
     from ottla.client.wire.model import ResourceType
     from ottla.common.kafka.ids import uuid_to_string
 
-    with open_cluster(bootstrap_server) as cluster:
-        info = cluster.topics.get(name)
-        configs = cluster.configs.describe(ResourceType.TOPIC, name)
-        starts, ends = _offset_ranges(cluster, info)
-        sizes = _sizes(cluster, name)
+    info = cluster.topics.get(name)
+    configs = cluster.configs.describe(ResourceType.TOPIC, name)
+    starts, ends = _offset_ranges(cluster, info)
+    sizes = _sizes(cluster, name)
     overrides = {entry.name: _config_value(entry) for entry in configs if entry.source == "topic"}
     partitions = [
         {
@@ -183,12 +223,23 @@ def describe(name: str, as_json: bool, bootstrap_server: str) -> None:
         }
         for partition in info.partitions
     ]
-    if as_json:
-        identity: dict[str, Any] = {"name": name, "topic_id": uuid_to_string(info.topic_id)}
-        print_json({**identity, "internal": info.is_internal, "configs": overrides, "partitions": partitions})
-        return
-    click.echo(f"Topic {name}, id {uuid_to_string(info.topic_id)}, {counted(len(info.partitions), 'partition')}")
-    for key, value in overrides.items():
+    identity: dict[str, Any] = {"name": name, "topic_id": uuid_to_string(info.topic_id)}
+    return {
+        **identity,
+        "internal": info.is_internal,
+        "replication_factor": _replication_factor(info),
+        "configs": overrides,
+        "partitions": partitions,
+    }
+
+
+def _print_topic(described: Mapping[str, Any]) -> None:
+    partitions = described["partitions"]
+    click.echo(
+        f"Topic {described['name']}, id {described['topic_id']}, {counted(len(partitions), 'partition')}, "
+        f"replication factor {described['replication_factor']}"
+    )
+    for key, value in described["configs"].items():
         click.echo(f"  {key} = {value}")
     columns = ("partition", "leader", "leader_epoch", "replicas", "isr", "start", "end", "bytes")
     print_table(

@@ -1,10 +1,10 @@
-"""IncrementalAlterConfigs, AlterConfigs and DescribeConfigs, for topics, brokers and groups.
+"""IncrementalAlterConfigs, AlterConfigs and DescribeConfigs, for topics, brokers, groups and client metrics.
 
 Checks, codes and messages are those of Apache Kafka 4.x in KRaft mode. Kafka splits them between broker (dynamic
 settings of this broker) and controller (the rest); here they are one step. A resource changes as a whole or not at all;
 an invalid resource does not affect the others.
 
-Left out: loggers and client metrics as resources; they are rejected by name.
+Left out: loggers as resources; they are rejected by name.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from ottla.common.config.broker_configs import BrokerConfig, validate_dynamic
+from ottla.common.config.client_metrics_configs import describe_client_metrics, validate_client_metrics
 from ottla.common.config.config_def import ConfigEntry, ConfigKey, ConfigResourceType, ConfigType, render
-from ottla.common.config.config_keys_bounds import MAX_GROUP_CONFIGS
+from ottla.common.config.config_keys_bounds import MAX_CLIENT_METRICS, MAX_GROUP_CONFIGS
 from ottla.common.config.config_keys_broker import BROKER_CONFIGS
 from ottla.common.config.group_configs import GROUP_CONFIGS
 from ottla.common.config.lockouts import check_reachable
@@ -115,8 +116,8 @@ def _alter_each(
             old = image.configs.get(resource, {})
             new, names = change(item, resource, old)
             check_settings(old, new)
-            if resource.type is ConfigResourceType.GROUP and not old and new and resource not in added:
-                _check_group_count(image, len(added), context)
+            if resource.type in _COUNTED and not old and new and resource not in added:
+                _check_resource_count(image, resource.type, added, context)
                 added.add(resource)
             new_records = _change_records(image, resource, old, new, names, context)
             check_record_count(len(records) + len(new_records))
@@ -127,10 +128,20 @@ def _alter_each(
     return ControllerResult([] if request.validate_only else records, response)
 
 
-def _check_group_count(image: MetadataImage, added: int, context: ControllerContext) -> None:
-    """Raise KafkaError POLICY_VIOLATION when one more group with settings exceeds the limit."""
-    count = sum(resource.type is ConfigResourceType.GROUP for resource in image.configs)
-    check_count(count + added, context.config.get_int(MAX_GROUP_CONFIGS), "groups with settings", MAX_GROUP_CONFIGS)
+_COUNTED: Mapping[ConfigResourceType, tuple[str, str]] = {
+    ConfigResourceType.CLIENT_METRICS: (MAX_CLIENT_METRICS, "client metrics subscriptions"),
+    ConfigResourceType.GROUP: (MAX_GROUP_CONFIGS, "groups with settings"),
+}
+"""Resources that exist by their settings: the setting with their maximum number, and their noun."""
+
+
+def _check_resource_count(
+    image: MetadataImage, kind: ConfigResourceType, added: set[ConfigResource], context: ControllerContext
+) -> None:
+    """Raise KafkaError POLICY_VIOLATION when one more resource with settings exceeds the limit of its type."""
+    setting, things = _COUNTED[kind]
+    count = sum(resource.type is kind for each in (image.configs, added) for resource in each)
+    check_count(count, context.config.get_int(setting), things, setting)
 
 
 def _alterable_resource(
@@ -150,6 +161,9 @@ def _alterable_resource(
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
         check_name(name, "group id")
         return ConfigResource(ConfigResourceType.GROUP, name)
+    if resource_type == ConfigResourceType.CLIENT_METRICS:
+        check_name(name, "name of a client metrics subscription")
+        return ConfigResource(ConfigResourceType.CLIENT_METRICS, name)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
@@ -192,6 +206,8 @@ _TABLES: Mapping[ConfigResourceType, Mapping[str, ConfigKey]] = {
     ConfigResourceType.TOPIC: TOPIC_CONFIGS,
     ConfigResourceType.BROKER: BROKER_CONFIGS,
     ConfigResourceType.GROUP: GROUP_CONFIGS,
+    # Apache Kafka refuses APPEND and SUBTRACT for client metrics.
+    ConfigResourceType.CLIENT_METRICS: {},
 }
 
 
@@ -270,6 +286,8 @@ def _change_records(
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
     elif resource.type is ConfigResourceType.GROUP:
         context.config.validate_group(new)
+    elif resource.type is ConfigResourceType.CLIENT_METRICS:
+        validate_client_metrics(resource.name, new)
     else:
         # Existing values were valid when they were written; obsolete settings must stay removable.
         changes = {name: text for name, text in new.items() if old.get(name) != text}
@@ -342,6 +360,10 @@ def _describe(image: MetadataImage, resource: DescribeConfigsResource, config: B
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return config.describe_group(image.group_configs(name))
+    if resource.resource_type == ConfigResourceType.CLIENT_METRICS:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return describe_client_metrics(image.client_metrics_configs(name))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from ottla.common.config.config_def import ConfigResourceType
@@ -248,15 +249,15 @@ class MetadataDelta:
 
     def replay_partition(self, record: PartitionRecord) -> None:
         partition = PartitionImage(
-            replicas=tuple(record.replicas),
-            isr=tuple(record.isr),
+            replicas=_shared(tuple(record.replicas)),
+            isr=_shared(tuple(record.isr)),
             leader=record.leader,
             leader_epoch=record.leader_epoch,
             partition_epoch=record.partition_epoch,
             removing_replicas=tuple(record.removing_replicas or ()),
             adding_replicas=tuple(record.adding_replicas or ()),
             leader_recovery_state=record.leader_recovery_state,
-            directories=tuple(map(_directory, record.directories)),
+            directories=_shared(tuple(map(_directory, record.directories))),
             eligible_leader_replicas=tuple(record.eligible_leader_replicas or ()),
             last_known_elr=tuple(record.last_known_elr or ()),
         )
@@ -470,7 +471,17 @@ def _merged(base: Mapping[K, T], changed: Mapping[K, T | None]) -> Mapping[K, T]
 
 
 def _changed(value: Iterable[T] | None, old: tuple[T, ...]) -> tuple[T, ...]:
-    return old if value is None else tuple(value)
+    return old if value is None else _shared(tuple(value))
+
+
+def _shared(values: tuple[T, ...]) -> tuple[T, ...]:
+    """Return an equal tuple that partitions share: with a million of them, few sets of replicas exist."""
+    return _first_equal(values)  # type: ignore[return-value]
+
+
+@lru_cache(maxsize=4096)
+def _first_equal(values: tuple[object, ...]) -> tuple[object, ...]:
+    return values
 
 
 def _directory(directory: Buffer) -> Uuid:

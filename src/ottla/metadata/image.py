@@ -219,6 +219,10 @@ class MetadataImage:
         """Return the group's own settings."""
         return self.configs.get(ConfigResource(ConfigResourceType.GROUP, group_id), _EMPTY)
 
+    def client_metrics_configs(self, name: str) -> Mapping[str, str]:
+        """Return the settings of a client metrics subscription."""
+        return self.configs.get(ConfigResource(ConfigResourceType.CLIENT_METRICS, name), _EMPTY)
+
     def broker_configs(self, broker_id: int) -> Mapping[str, str]:
         """Return the dynamic settings of one broker."""
         return self.configs.get(ConfigResource(ConfigResourceType.BROKER, str(broker_id)), _EMPTY)

@@ -8,6 +8,7 @@ every declared version is read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from ottla.common.config.feature_levels import (
@@ -33,7 +34,7 @@ from ottla.protocol.messages.metadata_records import (
     PartitionRecord,
     RegisterBrokerRecord,
 )
-from ottla.protocol.schema import schema_of
+from ottla.protocol.schema import Field, schema_of
 from ottla.record.varint import read_unsigned_varint, write_unsigned_varint
 
 FRAME_VERSION = 1
@@ -67,8 +68,14 @@ class ApiMessageAndVersion(NamedTuple):
 
 def versioned(message: object, level: int = HIGHEST_LEVEL) -> ApiMessageAndVersion:
     """Return the record in the version of that metadata level; `at_level` decides about appended records."""
-    versions = _WRITE_VERSIONS.get(type(message), ((0, 0),))
-    return ApiMessageAndVersion(message, next(version for since, version in versions if level >= since))
+    kind: Any = type(message)
+    return ApiMessageAndVersion(message, _written_version(kind, level))
+
+
+@cache
+def _written_version(kind: type[object], level: int) -> int:
+    versions = _WRITE_VERSIONS.get(kind, ((0, 0),))
+    return next(version for since, version in versions if level >= since)
 
 
 def at_level(records: Iterable[ApiMessageAndVersion], level: int) -> Iterator[ApiMessageAndVersion]:
@@ -81,11 +88,17 @@ def at_level(records: Iterable[ApiMessageAndVersion], level: int) -> Iterator[Ap
         if type(message) is FeatureLevelRecord and message.name == METADATA_VERSION:
             level = message.feature_level
         record = versioned(message, level)
-        if type(message) in _WRITE_VERSIONS:
-            for field in schema_of(type(message)).fields:
-                if not field.versions.low <= record.version <= field.versions.high:
-                    setattr(message, field.name, field.make_default())
+        kind: Any = type(message)
+        if kind in _WRITE_VERSIONS:
+            for field in _fields_outside(kind, record.version):
+                setattr(message, field.name, field.make_default())
         yield record
+
+
+@cache
+def _fields_outside(cls: type[object], version: int) -> tuple[Field, ...]:
+    """Return the fields of a record that the version lacks."""
+    return tuple(field for field in schema_of(cls).fields if not field.versions.low <= version <= field.versions.high)
 
 
 def encode_record(record: ApiMessageAndVersion) -> bytes:

@@ -18,7 +18,7 @@ LINES_PER_SLICE = 200
 
 
 Spelling = Callable[[str], str]
-"""Maps a family's name to the name in the text."""
+"""Maps the name of a family, or of a label of the registry, to the name in the text."""
 
 
 def render(
@@ -33,6 +33,8 @@ def render(
         name = spelling(family.name)
         lines += _head(name, family.help, family.kind)
         for labels, metric in _series(family):
+            if spelling is not str:
+                labels = tuple((spelling(label), value) for label, value in labels)
             lines.extend(_render_series(name, labels, metric))
             if len(lines) >= LINES_PER_SLICE:
                 yield _encode(lines)

@@ -52,6 +52,13 @@ class Gauge:
         return self.value if self._read is None else self._read()
 
 
+class ReadCounter(Gauge):
+    """Counter of the operating system, read at each scrape."""
+
+    __slots__ = ()
+    kind = "counter"
+
+
 class Histogram:
     """Counts of observations by upper bound (inclusive), their sum and number."""
 
@@ -118,6 +125,10 @@ class MetricsRegistry:
         if not isinstance(metric, Gauge):
             raise InvariantError(f"{name} is not a gauge")
         return metric
+
+    def read_counter(self, name: str, help_text: str, read: Callable[[], float]) -> None:
+        """Add a counter that `read` returns at each scrape; its name should end in `_total`."""
+        self._get(name, help_text, None, ReadCounter.kind, lambda: ReadCounter(read))
 
     def histogram(
         self,

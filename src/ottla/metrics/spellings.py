@@ -1,8 +1,11 @@
 """Spellings of Kafka's metric names for dashboards (`--metrics-names`).
 
 The names of a registry are those of Strimzi's rules for the JMX exporter. `reporter` is the spelling of Strimzi's
-metrics reporter, `confluent` that of the JMX exporter rules for Confluent Platform. Other names and all labels are the
-same in all spellings.
+metrics reporter, `confluent` that of the JMX exporter rules for Confluent Platform, which also writes label names in
+lower case. Other names are the same in all spellings.
+
+The same name can mean different things: for `reporter`, `requesthandleravgidlepercent_total` is a counter of
+nanoseconds, for `confluent` a ratio. So both are exported, under names of Ottla's own where a spelling has none.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ _METERS = frozenset(
         "kafka_controller_controllerstats_uncleanleaderelections_total",
         "kafka_network_requestmetrics_errors_total",
         "kafka_network_requestmetrics_requests_total",
+        "kafka_server_fetchsessioncache_incrementalfetchsessionevictions_total",
         "kafka_server_replicamanager_failedisrupdates_total",
         "kafka_server_replicamanager_isrexpands_total",
         "kafka_server_replicamanager_isrshrinks_total",
@@ -28,16 +32,18 @@ _HANDLER_IDLE = "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_perc
 _SOCKETS = "kafka_server_socket_server_metrics_"
 _REPORTER = {
     _NETWORK_IDLE: "kafka_network_socketserver_networkprocessoravgidlepercent",
-    _HANDLER_IDLE: "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_total",
+    "ottla_loop_idle_ns_total": "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_total",
 }
 _CONFLUENT = {
     _NETWORK_IDLE: "kafka_network_socketserver_networkprocessoravgidlepercent",
     _HANDLER_IDLE: "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_oneminuterate",
+    "ottla_loop_idle_ratio": "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_total",
+    "clientId": "clientid",
 }
 
 
 def spelling(name: str) -> Callable[[str], str]:
-    """The function that maps a family's name to one of `SPELLINGS`."""
+    """The function that maps names of families and labels to one of `SPELLINGS`."""
     return {"reporter": _reporter, "confluent": _confluent}.get(name, str)
 
 

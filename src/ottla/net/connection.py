@@ -6,10 +6,10 @@ read into that own buffer. A small one moves back to the front of the shared buf
 reads of a busy connection stay large.
 
 Invariants:
-- A connection that always has more to read yields after each read that filled its buffer and completed a frame: libuv
-  would read 32 times in a row, which is a tenth of a second of produced records.
-- A connection that has used `TICK_S` of the loop in one tick reads and serves no more, and queues behind all others
-  that have (`FairQueue`). A pipeline therefore costs other clients one tick, however expensive its requests are.
+- A connection with more input than one frame shares `TICK_S` of a tick with all others that have, and queues behind
+  them for the rest (`FairQueue`). A connection that filled a read does so as well. It reads and serves in its turn of
+  the queue, while the transport does not read, until nothing is left. Other clients therefore wait for a few
+  milliseconds, however many connections send without pause, and however expensive their requests are.
 - One request is in progress at a time. Frames behind it wait, unparsed, and reading pauses while any frame waits. A
   connection therefore holds at most one socket read beyond the frame that it collects, and responses leave in order.
 - No request is served while output waits: a client that doesn't read its responses is not served.
@@ -32,7 +32,6 @@ from ottla.common.logs import RATE_LIMITED
 from ottla.common.platform.channel import Gate, Part
 from ottla.common.platform.clock import TimerHandle
 from ottla.common.platform.endpoint import ListenerInfo
-from ottla.common.platform.shares import TICK_S
 from ottla.net.connection_set import RECEIVE_BYTES, ConnectionSet
 from ottla.net.connection_state import (
     ANSWER,
@@ -65,7 +64,7 @@ from ottla.net.connection_state import (
 )
 from ottla.net.outbound import Outbound, release_parts
 from ottla.net.sender import BUFFER_TYPES
-from ottla.net.wire import ConnectionHandler, Wire
+from ottla.net.wire import ClientConnection, Wire
 from ottla.protocol.framing import SIZE, SIZE_BYTES, frame_length
 
 logger = logging.getLogger(__name__)
@@ -78,6 +77,8 @@ MAX_RETAINED_BYTES = 2 * 1024 * 1024
 """A larger own buffer is freed as soon as it is empty."""
 COALESCED_BYTES = 256 * 1024
 """Responses of one read are sent together up to this size."""
+MAX_READ_BYTES = 1024 * 1024
+"""One read of the rest of a large frame."""
 MAX_REQUESTS_PER_TICK = 32
 """Responses after which other connections are served even if the tick has time left: bounds the held responses."""
 HALF_CLOSED_GRACE_S = 30.0
@@ -86,7 +87,7 @@ CLOSING_GRACE_S = 30.0
 """Time limit for a peer to read the output that was sent before the close."""
 
 
-class Connection(ConnectionHandler):
+class Connection(ClientConnection):
     """One client connection. Implements `ottla.common.platform.channel.Channel`."""
 
     __slots__ = (
@@ -107,6 +108,7 @@ class Connection(ConnectionHandler):
         "_unmuting",
         "_wire",
         "client_host",
+        "client_software",
         "id",
         "idle_sweeps",
         "listener",
@@ -129,6 +131,7 @@ class Connection(ConnectionHandler):
         self.id = owner.next_id()
         self.listener = listener
         self.client_host = client_host
+        self.client_software: tuple[str, str] | None = None
         self.principal = ANONYMOUS
         self._gate = gate
         self.state = ConnectionState()
@@ -174,12 +177,12 @@ class Connection(ConnectionHandler):
         self._transport = cast(asyncio.Transport, transport)
         self._wire.use(self._transport)
         self.outbound = Outbound(
-            owner.loop,
             self._transport,
             self._wire,
             self.state,
             owner.scratch,
             owner.senders,
+            owner.fair_queue,
             owner.metrics.bytes_out,
             self._output_idle,
             self.abort,
@@ -228,7 +231,7 @@ class Connection(ConnectionHandler):
             view = self._make_room(view, have, frame)
         end = self._own_end
         # Not the whole capacity: many small frames in one read would delay the other connections.
-        room = view[end : end + max(frame - have, RECEIVE_BYTES)]
+        room = view[end : end + min(max(frame - have, RECEIVE_BYTES), MAX_READ_BYTES)]
         self._room = len(room)
         return room
 
@@ -258,8 +261,8 @@ class Connection(ConnectionHandler):
                 served = self._serve(buffer, 0, end)
             if served < end:
                 self._keep(served, end)
-        if served and nbytes == self._room and state.may_serve():
-            self._mute(owner.loop.call_soon(self._unmute))  # others go first
+        if nbytes == self._room and (served or self._reading_own) and state.may_serve():
+            self._go_behind_others()  # libuv would read 32 times in a row
         elif self._own_end > self._own_start and not state.may_serve():
             self._hold()
 
@@ -286,7 +289,7 @@ class Connection(ConnectionHandler):
         self.idle_sweeps = 0
         if self.outbound is not None:
             # Deferred: asyncio ends a transport twice when it is closed from inside this call.
-            self._owner.loop.call_soon(self.outbound.transport_empty)
+            self._owner.fair_queue.add(self.outbound.transport_empty)
 
     # Called by the dispatcher.
 
@@ -364,7 +367,7 @@ class Connection(ConnectionHandler):
     # Frames.
 
     def _serve(self, buffer: bytearray, start: int, end: int) -> int:
-        """Serve the complete frames in `buffer[start:end]` until the tick is used up.
+        """Serve the complete frames in `buffer[start:end]`, at least one, until the tick is used up.
 
         Returns the position of the first unserved byte.
         """
@@ -376,19 +379,19 @@ class Connection(ConnectionHandler):
         first = start
         responses: list[Part] = []
         waiting_bytes = 0
-        monotonic = self._owner.loop.time
-        deadline_s = monotonic() + TICK_S
+        fair_queue = self._owner.fair_queue
+        fair_queue.begin()
         for count in range(MAX_REQUESTS_PER_TICK):
             if end - start < 4:
                 break
             try:
                 size = frame_length(buffer, start, limit)
             except ProtocolError as error:
-                self._refuse(f"{error} ({self._limit_name()})")
+                self._refuse(f"{error} ({size_setting(self._gate)})")
                 break
             if end - start - 4 < size:
                 break
-            if count and monotonic() >= deadline_s:
+            if count and fair_queue.is_over():
                 self._go_behind_others()
                 break
             frame_start = start + 4
@@ -416,7 +419,7 @@ class Connection(ConnectionHandler):
                 if state.output is not FREE:
                     break
         else:
-            self._mute(self._owner.loop.call_soon(self._unmute))  # others go first
+            self._go_behind_others()
         if not self._has_asked and start > first:
             self._has_asked = True
             self._owner.asked(self)
@@ -532,7 +535,13 @@ class Connection(ConnectionHandler):
             state.phase = HOLD[state.phase]
 
     def _go_behind_others(self) -> None:
-        self._mute(self._owner.fair_queue.add(self._unmute))
+        self._mute(self._owner.fair_queue.add(self._take_turn))
+
+    def _take_turn(self) -> None:
+        """Serve waiting frames, or read and serve arrived ones; without any the transport reads again."""
+        self._unmuting = None
+        self.state.phase = UNMUTE[self.state.phase]
+        self._resume(receives=True)
 
     def _mute(self, unmuting: TimerHandle) -> None:
         """Neither read nor serve until `unmuting` runs; it replaces the timer of an earlier mute."""
@@ -570,15 +579,27 @@ class Connection(ConnectionHandler):
         else:
             self._resume()
 
-    def _resume(self) -> None:
-        """Serve the waiting frames, then resume reading, or close after the peer's end of input."""
+    def _resume(self, *, receives: bool = False) -> None:
+        """Serve the waiting frames, then resume reading, or close after the peer's end of input.
+
+        With `receives` read once and serve before the transport resumes.
+        """
         state = self.state
         if not state.may_serve():
             return
-        self._serve_own()
+        served = self._serve_own()
         if not state.may_serve():
             return
         transport = self._transport
+        # A closing transport has freed the descriptor, which may be that of another connection by now.
+        if receives and state.phase is HELD and transport is not None and not transport.is_closing():
+            if served and self._owner.fair_queue.is_over():
+                self._go_behind_others()
+                return
+            if count := self._wire.receive(self.get_buffer(-1)):
+                self.buffer_updated(count)
+                if not state.may_serve():
+                    return
         if state.phase is HALF_CLOSED:
             self.close("end of input")
         elif state.phase is HELD and transport is not None and not transport.is_closing():
@@ -636,9 +657,11 @@ class Connection(ConnectionHandler):
         limit = None if self._gate is None else self._gate.max_request_bytes
         return self._owner.limits.socket_request_max_bytes if limit is None else limit
 
-    def _limit_name(self) -> str:
-        gated = self._gate is not None and self._gate.max_request_bytes is not None
-        return "sasl.server.max.receive.size" if gated else "socket.request.max.bytes"
+
+def size_setting(gate: Gate | None) -> str:
+    """The setting that limits the size of a connection's next request."""
+    gated = gate is not None and gate.max_request_bytes is not None
+    return "sasl.server.max.receive.size" if gated else "socket.request.max.bytes"
 
 
 def is_one_frame(buffer: bytearray, end: int, max_bytes: int) -> bool:

@@ -157,7 +157,9 @@ class ConnectionSet:
         pool: BlockingPool,
         registry: MetricsRegistry,
         on_fatal: Callable[[BaseException], None],
+        monotonic: Callable[[], float] | None = None,
     ) -> None:
+        """`monotonic` measures the fair queue; without it the clock of the loop does, in milliseconds with uvloop."""
         self.loop = loop
         self.dispatcher = dispatcher
         self.limits = limits
@@ -168,7 +170,7 @@ class ConnectionSet:
         self.receive_view = memoryview(self.receive_buffer)
         self.scratch = Scratch()
         self.senders = Senders(pool)
-        self.fair_queue = FairQueue(loop.time, loop)
+        self.fair_queue = FairQueue(monotonic or loop.time, loop)
         """Queue of the connections that have used their share of the loop."""
         self.connections: dict[int, Member] = {}
         self._per_host: dict[str, int] = {}

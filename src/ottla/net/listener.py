@@ -5,6 +5,7 @@ The broker accepts connections itself instead of using the loop's server, to con
   is closed to make room.
 - A connection above `max.connections.per.ip` of its address is closed at once.
 - Without free descriptors (EMFILE) accepting pauses in the same way, at least for a moment; open connections continue.
+- While many clients connect at once, accepting shares the time of a tick with other long work (`FairQueue`).
 
 Invariants: an accepted socket is soon either in the `ConnectionSet` or closed; a failed accept never ends the listener.
 """
@@ -30,11 +31,14 @@ logger = logging.getLogger(__name__)
 
 MAX_ACCEPTS_PER_TICK = 64
 """For a listener without TLS; one with TLS accepts as many as may handshake in a tick."""
+MIN_ACCEPTS_PER_TICK = 8
+"""Accepted even if the time for long work in a tick is used up, so that 2,000 waiting clients cannot wait for long."""
 ACCEPT_RETRY_S = 0.5
 """Pause of accepting when descriptors or memory ran out, in seconds."""
 MAX_LEAVING = 256
 """Maximum of connections above the rate of their address that are delayed; more are closed at once."""
-DEFAULT_BACKLOG = 1024
+DEFAULT_BACKLOG = 4096
+"""Linux's default of `net.core.somaxconn`, which also limits it. A client that finds it full retries after a second."""
 _NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 """Errors of an address that this machine does not have, or of a machine without IPv6."""
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -178,7 +182,11 @@ class Listener:
                 extra=RATE_LIMITED,
             )
             return
-        for _ in range(min(room, self._accepts_per_tick)):  # the loop reports further waiting clients
+        fair_queue = connections.fair_queue
+        fair_queue.begin()
+        for count in range(min(room, self._accepts_per_tick)):  # the loop reports further waiting clients
+            if count >= MIN_ACCEPTS_PER_TICK and fair_queue.is_over():
+                return
             try:
                 accepted, address = self._socket.accept()
             except (BlockingIOError, InterruptedError):

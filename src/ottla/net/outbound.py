@@ -5,7 +5,7 @@ copied, at most `MAX_COPIED_BYTES`, into the transport. Later parts stay in the 
 (`transport_empty`). Large regions of committed records leave by sendfile (`Wire.send_region`; TLS reads and encrypts
 them instead), in one packet with the few bytes before them. Others are read into a scratch buffer that all connections
 share. Regions that are not in the page cache are sent by a job: a call in the thread pool that reads them and, without
-TLS, sends them (`net.sender.SendJob`).
+TLS, sends them (`net.sender.SendJob`). Large regions share the time of a tick with all other long work (`FairQueue`).
 
 By sendfile a socket holds the pages of the file instead of a copy, so unsent bytes change when the file is truncated
 and rewritten. Committed records are truncated only by an unclean election, which already loses records for consumers,
@@ -33,6 +33,7 @@ from itertools import islice
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.platform.channel import Part
 from ottla.common.platform.disk import Buffer
+from ottla.common.platform.shares import FairQueue
 from ottla.metrics.registry import Counter
 from ottla.net.connection_state import ABANDON, ABANDONED, BACK_UP, DRAIN, DRAINING, FREE, ConnectionState
 from ottla.net.sender import BUFFER_TYPES, MAX_COPIED_BYTES, Outcome, Senders, SendJob, copy_pieces
@@ -46,7 +47,7 @@ LARGE_REGION_BYTES = 64 * 1024
 """From this size on a region may leave by reference, after a check whether it is cold. A smaller one is read without
 the check, which costs few disk reads."""
 MAX_BYTES_PER_TICK = 1024 * 1024
-"""Bytes after which the other connections are served by the loop."""
+"""Bytes in one turn of the fair queue."""
 MAX_BYTES_PER_JOB = 4 * 1024 * 1024
 """Bytes after which the other connections are served by the pool."""
 WAITING_BYTES = 4096
@@ -71,6 +72,10 @@ def release_parts(parts: list[Part]) -> None:
             part.release()
 
 
+def _is_long(parts: list[Part]) -> bool:
+    return any(not isinstance(part, BUFFER_TYPES) and part.length >= LARGE_REGION_BYTES for part in parts)
+
+
 class Outbound:
     """The output side of one connection, driven by it. Updates `state.output`.
 
@@ -81,8 +86,8 @@ class Outbound:
     __slots__ = (
         "_bytes_out",
         "_descriptor",
+        "_fair_queue",
         "_job",
-        "_loop",
         "_offset",
         "_on_failure",
         "_on_idle",
@@ -97,23 +102,23 @@ class Outbound:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
         transport: asyncio.WriteTransport,
         wire: Wire,
         state: ConnectionState,
         scratch: Scratch,
         senders: Senders,
+        fair_queue: FairQueue,
         bytes_out: Counter,
         on_idle: Callable[[], None],
         on_failure: Callable[[str], None],
     ) -> None:
-        self._loop = loop
         self._transport = transport
         self._wire = wire
         self._descriptor = wire.descriptor
         self._state = state
         self._scratch = scratch
         self._senders = senders
+        self._fair_queue = fair_queue
         self._bytes_out = bytes_out
         self._on_idle = on_idle
         self._on_failure = on_failure
@@ -135,7 +140,13 @@ class Outbound:
                 elif len(parts) == 3 and self._write_small(parts):
                     return
             self._queue.extend(parts)
-            self._pump()
+            fair_queue = self._fair_queue
+            fair_queue.begin()
+            if fair_queue.is_over() and _is_long(parts):
+                self._state.output = BACK_UP[output]
+                fair_queue.add(self._continue)
+            else:
+                self._pump()
         elif output is DRAINING:
             self._queue.extend(parts)
         else:
@@ -245,7 +256,7 @@ class Outbound:
         budget = MAX_BYTES_PER_TICK
         while self._queue:
             if budget <= 0:
-                self._loop.call_soon(self._continue)
+                self._fair_queue.add(self._continue)
                 break
             try:
                 pieces, total, region_next = self._gather()

@@ -395,6 +395,10 @@ class TlsWire:
         """See `Wire`."""
         self._socket.close()
 
+    def receive(self, view: memoryview) -> int:
+        """See `Wire`. Only the transport decrypts."""
+        return 0
+
     def write_pieces(self, pieces: list[Buffer]) -> int:
         """See `Wire`."""
         transport = cast(TlsTransport, self._transport)

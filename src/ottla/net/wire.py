@@ -33,6 +33,20 @@ class ConnectionHandler(asyncio.BufferedProtocol):
         """The wire has authenticated the peer, before it delivers a byte; a plain wire never calls this."""
 
 
+class ClientConnection(ConnectionHandler):
+    """The protocol of a client, which has a port."""
+
+    __slots__ = ()
+
+    _transport: asyncio.Transport | None
+
+    @property
+    def client_port(self) -> int | None:
+        """See `ottla.common.platform.channel.ClientChannel`."""
+        name = None if self._transport is None else self._transport.get_extra_info("peername")
+        return name[1] if isinstance(name, tuple) else None
+
+
 class Wire(Protocol):
     """The layer below a connection, from the accept on. Belongs to one connection."""
 
@@ -56,6 +70,13 @@ class Wire(Protocol):
 
     def close(self) -> None:
         """Free the socket if it has no transport."""
+        ...
+
+    def receive(self, view: memoryview) -> int:
+        """Read once without blocking, while the transport does not read. 0: only the transport can continue.
+
+        It is needed to wait for input, at the end of input, after an error, and where input is encrypted.
+        """
         ...
 
     def write_pieces(self, pieces: list[Buffer]) -> int:
@@ -101,6 +122,13 @@ class PlainWire:
     def close(self) -> None:
         """See `Wire`."""
         self._socket.close()
+
+    def receive(self, view: memoryview) -> int:
+        """See `Wire`."""
+        try:
+            return self._socket.recv_into(view)
+        except OSError:
+            return 0
 
     def write_pieces(self, pieces: list[Buffer]) -> int:
         """See `Wire`."""

@@ -13,7 +13,7 @@ from typing import TypeVar
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.platform.disk import Buffer
 from ottla.protocol.reader import compile_reader, compile_stepped_reader
-from ottla.protocol.schema import Schema, schema_of
+from ottla.protocol.schema import schema_of
 from ottla.protocol.writer import compile_stepped_writer, compile_writer
 
 T = TypeVar("T")
@@ -25,11 +25,10 @@ MAX_RESPONSE_ELEMENTS = 1 << 23
 """Limit for messages from a broker or the local disk, which are more trusted."""
 
 
-def _check_version(cls: type, version: int) -> Schema:
-    schema = schema_of(cls)
-    if version not in schema.versions:
+def _check_version(cls: type, version: int) -> None:
+    """Needed once per version, before its functions are compiled."""
+    if version not in schema_of(cls).versions:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{cls.__name__} has no version {version}")
-    return schema
 
 
 def read_message(
@@ -41,9 +40,10 @@ def read_message(
     The result shares no memory with `buffer`: the range is copied once, since a memoryview kept alive by an exception
     would block the receive buffer from growing.
     """
-    schema = _check_version(cls, version)
+    schema = schema_of(cls)
     read = schema.readers.get(version)
     if read is None:
+        _check_version(cls, version)
         read = schema.readers[version] = compile_reader(cls, version)
     data = bytes(memoryview(buffer)[start:end])
     try:
@@ -57,9 +57,10 @@ def read_message(
 
 def read_in_steps(cls: type[T], version: int, data: bytes, max_elements: int) -> Generator[None, None, T]:
     """`read_message` in short steps, for large messages; trailing bytes are ignored."""
-    schema = _check_version(cls, version)
+    schema = schema_of(cls)
     read = schema.stepped_readers.get(version)
     if read is None:
+        _check_version(cls, version)
         read = schema.stepped_readers[version] = compile_stepped_reader(cls, version)
     try:
         message, _ = yield from read(data, max_elements)
@@ -84,17 +85,19 @@ def write_message(message: object, version: int, out: bytearray) -> None:
 
     Raises KafkaError UNSUPPORTED_VERSION if a field that isn't ignorable has a value that the version can't represent.
     """
-    schema = _check_version(type(message), version)
+    schema = schema_of(type(message))
     write = schema.writers.get(version)
     if write is None:
+        _check_version(type(message), version)
         write = schema.writers[version] = compile_writer(type(message), version)
     write(message, out)
 
 
 def write_in_steps(message: object, version: int, out: bytearray) -> Iterator[None]:
     """`write_message` in short steps, for large messages."""
-    schema = _check_version(type(message), version)
+    schema = schema_of(type(message))
     write = schema.stepped_writers.get(version)
     if write is None:
+        _check_version(type(message), version)
         write = schema.stepped_writers[version] = compile_stepped_writer(type(message), version)
     return write(message, out)

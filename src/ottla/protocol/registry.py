@@ -187,6 +187,8 @@ VERSIONS: Final[Mapping[int, Versions]] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: Versions(0, 1),
     ApiKey.CONSUMER_GROUP_DESCRIBE: Versions(0, 1),
     ApiKey.CONTROLLER_REGISTRATION: Versions(0, 0),
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: Versions(0, 0),
+    ApiKey.PUSH_TELEMETRY: Versions(0, 0),
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: Versions(0, 0),
     ApiKey.LIST_CONFIG_RESOURCES: Versions(0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0),

@@ -173,8 +173,15 @@ class LeaderState:
         return list(self._voters.items())
 
     def observers(self, now_s: float) -> list[tuple[ReplicaKey, Progress]]:
-        """Observers that fetched recently."""
-        expired = [key for key, item in self._observers.items() if item.contact_s + OBSERVER_EXPIRY_S < now_s]
+        """Observers that fetched recently, without the lost directory of a node that continues with another one."""
+        latest: dict[int, float] = {}
+        for key, item in (*self._voters.items(), *self._observers.items()):
+            latest[key.node_id] = max(item.contact_s, latest.get(key.node_id, item.contact_s))
+        expired = [
+            key
+            for key, item in self._observers.items()
+            if item.contact_s + OBSERVER_EXPIRY_S < now_s or item.contact_s < latest[key.node_id]
+        ]
         for key in expired:
             del self._observers[key]
         return sorted(self._observers.items())

@@ -26,6 +26,7 @@ from ottla.quorum.raft_types import (
 )
 from ottla.quorum.raft_voters import VoterSets
 
+_ROLES_WITH_LEADER = (Follower, Prospective, LeaderState)
 _RANDOM_STEPS = 1000
 _IMPATIENCE = 0.1
 """Maximum share of the fetch timeout by which a follower times out earlier than another: all lose the leader at the
@@ -83,7 +84,7 @@ class RaftState:
     @property
     def leader(self) -> LeaderAndEpoch:
         """The leader as reported to others: none after it resigned."""
-        if isinstance(self.role, Follower | Prospective | LeaderState):
+        if isinstance(self.role, _ROLES_WITH_LEADER):
             return LeaderAndEpoch(self.election.leader_id, self.election.leader_epoch)
         return LeaderAndEpoch(NO_NODE, self.election.leader_epoch)
 
@@ -99,7 +100,8 @@ class RaftState:
 
     @property
     def is_voter(self) -> bool:
-        return any(voter.key == self.local for voter in self.voters)
+        local = self.local
+        return any(voter.key == local for voter in self.voters)
 
     @property
     def may_stand(self) -> bool:
@@ -110,8 +112,8 @@ class RaftState:
         """
         if self.election.must_catch_up:
             return False
-        sets = self.voter_sets.in_force(self.high_watermark)
-        return any(voter.key == self.local for voters in sets for voter in voters)
+        sets, local = self.voter_sets.in_force(self.high_watermark), self.local
+        return any(voter.key == local for voters in sets for voter in voters)
 
     @property
     def is_alone(self) -> bool:

@@ -169,6 +169,8 @@ class Replay:
                 entry.done(None)
 
     def _advance_follower(self, high_watermark: int) -> None:
+        if not self._entries or self._entries[0].end_offset > high_watermark:
+            return
         delta = MetadataDelta(self.committed)
         last: _Entry | None = None
         while self._entries and self._entries[0].end_offset <= high_watermark:

@@ -27,10 +27,10 @@ class DirectoryReports:
 
     def report(self, topic: TopicImage, index: int, known: Uuid) -> None:
         """Report the directory of the replica to the controller, unless it is known or the only possible one."""
-        here = self._logs.directory_of((topic.name, index))
         is_named = self._cluster.names_directories()
         if known == ZERO_UUID and (len(self._logs.directories) == 1 or not is_named):
             return
+        here = self._logs.directory_of((topic.name, index))
         if here is not None and here.directory_id != known:
             self._assignments.report(topic.topic_id, index, here.directory_id if is_named else ZERO_UUID)
 
@@ -68,10 +68,11 @@ class DirectoryReports:
 
         A new log would be empty, while the metadata counts on the records of the replica.
         """
+        if self._logs.get_log(topic.name, index) is not None:
+            return
         state, node_id = topic.partitions[index], self._cluster.node_id
         directory_id = state.directory_of(node_id)
-        trusted = node_id in (*state.isr, *state.eligible_leader_replicas, *state.last_known_elr)
-        if not trusted or self._logs.get_log(topic.name, index) is not None:
+        if node_id not in (*state.isr, *state.eligible_leader_replicas, *state.last_known_elr):
             return
         copy = self._logs.futures.get((topic.name, index))
         if copy is not None:

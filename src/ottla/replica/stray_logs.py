@@ -49,5 +49,7 @@ def quarantine_stray_logs(logs: LogManager, node_id: int, image: MetadataImage) 
 
 def _is_flipped(found: Uuid, topic_id: Uuid) -> bool:
     """Return whether two ids differ by one character in `partition.metadata`: random ids are never that similar."""
+    if found == topic_id:
+        return False
     pairs = zip(uuid_to_string(found), uuid_to_string(topic_id), strict=True)
     return sum(one != other for one, other in pairs) == 1

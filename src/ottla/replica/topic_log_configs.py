@@ -17,10 +17,12 @@ TopicProperties = Callable[[Mapping[str, str]], Mapping[str, str]]
 class TopicLogConfigs:
     """Log settings of the topics of one broker."""
 
-    __slots__ = ("_newest", "_topic_properties", "inspected_topics")
+    __slots__ = ("_default", "_newest", "_topic_properties", "inspected_topics")
 
     def __init__(self, topic_properties: TopicProperties) -> None:
         self._topic_properties = topic_properties
+        self._default: LogConfig | None = None
+        """Settings of all topics without overrides, which share them."""
         self._newest: tuple[MetadataImage, Uuid, LogConfig] | None = None
         self.inspected_topics: dict[TopicKey, None] = {}
         """Topics, by name and by id, with settings that may make an append decompress or compress."""
@@ -28,11 +30,16 @@ class TopicLogConfigs:
     def use_topic_properties(self, topic_properties: TopicProperties) -> None:
         """Change the broker settings, which are the defaults of topics."""
         self._topic_properties = topic_properties
-        self._newest = None
+        self._default = self._newest = None
 
     def read(self, image: MetadataImage, topic: str) -> LogConfig:
         """Return the settings of a topic in `image`."""
-        return LogConfig.from_properties(self._topic_properties(image.topic_configs(topic)))
+        overrides = image.topic_configs(topic)
+        if overrides:
+            return LogConfig.from_properties(self._topic_properties(overrides))
+        if self._default is None:
+            self._default = LogConfig.from_properties(self._topic_properties(overrides))
+        return self._default
 
     def read_once(self, image: MetadataImage, topic: TopicImage) -> LogConfig:
         """Return the same, read once for partitions of one topic that are opened one after the other."""
@@ -49,8 +56,9 @@ class TopicLogConfigs:
 
     def note_inspection(self, topic: TopicImage, config: LogConfig) -> None:
         """Update `inspected_topics` for a topic with these settings."""
-        for key in (topic.name, topic.topic_id):
-            if inspects(config):
-                self.inspected_topics[key] = None
-            else:
+        keys = (topic.name, topic.topic_id)
+        if inspects(config):
+            self.inspected_topics.update(dict.fromkeys(keys))
+        elif self.inspected_topics:
+            for key in keys:
                 self.inspected_topics.pop(key, None)

@@ -1,27 +1,32 @@
 """Decoders of keys, values and headers: bytes to text, numbers, lists and objects.
 
-A failure never hides a record: the value is then the raw bytes, with the decoder's name and the reason. JSON numbers
-stay exact: integers are int, all others Decimal.
+A failure never hides a record: the value is then the raw bytes, with the decoder's name and the reason. Numbers stay
+exact: integers are int, all others Decimal. Bytes inside of objects are hexadecimal text, times are ISO 8601 text.
+
+`search.decoder_factory` creates the decoder of a name. Decoders of schemas are in `search.schema_decoders`.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import struct
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import NamedTuple, NoReturn
+from math import isfinite
+from typing import NamedTuple, NoReturn, Protocol
 
 from ottla.common.kafka.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.schemas.ids import NUMBER_BYTES
+from ottla.search.decoder_names import AUTO, GROUPS, TRANSACTIONS
 
-AUTO = "auto"
-GROUPS = "consumer-offsets"
-TRANSACTIONS = "transaction-state"
-SCHEMA_PREFIX_BYTES = 5
-"""A zero byte and the schema id in 4 bytes, before a value that was written with a schema registry."""
 _INTEGER_SIZES = (1, 2, 4, 8)
 _UUID_BYTES = 16
+_MAX_FLOAT32_DIGITS = 9
+
+Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Undecodable(ValueError):
@@ -29,39 +34,91 @@ class Undecodable(ValueError):
 
 
 class Decoded(NamedTuple):
-    """A decoded value, or the raw bytes with the reason in `failure`; `decoder` is the decoder that was used."""
+    """A decoded value, or the raw bytes with the reason in `failure`.
+
+    `decoder` is the decoder that was used, `schema` the id of the schema in a registry, a number or a GUID.
+    """
 
     value: object
     decoder: str
     failure: str | None
+    schema: int | str | None = None
 
 
-class Decoder(NamedTuple):
-    """`decode` takes the bytes and, for a value, the key of its record; it raises Undecodable.
+class RecordParts(Protocol):
+    """The parts of a record that decoders use besides the decoded bytes."""
 
-    If `is_verbatim`, decoded text and names are in the bytes, apart from escapes.
+    @property
+    def key(self) -> bytes | None:
+        """The raw key."""
+
+    @property
+    def headers(self) -> Headers:
+        """Names and raw values."""
+
+
+class ValueDecoder(Protocol):
+    """Decodes keys or values.
+
+    Implementations: `search.decoders.PlainDecoder`, `search.decoders.AutoDecoder` and
+    `search.schema_decoders.RegistryDecoder`.
     """
 
-    decode: Callable[[bytes, bytes | None], object]
-    is_verbatim: bool
+    @property
+    def is_verbatim(self) -> bool:
+        """True if decoded text and names are in the bytes, apart from escapes."""
+
+    def decode(self, data: bytes, record: RecordParts) -> Decoded:
+        """Never raises for any data."""
 
 
-def decode(name: str, data: bytes | None, key: bytes | None = None) -> Decoded:
-    """The value of `data` by the decoder `name`; null stays null. `key` is given for the value of a record."""
-    if data is None:
-        return Decoded(None, name, None)
-    used = _detected(data) if name == AUTO else name
-    try:
-        return Decoded(DECODERS[used].decode(data, key), used, None)
-    except Undecodable as error:
-        return Decoded(data, used, str(error))
+@dataclass(frozen=True, slots=True)
+class PlainDecoder:
+    """`read` raises Undecodable."""
+
+    name: str
+    read: Callable[[bytes, RecordParts], object]
+    is_verbatim: bool = False
+
+    def decode(self, data: bytes, record: RecordParts) -> Decoded:
+        try:
+            return Decoded(self.read(data, record), self.name, None)
+        except Undecodable as error:
+            return Decoded(data, self.name, str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class AutoDecoder:
+    """JSON for objects and lists, otherwise text; with `by_registry`, data with a schema id by its schema."""
+
+    json: PlainDecoder
+    text: PlainDecoder
+    by_registry: RegisteredDecoder | None = None
+
+    @property
+    def is_verbatim(self) -> bool:
+        return self.by_registry is None
+
+    def decode(self, data: bytes, record: RecordParts) -> Decoded:
+        if self.by_registry is not None and self.by_registry.has_id(data, record):
+            return self.by_registry.decode(data, record)
+        start = NUMBER_BYTES if data[:1] == b"\0" else 0
+        is_json = data[start : start + 64].lstrip()[:1] in (b"{", b"[")
+        return (self.json if is_json else self.text).decode(data, record)
+
+
+class RegisteredDecoder(ValueDecoder, Protocol):
+    """A decoder for data with the id of a schema. Implementation: `search.schema_decoders.RegistryDecoder`."""
+
+    def has_id(self, data: bytes, record: RecordParts) -> bool:
+        """True if the data or a header has the form of a schema id."""
 
 
 def schema_id(data: bytes | None) -> int | None:
     """The id of the schema in a registry that a value names; None without one."""
-    if data is None or len(data) < SCHEMA_PREFIX_BYTES or data[0]:
+    if data is None or len(data) < NUMBER_BYTES or data[0]:
         return None
-    return int.from_bytes(data[1:SCHEMA_PREFIX_BYTES], "big")
+    return int.from_bytes(data[1:NUMBER_BYTES], "big")
 
 
 def decode_text(data: bytes) -> str:
@@ -74,7 +131,7 @@ def decode_text(data: bytes) -> str:
 
 def decode_json(data: bytes) -> object:
     """JSON, also behind the prefix of a schema registry. Raises Undecodable."""
-    text = decode_text(data[SCHEMA_PREFIX_BYTES:] if data[:1] == b"\0" else data)
+    text = decode_text(data[NUMBER_BYTES:] if data[:1] == b"\0" else data)
     try:
         return _JSON.decode(text)
     except json.JSONDecodeError as error:
@@ -92,16 +149,41 @@ def _refuse_constant(name: str) -> NoReturn:
 _JSON = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse_constant)
 
 
-def _detected(data: bytes) -> str:
-    """JSON for an object or a list, otherwise text."""
-    start = SCHEMA_PREFIX_BYTES if data[:1] == b"\0" else 0
-    return "json" if data[start : start + 64].lstrip()[:1] in (b"{", b"[") else "text"
-
-
 def _integer(data: bytes) -> int:
     if len(data) not in _INTEGER_SIZES:
         raise Undecodable(f"an integer has 1, 2, 4 or 8 bytes, not {len(data)}")
     return int.from_bytes(data, "big", signed=True)
+
+
+def _fixed(name: str, form: str, convert: Callable[[int | float], object]) -> Callable[[bytes], object]:
+    """A number in the encoding of Kafka's serializers."""
+    layout = struct.Struct(form)
+
+    def read(data: bytes) -> object:
+        if len(data) != layout.size:
+            raise Undecodable(f"{name} has {layout.size} bytes, not {len(data)}")
+        return convert(layout.unpack(data)[0])
+
+    return read
+
+
+def exact_double(number: float) -> Decimal | str:
+    """The shortest decimal that is this double; text for NaN and infinities."""
+    return Decimal(repr(number)) if isfinite(number) else str(number)
+
+
+def exact_float(number: float) -> Decimal | str:
+    """The shortest decimal that is this 32-bit float; text for NaN and infinities."""
+    if not isfinite(number):
+        return str(number)
+    for digits in range(6, _MAX_FLOAT32_DIGITS):
+        text = f"{number:.{digits}g}"
+        try:
+            if struct.unpack("f", struct.pack("f", float(text)))[0] == number:
+                return Decimal(text)
+        except OverflowError:
+            continue
+    return Decimal(f"{number:.{_MAX_FLOAT32_DIGITS}g}")
 
 
 def _uuid(data: bytes) -> str:
@@ -113,35 +195,37 @@ def _uuid(data: bytes) -> str:
         raise Undecodable(f"a UUID has {_UUID_BYTES} bytes or its text form") from None
 
 
-def _of_bytes(function: Callable[[bytes], object], *, is_verbatim: bool) -> Decoder:
-    return Decoder(lambda data, key: function(data), is_verbatim)
-
-
-def _of_coordinator(name: str) -> Decoder:
-    def decode_record(data: bytes, key: bytes | None) -> object:
+def _of_coordinator(name: str) -> Callable[[bytes, RecordParts | None], object]:
+    def read(data: bytes, record: RecordParts | None) -> object:
         from ottla.search import coordinator_log  # imported here: few searches read internal topics
 
         try:
-            decoded: object = getattr(coordinator_log, name)(data, key)
+            decoded: object = getattr(coordinator_log, name)(data, None if record is None else record.key)
         except coordinator_log.CoordinatorRecordRefused as error:
             raise Undecodable(str(error)) from None
         return decoded
 
-    return Decoder(decode_record, is_verbatim=False)
+    return read
 
 
-DECODERS: Mapping[str, Decoder] = {
-    AUTO: _of_bytes(decode_text, is_verbatim=True),
-    "text": _of_bytes(decode_text, is_verbatim=True),
-    "json": _of_bytes(decode_json, is_verbatim=True),
-    "integer": _of_bytes(_integer, is_verbatim=False),
-    "uuid": _of_bytes(_uuid, is_verbatim=False),
-    "hex": _of_bytes(bytes.hex, is_verbatim=False),
-    "base64": _of_bytes(lambda data: base64.b64encode(data).decode(), is_verbatim=False),
+READERS: Mapping[str, Callable[[bytes], object]] = {
+    "text": decode_text,
+    "json": decode_json,
+    "integer": _integer,
+    "int16": _fixed("an int16", ">h", int),
+    "int32": _fixed("an int32", ">i", int),
+    "int64": _fixed("an int64", ">q", int),
+    "float": _fixed("a float", ">f", exact_float),
+    "double": _fixed("a double", ">d", exact_double),
+    "uuid": _uuid,
+    "hex": bytes.hex,
+    "base64": lambda data: base64.b64encode(data).decode(),
+}
+"""Readers of bytes by the name of their decoder. They raise Undecodable."""
+COORDINATOR_READERS = {
     GROUPS: _of_coordinator("decode_group_record"),
     TRANSACTIONS: _of_coordinator("decode_transaction_record"),
 }
-"""All decoders by name; `auto` chooses JSON for objects and lists, otherwise text."""
 _OF_INTERNAL_TOPICS = {GROUP_METADATA_TOPIC: GROUPS, TRANSACTION_STATE_TOPIC: TRANSACTIONS}
 
 

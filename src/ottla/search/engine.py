@@ -6,19 +6,20 @@ resume token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ottla.search.evaluation import compile_filter
 from ottla.search.literals import required_clauses
 from ottla.search.plan import Plan, write_token
 from ottla.search.reading import PartitionReader
-from ottla.search.report import BYTES, END, LIMIT, MEMORY, RECORDS, TIME, Report
+from ottla.search.report import BYTES, CANCELLED, END, FAILED, INTERRUPTED, LIMIT, MEMORY, RECORDS, TIME, Report
 from ottla.search.scan import Hit, Matcher, Scanned, Unreadable
 from ottla.search.source import FETCH_BYTES, TopicSource
-from ottla.search.subject import Tally
+from ottla.search.subject import OpenDecoders, Tally, open_decoders
 from ottla.search.syntax import Node
 from ottla.search.walks import NewestFirst, OldestFirst, Walk
+from ottla.search.windows import Lookahead, WindowReader
 
 MAX_PENDING_BYTES = 256 * 1024 * 1024
 """Bound of matches that wait for their turn."""
@@ -49,16 +50,29 @@ class Search:
         monotonic: Callable[[], float],
         on_progress: Callable[[Report], None] = lambda report: None,
         fetch_bytes: int = FETCH_BYTES,
+        decoders: OpenDecoders | None = None,
+        lookahead: Lookahead | None = None,
     ) -> None:
-        """`condition` is the filter of `plan.query`; `on_progress` is called after each read."""
+        """`condition` is the filter of `plan.query`; `decoders` are those of `plan`, with their schemas.
+
+        `on_progress` is called after each read; `lookahead` scans in other processes. Raises OperatorError for a
+        decoder without its schema or package.
+        """
         self._plan = plan
         self._budget = budget
         self._monotonic = monotonic
-        self._on_progress = on_progress
+        self.on_progress = on_progress
         self._tally = Tally()
-        clauses = required_clauses(condition, plan.decoders)
-        matcher = Matcher(compile_filter(condition), clauses, plan.decoders, self._tally)
-        self._readers = [PartitionReader(source, *each, matcher, fetch_bytes) for each in plan.ranges.items()]
+        decoders = decoders or open_decoders(plan.decoders)
+        matcher = Matcher(compile_filter(condition), required_clauses(condition, decoders), decoders, self._tally)
+        self._readers: Sequence[PartitionReader]
+        if lookahead is None:
+            self._readers = [PartitionReader(source, *each, matcher, fetch_bytes) for each in plan.ranges.items()]
+        else:
+            self._readers = lookahead.readers = [
+                WindowReader(lookahead, plan.newest_first, (source, *each, matcher, fetch_bytes))
+                for each in plan.ranges.items()
+            ]
         self._walk: Walk = (
             NewestFirst(source, self._readers, plan.before) if plan.newest_first else OldestFirst(self._readers)
         )
@@ -66,23 +80,31 @@ class Search:
         self._unreadable: list[Unreadable] = []
         self._last: Hit | None = None
         self._is_in_order = True
+        self._is_cancelled = False
+        self.reason = FAILED
+        """The reason for stopping, after `run`."""
+
+    def cancel(self) -> None:
+        """Stop `run` before its next read; may be called from another thread."""
+        self._is_cancelled = True
 
     def run(self) -> Iterator[Hit]:
-        """Yield the matches; `report` has the rest afterwards. Raises KafkaError, BrokerUnreachable."""
+        """Yield the matches; `rest` and `report` are valid after an error. Raises KafkaError, BrokerUnreachable."""
         started = self._monotonic()
-        while (reason := self._reason_to_stop(started)) is None:
-            hit = self._walk.take(self._wanted())
-            if hit is not None:
-                yield self._returned(hit)
-            elif not self._walk.is_read:
-                self._apply(self._walk.step())
-                self._on_progress(self.report(END))
+        try:
+            while (reason := self._reason_to_stop(started)) is None:
+                hit = self._walk.take(self._wanted())
+                if hit is not None:
+                    yield self._returned(hit)
+                elif not self._walk.is_read:
+                    self._apply(self._walk.step())
+                    self.on_progress(self.report(END))
+        except KeyboardInterrupt:
+            self.reason = INTERRUPTED
+            raise
         self.reason = reason
         if reason not in (END, LIMIT):
             yield from self.rest()
-
-    reason = END
-    """The reason for stopping, after `run`."""
 
     def rest(self) -> Iterator[Hit]:
         """Yield the matches that were read, without proof that unread records do not precede them."""
@@ -100,6 +122,7 @@ class Search:
             self._tally.verified,
             self._bytes,
             self._tally.undecodable,
+            self._tally.first_failure,
             self._tally.mismatches,
             tuple(self._unreadable),
             sum(reader.lost for reader in self._readers),
@@ -130,6 +153,8 @@ class Search:
         budget = self._budget
         if self._walk.is_done:
             return END
+        if self._is_cancelled:
+            return CANCELLED
         if self._wanted() == 0:
             return LIMIT
         if budget.records is not None and self._records >= budget.records:

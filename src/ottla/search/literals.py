@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ottla.search.decoders import DECODERS
-from ottla.search.subject import Decoders
+from ottla.search.subject import OpenDecoders
 from ottla.search.syntax import (
     HEADERS,
     KEY,
@@ -38,7 +37,7 @@ from ottla.search.syntax import (
 
 MAX_ALTERNATIVES = 64
 _REPLACEMENT = "\ufffd"
-_BACKSLASH = b"\\"
+BACKSLASH = b"\\"
 
 
 class Clause(NamedTuple):
@@ -47,11 +46,12 @@ class Clause(NamedTuple):
     alternatives: tuple[bytes, ...]
     or_escaped: bool
 
-    def rules_out(self, body: bytes) -> bool:
-        """True if no record in `body` can match."""
-        if any(each in body for each in self.alternatives):
-            return False
-        return not (self.or_escaped and _BACKSLASH in body)
+    def rules_out(self, data: bytes, start: int, end: int) -> bool:
+        """True if no record in `data[start:end]` can match."""
+        for each in self.alternatives:
+            if data.find(each, start, end) >= 0:
+                return False
+        return not (self.or_escaped and data.find(BACKSLASH, start, end) >= 0)
 
 
 class _Source(NamedTuple):
@@ -64,13 +64,13 @@ class _Source(NamedTuple):
 _NONE = _Source(is_verbatim=False, or_escaped=False)
 
 
-def required_clauses(node: Node | None, decoders: Decoders) -> tuple[Clause, ...]:
+def required_clauses(node: Node | None, decoders: OpenDecoders) -> tuple[Clause, ...]:
     """The clauses of a filter; empty if nothing can be required."""
     if node is None:
         return ()
     sources = {
-        KEY: _Source(DECODERS[decoders.key].is_verbatim, or_escaped=True),
-        VALUE: _Source(DECODERS[decoders.value].is_verbatim, or_escaped=True),
+        KEY: _Source(decoders.key.is_verbatim, or_escaped=True),
+        VALUE: _Source(decoders.value.is_verbatim, or_escaped=True),
         KEY_TEXT: _Source(is_verbatim=True, or_escaped=False),
         VALUE_TEXT: _Source(is_verbatim=True, or_escaped=False),
         HEADERS: _Source(is_verbatim=True, or_escaped=False),

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.search.decoders import DECODERS
+from ottla.search.decoder_names import DECODERS
 from ottla.search.scopes import ISOLATIONS
 from ottla.search.source import TopicSource
 from ottla.search.subject import Decoders
@@ -124,6 +124,6 @@ def read_token(token: str) -> Plan:
         )
     except (ValueError, KeyError, TypeError, IndexError, RecursionError, zlib.error):
         raise OperatorError("the resume token is not one of this version: copy it whole, or search again") from None
-    if plan.isolation not in ISOLATIONS or not set(plan.decoders) <= DECODERS.keys():
+    if plan.isolation not in ISOLATIONS or not set(plan.decoders) <= set(DECODERS):
         raise OperatorError("the resume token names an unknown decoder or isolation level: search again")
     return plan

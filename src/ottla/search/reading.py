@@ -17,7 +17,7 @@ EMPTY_FETCHES = 8
 fetch; all records before the end may have been compacted away."""
 LARGEST_WINDOW = 1 << 24
 LARGEST_CHANGE = 4
-_FIRST_RECORD_BYTES = 8 * 1024
+FIRST_RECORD_BYTES = 8.0 * 1024
 """Assumption for the first window of offsets."""
 _FETCH_MARGIN_BYTES = 64 * 1024
 
@@ -26,8 +26,15 @@ class PartitionReader:
     """The unread offsets of a partition, from `start` to before `end`."""
 
     def __init__(
-        self, source: TopicSource, partition: int, span: OffsetRange, matcher: Matcher, fetch_bytes: int = FETCH_BYTES
+        self,
+        source: TopicSource,
+        partition: int,
+        span: OffsetRange,
+        matcher: Matcher,
+        fetch_bytes: int = FETCH_BYTES,
+        record_bytes: float = FIRST_RECORD_BYTES,
     ) -> None:
+        """`record_bytes`: an estimate of the stored bytes of an offset."""
         self.partition = partition
         self.start = span.start
         self.end = span.end
@@ -40,8 +47,8 @@ class PartitionReader:
         self._ascending = Scanner(partition, matcher, by_reached=True)
         self._descending = Scanner(partition, matcher, by_reached=False)
         self._fetch_bytes = fetch_bytes
-        self._window = max(1, fetch_bytes // _FIRST_RECORD_BYTES)
-        self._record_bytes = float(_FIRST_RECORD_BYTES)
+        self._window = max(1, int(fetch_bytes / FIRST_RECORD_BYTES))
+        self._record_bytes = record_bytes
 
     @property
     def is_done(self) -> bool:
@@ -56,17 +63,31 @@ class PartitionReader:
     def read_down(self) -> Scanned:
         """Scan one window of offsets below `end`. Raises KafkaError."""
         low = max(self.start, self.end - self._window)
-        wanted = int((self.end - low) * self._record_bytes * 1.25) + _FETCH_MARGIN_BYTES
-        found = self._scan(self._descending, low, self.start, self.end, min(self._fetch_bytes, wanted))
+        found = self._scan(self._descending, low, self.start, self.end, self._wanted(low))
         bottom = low if found.first_offset is None else max(self.start, min(low, found.first_offset))
         while found.next_offset < self.end:
             more = self._scan(self._descending, found.next_offset, found.next_offset, self.end, self._fetch_bytes)
             _add(found, more)
         self._adapt(found.size_bytes, self.end - bottom)
-        if found.oldest is not None:
-            self.oldest = found.oldest if self.oldest is None else min(self.oldest, found.oldest)
+        self._note_oldest(found)
         self.end = max(self.start, bottom)
         return found
+
+    def read_rest(self, max_bytes: int, max_hit_bytes: int, *, by_reached: bool) -> Scanned:
+        """Scan upwards from `start`, until a bound is exceeded. Raises KafkaError."""
+        found = Scanned(self.start, self.reached)
+        scanner = self._ascending if by_reached else self._descending
+        hit_bytes = 0
+        while not self.is_done and found.size_bytes < max_bytes and hit_bytes < max_hit_bytes:
+            more = self._scan(scanner, self.start, self.start, self.end, self._wanted(self.start))
+            self.start, self.reached = more.next_offset, more.reached
+            hit_bytes += sum(hit.size_bytes for hit in more.hits)
+            _add(found, more)
+        return found
+
+    def _wanted(self, low: int) -> int:
+        """The size of a fetch for the offsets from `low` to the end."""
+        return min(self._fetch_bytes, int((self.end - low) * self._record_bytes * 1.25) + _FETCH_MARGIN_BYTES)
 
     def _scan(self, scanner: Scanner, offset: int, start: int, end: int, max_bytes: int) -> Scanned:
         """Scan one fetch at `offset` for the records from `start` on; offsets that are gone are passed and counted."""
@@ -105,6 +126,10 @@ class PartitionReader:
         if log_start <= offset:
             raise error
         return log_start
+
+    def _note_oldest(self, found: Scanned) -> None:
+        if found.oldest is not None:
+            self.oldest = found.oldest if self.oldest is None else min(self.oldest, found.oldest)
 
     def _adapt(self, size_bytes: int, offsets: int) -> None:
         """Choose the next window so that it fills a fetch."""

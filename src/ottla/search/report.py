@@ -14,6 +14,7 @@ BYTES = "bytes"
 TIME = "time"
 MEMORY = "memory"
 INTERRUPTED = "interrupted"
+CANCELLED = "cancelled"
 FAILED = "failed"
 
 _STOPPED = {
@@ -23,6 +24,7 @@ _STOPPED = {
     TIME: "stopped at the time budget",
     MEMORY: "stopped at the memory bound of unsorted matches",
     INTERRUPTED: "was interrupted",
+    CANCELLED: "was cancelled",
     FAILED: "ended with an error",
 }
 MAX_LISTED = 3
@@ -34,7 +36,8 @@ class Report:
     """Result of a search up to now.
 
     `records` were searched, `skipped` of them ruled out by a literal of the filter without decoding. `verified` records
-    were compared with the filter; `mismatches` and `undecodable` count among these. `lost` offsets were deleted from
+    were compared with the filter; `mismatches` and `undecodable` count among these, `undecodable_reason` is that of the
+    first one. `lost` offsets were deleted from
     the log before they were read. `ranges` are the searched offsets by partition, end exclusive.
     """
 
@@ -44,6 +47,7 @@ class Report:
     verified: int
     bytes: int
     undecodable: int
+    undecodable_reason: str | None
     mismatches: Mapping[str, int]
     unreadable: tuple[Unreadable, ...]
     lost: int
@@ -64,7 +68,8 @@ class Report:
             _counted(self.matches, "match", "matches"),
         ]
         if self.undecodable:
-            parts.append(f"{_counted(self.undecodable, 'record')} could not be decoded")
+            reason = "" if self.undecodable_reason is None else f" (the first is {self.undecodable_reason})"
+            parts.append(f"{_counted(self.undecodable, 'record')} could not be decoded{reason}")
         parts += _listed([f"{text}: {_counted(count, 'time')}" for text, count in self.mismatches.items()])
         parts += _listed([
             f"offsets {each.start} to {each.end - 1} of partition {each.partition} could not be read: {each.reason}"
@@ -83,6 +88,7 @@ class Report:
             "records_verified": self.verified,
             "bytes_read": self.bytes,
             "records_undecodable": self.undecodable,
+            "undecodable_reason": self.undecodable_reason,
             "type_mismatches": dict(self.mismatches),
             "unreadable": [each._asdict() for each in self.unreadable],
             "offsets_lost": self.lost,

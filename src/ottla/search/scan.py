@@ -1,6 +1,6 @@
 """Scan of fetched batches: which records of a range match.
 
-A batch is decompressed once. Clauses (`search.literals`) rule out whole batches, and the most selective one picks the
+A batch is decompressed once. Clauses (`search.literals`) rule out whole batches, and the rarest one picks the
 records to verify. Batches of aborted transactions and control batches are invisible under committed isolation; control
 batches always are. A batch that cannot be read is listed and never passed over in silence.
 """
@@ -14,16 +14,17 @@ from typing import NamedTuple
 
 from ottla.client.wire.model import FetchResult
 from ottla.common.errors import KafkaError
-from ottla.record.batch import LOG_APPEND_TIME, BatchView
+from ottla.record.batch import HEADER_SIZE, LOG_APPEND_TIME, BatchView
+from ottla.record.compression import NONE
 from ottla.record.errors import InvalidRecord
 from ottla.record.legacy.stored import iter_any_batches
 from ottla.record.transactions import TransactionFilter
 from ottla.record.walk import INDEX_WIDTH, index_records
-from ottla.search.decoders import Decoded
+from ottla.search.decoders import Decoded, Headers
 from ottla.search.evaluation import Filter
-from ottla.search.literals import Clause
+from ottla.search.literals import BACKSLASH, Clause
 from ottla.search.plan import Order
-from ottla.search.subject import Batch, Decoders, Headers, Subject, Tally
+from ottla.search.subject import Batch, OpenDecoders, Subject, Tally
 
 
 class Hit(NamedTuple):
@@ -59,7 +60,7 @@ class Matcher(NamedTuple):
 
     accepts: Filter
     clauses: tuple[Clause, ...]
-    decoders: Decoders
+    decoders: OpenDecoders
     tally: Tally
 
 
@@ -114,15 +115,16 @@ class Scanner:
     def _scan_batch(self, batch: BatchView, start: int, end: int, found: Scanned) -> None:
         if not batch.crc_matches():
             raise InvalidRecord("the checksum of the batch does not match")
-        body = bytes(batch.body())
+        data, first_byte, end_byte = _bytes_of_records(batch)
         is_whole = start <= batch.base_offset and batch.next_offset <= end
-        is_ruled_out = any(clause.rules_out(body) for clause in self._matcher.clauses)
+        is_ruled_out = any(clause.rules_out(data, first_byte, end_byte) for clause in self._matcher.clauses)
         if is_whole and is_ruled_out:
             found.records += batch.records_count
             found.skipped += batch.records_count
             found.reached = max(found.reached, batch.max_timestamp)
             _lower(found, min(batch.base_timestamp, batch.max_timestamp))
             return
+        body = data[first_byte:end_byte]
         index = index_records(body, 0, len(body), batch.records_count)
         deltas = index[0::INDEX_WIDTH]
         if deltas[-1] > batch.last_offset_delta:
@@ -168,6 +170,14 @@ class Scanner:
                 found.hits.append(_hit(subject, place))
 
 
+def _bytes_of_records(batch: BatchView) -> tuple[bytes, int, int]:
+    """The decompressed records, and their place in the bytes: the whole fetch if they are not compressed."""
+    if batch.codec_id == NONE and isinstance(batch.buffer, bytes):
+        return batch.buffer, batch.position + HEADER_SIZE, batch.end
+    body = bytes(batch.body())
+    return body, 0, len(body)
+
+
 def _times(batch: BatchView, index: Sequence[int], first: int, last: int) -> Sequence[int]:
     if batch.timestamp_type == LOG_APPEND_TIME:
         return [batch.max_timestamp] * (last - first)
@@ -183,17 +193,25 @@ def _lower(found: Scanned, timestamp: int) -> None:
 def _candidates(
     body: bytes, index: Sequence[int], numbers: tuple[int, int], clauses: Sequence[Clause]
 ) -> Iterator[int]:
-    """The records that contain the longest single alternative of a clause; all without such a clause."""
+    """The records that contain the rarest single alternative of a clause, or escapes; all without such a clause."""
     first, last = numbers
-    usable = [
-        clause.alternatives[0]
-        for clause in clauses
-        if len(clause.alternatives) == 1 and not (clause.or_escaped and b"\\" in body)
-    ]
+    usable = [clause for clause in clauses if len(clause.alternatives) == 1]
     if not usable:
         yield from range(first, last)
         return
-    literal = max(usable, key=len)
+    clause = min(usable, key=lambda each: body.count(each.alternatives[0]))
+    found = _containing(body, index, numbers, clause.alternatives[0])
+    if clause.or_escaped and BACKSLASH in body:
+        # Fields of the format between keys and values, such as offset deltas, may have this byte as well.
+        escaped = (each for each in _containing(body, index, numbers, BACKSLASH) if _has_escapes(body, index, each))
+        yield from sorted({*found, *escaped})
+    else:
+        yield from found
+
+
+def _containing(body: bytes, index: Sequence[int], numbers: tuple[int, int], literal: bytes) -> Iterator[int]:
+    """The records with a literal anywhere in their bytes."""
+    first, last = numbers
     starts = index[2::INDEX_WIDTH]
     position = body.find(literal, starts[first])
     while position >= 0:
@@ -204,6 +222,13 @@ def _candidates(
         if number + 1 >= last:
             return
         position = body.find(literal, starts[number + 1])
+
+
+def _has_escapes(body: bytes, index: Sequence[int], number: int) -> bool:
+    """True if the key, the value or a header of a record has a backslash."""
+    at = number * INDEX_WIDTH
+    parts = ((index[at + column], index[at + column + 1]) for column in (2, 4, 6))
+    return any(length > 0 and body.find(BACKSLASH, start, start + length) >= 0 for start, length in parts)
 
 
 def _hit(subject: Subject, place: int) -> Hit:

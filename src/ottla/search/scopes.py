@@ -7,9 +7,10 @@ plain number is an offset.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 
+from ottla.common.errors import OperatorError
 from ottla.search.cursor import Cursor, shown
 from ottla.search.syntax import Bound, OffsetBound, QueryError, Scopes, TimeBound
 
@@ -23,10 +24,28 @@ MAX_LIMIT = 1_000_000_000
 MAX_PARTITIONS = 100_000
 """Bound of a list of partitions."""
 
+_WORDS = {"start": "from", "partitions": "partition"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATION = re.compile(r"-(?:(\d{1,6})w)?(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?", re.ASCII)
 _UNITS_MS = (604_800_000, 86_400_000, 3_600_000, 60_000, 1_000)
 _PARTITIONS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
+
+
+class ScopeConflict(OperatorError):
+    """A scope is both in the query and beside it; `name` is its name in `Scopes`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the query has the scope {_WORDS.get(name, name)}: already; give it once")
+        self.name = name
+
+
+def merge_scopes(first: Scopes, second: Scopes) -> Scopes:
+    """The scopes of both. Raises ScopeConflict for one that is in both."""
+    given = {each.name: getattr(second, each.name) for each in fields(Scopes) if getattr(second, each.name) is not None}
+    for name in given:
+        if getattr(first, name) is not None:
+            raise ScopeConflict(name)
+    return replace(first, **given)
 
 
 def parse_bound(text: str, now_ms: int) -> Bound | None:

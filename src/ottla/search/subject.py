@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.record.walk import INDEX_WIDTH, parse_headers
-from ottla.search.decoders import AUTO, Decoded, decode, schema_id
+from ottla.search.decoder_factory import open_decoder
+from ottla.search.decoder_names import AUTO
+from ottla.search.decoders import Decoded, Headers, ValueDecoder, schema_id
 
-Headers = tuple[tuple[str, bytes | None], ...]
+if TYPE_CHECKING:
+    from ottla.schemas.settings import SchemaSettings
 
 
 class Decoders(NamedTuple):
@@ -20,13 +23,36 @@ class Decoders(NamedTuple):
     value: str = AUTO
 
 
+class OpenDecoders(NamedTuple):
+    """Decoders of keys and values."""
+
+    key: ValueDecoder
+    value: ValueDecoder
+
+
+def open_decoders(names: Decoders, settings: SchemaSettings | None = None) -> OpenDecoders:
+    """The decoders of these names. Raises OperatorError for a missing schema or package."""
+    return OpenDecoders(open_decoder(names.key, settings, is_key=True), open_decoder(names.value, settings))
+
+
+_NULL = Decoded(None, "null", None)
+
+
 @dataclass(slots=True)
 class Tally:
     """Counters of verification. `mismatches` has a bounded set of descriptions: tests of the query and type names."""
 
     verified: int = 0
     undecodable: int = 0
+    first_failure: str | None = None
     mismatches: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Tally) -> None:
+        """Add the counts of another part of the search."""
+        self.verified += other.verified
+        self.undecodable += other.undecodable
+        self.first_failure = self.first_failure or other.first_failure
+        self.mismatches.update(other.mismatches)
 
 
 class Batch(NamedTuple):
@@ -40,7 +66,7 @@ class Batch(NamedTuple):
     append_time: int | None
     """The timestamp of all records, under LogAppendTime."""
     producer_id: int
-    decoders: Decoders
+    decoders: OpenDecoders
     tally: Tally
 
 
@@ -97,22 +123,27 @@ class Subject:
     @property
     def decoded_key(self) -> Decoded:
         if self._key is None:
-            self._key = self._counted(decode(self.batch.decoders.key, self.key))
+            self._key = self._decoded(self.batch.decoders.key, self.key)
         return self._key
 
     @property
     def decoded_value(self) -> Decoded:
         if self._value is None:
-            self._value = self._counted(decode(self.batch.decoders.value, self.value, self.key))
+            self._value = self._decoded(self.batch.decoders.value, self.value)
         return self._value
 
     def _bytes(self, column: int) -> bytes | None:
         start, length = self.batch.rows[self._at + column], self.batch.rows[self._at + column + 1]
         return None if length < 0 else self.batch.body[start : start + length]
 
-    def _counted(self, decoded: Decoded) -> Decoded:
+    def _decoded(self, decoder: ValueDecoder, data: bytes | None) -> Decoded:
         """Count a record once, even if both key and value fail."""
+        if data is None:
+            return _NULL
+        decoded = decoder.decode(data, self)
         if decoded.failure is not None and not self._failed:
             self._failed = True
             self.batch.tally.undecodable += 1
+            if self.batch.tally.first_failure is None:
+                self.batch.tally.first_failure = f"not {decoded.decoder}: {decoded.failure}"
         return decoded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,27 +25,53 @@ class Authority(NamedTuple):
     key: EllipticCurvePrivateKey
 
     @classmethod
-    def make(cls, name: str, now: datetime) -> Authority:
-        """Create an authority, not trusted anywhere yet; `now` with its time zone."""
+    def make(cls, name: str, now: datetime, days: int = AUTHORITY_DAYS) -> Authority:
+        """Create an authority, not trusted anywhere yet, that is valid for `days`; `now` with its time zone."""
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
 
         key = _new_key()
         subject = _named(name)
-        builder = _builder(subject, subject, key, now, AUTHORITY_DAYS)
+        builder = _builder(subject, subject, key, now, now + timedelta(days=days))
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
         return cls(builder.sign(key, hashes.SHA256()), key)
 
-    def issue(self, name: str, hosts: Sequence[str], now: datetime) -> bytes:
-        """Key and certificate for both sides of a connection, as PEM; `hosts` are names and addresses of a server."""
+    @classmethod
+    def load(cls, certificate: bytes, key: bytes) -> Authority:
+        """The authority of PEM files. Raises ValueError if they are damaged or not those of `make`."""
+        from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+        from cryptography.x509 import load_pem_x509_certificate
+
+        found, loaded = load_pem_x509_certificate(certificate), load_pem_private_key(key, None)
+        if not isinstance(loaded, EllipticCurvePrivateKey) or loaded.public_key() != found.public_key():
+            raise ValueError("the key is not that of the certificate")
+        return cls(found, loaded)
+
+    def issued(self, certificate: Certificate) -> bool:
+        """Return whether this authority signed the certificate."""
+        from cryptography.exceptions import InvalidSignature
+
+        try:
+            certificate.verify_directly_issued_by(self.certificate)
+        except (ValueError, TypeError, InvalidSignature):
+            return False
+        return True
+
+    def issue(self, name: str, hosts: Collection[str], now: datetime, days: int = ISSUED_DAYS) -> bytes:
+        """Key and certificate for both sides of a connection, as PEM; `hosts` are names and addresses of a server.
+
+        The certificate is valid for `days`, at most as long as the authority.
+        """
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.serialization import Encoding
         from cryptography.x509.oid import ExtendedKeyUsageOID
 
         key = _new_key()
-        builder = _builder(_named(name), self.certificate.subject, key, now, ISSUED_DAYS)
+        end = min(now + timedelta(days=days), self.certificate.not_valid_after_utc)
+        builder = _builder(_named(name), self.certificate.subject, key, now, end)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
         purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -86,7 +112,9 @@ def _named(name: str) -> Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _builder(subject: Name, issuer: Name, key: EllipticCurvePrivateKey, now: datetime, days: int) -> CertificateBuilder:
+def _builder(
+    subject: Name, issuer: Name, key: EllipticCurvePrivateKey, now: datetime, end: datetime
+) -> CertificateBuilder:
     from cryptography import x509
 
     return (
@@ -96,7 +124,7 @@ def _builder(subject: Name, issuer: Name, key: EllipticCurvePrivateKey, now: dat
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _SLACK)
-        .not_valid_after(now + timedelta(days=days))
+        .not_valid_after(end)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
 

@@ -45,6 +45,12 @@ class ListenerTls:
         self._server = server_context(self._settings, self._material) if listens else None
 
     @property
+    def expiry_s(self) -> float | None:
+        """End of the validity of the own certificate chain, in seconds since the epoch; None without a certificate."""
+        identity = self._material.identity
+        return None if identity is None else identity.expiry_s
+
+    @property
     def server(self) -> ssl.SSLContext:
         """Context for an incoming connection. Raises KeyError on a listener that this node does not open."""
         if self._server is None:

@@ -32,6 +32,8 @@ class Identity(NamedTuple):
     """The distinguished name of its own certificate, DER."""
     hosts: frozenset[str]
     """Names and addresses of hosts in its own certificate."""
+    expiry_s: float
+    """End of the validity of the chain, in seconds since the epoch."""
 
 
 def read_identity(data: bytes, what: str, password: str | None, key_password: str | None) -> Identity:
@@ -149,7 +151,8 @@ def _identity(key: Any, chain: Sequence[Certificate], what: str) -> Identity:
         raise OperatorError(f"the first certificate of {what} does not match its private key; put it first")
     pem: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     pem += b"".join(each.public_bytes(Encoding.PEM) for each in chain)
-    return Identity(pem, own.subject.public_bytes(), _hosts(own))
+    expiry_s = min(each.not_valid_after_utc.timestamp() for each in chain)
+    return Identity(pem, own.subject.public_bytes(), _hosts(own), expiry_s)
 
 
 def _hosts(certificate: Certificate) -> frozenset[str]:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.common.config.broker_configs import BrokerConfig
@@ -39,6 +40,7 @@ from ottla.metrics.registry import MetricsRegistry
 from ottla.replica.leadership import UNKNOWN_BROKER_EPOCH
 from ottla.replica.membership import Membership, alone
 from ottla.replica.stray_logs import quarantine_stray_logs
+from ottla.replica.topic_log_configs import TopicLogConfigs
 from ottla.server.coordination.group_gauges import register_group_gauges
 from ottla.server.coordination.transaction_gauges import register_transaction_gauges
 from ottla.server.lifecycle.background import PeriodicSteps, PoolWriter
@@ -109,12 +111,14 @@ class Broker:
         on_fatal: Callable[[BaseException], None] | None = None,
         cleaner_worker: Callable[[], Worker] | None = None,
         zookeeper: ZooKeeperSession | None = None,
+        receives_telemetry: bool = False,
     ) -> None:
         """`hostname` is advertised for listeners that are bound to all addresses.
 
         `max_open_files` bounds the descriptors of segments and indexes. `peers` connects to other nodes; a cluster of
         one needs none. `cleaner_worker` creates workers of the log cleaner; without it nothing is cleaned. `zookeeper`
         is set, but not started, if it stores the cluster (`config.on_zookeeper`), or did (`config.leads_migration`).
+        `receives_telemetry`: whether metrics of clients are received, for scrapes (KIP-714).
         """
         self._peers = peers if config.clustered or config.on_zookeeper else None
         self._on_fatal = on_fatal if config.clustered or config.on_zookeeper else None
@@ -124,6 +128,7 @@ class Broker:
         self._migrates_from = zookeeper if config.leads_migration else None
         self._migration: Migration | None = None
         self._cleaner_worker = cleaner_worker
+        self._receives_telemetry = receives_telemetry
         self._cleaning: LogCleaning | None = None
         self._scrubbing: LogScrubbing | None = None
         self._static_config = config
@@ -401,10 +406,8 @@ class Broker:
 
     def _open_logs(self, image: MetadataImage) -> dict[tuple[Uuid, int], int]:
         """Open every log with its topic's configs; returns the newest leader epoch of each. Raises OperatorError."""
-        config = self._config.under(image)
-        self._logs.load_logs(
-            lambda topic: LogConfig.from_properties(config.topic_properties(image.topic_configs(topic)))
-        )
+        configs = TopicLogConfigs(self._config.under(image).topic_properties)
+        self._logs.load_logs(cache(partial(configs.read, image)))
         return {
             (log.topic_id, log.partition): log.leader_epoch for log in self._logs.logs() if log.topic_id is not None
         }
@@ -591,6 +594,8 @@ class Broker:
             registry=self._registry,
         )
         contexts = self._contexts = Contexts(config, parts)
+        if self._receives_telemetry and config.is_broker:
+            contexts.receive_telemetry(config, parts)
         self._config.follow(contexts.use_config)
         self._config.follow(parts.use_config)
 

@@ -212,7 +212,7 @@ def test_failed_read_is_retried(setup: Setup) -> None:
     setup.log.read_failures.extend([KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)] * 2)
     setup.lead()
     assert setup.runtime.state(0) is CoordinatorState.FAILED
-    assert setup.shards[0].is_unloaded
+    assert all(shard.is_unloaded for shard in setup.shards)
     assert setup.write(Put("a", 2)).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
     setup.time.advance(0.9)
     assert setup.runtime.state(0) is CoordinatorState.FAILED

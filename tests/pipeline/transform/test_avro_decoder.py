@@ -20,13 +20,13 @@ from ottla.common.errors import OperatorError
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 fastavro = pytest.importorskip("fastavro", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.transform import registry as registries  # noqa: E402
 from ottla.pipeline.transform.avro_decoder import AvroDecoder  # noqa: E402
 from ottla.pipeline.transform.avro_format import AvroFormat  # noqa: E402
 from ottla.pipeline.transform.avro_schema import parse_avro  # noqa: E402
 from ottla.pipeline.transform.decode_options import DecodeOptions  # noqa: E402
 from ottla.pipeline.transform.open_format import open_format  # noqa: E402
-from ottla.pipeline.transform.registry import SchemaRegistry  # noqa: E402
+from ottla.schemas import registry as registries  # noqa: E402
+from ottla.schemas.registry import SchemaRegistry  # noqa: E402
 
 from .conftest import Lake  # noqa: E402
 from .registry_server import RegistryServer  # noqa: E402

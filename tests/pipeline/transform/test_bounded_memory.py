@@ -19,11 +19,13 @@ from ottla.pipeline.model.decode import SCHEMA  # noqa: E402
 from ottla.pipeline.stream.letters import DecodingTask  # noqa: E402
 from ottla.pipeline.transform import json_decoder, protobuf_decoder, record_decoder  # noqa: E402
 from ottla.pipeline.transform.avro_decoder import AvroDecoder  # noqa: E402
-from ottla.pipeline.transform.avro_schema import AvroSchemaError, parse_avro  # noqa: E402
+from ottla.pipeline.transform.avro_schema import parse_avro  # noqa: E402
 from ottla.pipeline.transform.decoder import cell_count, item_cells  # noqa: E402
 from ottla.pipeline.transform.json_decoder import JsonDecoder  # noqa: E402
-from ottla.pipeline.transform.protobuf_decoder import ProtobufDecoder, message_fields, message_of_file  # noqa: E402
+from ottla.pipeline.transform.protobuf_decoder import ProtobufDecoder, message_fields  # noqa: E402
 from ottla.pipeline.transform.record_decoder import RecordDecoder  # noqa: E402
+from ottla.schemas.avro import AvroSchemaError  # noqa: E402
+from ottla.schemas.protobuf import message_of_file  # noqa: E402
 
 CELLS = 100
 ITEM = pa.struct([(f"f{number}", pa.int64()) for number in range(10)])

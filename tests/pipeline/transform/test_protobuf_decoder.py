@@ -24,16 +24,15 @@ from google.protobuf.message_factory import GetMessageClass  # noqa: E402
 from ottla.pipeline.transform.columns import MAX_LEVELS  # noqa: E402
 from ottla.pipeline.transform.decode_options import DecodeOptions  # noqa: E402
 from ottla.pipeline.transform.open_format import open_format  # noqa: E402
-from ottla.pipeline.transform.protobuf_decoder import (  # noqa: E402
+from ottla.pipeline.transform.protobuf_decoder import ProtobufDecoder, message_fields  # noqa: E402
+from ottla.pipeline.transform.protobuf_format import ProtobufFormat  # noqa: E402
+from ottla.schemas.protobuf import (  # noqa: E402
     LargeMessageError,
-    ProtobufDecoder,
     ProtobufSchemaError,
-    message_fields,
     message_indexes,
     message_of_file,
 )
-from ottla.pipeline.transform.protobuf_format import ProtobufFormat  # noqa: E402
-from ottla.pipeline.transform.registry import SchemaRegistry  # noqa: E402
+from ottla.schemas.registry import SchemaRegistry  # noqa: E402
 
 from .conftest import Lake  # noqa: E402
 from .registry_server import RegistryServer  # noqa: E402

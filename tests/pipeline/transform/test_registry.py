@@ -14,8 +14,8 @@ from ottla.common.errors import OperatorError
 
 pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.transform import registry as registries
-from ottla.pipeline.transform.registry import SchemaRegistry, UnknownSchemaError
+from ottla.schemas import registry as registries
+from ottla.schemas.registry import SchemaRegistry, UnknownSchemaError
 
 Answer = Callable[[socket.socket, bytes], None]
 

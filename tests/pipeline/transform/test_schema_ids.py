@@ -21,15 +21,13 @@ pytest.importorskip("fastavro", reason="needs the extra `pipeline`")
 from ottla.pipeline.model.decode import HEADERS_TYPE  # noqa: E402
 from ottla.pipeline.transform.decode_options import DecodeOptions  # noqa: E402
 from ottla.pipeline.transform.open_format import open_format  # noqa: E402
-from ottla.pipeline.transform.registry import SchemaRegistry  # noqa: E402
 from ottla.pipeline.transform.schema_ids import (  # noqa: E402
-    VALUE_HEADER,
     encoded_values,
-    id_length,
-    schema_id,
     schema_ids,
     without_ids,
 )
+from ottla.schemas.ids import VALUE_HEADER, id_length, schema_id  # noqa: E402
+from ottla.schemas.registry import SchemaRegistry  # noqa: E402
 
 from .conftest import Lake  # noqa: E402
 from .registry_server import RegistryServer, guid, registry_server  # noqa: E402

@@ -26,7 +26,9 @@ from ottla.common.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.client.admin.acls import AclService
+    from ottla.client.admin.activity import ActivityService
     from ottla.client.admin.brokers import BrokerService
+    from ottla.client.admin.client_metrics import ClientMetricsService
     from ottla.client.admin.configs import ConfigService
     from ottla.client.admin.delegation_tokens import TokenService
     from ottla.client.admin.features import FeatureService
@@ -96,7 +98,9 @@ class Cluster:
     records: cached_property[RecordService] = _service("records", "RecordService")
     """Records and offsets of partitions."""
     configs: cached_property[ConfigService] = _service("configs", "ConfigService")
-    """Configs of topics, brokers and groups."""
+    """Configs of topics, brokers, groups and client metrics subscriptions."""
+    client_metrics: cached_property[ClientMetricsService] = _service("client_metrics", "ClientMetricsService")
+    """Client metrics subscriptions."""
     groups: cached_property[GroupService] = _service("groups", "GroupService")
     """Groups and their committed offsets."""
     transactions: cached_property[TransactionService] = _service("transactions", "TransactionService")
@@ -119,3 +123,5 @@ class Cluster:
     """ACLs."""
     tokens: cached_property[TokenService] = _service("delegation_tokens", "TokenService")
     """Delegation tokens."""
+    activity: cached_property[ActivityService] = _service("activity", "ActivityService")
+    """Offsets, sizes and groups of all brokers, in one pass."""

@@ -1,4 +1,4 @@
-"""Configs of topics, brokers and groups: requests, and the service `Cluster.configs`. See `client.admin.topics`."""
+"""Configs of all resources: requests, and the service `Cluster.configs`. See `client.admin.topics`."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ def alter_configs(
 
 
 def _resource_words(resource_type: ResourceType, name: str) -> str:
-    return f"configs of {resource_type.name.lower()} {name!r}"
+    return f"configs of {resource_type.name.lower().replace('_', ' ')} {name!r}"
 
 
 class ConfigService(ClusterService):
-    """Configs of topics, brokers and groups."""
+    """Configs of topics, brokers, groups and client metrics subscriptions."""
 
     def describe(self, resource_type: ResourceType, name: str, keys: Sequence[str] | None = None) -> list[ConfigEntry]:
         """The configs of a topic or a broker (its node id as text), all or those of `keys`, sorted by name."""

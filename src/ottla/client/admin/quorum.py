@@ -42,6 +42,10 @@ def describe_quorum(connection: Connection) -> QuorumInfo:
             found.high_watermark,
             _replicas(found.current_voters),
             _replicas(found.observers),
+            {
+                node.node_id: tuple(Endpoint(each.name, "", each.host, each.port) for each in node.listeners)
+                for node in response.nodes
+            },
         )
     raise response_error(ErrorCode.UNKNOWN_SERVER_ERROR, "the quorum", "the response contains no partition")
 

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from ottla.client.librdkafka.consumer import TIMESTAMP_TYPES, ConsumedRecord
+from ottla.client.librdkafka.message_text import Render
 from ottla.client.librdkafka.rdkafka import (
     RECONNECT_BACKOFF_MAX_MS,
     LibraryOutage,
@@ -121,6 +122,20 @@ class GroupConsumer:
 
         Raises KafkaError for errors of a partition or the coordinator from which the library does not recover.
         """
+        for messages in self._read(max_records, idle_timeout_s):
+            yield [record_of(message) for message in messages]
+
+    def rendered(
+        self, render: Render, *, max_records: int | None = None, idle_timeout_s: float | None = None
+    ) -> Iterator[bytes]:
+        """The text of the same records by `message_text.make_renderer`, without objects for records.
+
+        Raises as `batches`.
+        """
+        return map(render, self._read(max_records, idle_timeout_s))
+
+    def _read(self, max_records: int | None, idle_timeout_s: float | None) -> Iterator[list[Any]]:
+        """Messages with records, in lists; their offsets are committed after the request for the next list."""
         require_seconds(idle_timeout_s)
         remaining = max_records
         last_arrival = time.monotonic()
@@ -129,15 +144,14 @@ class GroupConsumer:
             wait_s = BATCH_WAIT_S if idle_timeout_s is None else min(BATCH_WAIT_S, idle_timeout_s)
             messages = self._consumer.consume(count, wait_s)
             self._outage.look(self._consumer)
-            records = [record for message in messages for record in self._accept(message)]
+            messages, next_offsets = self._accepted(messages)
             now = time.monotonic()
-            if records:
+            if messages:
                 last_arrival = now
                 if remaining is not None:
-                    remaining -= len(records)
-                yield records
-                for record in records:
-                    self._uncommitted[record.topic, record.partition] = record.offset + 1
+                    remaining -= len(messages)
+                yield messages
+                self._uncommitted.update(next_offsets)
             elif idle_timeout_s is not None and now - last_arrival >= idle_timeout_s:
                 return
             if now - self._committed_at >= COMMIT_INTERVAL_S:
@@ -146,8 +160,22 @@ class GroupConsumer:
     def _done(self) -> bool:
         return self._ends is not None and bool(self._owned) and self._owned <= self._finished
 
-    def _accept(self, message: Any) -> list[ConsumedRecord]:
-        """The record of a message; none for an end-of-partition event or beyond the end."""
+    def _accepted(self, messages: list[Any]) -> tuple[list[Any], dict[TopicPartition, int]]:
+        """Return the messages with records to return, and the next offset of each of their partitions."""
+        if all(message.error() is None for message in messages):
+            next_offsets = _next_offsets(messages)
+            if all(self._is_before_end(key, offset) for key, offset in next_offsets.items()):
+                return messages, next_offsets
+        messages = [message for message in messages if self._accepts(message)]
+        return messages, _next_offsets(messages)
+
+    def _is_before_end(self, key: TopicPartition, position: int) -> bool:
+        """Return whether this member owns the partition and has not reached its end."""
+        end = self._end(key)
+        return key in self._owned and (end is None or position < end)
+
+    def _accepts(self, message: Any) -> bool:
+        """Return whether a message is a record to return: not an end-of-partition event, and not beyond the end."""
         key = (message.topic(), message.partition())
         error = message.error()
         if error is not None:
@@ -155,12 +183,12 @@ class GroupConsumer:
                 self._finish_at(key, message.offset())
             elif error.fatal() or not error.retriable():
                 raise kafka_error(error, "" if key[0] is None else f"partition {key[0]}-{key[1]}")
-            return []
+            return False
         if key not in self._owned:  # its partition was revoked during this batch
-            return []
+            return False
         end = self._end(key)
         self._finish_at(key, message.offset() + 1)
-        return [] if end is not None and message.offset() >= end else [_record_of(message)]
+        return end is None or message.offset() < end
 
     def _end(self, key: TopicPartition) -> int | None:
         """The end of a partition; a partition that was created later has no records before its end."""
@@ -206,7 +234,13 @@ class GroupConsumer:
             self._uncommitted.pop((each.topic, each.partition), None)
 
 
-def _record_of(message: Any) -> ConsumedRecord:
+def _next_offsets(messages: list[Any]) -> dict[TopicPartition, int]:
+    """Return the offset behind the last message of each partition."""
+    last = {(message.topic(), message.partition()): message.offset() for message in messages}
+    return {key: offset + 1 for key, offset in last.items()}
+
+
+def record_of(message: Any) -> ConsumedRecord:
     """The record of a message without an error."""
     kind, timestamp = message.timestamp()
     return ConsumedRecord(

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ottla.client.librdkafka.rdkafka import (
     RECONNECT_BACKOFF_MAX_MS,
@@ -43,6 +43,16 @@ SILENT = SimpleNamespace(log="".format)
 
 A Python logger is not an option: a Ctrl-C in it would be lost, and the library's call would end with SystemError.
 """
+
+
+class FailedRecord(NamedTuple):
+    """A record that was not delivered; `number` counts sent records from 0, `partition` is -1 if none was chosen."""
+
+    number: int
+    topic: str
+    partition: int
+    timed_out: bool
+    """True if the time was up; the library then hides the reason why the broker did not take the record."""
 
 
 class RecordProducer:
@@ -85,10 +95,11 @@ class RecordProducer:
         self._library = confluent_kafka
         self._outage = LibraryOutage(notify)
         self._producer = library_client(confluent_kafka.Producer, {**settings, "error_cb": self._outage.on_error})
-        self._reports = itertools.repeat(self._failed)
         self.sent_count = 0
         self.failed_count = 0
         self.first_failure: KafkaError | None = None
+        self.first_failed: FailedRecord | None = None
+        """The failed record with the lowest number, of those that `send_all` sent."""
 
     def send(
         self,
@@ -119,7 +130,7 @@ class RecordProducer:
         """Like `send` for each record in turn, at a third of the cost.
 
         `sent_count` grows by the number of records before the first that cannot be sent, for which this raises
-        KafkaError.
+        KafkaError. `first_failed` names the first record that is not delivered.
         """
         produce = self._producer.produce
         if headers:
@@ -129,7 +140,8 @@ class RecordProducer:
         while start < len(values):
             left = iter(values[start:])
             left_keys = itertools.repeat(None) if keys is None else iter(keys[start:])
-            sent = map(produce, itertools.repeat(topic), left, left_keys, itertools.repeat(where), self._reports)
+            reports = map(functools.partial, itertools.repeat(self._failed_at), itertools.count(self.sent_count))
+            sent = map(produce, itertools.repeat(topic), left, left_keys, itertools.repeat(where), reports)
             self._count_records(0)
             try:
                 deque(sent, 0)
@@ -222,6 +234,15 @@ class RecordProducer:
     def failure(self, reason: Any) -> KafkaError:
         """The exception for an error of the library."""
         return kafka_error(reason)
+
+    def _failed_at(self, number: int, error: Any, message: Any) -> None:
+        if error is None:
+            return
+        if self.first_failed is None or number < self.first_failed.number:
+            timed_out = error.code() == self._library.KafkaError._MSG_TIMED_OUT
+            self.first_failed = FailedRecord(number, message.topic(), message.partition(), timed_out)
+            self.first_failure = kafka_error(error)
+        self._failed(error, message)
 
     def _failed(self, error: Any, message: Any) -> None:
         if error is None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.model import PartitionInfo
+from ottla.client.wire.model import PartitionInfo, TopicInfo
 
 
 class LeaderlessPartition(NamedTuple):
@@ -42,6 +42,8 @@ class BrokerLoad(NamedTuple):
     leads: int
     replicas: int
     in_sync: int
+    version: str | None
+    """None for a broker that does not answer or is not Ottla's."""
 
 
 def cluster_health(cluster: Cluster) -> tuple[ClusterHealth, list[LeaderlessPartition]]:
@@ -52,12 +54,7 @@ def cluster_health(cluster: Cluster) -> tuple[ClusterHealth, list[LeaderlessPart
     quorum = cluster.quorum.describe()
     partitions = [partition for topic in topics for partition in topic.partitions]
     live = {broker.node_id for broker in brokers if not broker.fenced}
-    leaderless = [
-        LeaderlessPartition(topic.name, partition.index, _cause(topic.name, partition, live))
-        for topic in topics
-        for partition in topic.partitions
-        if not partition.is_led
-    ]
+    leaderless = leaderless_partitions(topics, live)
     health = ClusterHealth(
         cluster_id=info.cluster_id,
         controller=quorum.leader_id,
@@ -74,9 +71,20 @@ def cluster_health(cluster: Cluster) -> tuple[ClusterHealth, list[LeaderlessPart
     return health, leaderless
 
 
+def leaderless_partitions(topics: Iterable[TopicInfo], live: set[int]) -> list[LeaderlessPartition]:
+    """All partitions of these topics without a leader; `live` are the ids of brokers that are not fenced."""
+    return [
+        LeaderlessPartition(topic.name, partition.index, _cause(topic.name, partition, live))
+        for topic in topics
+        for partition in topic.partitions
+        if not partition.is_led
+    ]
+
+
 def broker_loads(cluster: Cluster) -> list[BrokerLoad]:
     """All registered brokers."""
     partitions = [partition for topic in cluster.topics.all().values() for partition in topic.partitions]
+    versions = cluster.brokers.versions()
     return [
         BrokerLoad(
             broker.node_id,
@@ -87,6 +95,7 @@ def broker_loads(cluster: Cluster) -> list[BrokerLoad]:
             leads=sum(partition.leader == broker.node_id for partition in partitions),
             replicas=sum(broker.node_id in partition.replicas for partition in partitions),
             in_sync=sum(broker.node_id in partition.isr for partition in partitions),
+            version=versions.get(broker.node_id),
         )
         for broker in cluster.brokers.all()
     ]

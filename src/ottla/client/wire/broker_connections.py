@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import ottla
 from ottla.client.wire.connection import BrokerUnreachable, Connection, parse_bootstrap_servers
 from ottla.client.wire.security import ClientSecurity
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.platform.endpoint import format_address
 
 Address = tuple[str, int]
@@ -65,11 +66,16 @@ class BrokerConnections:
             if connection is not None and not connection.closed:
                 return connection
         addresses = list(dict.fromkeys([*known, *self._bootstrap]))
-        failure: BrokerUnreachable | None = None
+        failure: BrokerUnreachable | KafkaError | None = None
         for host, port in addresses:
             try:
                 self._any = self._connect(host, port)
             except BrokerUnreachable as error:
+                failure = error
+                continue
+            except KafkaError as error:  # a broker that accepts connections and does not respond: others may
+                if error.code != ErrorCode.REQUEST_TIMED_OUT or len(addresses) == 1:
+                    raise
                 failure = error
                 continue
             return self._any

@@ -31,6 +31,8 @@ if TYPE_CHECKING:  # TLS and SASL are imported by connections that use them
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 """Above any sensible fetch; callers that allow larger batches raise it."""
 
+DEFAULT_PORT = 9092
+"""Port of an address without one, as in librdkafka."""
 CONNECT_TIMEOUT_S = 4.0
 """Connect timeout for an unreachable host: enough for a second and third SYN (after 1 and 3 s), then the next address
 is tried."""
@@ -173,6 +175,13 @@ class Connection:
             )
         return version
 
+    def require_broker(self) -> None:
+        """Raise OperatorError on a listener of a controller, which serves no clients of brokers."""
+        if ApiKey.METADATA not in self._versions and ApiKey.VOTE in self._versions:
+            raise OperatorError(
+                f"{self.address} is the port of a controller: use the port of a broker, by default {DEFAULT_PORT}"
+            )
+
     def request(
         self, api_key: ApiKey, message: Any, *, timeout_s: float | None = None, max_version: int | None = None
     ) -> Any:
@@ -210,6 +219,12 @@ class Connection:
             ) from error
         again_after_s = exchange.again_after_s
         self._login_again_s = None if again_after_s is None else time.monotonic() + again_after_s
+
+    def peer_certificate(self) -> bytes | None:
+        """The certificate of the broker, DER; None for an unencrypted connection."""
+        get = getattr(self._socket, "getpeercert", None)
+        certificate: bytes | None = None if get is None else get(binary_form=True)
+        return certificate
 
     def _encrypt(self, tls: ssl.SSLContext, host: str) -> None:
         try:
@@ -330,14 +345,18 @@ class Connection:
 def parse_bootstrap_servers(text: str) -> list[tuple[str, int]]:
     """The addresses of `host:port,host:port`. Raises OperatorError that contains the invalid part.
 
-    As in Java's clients, an address may have a protocol prefix (`PLAINTEXT://host:port`), which is ignored.
+    An address without a port gets `DEFAULT_PORT`. As in Java's clients, an address may have a protocol prefix
+    (`PLAINTEXT://host:port`), which is ignored.
     """
     addresses = []
     for entry in text.split(","):
         entry = entry.strip()
         if not entry:
             continue
-        host, separator, port_text = _PROTOCOL.sub("", entry).rpartition(":")
+        address = _PROTOCOL.sub("", entry)
+        if ":" not in address or address.endswith("]"):
+            address = f"{address}:{DEFAULT_PORT}"
+        host, separator, port_text = address.rpartition(":")
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
         if not separator or not host or "/" in host or not port_text.isascii() or not port_text.isdigit():

@@ -31,6 +31,7 @@ class Metadata(NamedTuple):
 
 def metadata(connection: Connection, topics: Sequence[str] | None) -> Metadata:
     """Request the brokers and topics: None means all topics, an empty sequence none. No topic is created."""
+    connection.require_broker()
     request = MetadataRequest(
         topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
         allow_auto_topic_creation=False,

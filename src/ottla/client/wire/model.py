@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ottla.common.kafka.ids import Uuid
 from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.platform.endpoint import Endpoint
 
 EARLIEST_TIMESTAMP = -2
 """ListOffsets: the log start offset."""
@@ -20,6 +22,9 @@ MAX_TIMESTAMP = -3
 """ListOffsets: the offset of the record with the largest timestamp (KIP-734)."""
 NO_OFFSET = -1
 
+GONE_MS = 10_000
+"""A replica of the metadata log that is silent for longer is shown as gone: others fetch several times a second."""
+
 ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 
 
@@ -28,6 +33,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    CLIENT_METRICS = 16
     GROUP = 32
 
 
@@ -55,6 +61,7 @@ CONFIG_SOURCES = {
     4: "static broker",
     5: "default",
     6: "broker logger",
+    7: "client metrics",
     8: "group",
 }
 """DescribeConfigs: names of the source of a value; others are 'unknown'."""
@@ -90,13 +97,22 @@ class QuorumReplicaInfo(NamedTuple):
 
 
 class QuorumInfo(NamedTuple):
-    """The quorum of the metadata log as its leader sees it."""
+    """The quorum of the metadata log as its leader sees it; `listeners` are those of the voters by node id.
+
+    `listeners` is empty before DescribeQuorum version 2.
+    """
 
     leader_id: int
     leader_epoch: int
     high_watermark: int
     voters: tuple[QuorumReplicaInfo, ...]
     observers: tuple[QuorumReplicaInfo, ...]
+    listeners: Mapping[int, tuple[Endpoint, ...]] = MappingProxyType({})
+
+    def is_gone(self, replica: QuorumReplicaInfo) -> bool | None:
+        """True if the replica has not fetched from the leader for `GONE_MS`; None if the times are unknown."""
+        now_ms = max((each.last_fetch_ms for each in self.voters if each.node_id == self.leader_id), default=-1)
+        return None if now_ms < 0 else now_ms - replica.last_fetch_ms > GONE_MS
 
 
 class OngoingReassignment(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from ottla.common.config.config_def import ConfigKey, ConfigType, Importance, UpdateMode, at_least
 
 MAX_ACLS = "metadata.max.acls"
+MAX_CLIENT_METRICS = "metadata.max.client.metrics"
 MAX_CLIENT_QUOTAS = "metadata.max.client.quotas"
 MAX_TOKENS = "metadata.max.delegation.tokens"
 MAX_TOKENS_PER_OWNER = "metadata.max.delegation.tokens.per.owner"
@@ -22,6 +23,7 @@ def _most(name: str, default: int, subject: str) -> ConfigKey:
 
 BOUND_CONFIGS = [
     _most(MAX_ACLS, 100_000, "ACLs"),
+    _most(MAX_CLIENT_METRICS, 1_000, "client metrics subscriptions"),
     _most(MAX_CLIENT_QUOTAS, 100_000, "client quota entities"),
     _most(MAX_TOKENS, 100_000, "delegation tokens"),
     _most(MAX_TOKENS_PER_OWNER, 1_000, "delegation tokens of one owner"),

@@ -4,7 +4,7 @@ Deviations from Kafka's defaults:
 
 - `node.id` is 1, `process.roles` is broker and controller, `listeners` is the loopback address and `log.dir` is under
   the working directory, so that `ottla start` works without a file.
-- The system sizes socket buffers, and the backlog is 1024, since Kafka's values are small.
+- The system sizes socket buffers, and the backlog is 4096, since Kafka's values are small.
 
 Settings without effect, with the reasons, are in `unsupported_configs`.
 """
@@ -412,6 +412,14 @@ _LOG_DYNAMIC = [
 
 _NETWORK = [
     _fixed(
+        "telemetry.max.bytes",
+        ConfigType.INT,
+        1048576,
+        "Maximum size of metrics in a client's push, as sent and decompressed.",
+        at_least(1),
+        importance=Importance.LOW,
+    ),
+    _fixed(
         "socket.request.max.bytes",
         ConfigType.INT,
         100 * 1024**2,
@@ -438,8 +446,9 @@ _NETWORK = [
     _fixed(
         "socket.listen.backlog.size",
         ConfigType.INT,
-        1024,
-        "Maximum number of connections that wait to be accepted on each listener.",
+        4096,
+        "Maximum number of connections that wait to be accepted on each listener. The operating system limits it to "
+        "net.core.somaxconn; a client that finds it full retries after a second.",
         at_least(1),
     ),
     _fixed(

@@ -130,7 +130,6 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "keytab tickets are obtained without kinit; the ticket cache is renewed outside of Ottla",
         "sasl.kerberos.kinit.cmd",
     ),
-    ("client telemetry is not supported yet", "telemetry.max.bytes"),
     (
         "the ZooKeeper client has no such limit here",
         "zookeeper.max.in.flight.requests",

@@ -110,6 +110,18 @@ class IdentifiedChannel(Channel, Protocol):
         ...
 
 
+class ClientChannel(Channel, Protocol):
+    """Connection whose client can be described, for subscriptions of client metrics (KIP-714)."""
+
+    client_software: tuple[str, str] | None
+    """Name and version of the client's library from ApiVersions (KIP-511), if the broker keeps them."""
+
+    @property
+    def client_port(self) -> int | None:
+        """Port of the client; None if unknown."""
+        ...
+
+
 class Dispatcher(Protocol):
     """Receiver of a listener's frames."""
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 from ottla.cli.command import Command, connection_options, counted, json_option, print_json, security
+from ottla.cli.schema_options import registry_options
 from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import (
     TableLocation,
     catalog_option,
-    registry_options,
     spark_options,
     topics_option,
 )

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from ottla.cli.command import F, complete_topic, settings_option
+from ottla.cli.schema_options import registry_options
 from ottla.cli.times import parse_timestamp
 from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.pipeline.model.plan import Boundary
@@ -197,22 +198,6 @@ def topics_option(text: str, *, required: bool = True) -> Callable[[F], F]:
         shell_complete=complete_topic,
         help=text,
     )
-
-
-def registry_options(function: Any) -> Any:
-    """`--schema-registry` and `--schema-registry-ca`."""
-    url = click.option(
-        "--schema-registry",
-        metavar="URL",
-        help="Schema registry of the schema ids in values or headers; user:password@ before the host authenticates.",
-    )
-    authorities = click.option(
-        "--schema-registry-ca",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="CA certificates of the registry in PEM.  [default: those of the system]",
-    )
-    return url(authorities(function))
 
 
 def with_decode_options(function: Any) -> Any:

@@ -31,9 +31,9 @@ from ottla.client.wire.failure import TopicNotFound
 from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
+from ottla.common.extras import require_packages
 from ottla.common.kafka.acl import AclOperation
 from ottla.common.platform.endpoint import format_address
-from ottla.pipeline.model.extras import require_packages
 from ottla.pipeline.model.failure import os_reason, spark_reason
 from ottla.pipeline.spark.session import (
     DRIVER_MEMORY,
@@ -427,7 +427,7 @@ def catalog(url: str, name: Path | str | None) -> str:
 
 def registry(url: str, authorities: Path | None) -> str:
     """Check that a schema registry answers as one."""
-    from ottla.pipeline.transform.open_format import open_registry
+    from ottla.schemas.settings import open_registry
 
     opened = open_registry(url, authorities)
     opened.latest(PROBED_SUBJECT)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.model.extras import require_packages
+from ottla.common.extras import require_packages
 from ottla.pipeline.model.failure import os_reason
 from ottla.pipeline.sinks.table import Table
 from ottla.pipeline.stores.object_store import is_url

@@ -34,7 +34,7 @@ from typing import Any
 
 from ottla import __version__
 from ottla.common.errors import OperatorError
-from ottla.pipeline.model.extras import install_command
+from ottla.common.extras import install_command
 from ottla.pipeline.model.failure import os_reason
 from ottla.pipeline.spark.package import package_files
 from ottla.pipeline.spark.session import ARCHIVES_SETTING, ENVIRONMENT, ENVIRONMENT_PYTHON, PYTHON_SETTING, is_local

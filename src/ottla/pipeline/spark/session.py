@@ -42,8 +42,8 @@ from urllib.parse import urlsplit
 
 from ottla.cli.command import uninterrupted
 from ottla.common.errors import OperatorError, OttlaError
+from ottla.common.extras import install_command, require_packages
 from ottla.common.platform.endpoint import format_address
-from ottla.pipeline.model.extras import install_command, require_packages
 from ottla.pipeline.model.failure import JAVA_DIED, spark_reason
 from ottla.pipeline.spark.package import send_package
 from ottla.pipeline.spark.scratch import explain_scratch_errors, scratch_directory

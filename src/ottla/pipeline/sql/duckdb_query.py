@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError
-from ottla.pipeline.model.extras import require_packages
+from ottla.common.extras import require_packages
 from ottla.pipeline.sinks.dataset import open_dataset
 from ottla.pipeline.sinks.table import Table
 from ottla.pipeline.spark.scratch import scratch_directory

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.model.extras import require_packages
+from ottla.common.extras import require_packages
 from ottla.pipeline.stores.store import StoredFile, UnknownOutcomeError
 
 SCHEMES = ("s3", "gs", "az")

@@ -6,18 +6,17 @@ of other versions are ignored: a field that the writer did not have is null.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, field
 from typing import Any
 
-import fastavro
 import pyarrow as pa
 
-from ottla.pipeline.transform.avro_schema import VALUE, AvroSchema, AvroSchemaError, parse_avro
+from ottla.pipeline.transform.avro_schema import AvroSchema, parse_avro
 from ottla.pipeline.transform.decoder import DecodedValues
-from ottla.pipeline.transform.registry import RegisteredSchema, SchemaRegistry
 from ottla.pipeline.transform.rows import decode_rows, most_cells
-from ottla.pipeline.transform.schema_ids import SchemaId, id_length, schema_id
+from ottla.schemas.avro import AvroSchemaError, texts_of_registered
+from ottla.schemas.ids import SchemaId, id_length, schema_id
+from ottla.schemas.registry import RegisteredSchema, SchemaRegistry
 
 
 @dataclass(slots=True)
@@ -38,19 +37,10 @@ class AvroDecoder:
 
     def _read(self, value: bytes) -> dict[str, Any]:
         number, start = (schema_id(value), id_length(value)) if self.registry else (0, 0)
-        writer = self._known.get(number)
-        if writer is None:
-            writer = self._known[number] = self._find(number)
-        file = io.BytesIO(value)
-        file.seek(start)
-        try:
-            found = fastavro.schemaless_reader(file, writer.parsed, None)
-        except (EOFError, LookupError, ValueError, ArithmeticError, TypeError) as error:
-            reason = str(error) or "it ends too early"
-            raise ValueError(f"the value is not written by its schema: {reason}") from error
-        if file.tell() != len(value):
-            raise ValueError(f"the value has {len(value) - file.tell()} bytes after the record of its schema")
-        return dict(found[VALUE] or {})
+        schema = self._known.get(number)
+        if schema is None:
+            schema = self._known[number] = self._find(number)
+        return dict(schema.writer.read(value, start) or {})
 
     def _find(self, number: SchemaId) -> AvroSchema:
         """Raises ValueError for an unknown id, and for a schema that can't decode values."""
@@ -70,6 +60,4 @@ def registered_avro(registry: SchemaRegistry, number: SchemaId) -> AvroSchema:
 
 def avro_of(registry: SchemaRegistry, found: RegisteredSchema) -> AvroSchema:
     """A schema of a registry, with its references. Raises as `registered_avro` does."""
-    if found.kind != "AVRO":
-        raise AvroSchemaError(f"it is a schema of type {found.kind}, not AVRO")
-    return parse_avro(found.text, [schema.text for _, schema in registry.references(found)])
+    return parse_avro(*texts_of_registered(registry, found))

@@ -17,9 +17,10 @@ import pyarrow as pa
 from ottla.pipeline.transform.avro_decoder import AvroDecoder, avro_of, registered_avro
 from ottla.pipeline.transform.avro_schema import AvroSchema, parse_avro
 from ottla.pipeline.transform.decoder import Decoder
-from ottla.pipeline.transform.registry import SchemaRegistry, value_subject
-from ottla.pipeline.transform.schema_ids import IdLength, id_length, schema_ids
+from ottla.pipeline.transform.schema_ids import schema_ids
 from ottla.pipeline.transform.value_format import Samples, with_fields
+from ottla.schemas.ids import IdLength, id_length
+from ottla.schemas.registry import SchemaRegistry, value_subject
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,27 +26,9 @@ PREFIX = "value_"
 UNUSABLE_CHARACTERS = frozenset(" ,;{}()\n\t=")
 """Characters that Delta forbids in names of columns without column mapping (its protocol, "Column Mapping")."""
 MAX_NAME_LENGTH = 255
-MAX_FIELDS = 10_000
 MAX_LEVELS = 40
 """Maximum levels of fields in each other; the elements of a list and the values of a map are a level too."""
 RESERVED_COLUMNS = frozenset([*SCHEMA.names, DATE_COLUMN])
-
-
-class TooManyFieldsError(ValueError):
-    """A schema has more than MAX_FIELDS fields."""
-
-
-class FieldCount:
-    """Counts the fields of a schema, of all levels: a short text can define many fields by reusing names."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def add(self) -> None:
-        """Raises TooManyFieldsError beyond MAX_FIELDS."""
-        self._count += 1
-        if self._count > MAX_FIELDS:
-            raise TooManyFieldsError(f"it has more than {MAX_FIELDS:,} fields of all levels")
 
 
 def column_name(field: str, reserved: frozenset[str] = RESERVED_COLUMNS) -> str:

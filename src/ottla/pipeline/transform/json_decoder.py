@@ -38,8 +38,9 @@ from ottla.pipeline.transform.fit import (
     parse_number,
     shown,
 )
-from ottla.pipeline.transform.schema_ids import id_length, without_ids
+from ottla.pipeline.transform.schema_ids import without_ids
 from ottla.pipeline.transform.text_cast import cast_json_time
+from ottla.schemas.ids import id_length
 
 _OBJECT = r"(?s)\A[ \t\r\n]*\{.*\}[ \t\r\n]*\z"
 _PLACEHOLDER = pa.schema([("\0", pa.null())])

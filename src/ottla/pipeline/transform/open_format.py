@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
@@ -12,9 +11,10 @@ from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.avro_format import AvroFormat
 from ottla.pipeline.transform.decode_options import DecodeOptions
 from ottla.pipeline.transform.protobuf_format import ProtobufFormat
-from ottla.pipeline.transform.registry import SchemaRegistry
-from ottla.pipeline.transform.schema_file import read_schema_bytes, read_struct_type
+from ottla.pipeline.transform.schema_file import read_struct_type
 from ottla.pipeline.transform.value_format import AccessLogFormat, CsvFormat, JsonFormat, RegexFormat, ValueFormat
+from ottla.schemas.registry import SchemaRegistry
+from ottla.schemas.settings import open_registry, read_schema_bytes
 
 
 def open_format(options: DecodeOptions) -> ValueFormat | None:
@@ -60,13 +60,6 @@ def _registry(options: DecodeOptions, *, needed: bool = False) -> SchemaRegistry
             "--schema-registry URL if each value begins with the id of its schema"
         )
     return None
-
-
-def open_registry(url: str, authorities: Path | None) -> SchemaRegistry:
-    """`authorities`: a file of certificates in PEM. Raises OperatorError for an invalid URL or file."""
-    return SchemaRegistry(
-        url, None if authorities is None else read_schema_bytes(authorities).decode("ascii", "replace")
-    )
 
 
 def _checked(found: ValueFormat, options: DecodeOptions, form: str) -> ValueFormat:

@@ -9,31 +9,32 @@ values is bounded by protobuf itself (100 levels).
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from google.protobuf import descriptor_pb2, wrappers_pb2
+from google.protobuf import wrappers_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from ottla.pipeline.transform.columns import MAX_FIELDS, MAX_LEVELS, FieldCount, TooManyFieldsError, usable_names
+from ottla.pipeline.transform.columns import MAX_LEVELS, usable_names
 from ottla.pipeline.transform.decoder import MAX_CELLS, DecodedValues
-from ottla.pipeline.transform.protobuf_imports import known_imports
-from ottla.pipeline.transform.registry import RegisteredSchema, SchemaRegistry
 from ottla.pipeline.transform.rows import decode_rows, most_cells
-from ottla.pipeline.transform.schema_ids import SchemaId, id_length, schema_id
+from ottla.schemas.bounds import MAX_FIELDS, FieldCount, TooManyFieldsError
+from ottla.schemas.ids import SchemaId
+from ottla.schemas.protobuf import (
+    LargeMessageError,
+    ProtobufSchemaError,
+    is_map,
+    message_of_file,
+    message_of_value,
+    registered_message,
+    require_few_in_row,
+)
+from ottla.schemas.registry import SchemaRegistry
 
-MAX_TYPES_IN_ROW = 250
-"""Maximum message types that each contain the next: protobuf creates their classes recursively, with two calls for a
-class, and Python permits 1,000 calls in each other."""
-MAX_INDEXES = 100
-"""Maximum levels of nested message types that the indexes in front of a value may name."""
 _TYPES = {
     FieldDescriptor.CPPTYPE_INT32: pa.int32(),
     FieldDescriptor.CPPTYPE_INT64: pa.int64(),
@@ -55,55 +56,6 @@ _WRAPPERS = frozenset(message.full_name for message in wrappers_pb2.DESCRIPTOR.m
 Convert = Callable[[Any], Any]
 
 
-class ProtobufSchemaError(ValueError):
-    """The schema can't decode values; the message contains the reason."""
-
-
-class LargeMessageError(ProtobufSchemaError):
-    """A table can't have the columns of the message type."""
-
-
-class SchemaAsTextError(ProtobufSchemaError):
-    """The registry returns `.proto` text even if a file descriptor is requested; there is no compiler for it here."""
-
-
-def message_of_file(descriptor_set: bytes, name: str | None) -> Descriptor:
-    """The message type of a descriptor set (`protoc --include_imports --descriptor_set_out`).
-
-    Without a name, the only one at the top of the set's last file. Raises ProtobufSchemaError.
-    """
-    try:
-        files = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file
-    except DecodeError as error:
-        raise ProtobufSchemaError("it is not a set of file descriptors") from error
-    if not files:
-        raise ProtobufSchemaError("it is an empty set of file descriptors")
-    pool = _pool(files)
-    if name is None:
-        found = list(pool.FindFileByName(files[-1].name).message_types_by_name.values())
-        if len(found) != 1:
-            names = ", ".join(sorted(message.full_name for message in found)) or "none"
-            raise ProtobufSchemaError(f"it has several messages; select that of the values with --message: {names}")
-        return found[0]
-    try:
-        return pool.FindMessageTypeByName(name)
-    except KeyError as error:
-        raise ProtobufSchemaError(f"it has no message {name!r}") from error
-
-
-def _pool(files: Iterable[Any]) -> DescriptorPool:
-    """Raises ProtobufSchemaError unless each file comes after the files that it imports; OperatorError for a missing
-    package."""
-    pool = DescriptorPool()
-    given = {file.name: file for file in files}
-    try:
-        for file in (*known_imports(given.values()), *given.values()):
-            pool.AddSerializedFile(file.SerializeToString())
-    except (TypeError, KeyError, ValueError) as error:
-        raise ProtobufSchemaError(f"its files are inconsistent: {error}") from error
-    return pool
-
-
 def message_fields(message: Descriptor) -> pa.Schema:
     """The fields that have columns. Raises LargeMessageError for too many."""
     _require_few_in_row(message)
@@ -119,20 +71,10 @@ def message_fields(message: Descriptor) -> pa.Schema:
 
 def _require_few_in_row(message: Descriptor) -> None:
     """Raise LargeMessageError for message types in a row that can't have classes."""
-    known = {message.full_name}
-    path = [iter(message.fields)]
-    while path:
-        if len(path) > MAX_TYPES_IN_ROW:
-            raise LargeMessageError(
-                f"its message {message.full_name} has more than {MAX_TYPES_IN_ROW} message types that each contain "
-                f"the next; {_WITH_LESS}"
-            )
-        part = next(path[-1], None)
-        if part is None:
-            path.pop()
-        elif part.message_type is not None and part.message_type.full_name not in known:
-            known.add(part.message_type.full_name)
-            path.append(iter(part.message_type.fields))
+    try:
+        require_few_in_row(message)
+    except LargeMessageError as error:
+        raise LargeMessageError(f"{error}; {_WITH_LESS}") from error
 
 
 def _has_no_columns(message: Descriptor, entered: frozenset[str]) -> bool:
@@ -151,7 +93,7 @@ def _struct_type(message: Descriptor, entered: frozenset[str], count: FieldCount
 
 def _field_type(part: FieldDescriptor, entered: frozenset[str], count: FieldCount) -> pa.DataType | None:
     count.add()
-    if _is_map(part):
+    if is_map(part):
         key, value = (_single_type(part.message_type.fields_by_name[name], entered, count) for name in ("key", "value"))
         return None if value is None else pa.map_(key, value)
     type_ = _single_type(part, entered, count)
@@ -168,10 +110,6 @@ def _single_type(part: FieldDescriptor, entered: frozenset[str], count: FieldCou
     if part.message_type.full_name in _WRAPPERS:
         return _single_type(part.message_type.fields_by_name["value"], entered, count)
     return _struct_type(part.message_type, entered, count)
-
-
-def _is_map(part: FieldDescriptor) -> bool:
-    return bool(part.message_type is not None and part.message_type.GetOptions().map_entry)
 
 
 class _Room:
@@ -217,13 +155,13 @@ def _reader(message: Descriptor, type_: pa.DataType, room: _Room, entered: froze
 
 
 def _is_skipped(part: FieldDescriptor, entered: frozenset[str]) -> bool:
-    one = part.message_type.fields_by_name["value"] if _is_map(part) else part
+    one = part.message_type.fields_by_name["value"] if is_map(part) else part
     return one.message_type is not None and _has_no_columns(one.message_type, entered)
 
 
 def _converter(part: FieldDescriptor, type_: pa.DataType, room: _Room, entered: frozenset[str]) -> Convert:
     """For a column of that type, or of another one, which the result does not fit."""
-    if _is_map(part):
+    if is_map(part):
         inner = type_.item_type if pa.types.is_map(type_) else type_
         value = _single_converter(part.message_type.fields_by_name["value"], inner, room, entered)
         return lambda found: [(key, value(found[key])) for key in found]
@@ -297,81 +235,3 @@ class _Reader:
         if self._decoder.registry is None:
             raise ProtobufSchemaError("its schema is missing: neither a descriptor set nor a registry is given")
         return registered_message(self._decoder.registry, number, indexes)
-
-
-def registered_message(registry: SchemaRegistry, number: SchemaId, indexes: tuple[int, ...]) -> Descriptor:
-    """The message type of an id. Raises UnknownSchemaError, ProtobufSchemaError; OperatorError for an unreachable
-    registry."""
-    return message_of(registry, registry.schema(number), f"schema-{number}.proto", indexes)
-
-
-def message_of(registry: SchemaRegistry, found: RegisteredSchema, name: str, indexes: tuple[int, ...]) -> Descriptor:
-    """The message in a registry's schema, with `name` as its file. Raises as `registered_message` does."""
-    if found.kind != "PROTOBUF":
-        raise ProtobufSchemaError(f"the schema in the registry is one of {found.kind}, not of PROTOBUF")
-    files = [_file(schema, reference.name) for reference, schema in registry.references(found)]
-    file = _pool([*files, _file(found, name)]).FindFileByName(name)
-    messages = list(file.message_types_by_name.values())
-    message = None
-    for index in indexes:
-        if index >= len(messages):
-            break
-        message = messages[index]
-        messages = list(message.nested_types)
-    else:
-        if message is not None:
-            return message
-    raise ProtobufSchemaError(f"its schema in the registry has no message at {list(indexes)}")
-
-
-def _file(schema: RegisteredSchema, name: str) -> Any:
-    try:
-        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(schema.text, validate=True))
-    except (binascii.Error, ValueError, DecodeError) as error:
-        raise SchemaAsTextError(
-            "the registry returns it as text only, not as a file descriptor (format=serialized); add a descriptor "
-            "set of protoc with --schema"
-        ) from error
-    file.name = name
-    return file
-
-
-def message_of_value(value: bytes) -> tuple[SchemaId, tuple[int, ...], int]:
-    """The id of a value's schema, the indexes of its message type, and the start of the message. Raises ValueError."""
-    number = schema_id(value)
-    return number, *message_indexes(value, id_length(value))
-
-
-def indexed_id_length(value: bytes) -> int:
-    """The `IdLength` of Protobuf: the message indexes belong to the id, in a header too. Raises ValueError."""
-    return message_of_value(value)[2]
-
-
-def message_indexes(value: bytes, position: int) -> tuple[tuple[int, ...], int]:
-    """Indexes of a value's message type in its file, and the start of the message; zigzag varints, of which a lone zero
-    means the first type. Raises ValueError."""
-    count, position = _zigzag(value, position)
-    if count == 0:
-        return (0,), position
-    if not 0 < count <= MAX_INDEXES:
-        raise ValueError("the value has invalid message indexes")
-    indexes = []
-    for _ in range(count):
-        index, position = _zigzag(value, position)
-        if index < 0:
-            raise ValueError("the value has invalid message indexes")
-        indexes.append(index)
-    return tuple(indexes), position
-
-
-def _zigzag(value: bytes, position: int) -> tuple[int, int]:
-    number = 0
-    for shift in range(0, 35, 7):
-        if position >= len(value):
-            raise ValueError("the value ends within the message indexes, which follow the schema id of the registry")
-        byte = value[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), position
-    raise ValueError("the value has invalid message indexes")

@@ -15,20 +15,19 @@ import pyarrow as pa
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.decoder import Decoder
-from ottla.pipeline.transform.protobuf_decoder import (
+from ottla.pipeline.transform.protobuf_decoder import ProtobufDecoder, message_fields
+from ottla.pipeline.transform.value_format import Samples, with_fields
+from ottla.schemas.ids import IdLength, SchemaId
+from ottla.schemas.protobuf import (
     LargeMessageError,
-    ProtobufDecoder,
     SchemaAsTextError,
     indexed_id_length,
-    message_fields,
     message_of,
     message_of_file,
     message_of_value,
     registered_message,
 )
-from ottla.pipeline.transform.registry import SchemaRegistry, value_subject
-from ottla.pipeline.transform.schema_ids import IdLength, SchemaId
-from ottla.pipeline.transform.value_format import Samples, with_fields
+from ottla.schemas.registry import SchemaRegistry, value_subject
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from ottla.pipeline.model.decode import DEAD_LETTER_SCHEMA, SCHEMA
 from ottla.pipeline.model.years import has_times, outside_years
 from ottla.pipeline.transform.columns import RESERVED_COLUMNS, column_name
 from ottla.pipeline.transform.decoder import MAX_CELLS, Decoder
-from ottla.pipeline.transform.schema_ids import IdLength, encoded_values
+from ottla.pipeline.transform.schema_ids import encoded_values
 from ottla.record.batch import NO_TIMESTAMP
+from ottla.schemas.ids import IdLength
 
 
 @dataclass(frozen=True, slots=True)

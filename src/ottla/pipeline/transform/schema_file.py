@@ -11,19 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError
-from ottla.common.platform.files import read_file
 from ottla.pipeline.transform.columns import usable_names
+from ottla.schemas.settings import read_schema_bytes
 
-MAX_SCHEMA_FILE_BYTES = 16 << 20
 EXAMPLE = '{"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": true, "metadata": {}}]}'
-
-
-def read_schema_bytes(path: Path) -> bytes:
-    """Return the content of a schema file. Raises OperatorError."""
-    try:
-        return read_file(str(path), MAX_SCHEMA_FILE_BYTES)
-    except OSError as error:
-        raise OperatorError(f"the schema {path} can't be read: {error.strerror}") from error
 
 
 def read_struct_type(path: Path) -> pa.Schema:

@@ -11,53 +11,23 @@ decoded (their header is `__key_schema_id`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from uuid import UUID
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-VALUE_HEADER = "__value_schema_id"
-NUMBER_BYTES = 5
-GUID_BYTES = 17
-_LENGTHS = {0: NUMBER_BYTES, 1: GUID_BYTES}
-"""Length of an id by its first byte."""
+from ottla.schemas.ids import GUID_BYTES, ID_LENGTHS, NO_ID, NUMBER_BYTES, VALUE_HEADER, IdLength, SchemaId, schema_id
+
 _END = (1 << 31) - 1
 """End of any value. Without an end, pyarrow refuses to slice several values at once ("Negative buffer resize")."""
 _NONE = b"\xff"
 """Put in front of values whose header is not an id."""
-
-NO_ID = (
-    "neither the value nor a header of its record begins with the id of a schema (a zero byte and four more, or a one "
-    f"and sixteen more, in {VALUE_HEADER}), which --schema-registry requires"
-)
-
-SchemaId = int | UUID
-IdLength = Callable[[bytes], int]
-"""Number of bytes of the schema's id at the start of a value or a header, including the message indexes of Protobuf;
-raises ValueError when it has no id."""
-
-
-def id_length(value: bytes) -> int:
-    """The `IdLength` of formats without anything besides the id. Raises ValueError."""
-    length = _LENGTHS.get(value[0], 0) if value else 0
-    if not 0 < length <= len(value):
-        raise ValueError(NO_ID)
-    return length
-
-
-def schema_id(value: bytes) -> SchemaId:
-    """The id at the start of a value. Raises ValueError when it has none."""
-    start = value[1 : id_length(value)]
-    return UUID(bytes=start) if len(start) == GUID_BYTES - 1 else int.from_bytes(start, "big")
 
 
 def schema_ids(values: pa.Array) -> list[SchemaId]:
     """The ids at the start of some values, each once, in an order that does not depend on the values' order."""
     starts = {
         start
-        for magic, length in _LENGTHS.items()
+        for magic, length in ID_LENGTHS.items()
         for start in pc.unique(pc.binary_slice(values.filter(_begin_with(values, magic)), 0, length)).to_pylist()
     }
     return [schema_id(start) for start in sorted(starts)]
@@ -65,7 +35,7 @@ def schema_ids(values: pa.Array) -> list[SchemaId]:
 
 def without_ids(values: pa.Array) -> pa.Array:
     """Values without nulls after removal of their ids. Raises ValueError unless each has one."""
-    numbers, guids = (_begin_with(values, magic) for magic in _LENGTHS)
+    numbers, guids = (_begin_with(values, magic) for magic in ID_LENGTHS)
     if not pc.all(pc.or_(numbers, guids)).as_py():
         raise ValueError(NO_ID)
     behind = pc.binary_slice(values, NUMBER_BYTES, _END)
@@ -74,7 +44,7 @@ def without_ids(values: pa.Array) -> pa.Array:
 
 def _begin_with(values: pa.Array, magic: int) -> pa.BooleanArray:
     """True for values with a whole id of that kind; null for a null."""
-    is_long = pc.greater_equal(pc.binary_length(values), _LENGTHS[magic])
+    is_long = pc.greater_equal(pc.binary_length(values), ID_LENGTHS[magic])
     return pc.and_(pc.starts_with(values, bytes([magic])), is_long)
 
 

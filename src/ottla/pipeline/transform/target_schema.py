@@ -26,9 +26,10 @@ from ottla.pipeline.transform.columns import (
     with_paths_of_their_own,
 )
 from ottla.pipeline.transform.record_decoder import RecordDecoder
-from ottla.pipeline.transform.schema_ids import IdLength, encoded_values
+from ottla.pipeline.transform.schema_ids import encoded_values
 from ottla.pipeline.transform.value_format import Samples, ValueFormat
 from ottla.pipeline.transform.widening import adapted, widened
+from ottla.schemas.ids import IdLength
 
 SAMPLED_RANGES = 32
 SAMPLE_BYTES = 256 << 10

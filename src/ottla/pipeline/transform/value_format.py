@@ -16,8 +16,8 @@ from ottla.pipeline.transform.decoder import Decoder
 from ottla.pipeline.transform.json_decoder import JsonDecoder
 from ottla.pipeline.transform.json_inference import infer_json_schema
 from ottla.pipeline.transform.regex_decoder import RegexDecoder, group_names
-from ottla.pipeline.transform.schema_ids import IdLength, id_length
 from ottla.pipeline.transform.widening import adapted
+from ottla.schemas.ids import IdLength, id_length
 
 Samples = Mapping[str, pa.Array]
 """Topic -> some values of the records to load."""

@@ -109,7 +109,7 @@ class LogCleaning:
                 self.cleaner.reports[log.topic, log.partition] = log.last_pass
 
     def _write_report(self, directory: LogDirectory) -> None:
-        reports = reports_of(self.cleaner, directory.logs)
+        reports = reports_of(self.cleaner, directory.compacted_logs())
         is_current = reports == self._reported.get(directory.path, [])
         if is_current or directory.health.offline is not None or directory.path in self._writing:
             return

@@ -105,6 +105,16 @@ class CacheInputs(Protocol[ContextT_contra]):
         """Return the objects besides the request, all immutable."""
 
 
+class CacheHit(Protocol[ContextT_contra]):
+    """Notes a request that is answered from the cache, without its handler.
+
+    Implementation: `server.handlers.admin.api_versions.note_cached`.
+    """
+
+    def __call__(self, context: ContextT_contra, request: Request, body: bytes, /) -> None:
+        """Note the request with this body."""
+
+
 class Api(Generic[ContextT_contra]):
     """One API. See `RawApi` and `SchemaApi`.
 
@@ -142,11 +152,13 @@ class SchemaApi(Api[ContextT_contra]):
 
     `forwarded`: the active controller serves it; other brokers forward the request. A `BrokerPrevalidate` instead of
     True also forwards, and checks the request first. With `cache_inputs`, responses without an error are cached
-    (`response_cache`). With a `division`, a request that names many items is answered part by part (`stepped`).
+    (`response_cache`), and `cache_hit` notes the requests that get them. With a `division`, a request that names many
+    items is answered part by part (`stepped`).
     """
 
     __slots__ = (
         "broker_prevalidate",
+        "cache_hit",
         "cache_inputs",
         "divisions",
         "error_response",
@@ -166,6 +178,7 @@ class SchemaApi(Api[ContextT_contra]):
         guard: Guard[ContextT_contra] | None = None,
         forwarded: bool | BrokerPrevalidate[ContextT_contra] = False,
         cache_inputs: CacheInputs[ContextT_contra] | None = None,
+        cache_hit: CacheHit[ContextT_contra] | None = None,
     ) -> None:
         super().__init__(key, needs=needs, item_needs=item_needs)
         self.handle = handle
@@ -174,6 +187,7 @@ class SchemaApi(Api[ContextT_contra]):
         self.broker_prevalidate = None if isinstance(forwarded, bool) else forwarded
         self.guard = guard
         self.cache_inputs = cache_inputs
+        self.cache_hit = cache_hit
         self.divisions: tuple[Division, ...] = ()
 
     def divided(self, *divisions: Division) -> SchemaApi[ContextT_contra]:

@@ -305,6 +305,8 @@ class RequestDispatcher:
             cached = (request.api_version, request.listener_name, bytes(buffer[body_start:end]))
             found = entry.cache.find(api.cache_inputs(entry.context), cached, request.correlation_id)
             if found is not None:
+                if api.cache_hit is not None:
+                    api.cache_hit(entry.context, request, cached[2])
                 if entry.cache.errors:
                     for code in entry.cache.errors.get(cached, ()):
                         entry.statistics.failed(code)

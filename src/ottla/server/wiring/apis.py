@@ -22,6 +22,10 @@ def broker_apis(contexts: Contexts) -> list[ApiBinding]:
     ]
     if contexts.quorum is not None:
         served += served_on(listener, QUORUM_ADMIN_APIS, contexts.quorum)
+    if contexts.telemetry is not None:
+        from ottla.server.handlers.telemetry.apis import TELEMETRY_APIS  # imported here, as below
+
+        served += served_on(listener, TELEMETRY_APIS, contexts.telemetry)
     if contexts.zookeeper is not None:
         from ottla.server.handlers.quorum.on_zookeeper import served_between_brokers  # imported here, as below
 

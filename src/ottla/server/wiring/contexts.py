@@ -5,6 +5,8 @@ The context of a new handler package is created here; its APIs are added to `ser
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.platform.shares import FairQueue
 from ottla.server.handlers.admin.context import AdminContext
@@ -22,6 +24,9 @@ from ottla.server.requests.pool_share import PoolShare
 from ottla.server.requests.request_limits import RequestLimits
 from ottla.server.wiring.components import BrokerComponents
 
+if TYPE_CHECKING:
+    from ottla.server.handlers.telemetry.context import TelemetryContext
+
 
 class Contexts:
     """One context per handler package."""
@@ -32,6 +37,7 @@ class Contexts:
         "dispatcher",
         "groups",
         "quorum",
+        "telemetry",
         "topics",
         "transactions",
         "zookeeper",
@@ -97,6 +103,15 @@ class Contexts:
             None if reign is None else ZooKeeperContext(config.inter_broker_listener, reign.service, decisions)
         )
         self.zookeeper_offsets = control.metadata.offsets
+        self.telemetry: TelemetryContext | None = None
+        """None where no receiver of client metrics exists."""
+
+    def receive_telemetry(self, config: BrokerConfig, parts: BrokerComponents) -> None:
+        """Receive client metrics (KIP-714)."""
+        from ottla.server.handlers.telemetry.context import TelemetryContext  # imported here: few brokers need it
+
+        self.telemetry = TelemetryContext(parts.node_runtime, parts.publisher, config.get_int("telemetry.max.bytes"))
+        self.admin.keeps_software = True
 
     def use_limits(self, *, limited: bool) -> None:
         """Set whether any client has quotas that fetches must check."""

@@ -28,7 +28,7 @@ def register_gauges(registry: MetricsRegistry, parts: BrokerComponents, config: 
         read=parts.sessions.partition_count,
     )
     registry.gauge(
-        "kafka_server_fetchsessioncache_incrementalfetchsessionevictions",
+        "kafka_server_fetchsessioncache_incrementalfetchsessionevictions_total",
         "Fetch sessions evicted for others.",
         read=lambda: parts.sessions.evictions,
     )

@@ -29,6 +29,8 @@ MAX_OFFSETS = 20_000
 
 _EXPORTER = "kafka_consumergroup_"
 _KMINION = "kminion_kafka_consumer_group_topic_"
+_KMINION_GROUP = "kminion_kafka_consumer_group_"
+_STABLE = "Stable"
 
 
 class _Row(NamedTuple):
@@ -61,11 +63,14 @@ class _Sum:
 class GroupSeries:
     """Collector of the groups that one broker coordinates."""
 
-    __slots__ = ("_replicas", "_runtime")
+    __slots__ = ("_node_id", "_replicas", "_runtime")
 
-    def __init__(self, runtime: CoordinatorRuntime[GroupCoordinatorShard], replicas: ReplicaManager) -> None:
+    def __init__(
+        self, runtime: CoordinatorRuntime[GroupCoordinatorShard], replicas: ReplicaManager, node_id: int
+    ) -> None:
         self._runtime = runtime
         self._replicas = replicas
+        self._node_id = node_id
 
     def __call__(self) -> Iterator[Step]:
         """The families, one after the other."""
@@ -79,6 +84,12 @@ class GroupSeries:
         yield FamilyStart(f"{_EXPORTER}members", "Members of a group.")
         for group, _ in groups:
             yield label_text((("consumergroup", group.group_id),)), len(group.members)
+        yield FamilyStart(f"{_KMINION_GROUP}members", "Members of a group.")
+        for group, _ in groups:
+            yield label_text((("group_id", group.group_id),)), len(group.members)
+        yield FamilyStart(f"{_KMINION_GROUP}info", "1 for a stable group, else 0, with its coordinator and state.")
+        for group, _ in groups:
+            yield self._info(group)
         yield from _partitions(rows)
         yield from _topics(rows)
         yield FamilyStart(
@@ -90,6 +101,16 @@ class GroupSeries:
         yield "", all_groups - len(groups)
         yield FamilyStart("ottla_metrics_offsets_omitted", "Committed offsets without series, above the bounds.")
         yield "", max(0, all_offsets - len(rows))
+
+    def _info(self, group: Group) -> Step:
+        state = group.state_name()
+        labels = (
+            ("coordinator_id", str(self._node_id)),
+            ("group_id", group.group_id),
+            ("protocol_type", group.protocol_type or ""),
+            ("state", state),
+        )
+        return label_text(labels), int(state == _STABLE)
 
     def _groups(self) -> tuple[list[tuple[Group, Offsets]], int, int]:
         """Groups with the offsets of their shard, and the numbers of all groups and of all offsets."""
@@ -140,6 +161,9 @@ def _topics(rows: list[_Row]) -> Iterator[Step]:
     yield FamilyStart(f"{_EXPORTER}lag_sum", "Lag of a group in a topic, in records.")
     for (group, topic), each in sums.items():
         yield None if each.lag is None else (label_text((("consumergroup", group), ("topic", topic))), each.lag)
+    yield FamilyStart(f"{_KMINION}offset_sum", "Sum of the committed offsets of a group in a topic.")
+    for (group, topic), each in sums.items():
+        yield label_text((("group_id", group), ("topic_name", topic))), each.offset
     yield FamilyStart(f"{_KMINION}lag", "Lag of a group in a topic, in records.")
     for (group, topic), each in sums.items():
         yield None if each.lag is None else (label_text((("group_id", group), ("topic_name", topic))), each.lag)

@@ -7,10 +7,14 @@ exported. Rates are those between two scrapes at least `RATE_S` apart. On ZooKee
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+import ottla
+from ottla.common.config.feature_levels import METADATA_LEVELS
 from ottla.common.platform.clock import Clock
 from ottla.common.platform.endpoint import Endpoint
 from ottla.controller.driver import Controller
+from ottla.metadata.image import metadata_level
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import Gauge, MetricsRegistry
 from ottla.metrics.series import Collector, FamilyStart, Rate, Step, label_text
@@ -76,16 +80,27 @@ class RaftSeries:
         return _OBSERVER if name == "follower" and not state.is_voter else name
 
 
+class NodeLabels(NamedTuple):
+    """Values that identify a node in its series."""
+
+    node_id: int
+    rack: str | None
+    cluster_id: str
+
+
 def registration_series(
-    node_id: int, rack: str | None, listeners: Sequence[Endpoint], controller: Controller, publisher: MetadataPublisher
+    node: NodeLabels, listeners: Sequence[Endpoint], controller: Controller, publisher: MetadataPublisher
 ) -> Collector:
     """Collector of the registration of a node; `listeners` are those of a broker, empty on a controller.
 
-    Each broker exports itself. The active controller exports the number of brokers.
+    Each broker exports itself. The active controller exports the cluster and the number of brokers.
     """
+    node_id, rack, cluster_id = node
 
     def collect() -> Iterator[Step]:
         if listeners:
+            yield FamilyStart("kafka_exporter_build_info", "1, with the version of this broker.")
+            yield label_text((("version", ottla.__version__),)), 1
             host, port = listeners[0].host, str(listeners[0].port)
             yield FamilyStart("kafka_broker_info", "1, with id and address of this broker.")
             yield label_text((("address", listeners[0].address), ("id", str(node_id)))), 1
@@ -93,7 +108,12 @@ def registration_series(
             labels = (("address", host), ("broker_id", str(node_id)), ("is_controller", str(controller.active).lower()))
             yield label_text((*labels, ("port", port), ("rack_id", rack or ""))), 1
         if controller.active:
+            live = sum(not each.fenced for each in publisher.image.brokers.values())
             yield FamilyStart("kafka_brokers", "Brokers that are not fenced, from the active controller.")
-            yield "", sum(not each.fenced for each in publisher.image.brokers.values())
+            yield "", live
+            yield FamilyStart("kminion_kafka_cluster_info", "1, with the cluster as its active controller sees it.")
+            version = METADATA_LEVELS[metadata_level(publisher.image)].name
+            labels = (("broker_count", str(live)), ("cluster_id", cluster_id), ("cluster_version", version))
+            yield label_text((*labels, ("controller_id", str(node_id)))), 1
 
     return collect

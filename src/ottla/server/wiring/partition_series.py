@@ -15,12 +15,12 @@ from itertools import islice, repeat
 from typing import NamedTuple
 
 from ottla.metadata.image import MetadataImage
-from ottla.metrics.series import FamilyStart, Step
+from ottla.metrics.series import FamilyStart, Step, label_text
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Partition
 
 MAX_PARTITIONS = 10_000
-"""Partitions of a broker with series of their own; about 15 series each."""
+"""Partitions of a broker with series of their own; about 17 series each."""
 STEP_SEGMENTS = 50
 """The size of a log is a sum over its segments; so many count as one step of a scrape."""
 
@@ -88,16 +88,21 @@ _OF_LEADERS: tuple[tuple[str, str, _Value], ...] = (
         lambda each: len(each.state.isr) < len(each.state.replicas),
     ),
 )
+_WATER_MARKS: tuple[tuple[str, str, _Value], ...] = (
+    ("low", "First offset of a partition.", lambda each: each.log.log_start_offset),
+    ("high", "High watermark of a partition.", lambda each: each.high_watermark),
+)
 
 
 class PartitionSeries:
     """Collector of the partitions of one broker."""
 
-    __slots__ = ("_image", "_replicas")
+    __slots__ = ("_image", "_node_id", "_replicas")
 
-    def __init__(self, replicas: ReplicaManager, image: Callable[[], MetadataImage]) -> None:
+    def __init__(self, replicas: ReplicaManager, image: Callable[[], MetadataImage], node_id: int) -> None:
         self._replicas = replicas
         self._image = image
+        self._node_id = node_id
 
     def __call__(self) -> Iterator[Step]:
         """The families, one after the other."""
@@ -123,7 +128,8 @@ class PartitionSeries:
             for row in rows:
                 yield (row.labels, int(value(row.partition))) if row.partition.is_leader else None
         yield from self._counts(partitions)
-        yield from _sums_of_topics(rows)
+        yield from _sums_of_topics(rows, self._node_id)
+        yield from _water_marks(rows)
         yield FamilyStart(
             "ottla_metrics_partitions_omitted", "Partitions without series of their own, above the bound."
         )
@@ -134,20 +140,51 @@ class PartitionSeries:
         for each in partitions:
             topic = self._image().topics.get(each.topic) if each.index == 0 and each.is_leader else None
             yield None if topic is None else (f'{{topic="{each.topic}"}}', len(topic.partitions))
+        yield FamilyStart("kminion_kafka_topic_info", "1, with properties of a topic, from the leader of partition 0.")
+        for each in partitions:
+            topic = self._image().topics.get(each.topic) if each.index == 0 and each.is_leader else None
+            yield None if topic is None else (_topic_info(each, len(topic.partitions)), 1)
 
 
-def _sums_of_topics(rows: list[_Row]) -> Iterator[Step]:
+def _topic_info(partition: Partition, partition_count: int) -> str:
+    return label_text(
+        (
+            ("cleanup_policy", ",".join(sorted(partition.log.config.cleanup_policy))),
+            ("partition_count", str(partition_count)),
+            ("replication_factor", str(len(partition.state.replicas))),
+            ("topic_name", partition.topic),
+        )
+    )
+
+
+def _water_marks(rows: list[_Row]) -> Iterator[Step]:
+    """First offsets and high watermarks with the labels of kminion, from the leader."""
+    for name, text, value in _WATER_MARKS:
+        yield FamilyStart(f"kminion_kafka_topic_partition_{name}_water_mark", text)
+        for _, each, _ in rows:
+            labels = f'{{partition_id="{each.index}",topic_name="{each.topic}"}}'
+            yield (labels, int(value(each))) if each.is_leader else None
+
+
+def _sums_of_topics(rows: list[_Row], node_id: int) -> Iterator[Step]:
     """Sums of kminion over the partitions of this broker."""
     watermarks: dict[str, int] = {}
+    starts: dict[str, int] = {}
     sizes: dict[str, int] = {}
     for _, each, size_bytes in rows:
         sizes[each.topic] = sizes.get(each.topic, 0) + size_bytes
         if each.is_leader:
             watermarks[each.topic] = watermarks.get(each.topic, 0) + each.high_watermark
+            starts[each.topic] = starts.get(each.topic, 0) + each.log.log_start_offset
         yield None
     yield FamilyStart("kminion_kafka_topic_high_water_mark_sum", "Sum of the high watermarks that this broker leads.")
     for topic, offset in watermarks.items():
         yield f'{{topic_name="{topic}"}}', offset
+    yield FamilyStart("kminion_kafka_topic_low_water_mark_sum", "Sum of the first offsets that this broker leads.")
+    for topic, offset in starts.items():
+        yield f'{{topic_name="{topic}"}}', offset
     yield FamilyStart("kminion_kafka_topic_log_dir_size_total_bytes", "Bytes of a topic's replicas on this broker.")
     for topic, size in sizes.items():
         yield f'{{topic_name="{topic}"}}', size
+    yield FamilyStart("kminion_kafka_broker_log_dir_size_total_bytes", "Bytes of the replicas on this broker.")
+    yield f'{{broker_id="{node_id}"}}', sum(sizes.values())

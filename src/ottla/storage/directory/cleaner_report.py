@@ -15,6 +15,7 @@ from ottla.common.errors import DAMAGED_JSON
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.storage.directory.log_cleaner import LogCleaner, PassReport
 from ottla.storage.files.checkpoints import CheckpointCorruption
+from ottla.storage.log.log import Log
 
 _VERSION = 0
 
@@ -42,14 +43,13 @@ class CleanerReport(NamedTuple):
     logs: Sequence[LogReport]
 
 
-def reports_of(cleaner: LogCleaner, partitions: Iterable[TopicPartition]) -> list[LogReport]:
-    """Return reports of the compacted logs, as of the cleaner's last scan."""
+def reports_of(cleaner: LogCleaner, logs: Iterable[Log]) -> list[LogReport]:
+    """Return reports of compacted logs, as of the cleaner's last scan."""
     found = []
-    for partition in partitions:
-        log = cleaner.logs.get_log(*partition)
-        if log is not None and log.config.compacted:
-            state, reason, retry_ms = _state(cleaner, partition, log.config.min_cleanable_dirty_ratio)
-            found.append(LogReport(*partition, state, reason, retry_ms, cleaner.reports.get(partition)))
+    for log in logs:
+        partition = (log.topic, log.partition)
+        state, reason, retry_ms = _state(cleaner, partition, log.config.min_cleanable_dirty_ratio)
+        found.append(LogReport(*partition, state, reason, retry_ms, cleaner.reports.get(partition)))
     return found
 
 

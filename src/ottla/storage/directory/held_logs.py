@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.storage.files.log_config import LogConfig
 from ottla.storage.log.log import Log
 
 
 class HeldLogs:
     """Tables of one directory. Only `log_directory` and `future_logs` change them."""
 
-    __slots__ = ("futures", "logs")
+    __slots__ = ("_compacted", "futures", "logs")
 
     def __init__(self) -> None:
         self.logs: dict[TopicPartition, Log] = {}
@@ -18,6 +19,23 @@ class HeldLogs:
         """Copies that move here from other directories of the node (`future_logs`); `logs` has none of their
         partitions.
         """
+        self._compacted: dict[TopicPartition, None] = {}
+        """Logs and copies with the policy `compact`: a step of the cleaner must not scan all logs for the few."""
+
+    def use_config(self, partition: TopicPartition, config: LogConfig) -> None:
+        """Apply the settings of a log."""
+        if config.compacted:
+            self._compacted[partition] = None
+        else:
+            self._compacted.pop(partition, None)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Drop the settings of a log that was removed."""
+        self._compacted.pop(partition, None)
+
+    def compacted(self) -> list[Log]:
+        """Return the compacted logs, without copies."""
+        return [log for key in self._compacted if (log := self.logs.get(key)) is not None]
 
     def both(self) -> dict[TopicPartition, Log]:
         """Return all partitions with files here."""
@@ -35,3 +53,4 @@ class HeldLogs:
         """Remove all from use."""
         self.logs.clear()
         self.futures.clear()
+        self._compacted.clear()

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.common.errors import KafkaError
@@ -170,14 +171,12 @@ class LogCleaner:
     def _due(self, now_ms: int) -> list[_Candidate]:
         due = []
         self.max_dirty_ratio, self.max_overdue_ms = 0.0, 0
-        known = set()
-        for log in self.logs.logs():
+        for log in chain.from_iterable(directory.compacted_logs() for directory in self.logs.directories):
             partition = (log.topic, log.partition)
-            known.add(partition)
             # A log in cleaning is listed here; one in repair is not. The source of a copy must not change.
             if self.logs.futures.get(partition) is not None:
                 continue
-            if not log.config.compacted or log.failed or partition in self.passes or log.cleaning is not None:
+            if log.failed or partition in self.passes or log.cleaning is not None:
                 continue
             try:
                 found = self._range(log, partition, now_ms)
@@ -191,7 +190,7 @@ class LogCleaner:
             if (given_up is None or given_up.retry_ms <= now_ms) and found.is_due(log.config.min_cleanable_dirty_ratio):
                 due.append(_Candidate(log, found))
         for table in (self.uncleanable, self.reports, self.found):
-            for partition in [partition for partition in table if partition not in known]:
+            for partition in [partition for partition in table if self.logs.get_log(*partition) is None]:
                 del table[partition]
         return due
 

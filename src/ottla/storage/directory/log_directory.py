@@ -78,6 +78,7 @@ class LogDirectory:
         self.defaults = defaults
         self.meta: MetaProperties | None = None
         """Identity of the directory, once it is read."""
+        self._directory_id: Uuid | None = None
         self.is_cordoned = False
         """Whether the directory is cordoned: new logs are placed in another one, if available (KIP-1066)."""
         self._disk = disk
@@ -90,13 +91,14 @@ class LogDirectory:
         """In order of opening; only methods change it."""
         self.futures = held.futures
         """Copies that move here from other directories of the node (`future_logs`)."""
+        self.compacted_logs = held.compacted
         self.health = DirectoryHealth(path, clock, partial(on_offline, self))
         self.notes = IncarnationNotes(disk, path)
         self.checkpoints = DirectoryCheckpoints(disk, path, held, self.health, self.notes)
         self.flushes = DueFlushes(clock, held)
         self.retention = DirectoryRetention(held.logs)
         self.deleted = DeletedFiles(disk, clock, self.health)
-        self._events = DirectoryEvents(self.flushes, self.checkpoints, self.notes, self.health, self.deleted)
+        self._events = DirectoryEvents(self.flushes, self.checkpoints, self.notes, self.health, self.deleted, held)
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
@@ -124,14 +126,15 @@ class LogDirectory:
         self.meta = meta_properties.load_or_create(
             self._disk, self._rng, self.path, node_id=node_id, cluster_id=cluster_id, version=version
         )
+        self._directory_id = uuid_from_string(self.meta.directory_id)
         return self.meta
 
     @property
     def directory_id(self) -> Uuid:
         """The `directory.id` by which the cluster identifies it. Raises InvariantError before `identify`."""
-        if self.meta is None:
+        if self._directory_id is None:
             raise InvariantError(f"{self.path} was not opened")
-        return uuid_from_string(self.meta.directory_id)
+        return self._directory_id
 
     def partition_names(self) -> list[str]:
         """Names of the partition directories on the disk. Raises OSError."""
@@ -320,7 +323,7 @@ class LogDirectory:
         log = (self.futures if future else self.logs).pop((topic, partition), None)
         if log is None:
             return None
-        for part in (self.flushes, self.retention, self.checkpoints):
+        for part in (self.flushes, self.retention, self.checkpoints, self._held):
             part.forget((topic, partition))
         target = self._join(names.retired_partition_dir(topic, partition, self._rng.random_bytes(16), suffix))
         log.close(clean=suffix == names.STRAY_DIR_SUFFIX)  # a restored log must be complete

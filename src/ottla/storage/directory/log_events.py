@@ -7,6 +7,7 @@ from ottla.storage.directory.deleted_files import DeletedFiles
 from ottla.storage.directory.directory_checkpoints import DirectoryCheckpoints
 from ottla.storage.directory.directory_health import DirectoryHealth
 from ottla.storage.directory.due_flushes import DueFlushes
+from ottla.storage.directory.held_logs import HeldLogs
 from ottla.storage.directory.incarnation_notes import IncarnationNotes
 from ottla.storage.files.log_config import LogConfig
 
@@ -14,7 +15,7 @@ from ottla.storage.files.log_config import LogConfig
 class DirectoryEvents:
     """Receives the events of all logs of one directory."""
 
-    __slots__ = ("_checkpoints", "_deleted", "_flushes", "_health", "_notes")
+    __slots__ = ("_checkpoints", "_deleted", "_flushes", "_health", "_held", "_notes")
 
     def __init__(
         self,
@@ -23,15 +24,18 @@ class DirectoryEvents:
         notes: IncarnationNotes,
         health: DirectoryHealth,
         deleted: DeletedFiles,
+        held: HeldLogs,
     ) -> None:
         self._flushes = flushes
         self._checkpoints = checkpoints
         self._notes = notes
         self._health = health
         self._deleted = deleted
+        self._held = held
 
     def log_configured(self, partition: TopicPartition, config: LogConfig) -> None:
         self._flushes.use_config(partition, config)
+        self._held.use_config(partition, config)
 
     def flush_needed(self, partition: TopicPartition) -> None:
         self._flushes.add(partition)

@@ -379,7 +379,7 @@ class LogManager:
         log = self.get_log(topic, partition)
         if log is None:
             log = self._make_log((topic, partition), topic_id, config, directory_id, is_new=is_new)
-        elif config is not None:
+        elif config is not None and config != log.config:
             log.config = config
         if topic_id is not None and log.topic_id is None:
             log.assign_topic_id(topic_id)

@@ -22,11 +22,16 @@ from ottla.common.errors import InvariantError
 from ottla.common.platform.disk import Disk, File
 from ottla.storage.files.off_loop import Known, WouldBlock
 
+MAX_PLACES = 1024
+"""Found batches per log directory, at most 400 bytes each: consumers of one partition read close to each other."""
+
+Place = tuple["Descriptor", int, int]
+
 
 class Descriptors:
     """Open files of a log directory, bounded."""
 
-    __slots__ = ("_limit", "disk", "known", "open_files")
+    __slots__ = ("_limit", "disk", "known", "open_files", "places")
 
     def __init__(self, disk: Disk, limit: int) -> None:
         self.disk = disk
@@ -35,6 +40,15 @@ class Descriptors:
         """In order of last use, the most recent last."""
         self.known: Known | None = None
         """Set during a call that must not block: results that were read or computed for it off the loop."""
+        self.places: dict[Place, tuple[int, int, int, int]] = {}
+        """Outlines of batches that searches found (`remember`), by data file, its truncations, and the target."""
+
+    def remember(self, place: Place, outline: tuple[int, int, int, int]) -> None:
+        """Keep a found batch for other consumers that read the same records; the oldest one is dropped for it."""
+        places = self.places
+        places[place] = outline
+        if len(places) > MAX_PLACES:
+            del places[next(iter(places))]
 
     def __len__(self) -> int:
         """Number of open files."""

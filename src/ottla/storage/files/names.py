@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 LOG_SUFFIX = ".log"
@@ -55,6 +56,7 @@ PARTITION_SUFFIXES = (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, DELETED_SUFFIX, CLEANE
 _STRAY = re.compile(rf"(.+)\.[0-9a-f]{{32}}{STRAY_DIR_SUFFIX}")
 _FUTURE = re.compile(rf"(.+)\.[0-9a-f]{{32}}{FUTURE_DIR_SUFFIX}")
 _OFFSET_DIGITS = 20
+_FIRST_OFFSET = "0" * _OFFSET_DIGITS
 _MAX_NAME_LENGTH = 255
 
 
@@ -65,6 +67,24 @@ def offset_name(offset: int, suffix: str) -> str:
     The names of first segments are shared: in a directory of ten thousand young logs that is 2 MB.
     """
     return f"{offset:020d}{suffix}"
+
+
+def offsets_by_suffix(listing: Iterable[str]) -> dict[str, list[int]]:
+    """Return the offsets in the names of a partition's directory, by suffix, in the order of `listing`.
+
+    A suffix begins at the last dot; a name without a dot is one itself. Names that are not an offset and one of Kafka's
+    suffixes leave an empty list, or add nothing to it.
+    """
+    found: dict[str, list[int]] = {}
+    for name in listing:
+        suffix = name[max(name.rfind("."), 0) :]
+        offsets = found.get(suffix)
+        if offsets is None:
+            offsets = found[suffix] = []
+        offset = parse_offset(name, suffix)
+        if offset is not None:
+            offsets.append(offset)
+    return found
 
 
 def is_left_over(name: str) -> bool:
@@ -85,6 +105,8 @@ def parse_offset(name: str, suffix: str) -> int | None:
     if not name.endswith(suffix):
         return None
     digits = name[: -len(suffix)]
+    if digits == _FIRST_OFFSET:  # of most segments, where there are tens of thousands
+        return 0
     if len(digits) != _OFFSET_DIGITS or not digits.isascii() or not digits.isdigit():
         return None
     return int(digits)

@@ -11,6 +11,7 @@ The schedule of the files is in `log_directory`; `cleaner-offset-checkpoint` is 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.common.kafka.topic_partition import TopicPartition
@@ -62,6 +63,10 @@ class OffsetFiles:
         self._number += 1
         self._latest[name] = offsets
         return OffsetContent(name, offsets, self._number)
+
+    def in_file(self, name: str) -> Mapping[TopicPartition, int] | None:
+        """Return the content that this process wrote last, another object after each write; None if it is unknown."""
+        return None if name in self._foreign else self._contents.get(name)
 
     def is_written(self, content: OffsetContent) -> bool:
         """Return whether this process last wrote these offsets."""

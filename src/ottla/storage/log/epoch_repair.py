@@ -91,6 +91,8 @@ def missing_entries(
 
     Raises as `epoch_at`.
     """
+    if offsets.start == offsets.stop:
+        return []
     begins, ends = [(UNDEFINED_EPOCH, offsets.start), *entries], [*entries, (None, offsets.stop)]
     missing: list[EpochEntry] = []
     for (leader_epoch, start), (following, end) in zip(begins, ends, strict=True):

@@ -389,6 +389,8 @@ class LogWriter:
 
     def _waited_for_roll(self, segment: Segment, timestamp: int) -> bool:
         first = segment.search.load_first_timestamp()
+        if segment.indexes.entry_count >= self._max_index_entries:  # unknown before in a segment of an earlier process
+            return True
         if first >= 0:
             return timestamp - first > self._roll_after_ms
         return self._clock.time_ms() - segment.created_ms > self._roll_after_ms

@@ -91,6 +91,8 @@ def _sort_out(folder: Folder, segments: Sequence[Segment], snapshots: list[int],
 
     Snapshots above a truncation are removed durably before other batches reach their offsets. Raises OSError.
     """
+    if not snapshots:
+        return []
     usable = [offset for offset in sorted(snapshots) if offsets.start <= offset <= offsets.stop]
     bases = {segment.base_offset for segment in segments}
     kept = [offset for offset in usable if offset in bases or offset == usable[-1]]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -104,14 +104,10 @@ def load_log(
     """
     on_loss = _nothing_lost if options.is_copy else partial(events.records_lost, partition)
     loading = _LoadState(partition, folder, options, clock, on_loss)
-    listing = folder.disk.listdir(folder.path)
-    if partition[0] != names.METADATA_TOPIC:
-        _refuse_foreign(folder, listing)
-    if any(name.endswith((names.CLEANED_SUFFIX, names.SWAP_SUFFIX)) for name in listing):
-        finish_swaps(folder)
-        listing = folder.disk.listdir(folder.path)
-    _take_inventory(loading, listing)
-    _load_epochs(loading)
+    listing = _tidy_listing(folder, partition)
+    found = names.offsets_by_suffix(listing)
+    _take_inventory(loading, found)
+    _load_epochs(loading, has_file=names.LEADER_EPOCH_CHECKPOINT in found)
     end_offset = _clean_end(loading) if options.clean and not loading.epochs_damaged else None
     trusted = end_offset is not None
     if end_offset is None:
@@ -130,7 +126,7 @@ def load_log(
         end_offset = start_offset
     loading.epochs.truncate_from_end(end_offset)
     loading.epochs.truncate_from_start(start_offset)
-    loading.segments[-1].search.load_timestamps()
+    _open_indexes(loading.segments[-1])
     recovery_point = end_offset if trusted else min(options.recovery_point, end_offset)
     producers = load_producers(
         folder,
@@ -197,6 +193,25 @@ def _nothing_lost(*, proved: bool) -> None:
     """Ignore losses of a copy."""
 
 
+def _tidy_listing(folder: Folder, partition: TopicPartition) -> list[str]:
+    """Return the file names of a partition, after finishing what a crash interrupted. Raises OperatorError."""
+    listing = folder.disk.listdir(folder.path)
+    if partition[0] != names.METADATA_TOPIC:
+        _refuse_foreign(folder, listing)
+    if any(name.endswith((names.CLEANED_SUFFIX, names.SWAP_SUFFIX)) for name in listing):
+        finish_swaps(folder)
+        listing = folder.disk.listdir(folder.path)
+    for name in filter(names.is_left_over, listing):
+        folder.disk.unlink(folder.join(name))
+    return listing
+
+
+def _open_indexes(active: Segment) -> None:
+    """Repair or refuse damaged indexes now, rather than at an append; empty ones, as most are, are not opened."""
+    if active.data.size_bytes or not active.indexes.are_blank():
+        active.search.load_timestamps()
+
+
 def _refuse_foreign(folder: Folder, listing: list[str]) -> None:
     """Raise OperatorError for a data directory with the name of a partition's; nothing in it was changed."""
     if names.META_PROPERTIES in listing:
@@ -213,32 +228,23 @@ def _refuse_foreign(folder: Folder, listing: list[str]) -> None:
         )
 
 
-def _take_inventory(loading: _LoadState, listing: list[str]) -> None:
-    """Find segments and snapshots; remove leftovers of a crash."""
+def _take_inventory(loading: _LoadState, found: Mapping[str, Sequence[int]]) -> None:
+    """Find segments and snapshots, from the offsets in file names by suffix; remove indexes that a crash left."""
     folder, disk = loading.folder, loading.folder.disk
-    present = set(listing)
-    bases = []
-    for name in listing:
-        if names.is_left_over(name):
-            disk.unlink(folder.join(name))
-            continue
-        base = names.parse_offset(name, names.LOG_SUFFIX)
-        if base is not None:
-            bases.append(base)
-        snapshot = names.parse_offset(name, names.SNAPSHOT_SUFFIX)
-        if snapshot is not None:
-            loading.snapshots.append(snapshot)
-        for suffix in (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TRANSACTION_INDEX_SUFFIX):
-            base = names.parse_offset(name, suffix)
-            if base is not None and names.offset_name(base, names.LOG_SUFFIX) not in present:
-                disk.unlink(folder.join(name))
+    bases = found.get(names.LOG_SUFFIX, ())
+    loading.snapshots += found.get(names.SNAPSHOT_SUFFIX, ())
+    for suffix in (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TRANSACTION_INDEX_SUFFIX):
+        offsets = found.get(suffix, ())
+        for base in () if offsets == bases else sorted(set(offsets).difference(bases)):
+            disk.unlink(folder.join(names.offset_name(base, suffix)))
+    with_aborted = set(found.get(names.TRANSACTION_INDEX_SUFFIX, ()))
     now = loading.clock.time_ms()
     interval = loading.options.config.index_interval_bytes
     for base in bases:
         path = folder.join(names.offset_name(base, names.LOG_SUFFIX))
         segment = Segment(folder, base, disk.size(path), now, interval)
         loading.segments.append(segment)
-        is_whole = names.offset_name(base, names.TRANSACTION_INDEX_SUFFIX) not in present or segment.aborted.take_up()
+        is_whole = base not in with_aborted or segment.aborted.take_up()
         if not is_whole or (loading.options.clean and _lacks_aborted(loading.options, segment)):
             loading.aborted_lost[segment] = None
     if not loading.segments:
@@ -265,10 +271,11 @@ def _new_segment(loading: _LoadState, base_offset: int) -> Segment:
     return Segment.create(loading.folder, base_offset, loading.clock.time_ms(), interval)
 
 
-def _load_epochs(loading: _LoadState) -> None:
+def _load_epochs(loading: _LoadState, *, has_file: bool) -> None:
     path = loading.folder.join(names.LEADER_EPOCH_CHECKPOINT)
     try:
-        loading.epochs = LeaderEpochCache(read_epochs(loading.folder.disk, path))
+        if has_file:
+            loading.epochs = LeaderEpochCache(read_epochs(loading.folder.disk, path))
     except CheckpointCorruption as error:
         logger.warning("%s; the leader epochs are read from the log", error)
         loading.epochs_damaged = True

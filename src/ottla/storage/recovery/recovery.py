@@ -153,9 +153,11 @@ def recover_segment(segments: list[Segment], number: int, uncovered: Unchecksumm
     """Check every batch of a segment, rebuild its indexes, and collect epochs. Raises OSError, OperatorError."""
     segment, epochs = segments[number], uncovered.epochs
     uncovered.begin(segment, segments[number + 1] if number + 1 < len(segments) else None)
+    walk = Walk(next_offset=segment.base_offset, has_transactions=segment.aborted.index is not None)
+    if not segment.data.size_bytes and segment.indexes.are_blank():
+        return walk  # as most segments where there are tens of thousands
     segment.indexes.begin_rebuild()
     file = segment.data.descriptor.file()
-    walk = Walk(next_offset=segment.base_offset, has_transactions=segment.aborted.index is not None)
     for position, header in ValidBatches(file, segment.base_offset, segment.data.size_bytes, walk, uncovered):
         last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         segment.indexes.note_batch(position, header[BATCH_LENGTH] + LOG_OVERHEAD, last_offset, header[MAX_TIMESTAMP])

@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 
 from ottla.common.platform.disk import Buffer, File
-from ottla.storage.files.descriptors import Descriptor, Folder
+from ottla.storage.files.descriptors import Descriptor, Descriptors, Folder
 from ottla.storage.files.names import LOG_SUFFIX, offset_name
 
 _MIB = 1024 * 1024
@@ -119,6 +119,11 @@ class SegmentData:
     @property
     def path(self) -> str:
         return self.descriptor.path
+
+    @property
+    def descriptors(self) -> Descriptors:
+        """Open files of the log directory, with the batches that searches found in them."""
+        return self._folder.descriptors
 
     def mtime_ms(self) -> int:
         """Return the modification time of the data file. Raises OSError."""

@@ -1,7 +1,8 @@
 """Offset and time index of a segment, opened on first use and rebuilt when damaged, and the segment's timestamps.
 
 Invariant: `max_timestamp` is the largest of all batches in the segment, or `UNLOADED` until it is needed
-(`SegmentSearch.load_timestamps`).
+(`SegmentSearch.load_timestamps`). It is loaded before the first timestamp, which the first append to a segment of an
+earlier process needs; so no batch is noted in an index that was not opened.
 
 The files are in `index`, searches in `search`.
 """
@@ -15,6 +16,7 @@ from typing import TypeVar
 
 from ottla.common.logs import RATE_LIMITED
 from ottla.storage.files.descriptors import Descriptor, Folder
+from ottla.storage.files.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, offset_name
 from ottla.storage.files.off_loop import WouldBlock
 from ottla.storage.segment.aborted import SegmentAborted
 from ottla.storage.segment.data import SegmentData
@@ -140,7 +142,7 @@ class SegmentIndexes:
         return False
 
     def resume(self, bytes_since_entry: int) -> None:
-        """Prepare the active segment for appends, with the bytes of the batches behind the last entry."""
+        """Prepare for appends, with the bytes of the batches behind the last entry."""
         self._bytes_since_entry = bytes_since_entry
         self.entry_count = self.offset.entry_count
 
@@ -213,6 +215,17 @@ class SegmentIndexes:
     def end_with(self, timestamp: int, offset: int) -> None:
         """Add the largest timestamp as the last entry of the time index."""
         self.repairing(lambda: self.time.maybe_append(timestamp, offset))
+
+    def are_blank(self) -> bool:
+        """Return whether both files exist and are empty. Raises OSError."""
+        disk = self._folder.disk
+        kinds = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+        try:
+            return not any(
+                disk.size(self._folder.join(offset_name(self._base_offset, kind + self.suffix))) for kind in kinds
+            )
+        except FileNotFoundError:
+            return False
 
     def begin_rebuild(self) -> None:
         """Empty both indexes; the caller scans the segment and adds each batch again."""

@@ -21,7 +21,8 @@ from ottla.record.legacy.stored import SMALLEST_SIZE, header_of_message, is_mess
 UNLOADED = -2
 NO_TIMESTAMP = -1
 
-_SCAN_BYTES = 8192
+SCAN_BYTES = 8192
+"""Bytes of one read of a scan."""
 
 BATCH_OUTLINE = Struct(">qi4xb6xi8xq")
 """The fields of a batch header that a scan needs: base offset, batch length, magic, last offset delta, max
@@ -66,7 +67,7 @@ class OutlineScan:
         if at + OUTLINE_SIZE > len(self._chunk):
             if position + SMALLEST_SIZE > self._end:
                 raise StopIteration
-            self._chunk = self._file.read(min(_SCAN_BYTES, self._end - position), position)
+            self._chunk = self._file.read(min(SCAN_BYTES, self._end - position), position)
             self._chunk_position = position
             at = 0
             if len(self._chunk) < HEADER_SIZE:

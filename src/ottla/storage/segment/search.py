@@ -2,6 +2,9 @@
 
 An index names a batch at or before the target, and a scan of batch headers finds it from there. A search trusts only
 index entries that fit their batch, and repeats itself on rebuilt indexes otherwise.
+
+Many consumers of one partition search for the same batches, so the last results of a log directory are kept
+(`Descriptors.places`): a batch stays where it is until its file is truncated.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from ottla.storage.segment.outlines import (
     NO_BATCH,
     NO_TIMESTAMP,
     OUTLINE_SIZE,
+    SCAN_BYTES,
     UNLOADED,
     Outline,
     OutlineScan,
@@ -27,20 +31,24 @@ WORTH_LEAVING_BYTES = 16 * 1024
 class SegmentSearch:
     """Searches in one segment."""
 
-    __slots__ = ("_base_offset", "_cut", "_cut_offset", "_data", "_indexes")
+    __slots__ = ("_base_offset", "_data", "_indexes")
 
     def __init__(self, base_offset: int, data: SegmentData, indexes: SegmentIndexes) -> None:
         self._base_offset = base_offset
         self._data = data
         self._indexes = indexes
-        self._cut_offset = -1
-        self._cut: Outline | None = None
 
     def find_offset(self, offset: int) -> Outline | None:
         """Return the first batch with a last offset of at least `offset`, or None."""
-        if offset == self._cut_offset:
-            return self._cut
-        return self._indexes.repairing(lambda: self._find(offset, UNLOADED))
+        data = self._data
+        descriptors = data.descriptors
+        place = (data.descriptor, data.truncation_count, offset)
+        outline: Outline | None = descriptors.places.get(place)
+        if outline is None:
+            outline = self._indexes.repairing(lambda: self._find(offset, UNLOADED))
+            if outline is not None:
+                descriptors.remember(place, outline)
+        return outline
 
     def leave_cut_batch(self, position: int, length: int) -> int:
         """Return how much to read of the `length` bytes from the batch at `position` on, which contain it whole.
@@ -49,26 +57,39 @@ class SegmentSearch:
         beginning and fetch it next. Then that fetch needs no search.
         """
         end = position + length
+        data = self._data
+        place = (data.descriptor, data.truncation_count, -1 - end)
+        found = data.descriptors.places.get(place)
+        if found is None:
+            found = self._batch_across(end)
+            if found is None:
+                return length
+            data.descriptors.remember(place, found)
+        cut = found[0]
+        return length if cut <= position or end - cut < WORTH_LEAVING_BYTES else cut - position
+
+    def _batch_across(self, end: int) -> Outline | None:
+        """Return the batch that contains the byte before `end` and the one at it, if the index has it and it is large.
+
+        `NO_BATCH` if the index has none, None if that is unknown.
+        """
         try:
             last_offset, cut = self._indexes.offset.lookup_position(end)
         except INDEX_DAMAGE:  # logged and repaired by the next search for an offset
-            return length
-        if cut <= position or end - cut < WORTH_LEAVING_BYTES:
-            return length
+            return None
+        if end - cut < WORTH_LEAVING_BYTES:
+            return NO_BATCH
         header = self._data.descriptor.read(OUTLINE_SIZE, cut)
         if len(header) < OUTLINE_SIZE:
-            return length
+            return None
         base_offset, batch_length, magic, last_delta, max_timestamp = BATCH_OUTLINE.unpack(header)
         size = batch_length + LOG_OVERHEAD
         if magic < MAGIC_V2 or base_offset + last_delta != last_offset or cut + size <= end:
-            return length
-        self._cut_offset = base_offset
-        self._cut = cut, size, last_offset, max_timestamp
-        return cut - position
-
-    def forget_cut_batch(self) -> None:
-        """Drop the batch that `leave_cut_batch` left, before a truncation."""
-        self._cut_offset = -1
+            return NO_BATCH
+        outline = cut, size, last_offset, max_timestamp
+        data = self._data
+        data.descriptors.remember((data.descriptor, data.truncation_count, base_offset), outline)
+        return outline
 
     def offset_behind(self, position: int) -> int | None:
         """Return an offset close to `position` that no batch before it has; None if the index has none."""
@@ -139,7 +160,10 @@ class SegmentSearch:
         return self._data.descriptor.read(size, position)
 
     def load_timestamps(self) -> None:
-        """Find the largest timestamp: from the time index up to its last entry, from a scan for the rest."""
+        """Find the largest timestamp: from the time index up to its last entry, from a scan for the rest.
+
+        Also prepares the active segment for appends.
+        """
         if self._indexes.max_timestamp != UNLOADED:
             return
         try:
@@ -154,27 +178,30 @@ class SegmentSearch:
         for _, _, last_offset, max_timestamp in OutlineScan(self._data.descriptor, position, self._data.size_bytes):
             if max_timestamp > timestamp:
                 timestamp, offset = max_timestamp, last_offset
+        self._indexes.resume(self._data.size_bytes - position)
         self._indexes.max_timestamp = timestamp
         self._indexes.max_timestamp_offset = offset
 
     def load_first_timestamp(self) -> int:
-        """Largest timestamp of the first batch, the base of time-based rolling; -1 if it has none."""
+        """Largest timestamp of the first batch, the base of time-based rolling; -1 if it has none.
+
+        Loads the other timestamps before: an append needs this one, and adds to those.
+        """
         if self._indexes.first_timestamp == UNLOADED:
+            self.load_timestamps()
             _, _, _, self._indexes.first_timestamp = self.outline_at(0) or NO_BATCH
         return self._indexes.first_timestamp
 
     def find_end(self) -> tuple[int, int, int]:
         """Return (next offset, position) after the last whole batch, and its position, by a scan from the last index
-        entry.
-
-        Also prepares the active segment for appends.
+        entry; in a small segment from its beginning, without an index.
         """
         next_offset = self._base_offset
-        if not self._data.size_bytes:
+        size_bytes = self._data.size_bytes
+        if not size_bytes:
             return next_offset, 0, 0
-        last_position = end = entry = self._indexes.offset.last_position()
-        for position, size, last_offset, _ in OutlineScan(self._data.descriptor.file(), entry, self._data.size_bytes):
+        last_position = end = 0 if size_bytes <= SCAN_BYTES else self._indexes.offset.last_position()
+        for position, size, last_offset, _ in OutlineScan(self._data.descriptor.file(), end, size_bytes):
             next_offset = last_offset + 1
             last_position, end = position, position + size
-        self._indexes.resume(end - entry)
         return next_offset, end, last_position

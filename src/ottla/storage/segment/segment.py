@@ -69,7 +69,6 @@ class Segment:
         Durable on return: batches that return after a power failure would overlap later ones.
         """
         self.data.truncate(position)
-        self.search.forget_cut_batch()
         self.indexes.truncate(position, offset)
         self.search.load_timestamps()
         self.search.load_first_timestamp()

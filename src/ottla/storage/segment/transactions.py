@@ -37,7 +37,7 @@ class Transactions:
         self._open: dict[int, int] = {}  # producer id -> first offset, which rises
         # (first offset, offset of the marker), both rising: a transaction that began later and was decided earlier than
         # another never determines the result.
-        self._decided: deque[tuple[int, int]] = deque()
+        self._decided: deque[tuple[int, int]] | None = None
         self.first_unstable = NONE_UNSTABLE
 
     def open_transactions(self) -> dict[int, int]:
@@ -60,6 +60,8 @@ class Transactions:
         if first_offset is None:
             return None
         decided = self._decided
+        if decided is None:  # an empty one has 700 bytes, and most partitions have no transactions
+            decided = self._decided = deque()
         while decided and decided[-1][0] >= first_offset:
             decided.pop()
         decided.append((first_offset, marker_offset))
@@ -80,5 +82,5 @@ class Transactions:
     def replace(self, open_transactions: Iterable[tuple[int, int]]) -> None:
         """Replace the state: only these (producer id, first offset) are open, and none is decided."""
         self._open = dict(sorted(open_transactions, key=lambda entry: entry[1]))
-        self._decided.clear()
+        self._decided = None
         self.first_unstable = next(iter(self._open.values()), NONE_UNSTABLE)

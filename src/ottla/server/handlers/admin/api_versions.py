@@ -9,10 +9,13 @@ through a broker, does not check that.
 from __future__ import annotations
 
 import re
+from typing import cast
 
 from ottla.common.config.feature_levels import KRAFT_VERSION
 from ottla.common.errors import ErrorCode
+from ottla.common.platform.channel import ClientChannel
 from ottla.metadata.records import REGISTERED_FEATURES
+from ottla.protocol.codec import read_message
 from ottla.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -42,6 +45,8 @@ def handle(context: AdminContext, request: Request, message: ApiVersionsRequest)
         and (message.cluster_id is None) == (message.node_id == NO_NODE)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if context.keeps_software:
+        _note_software(request, message)
     meant, own = (message.cluster_id, message.node_id), (context.metadata.cluster_id, context.metadata.node_id)
     if message.cluster_id is not None and meant != own and not request.dispatcher.serves_controller:
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
@@ -65,9 +70,23 @@ def handle(context: AdminContext, request: Request, message: ApiVersionsRequest)
     )
 
 
+def note_cached(context: AdminContext, request: Request, body: bytes) -> None:
+    """Keep the client's library also if the response is cached."""
+    if context.keeps_software:
+        message, _ = read_message(ApiVersionsRequest, request.api_version, body, 0, len(body))
+        _note_software(request, message)
+
+
+def _note_software(request: Request, message: ApiVersionsRequest) -> None:
+    if request.api_version >= 3:
+        channel = cast(ClientChannel, request.channel)
+        channel.client_software = message.client_software_name, message.client_software_version
+
+
 API_VERSIONS = SchemaApi(
     ApiKey.API_VERSIONS,
     handle,
     bare_error(ApiVersionsResponse),
     cache_inputs=lambda context: (context.metadata.image, context.metadata.kraft_version),
+    cache_hit=note_cached,
 )

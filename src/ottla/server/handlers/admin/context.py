@@ -25,6 +25,7 @@ class AdminContext:
         "decisions",
         "disk",
         "failures",
+        "keeps_software",
         "logs",
         "metadata",
         "replicas",
@@ -47,6 +48,8 @@ class AdminContext:
         self.config = config
         self.config_checks: list[Callable[[BrokerConfig], None]] = []
         """Checks of new configs of this broker; each raises OperatorError if it can't apply them."""
+        self.keeps_software = False
+        """Whether connections keep the name and version of the client's library, for client metrics (KIP-714)."""
         self.metadata = metadata
         self.decisions = decisions
         self.topics = topics

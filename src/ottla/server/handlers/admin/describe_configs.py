@@ -1,15 +1,20 @@
 """DescribeConfigs (32): versions 1 to 4, from the published image.
 
-`controller.configs` finds the resources; `common.config.broker_configs` decides the source of each value.
+`controller.configs` finds the resources; `common.config.broker_configs` decides the source of each value. A request for
+`ottla.version` of a broker returns the version of this node; no other request lists that name.
 """
 
 from __future__ import annotations
 
+from ottla import full_version
+from ottla.common.config.config_def import ConfigResourceType, ConfigSource, ConfigType
+from ottla.common.errors import ErrorCode
 from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.configs import handle_describe_configs
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
@@ -21,12 +26,31 @@ from ottla.server.requests.guards import Items, guard_configs
 from ottla.server.requests.request import Request
 from ottla.server.requests.stepped import Division
 
+NODE_VERSION = "ottla.version"
+"""Name of the read-only entry with the version of a node."""
+
 error_response = resource_errors(DescribeConfigsResponse, "results", DescribeConfigsResult)
 
 
 def handle(context: AdminContext, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describe topics and this broker."""
-    return handle_describe_configs(context.metadata.image, message, context.config)
+    response = handle_describe_configs(context.metadata.image, message, context.config)
+    for resource, result in zip(message.resources, response.results, strict=True):
+        keys = resource.configuration_keys
+        is_node = resource.resource_type == ConfigResourceType.BROKER and resource.resource_name
+        if keys and NODE_VERSION in keys and is_node and result.error_code == ErrorCode.NONE:
+            result.configs.append(_version_entry())
+    return response
+
+
+def _version_entry() -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=NODE_VERSION,
+        value=full_version(),
+        read_only=True,
+        config_source=ConfigSource.STATIC_BROKER_CONFIG,
+        config_type=ConfigType.STRING,
+    )
 
 
 def guard(context: AdminContext, request: Request, message: DescribeConfigsRequest) -> object | None:

@@ -1,6 +1,6 @@
 """ListConfigResources (74): versions 0 and 1 (KIP-1142). Names of all resources with configs.
 
-Version 0 was ListClientMetricsResources and lists only those; this broker has none.
+Version 0 was ListClientMetricsResources and lists only client metrics subscriptions.
 """
 
 from __future__ import annotations
@@ -49,12 +49,13 @@ def handle(context: AdminContext, request: Request, message: ListConfigResources
                 ConfigResource(resource_name=str(broker_id), resource_type=kind)
                 for broker_id in context.metadata.image.brokers
             ]
-    if ConfigResourceType.GROUP in wanted:
-        resources += [
-            ConfigResource(resource_name=resource.name, resource_type=resource.type)
-            for resource in context.metadata.image.configs
-            if resource.type is ConfigResourceType.GROUP
-        ]
+    for kind in (ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP):
+        if kind in wanted:
+            resources += [
+                ConfigResource(resource_name=resource.name, resource_type=kind)
+                for resource in context.metadata.image.configs
+                if resource.type is kind
+            ]
     return ListConfigResourcesResponse(config_resources=resources)
 
 

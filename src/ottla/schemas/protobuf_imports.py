@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2
 
-from ottla.pipeline.model.extras import require_packages
+from ottla.common.extras import require_packages
 
 _GOOGLE_FILE = re.compile(r"google/(?:protobuf|type)/[a-z_]+\.proto")
 _Field = descriptor_pb2.FieldDescriptorProto

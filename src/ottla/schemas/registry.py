@@ -27,7 +27,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.transform.schema_ids import SchemaId
+from ottla.schemas.ids import SchemaId
 
 TIMEOUT_S = 10.0
 ATTEMPTS = 3
@@ -49,6 +49,14 @@ _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
 class UnknownSchemaError(ValueError):
     """The registry answered that it has no schema of that id; only then is a value bad."""
+
+
+class RegistryUnreachable(OperatorError):
+    """The registry does not answer, or answers with an error; `reason` is the message without a remedy."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{reason}; nothing was loaded, run it again when the registry is back")
+        self.reason = reason
 
 
 class _NotFoundError(Exception):
@@ -213,10 +221,7 @@ class SchemaRegistry:
                     break
             except (ValueError, RecursionError, http.client.HTTPException) as error:
                 raise OperatorError(f"the server at {self.shown} is not a schema registry: {error}") from error
-        raise OperatorError(
-            f"the schema registry at {self.shown} can't be reached: {reason}; nothing was loaded, run it again when "
-            "the registry is back"
-        )
+        raise RegistryUnreachable(f"the schema registry at {self.shown} can't be reached: {reason}")
 
     def _tls(self) -> ssl.SSLContext | None:
         """None: the system's defaults."""

@@ -1,0 +1,271 @@
+"""`ottla cluster rebalance`: spread replicas and leaders over brokers, for example onto a new one.
+
+`client.admin.rebalance_plan` decides the moves. This module reads the cluster, prints the plan, and applies it in
+batches. Each batch copies new replicas before old ones are removed, so no partition has fewer replicas in sync than
+before. Progress is the state of the cluster itself: an interrupted command is run again, which waits for the ongoing
+batch and plans the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ottla.cli.command import (
+    Command,
+    complete_topic,
+    connection_options,
+    counted,
+    json_option,
+    notify,
+    open_cluster,
+    print_json,
+    print_table,
+    size_text,
+)
+from ottla.cli.replica_moves import print_dry_run, throttled, wait_for_moves
+from ottla.common.errors import OperatorError
+from ottla.common.kafka.integers import MAX_LONG
+from ottla.common.kafka.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.client.admin.cluster import Cluster
+    from ottla.client.admin.reassignment_plan import Plan
+    from ottla.client.admin.rebalance_plan import RebalanceInput, RebalancePlan
+
+BATCH_PARTITIONS = 20
+"""Partitions that move at the same time: the rest waits, so that an interruption leaves little unfinished."""
+ASSUMED_RATE = 50_000_000
+"""Bytes per second and broker that an estimate without a throttle assumes."""
+IN, OUT = "in", "out"
+GOAL_NAMES = ("rack", "bytes", "partitions", "leaders")
+
+
+def _parse_brokers(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[int, str]:
+    """Broker ids with `in` or `out`, from `ID` and `ID:in` or `ID:out`."""
+    found: dict[int, str] = {}
+    for value in values:
+        text, _, direction = value.partition(":")
+        if not (text.isascii() and text.isdigit() and len(text) < 11) or direction not in ("", IN, OUT):
+            raise click.BadParameter(f"{value!r} is not of the form ID, ID:in or ID:out", ctx, parameter)
+        if found.setdefault(int(text), direction or IN) != (direction or IN):
+            raise click.BadParameter(f"broker {text} can't get and lose replicas", ctx, parameter)
+    return found
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "ottla cluster rebalance                              # dry run",
+        "ottla cluster rebalance --broker 4 --execute         # fill the new broker 4",
+        "ottla cluster rebalance --broker 2:out --execute     # empty broker 2",
+        "ottla cluster rebalance --by leaders --execute       # move leadership only",
+        "ottla cluster rebalance --throttle 20000000 --execute",
+    ),
+)
+@click.option(
+    "--by",
+    "goals",
+    type=click.Choice(GOAL_NAMES),
+    multiple=True,
+    default=("rack", "bytes", "leaders"),
+    show_default=True,
+    help="Goal of the plan; may be repeated.",
+)
+@click.option(
+    "--broker",
+    "brokers",
+    metavar="ID[:in|:out]",
+    multiple=True,
+    callback=_parse_brokers,
+    help="Broker that gets replicas (in, the default) or loses all of them (out); may be repeated.",
+)
+@click.option(
+    "--topic",
+    "names",
+    multiple=True,
+    metavar="TOPIC",
+    shell_complete=complete_topic,
+    help="Topic that may move; by default, all.",
+)
+@click.option(
+    "--throttle",
+    type=click.IntRange(1, MAX_LONG),
+    metavar="BYTES",
+    help="Replication throttle in bytes/s for each broker.",
+)
+@click.option("--execute", is_flag=True, help="Apply the change; the default is a dry run.")
+@json_option
+@connection_options
+def rebalance(
+    goals: tuple[str, ...],
+    brokers: dict[int, str],
+    names: tuple[str, ...],
+    throttle: int | None,
+    execute: bool,
+    as_json: bool,
+    bootstrap_server: str,
+) -> None:
+    """Spread replicas and leaders over brokers.
+
+    Replicas keep their number and their spread over racks. Partitions that are not fully in sync are left as they are.
+    An interrupted rebalance continues when the command is run again.
+    """
+    with open_cluster(bootstrap_server) as client:
+        ongoing = client.reassignments.all()
+        if ongoing and execute:
+            notify(f"waiting for {counted(len(ongoing), 'ongoing reassignment')}")
+            wait_for_moves(client, set(ongoing))
+            ongoing = {}
+        given, plan = _plan(client, goals, brokers, names, frozenset(ongoing))
+        _show(given, plan, throttle, execute=execute, as_json=as_json)
+        if not execute:
+            print_dry_run()
+        elif plan.targets:
+            _execute(client, given, plan, throttle)
+
+
+def _plan(
+    client: Cluster,
+    goals: Sequence[str],
+    brokers: Mapping[int, str],
+    names: Sequence[str],
+    ongoing: frozenset[TopicPartition],
+) -> tuple[RebalanceInput, RebalancePlan]:
+    """The present cluster and the plan for it. Raises OperatorError."""
+    from ottla.client.admin.rebalance_plan import RebalanceInput, rebalance_plan
+    from ottla.client.wire.failure import TopicNotFound
+
+    topics = client.topics.all()
+    for name in names:
+        if name not in topics:
+            raise TopicNotFound(name, known=topics)
+    drained = frozenset(broker for broker, direction in brokers.items() if direction == OUT)
+    registered = {broker.node_id for broker in client.brokers.all()}
+    if drained - registered:
+        raise OperatorError(f"broker {min(drained - registered)} is not registered: see `ottla cluster brokers`")
+    pinned = {
+        (topic.name, partition.index)
+        for topic in topics.values()
+        if names and topic.name not in names
+        for partition in topic.partitions
+    }
+    sizes: dict[TopicPartition, int] = {}
+    room: dict[int, int] = {}
+    for directory in client.log_directories.all():
+        if directory.usable_bytes is not None:
+            room[directory.node_id] = room.get(directory.node_id, 0) + directory.usable_bytes
+        for key, size in directory.sizes.items():
+            sizes[key] = max(size, sizes.get(key, 0))
+    given = RebalanceInput(
+        brokers=client.describe().brokers,
+        topics=topics,
+        sizes=sizes,
+        goals=goals,
+        filled=frozenset(brokers.keys() - drained),
+        drained=drained,
+        pinned=ongoing | pinned,
+        room=room,
+    )
+    return given, rebalance_plan(given)
+
+
+def _show(given: RebalanceInput, plan: RebalancePlan, throttle: int | None, *, execute: bool, as_json: bool) -> None:
+    """Print the moves, the load of each broker before and after, bytes and the estimated time."""
+    moves = [
+        {
+            "topic": name,
+            "partition": index,
+            "from": given.topics[name].partitions[index].replicas,
+            "to": replicas,
+            "bytes": given.sizes.get((name, index), 0)
+            * len(set(replicas) - set(given.topics[name].partitions[index].replicas)),
+        }
+        for (name, index), replicas in plan.targets.items()
+    ]
+    seconds = plan.seconds(throttle or ASSUMED_RATE)
+    if as_json:
+        print_json(
+            {
+                "executed": execute,
+                "moves": moves,
+                "bytes": plan.moved_bytes,
+                "estimated_seconds": round(seconds, 1),
+                "brokers": list(broker_changes(given, plan.targets)),
+                "not_in_sync": [{"topic": name, "partition": index} for name, index in plan.skipped],
+            }
+        )
+        return
+    if plan.skipped:
+        notify(f"{counted(len(plan.skipped), 'partition')} not fully in sync: left as they are")
+    if not moves:
+        click.echo("Nothing to move.")
+        return
+    rows = [(*list(move.values())[:4], size_text(int(str(move["bytes"])))) for move in moves]
+    print_table(("topic", "partition", "from", "to", "copied"), rows, right=("partition", "copied"))
+    columns = ("broker", "replicas", "after", "leaders", "leaders after", "size", "size after")
+    loads = [
+        (*list(each.values())[:5], size_text(each["bytes"]), size_text(each["bytes_after"]))
+        for each in broker_changes(given, plan.targets)
+    ]
+    print_table(columns, loads, right=columns)
+    rate = "the throttle" if throttle else f"{size_text(ASSUMED_RATE)}/s for each broker"
+    click.echo(
+        f"{counted(len(moves), 'partition')} to change, {size_text(plan.moved_bytes)} to copy, about "
+        f"{counted(max(1, round(seconds)), 'second')} at {rate}."
+    )
+
+
+def broker_changes(given: RebalanceInput, targets: Plan) -> Iterator[dict[str, Any]]:
+    """Replicas, preferred leaders and bytes of each broker before and after."""
+    live = {broker.node_id for broker in given.brokers}
+    before = {
+        (topic.name, partition.index): partition.replicas
+        for topic in given.topics.values()
+        for partition in topic.partitions
+    }
+    states = (before, {**before, **targets})
+    for broker in sorted(live | given.drained):
+        on = [[key for key, replicas in state.items() if broker in replicas] for state in states]
+        leads = [sum(state[key][0] == broker for key in keys) for state, keys in zip(states, on, strict=True)]
+        sizes = [sum(given.sizes.get(key, 0) for key in keys) for keys in on]
+        yield {
+            "broker": broker,
+            "replicas": len(on[0]),
+            "replicas_after": len(on[1]),
+            "leaders": leads[0],
+            "leaders_after": leads[1],
+            "bytes": sizes[0],
+            "bytes_after": sizes[1],
+        }
+
+
+def _execute(client: Cluster, given: RebalanceInput, plan: RebalancePlan, throttle: int | None) -> None:
+    """Apply the plan in batches, then elect the preferred leaders. Raises OperatorError if a broker is lost."""
+    from ottla.client.admin.reassignment_plan import throttled_replicas
+
+    left = iter(plan.targets.items())
+    done = 0
+    with throttled(client, throttled_replicas(plan.targets, given.topics), throttle, keep=False):
+        while batch := dict(islice(left, BATCH_PARTITIONS)):
+            fenced = {broker.node_id for broker in client.brokers.all() if broker.fenced} - given.drained
+            if fenced:
+                raise OperatorError(
+                    f"broker {min(fenced)} does not serve, so the rebalance stops after {done} of "
+                    f"{counted(len(plan.targets), 'partition')}: start the broker and run the command again"
+                )
+            client.reassignments.alter(batch)
+            wait_for_moves(client, set(batch), quiet=True)
+            done += len(batch)
+            notify(f"{done} of {counted(len(plan.targets), 'partition')} done")
+    topics = client.topics.all()
+    led_elsewhere = [
+        (name, index)
+        for (name, index), replicas in plan.targets.items()
+        if name in topics and topics[name].partitions[index].leader != replicas[0]
+    ]
+    if led_elsewhere:
+        client.reassignments.elect_leaders(led_elsewhere)

@@ -1,0 +1,64 @@
+"""`ottla console`: the web console of a cluster."""
+
+from __future__ import annotations
+
+import click
+
+from ottla.cli.command import Command, connection_options
+from ottla.common.errors import OperatorError
+
+PORT = click.IntRange(0, 65535)
+_FILE = click.Path(readable=False)
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "ottla console                                            # http://127.0.0.1:8080 for 127.0.0.1:9092",
+        "ottla console -b kafka-1:9092,kafka-2:9092 --read-only",
+        "ottla console -b kafka-1:9094 --command-config sasl.properties   # users sign in",
+        "ottla console --public-url https://ops.example.com/kafka # behind a reverse proxy",
+    ),
+)
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
+@click.option("--port", type=PORT, default=8080, show_default=True, help="Port to listen on; 0 for a free one.")
+@click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate chain of the console, PEM.")
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="Private key of the certificate, PEM.")
+@click.option("--public-url", metavar="URL", help="Address of the console at a reverse proxy, with its path.")
+@click.option("--read-only", is_flag=True, help="Offer no page that changes the cluster.")
+@click.option("--audit-log", type=_FILE, metavar="FILE", help="File for the audit log  [default: standard error]")
+@click.option("--ready-file", type=_FILE, metavar="FILE", help="File for the address as JSON, written when ready.")
+@click.option("--stop-with-pipe", type=int, hidden=True, help="File descriptor; stop at its end of file.")
+@connection_options
+def console(
+    host: str,
+    port: int,
+    tls_cert: str | None,
+    tls_key: str | None,
+    public_url: str | None,
+    read_only: bool,
+    audit_log: str | None,
+    ready_file: str | None,
+    stop_with_pipe: int | None,
+    bootstrap_server: str,
+) -> None:
+    """Serve web pages that show and change a cluster.
+
+    Every request to the cluster uses the name and password of the signed-in user, so ACLs and quotas apply. A cluster
+    without SASL is served without sign-in, on this machine only.
+    """
+    try:
+        import htpy  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise OperatorError(
+            f"ottla console needs the package {error.name}: install it with pip install 'ottla[console]'"
+        ) from error
+    from ottla.console.serving import ServeOptions, serve
+
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("give both --tls-cert and --tls-key")
+    tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
+    options = ServeOptions(bootstrap_server, host, port, tls, public_url, read_only, audit_log, ready_file)
+    serve(options, stop_with_pipe)

@@ -1,0 +1,225 @@
+"""One topic: partitions, settings, and the groups that read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import htpy as h
+from htpy import Node
+from starlette.responses import Response
+
+from ottla.client.wire.model import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ConfigEntry,
+    PartitionInfo,
+    ResourceType,
+    TopicInfo,
+)
+from ottla.common.errors import KafkaError
+from ottla.common.kafka.ids import uuid_to_string
+from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.console import formats, html
+from ottla.console.context import Context, PageError
+from ottla.console.html import Column
+from ottla.console.pages.overview import permitted
+from ottla.console.pages.topics import health_badge, replication_factor
+from ottla.console.topic_parts import topic_heading
+
+ROWS = 200
+"""Partitions on a page."""
+MAX_GROUPS = 1_000
+GROUPS_BUDGET_S = 3.0
+"""Bounds of the look for groups that read a topic."""
+
+
+def show(context: Context) -> Response:
+    """Partitions with leaders, ISR, offsets and bytes."""
+    topic = context.cluster.topics.get(context.path["topic"])
+    number = context.query.number("page", 1, most=1_000_000)
+    pages = max(1, -(-len(topic.partitions) // ROWS))
+    number = max(1, min(number, pages))
+    shown = topic.partitions[(number - 1) * ROWS : number * ROWS]
+    keys = [(topic.name, each.index) for each in shown if each.is_led]
+    starts, no_offsets = permitted(lambda: context.cluster.records.offsets_at(keys, EARLIEST_TIMESTAMP))
+    ends = {} if starts is None else context.cluster.records.offsets_at(keys, LATEST_TIMESTAMP)
+    sizes, no_sizes = permitted(lambda: context.cluster.log_directories.partition_sizes(topic.name))
+    return html.page(
+        context,
+        topic.name,
+        topic_heading(context, topic.name, "topic"),
+        html.facts(
+            ("State", health_badge(topic)),
+            ("Partitions", formats.number(len(topic.partitions))),
+            ("Replicas", formats.number(replication_factor(topic))),
+            ("Size of leaders", formats.size(None if sizes is None else sum(sizes.values()))),
+            ("Offsets in use", formats.number(sum(ends[each] - (starts or {})[each] for each in ends))),
+            ("Topic id", html.name(uuid_to_string(topic.topic_id))),
+        ),
+        [h.p(".hint")[f"Not shown: {each}"] for each in (no_offsets, no_sizes) if each is not None],
+        _partitions(shown, starts or {}, ends, sizes, topic.name),
+        html.pager(
+            context,
+            [
+                ("Previous", context.topic_url(topic.name, page=number - 1) if number > 1 else None),
+                ("Next", context.topic_url(topic.name, page=number + 1) if number < pages else None),
+            ],
+            f"Page {number} of {pages}",
+        )
+        if pages > 1
+        else None,
+        active="topics",
+    )
+
+
+def _partitions(
+    shown: tuple[PartitionInfo, ...],
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    sizes: Mapping[int, int] | None,
+    topic: str,
+) -> Node:
+    most = max((sizes or {}).values(), default=0)
+    columns = (
+        Column("Partition", is_number=True),
+        Column("State"),
+        Column("Leader", is_number=True),
+        Column("Replicas"),
+        Column("ISR"),
+        Column("First offset", is_number=True),
+        Column("End offset", is_number=True),
+        Column("Size", is_number=True),
+        Column(""),
+    )
+    rows = [
+        (
+            str(each.index),
+            _state(each),
+            str(each.leader) if each.leader >= 0 else "none",
+            formats.ids(each.replicas),
+            formats.ids(each.isr),
+            formats.number(starts.get((topic, each.index))),
+            formats.number(ends.get((topic, each.index))),
+            formats.size(None if sizes is None else sizes.get(each.index)),
+            html.bar((sizes or {}).get(each.index, 0), most, f"Size of partition {each.index}"),
+        )
+        for each in shown
+    ]
+    return html.table("Partitions", columns, rows)
+
+
+def _state(partition: PartitionInfo) -> Node:
+    if not partition.is_led:
+        return html.badge("no leader", "bad")
+    missing = sorted(set(partition.replicas) - set(partition.isr))
+    if missing:
+        return html.badge(f"lacks {formats.ids(missing)}", "warning")
+    return html.badge("complete", "good")
+
+
+def settings(context: Context) -> Response:
+    """All settings with their sources and documentation."""
+    topic = context.path["topic"]
+    entries = context.cluster.configs.describe(ResourceType.TOPIC, topic)
+    columns = (Column("Setting"), Column("Value"), Column("Source"), Column("Documentation"), Column(""))
+    changed = [each for each in entries if each.source == "topic"]
+    rows = [_setting(context, topic, each) for each in (*changed, *(each for each in entries if each not in changed))]
+    return html.page(
+        context,
+        f"Settings of {topic}",
+        topic_heading(context, topic, "topic settings"),
+        h.p[f"{formats.counted(len(changed), 'setting')} of this topic; the others are defaults."],
+        html.table("Settings", columns, rows),
+        active="topics",
+    )
+
+
+def _setting(context: Context, topic: str, entry: ConfigEntry) -> tuple[Node, ...]:
+    kind = "good" if entry.source == "topic" else ""
+    edit = (
+        h.a(href=context.topic_url(topic, "/settings/edit", name=entry.name), aria_label=f"Change {entry.name}")[
+            "Change"
+        ]
+        if context.offers("settings apply") and not entry.read_only
+        else ""
+    )
+    return (
+        h.code[entry.name],
+        setting_value(entry),
+        html.badge(entry.source, kind),
+        h.details[h.summary["Description"], entry.documentation] if entry.documentation else "",
+        edit,
+    )
+
+
+def setting_value(entry: ConfigEntry | None) -> Node:
+    """A value, or why there is none."""
+    if entry is None:
+        return h.span(".null")["not set"]
+    if entry.is_sensitive:
+        return h.span(".null")["secret"]
+    if not entry.value:
+        return h.span(".null")["empty"]
+    return h.span(".data")[formats.visible(entry.value)]
+
+
+def groups(context: Context) -> Response:
+    """Groups with committed offsets of this topic, and their lag."""
+    name = context.path["topic"]
+    topic = context.cluster.topics.get(name)
+    started_s = context.services.clock.monotonic()
+    listings = context.cluster.groups.find()
+    keys = [(name, each.index) for each in topic.partitions if each.is_led]
+    ends = context.cluster.records.offsets_at(keys, LATEST_TIMESTAMP)
+    rows: list[tuple[Node, ...]] = []
+    looked_at = 0
+    for listing in listings[:MAX_GROUPS]:
+        if context.services.clock.monotonic() - started_s > GROUPS_BUDGET_S:
+            break
+        context.check_alive()
+        looked_at += 1
+        lag, partitions = _lag(context, listing.group_id, topic, ends)
+        if partitions:
+            rows.append(
+                (
+                    h.a(href=context.url("/group", id=listing.group_id))[html.name(listing.group_id)],
+                    listing.state or "-",
+                    formats.number(partitions),
+                    formats.number(lag),
+                )
+            )
+    columns = (
+        Column("Group"),
+        Column("State"),
+        Column("Partitions", is_number=True),
+        Column("Lag in records", is_number=True),
+    )
+    left = len(listings) - looked_at
+    return html.page(
+        context,
+        f"Groups of {name}",
+        topic_heading(context, name, "topic groups"),
+        h.p(".hint")[f"{formats.counted(left, 'group')} of the cluster were not looked at, to keep this page fast."]
+        if left
+        else None,
+        html.table("Groups that read this topic", columns, rows, empty="No group has offsets of this topic."),
+        active="topics",
+    )
+
+
+def _lag(context: Context, group_id: str, topic: TopicInfo, ends: Mapping[TopicPartition, int]) -> tuple[int, int]:
+    """The lag of a group in a topic, and the number of partitions with an offset."""
+    try:
+        offsets = context.cluster.groups.offsets(group_id)
+    except KafkaError:
+        return 0, 0
+    found = {key: each.offset for key, each in offsets.items() if key[0] == topic.name}
+    return sum(max(0, ends[key] - offset) for key, offset in found.items() if key in ends), len(found)
+
+
+def setting_named(context: Context, topic: str, name: str) -> ConfigEntry:
+    """One setting. Raises PageError."""
+    for entry in context.cluster.configs.describe(ResourceType.TOPIC, topic, [name]):
+        if entry.name == name:
+            return entry
+    raise PageError(404, f"Topic {topic} has no setting {name}.")

@@ -1,0 +1,224 @@
+"""The list of topics: filtered, sorted and paged without a request for each topic.
+
+Sizes need requests to brokers, so the script asks for those of the visible rows after the page is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import htpy as h
+from htpy import Node
+from starlette.responses import JSONResponse, Response
+
+from ottla.client.wire.model import TopicInfo
+from ottla.common.errors import KafkaError
+from ottla.common.kafka.integers import MAX_INT
+from ottla.console import formats, html
+from ottla.console.context import Context, PageError, Parameters
+from ottla.console.errors import FORBIDDEN, sentence
+from ottla.console.html import Column
+
+ROWS = 50
+MAX_SIZES = ROWS
+SORTS = ("name", "partitions", "replication", "health")
+MAX_CONFIG_LINES = 100
+
+
+def show(context: Context) -> Response:
+    """The page."""
+    query = context.query
+    wanted = query.text("filter").lower()
+    sort, is_descending = query.choice("sort", SORTS), query.is_set("descending")
+    with_internal = query.is_set("internal")
+    topics = [
+        topic
+        for name, topic in context.topics().items()
+        if wanted in name.lower() and (with_internal or not topic.is_internal)
+    ]
+    topics = _sorted(topics, sort, is_descending=is_descending)
+    number = query.number("page", 1, most=MAX_INT)
+    pages = max(1, -(-len(topics) // ROWS))
+    number = max(1, min(number, pages))
+    shown = topics[(number - 1) * ROWS : number * ROWS]
+    kept = {"filter": query.text("filter"), "internal": query.text("internal")}
+    order = {"sort": sort, "descending": query.text("descending")}
+    return html.page(
+        context,
+        "Topics",
+        html.heading(
+            "Topics",
+            actions=h.a(".button", href=context.url("/create-topic"))["Create topic"]
+            if context.offers("topic new")
+            else None,
+        ),
+        _filter(context, len(topics)),
+        _table(context, shown, kept, sort, is_descending=is_descending),
+        html.pager(
+            context,
+            [
+                ("Previous", context.url("/topics", **kept, **order, page=number - 1) if number > 1 else None),
+                ("Next", context.url("/topics", **kept, **order, page=number + 1) if number < pages else None),
+            ],
+            f"Page {number} of {pages}",
+        ),
+        active="topics",
+    )
+
+
+def _sorted(topics: list[TopicInfo], sort: str, *, is_descending: bool) -> list[TopicInfo]:
+    keys = {
+        "name": lambda topic: topic.name,
+        "partitions": lambda topic: len(topic.partitions),
+        "replication": replication_factor,
+        "health": lambda topic: -len(_incomplete(topic)),
+    }
+    return sorted(topics, key=keys[sort], reverse=is_descending)
+
+
+def replication_factor(topic: TopicInfo) -> int:
+    """Replicas of the first partition."""
+    return len(topic.partitions[0].replicas) if topic.partitions else 0
+
+
+def _incomplete(topic: TopicInfo) -> list[int]:
+    return [each.index for each in topic.partitions if not each.is_led or len(each.isr) < len(each.replicas)]
+
+
+def health_badge(topic: TopicInfo) -> Node:
+    """The worst state of the partitions."""
+    leaderless = sum(not each.is_led for each in topic.partitions)
+    if leaderless:
+        return html.badge(f"{leaderless} without leader", "bad")
+    incomplete = len(_incomplete(topic))
+    return html.badge(f"{incomplete} under-replicated", "warning") if incomplete else html.badge("complete", "good")
+
+
+def _filter(context: Context, count: int) -> Node:
+    query = context.query
+    return h.form(".filter", method="get", action=context.url("/topics"), role="search")[
+        html.field("Name contains", h.input(name="filter", type="search", value=query.text("filter"))),
+        h.label(".check")[
+            h.input(type="checkbox", name="internal", value="1", checked=query.is_set("internal")), "Internal topics"
+        ],
+        h.button(type="submit")["Filter"],
+        h.span(".count")[formats.counted(count, "topic")],
+    ]
+
+
+def _table(
+    context: Context, shown: Sequence[TopicInfo], kept: dict[str, str], sort: str, *, is_descending: bool
+) -> Node:
+    def title(text: str, name: str) -> Node:
+        is_chosen = sort == name
+        arrow = (" ↓" if is_descending else " ↑") if is_chosen else ""
+        reverse = "1" if is_chosen and not is_descending else None
+        return h.a(href=context.url("/topics", **kept, sort=name, descending=reverse))[text + arrow]
+
+    columns = (
+        Column(title("Name", "name")),
+        Column(title("Partitions", "partitions"), is_number=True),
+        Column(title("Replicas", "replication"), is_number=True),
+        Column("Size of leaders", is_number=True),
+        Column(title("State", "health")),
+        Column(""),
+    )
+    rows = [
+        (
+            h.a(href=context.topic_url(topic.name))[html.name(topic.name)],
+            formats.number(len(topic.partitions)),
+            formats.number(replication_factor(topic)),
+            h.span(data_size_of=topic.name)["-"],
+            health_badge(topic),
+            h.a(href=context.topic_url(topic.name, "/records"), aria_label=f"Records of {topic.name}")["Records"],
+        )
+        for topic in shown
+    ]
+    return html.table("Topics", columns, rows, empty="No topic matches.", data_sizes=context.url("/topic-sizes"))
+
+
+def sizes(context: Context) -> Response:
+    """Sizes of some topics as JSON: `{"name": "1.5 MB"}`, for the visible rows."""
+    names = context.query.all("name")
+    if len(names) > MAX_SIZES:
+        raise PageError(400, f"At most {MAX_SIZES} topics at once.")
+    found = {}
+    for name in names:
+        context.check_alive()
+        with suppress(KafkaError):
+            found[name] = formats.size(sum(context.cluster.log_directories.partition_sizes(name).values()))
+    return JSONResponse(found)
+
+
+def new(context: Context) -> Response:
+    """The form for a new topic."""
+    return _new_form(context, Parameters({}), None, 200)
+
+
+def create(context: Context) -> Response:
+    """Create a topic."""
+    form = context.form
+    name = context.audit["topic"] = form.required("name")
+    partitions = form.number("partitions", -1, most=MAX_INT)
+    factor = form.number("replication", -1, most=32_767)
+    try:
+        configs = _configs(form.text("configs"))
+        context.cluster.topics.create(name, partitions, factor, configs)
+    except (KafkaError, PageError) as error:
+        if isinstance(error, KafkaError) and error.code in FORBIDDEN:
+            raise
+        context.audit["error"] = sentence(error)
+        return _new_form(context, form, sentence(error), 400)
+    return context.redirect(context.topic_url(name), f"Topic {name} was created.")
+
+
+def _configs(text: str) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) > MAX_CONFIG_LINES:
+        raise PageError(400, f"At most {MAX_CONFIG_LINES} settings.")
+    for line in lines:
+        name, equals, value = line.partition("=")
+        if not equals or not name.strip():
+            raise PageError(400, f"The line {line!r} is not of the form NAME=VALUE.")
+        configs[name.strip()] = value.strip()
+    return configs
+
+
+def _new_form(context: Context, form: Parameters, problem: str | None, status: int) -> Response:
+    content = html.form(
+        context,
+        "/create-topic",
+        html.field(
+            "Name",
+            h.input(name="name", required=True, maxlength="249", autocomplete="off", value=form.text("name")),
+            "Letters, digits, dots, dashes and underscores.",
+        ),
+        html.field(
+            "Partitions",
+            h.input(name="partitions", inputmode="numeric", value=form.text("partitions")),
+            "Empty: the default of the cluster.",
+        ),
+        html.field(
+            "Replicas of each partition",
+            h.input(name="replication", inputmode="numeric", value=form.text("replication")),
+            "Empty: the default of the cluster.",
+        ),
+        html.field(
+            "Settings",
+            h.textarea(name="configs", rows="4", spellcheck="false")[form.text("configs")],
+            "One NAME=VALUE on each line, such as retention.ms=86400000.",
+        ),
+        h.button(".primary", type="submit")["Create topic"],
+        classes="act",
+    )
+    return html.page(
+        context,
+        "Create topic",
+        h.h1["Create topic"],
+        None if problem is None else h.p(".error", role="alert")[formats.visible(problem)],
+        content,
+        active="topics",
+        status=status,
+    )

@@ -1,0 +1,181 @@
+"""The process of the console: settings, the listener, and the end by a signal or with the broker that started it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import uvicorn
+
+from ottla.cli.command import client_properties, notify
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.connection import parse_bootstrap_servers
+from ottla.client.wire.security import ClientSecurity
+from ottla.common.errors import OperatorError
+from ottla.common.platform.endpoint import format_address
+from ottla.console.application import create_application
+from ottla.console.audit import write_audit_log
+from ottla.console.context import Services
+from ottla.console.routes import ROUTES
+from ottla.console.sessions import SessionStore
+from ottla.console.settings import ConsoleSettings, check_exposure, check_public_url, read_transport
+from ottla.console.sign_in import SignInThrottle
+
+CLIENT_ID = "ottla-console"
+"""Client id of its own, so that client quotas can limit consoles."""
+TIMEOUT_S = 10.0
+MAX_REQUESTS = 200
+"""Requests at once, with live tails; others get the status 503."""
+END_S = 2
+"""Seconds for open requests at the end."""
+BACKLOG = 128
+
+
+class ServeOptions(NamedTuple):
+    """Command line of `ottla console`."""
+
+    bootstrap_servers: str
+    host: str
+    port: int
+    tls: tuple[str, str] | None
+    public_url: str | None
+    is_read_only: bool
+    audit_log: str | None
+    ready_file: str | None
+
+
+class _Clock:
+    """Wall and monotonic clock of this machine."""
+
+    def time_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class _Rng:
+    """The operating system's randomness."""
+
+    def random_bytes(self, count: int) -> bytes:
+        return os.urandom(count)
+
+    def randrange(self, stop: int) -> int:
+        raise NotImplementedError
+
+
+def read_settings(options: ServeOptions, properties: Mapping[str, str], place: str) -> ConsoleSettings:
+    """The settings of the command line and the client properties. Raises OperatorError."""
+    parse_bootstrap_servers(options.bootstrap_servers)
+    settings = ConsoleSettings(
+        options.bootstrap_servers,
+        read_transport(properties, place),
+        options.host,
+        options.port,
+        options.tls,
+        check_public_url(options.public_url),
+        options.is_read_only,
+    )
+    check_exposure(settings)
+    return settings
+
+
+def serve(options: ServeOptions, stop_with_pipe: int | None) -> None:
+    """Serve until a signal. Raises OperatorError."""
+    settings = read_settings(options, *client_properties())
+    _check_certificate(options.tls)
+    write_audit_log(options.audit_log)
+    listening = _bind(options.host, options.port)
+    settings = settings._replace(port=listening.getsockname()[1])
+    clock = _Clock()
+
+    def open_cluster(security: ClientSecurity) -> Cluster:
+        return Cluster(settings.bootstrap_servers, client_id=CLIENT_ID, timeout_s=TIMEOUT_S, security=security)
+
+    services = Services(settings, SessionStore(clock, _Rng()), SignInThrottle(clock), clock, open_cluster)
+    config = uvicorn.Config(
+        create_application(services, ROUTES),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=MAX_REQUESTS,
+        timeout_graceful_shutdown=END_S,
+        ssl_certfile=options.tls[0] if options.tls else None,
+        ssl_keyfile=options.tls[1] if options.tls else None,
+    )
+    url = _address(settings)
+    with contextlib.closing(listening):
+        asyncio.run(_run(uvicorn.Server(config), listening, url, options.ready_file, stop_with_pipe))
+
+
+def _address(settings: ConsoleSettings) -> str:
+    if settings.public_url is not None:
+        return settings.public_url
+    return f"{'https' if settings.tls else 'http'}://{format_address(settings.host, settings.port)}"
+
+
+async def _run(
+    server: uvicorn.Server, listening: socket.socket, url: str, ready_file: str | None, stop_with_pipe: int | None
+) -> None:
+    loop = asyncio.get_running_loop()
+    if stop_with_pipe is not None:
+
+        def ended() -> None:
+            if not os.read(stop_with_pipe, 1):
+                loop.remove_reader(stop_with_pipe)
+                server.should_exit = True
+
+        loop.add_reader(stop_with_pipe, ended)
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.01)
+    if server.started:
+        notify(f"the console is ready at {url}")
+        if ready_file is not None:
+            _write_ready_file(ready_file, url)
+    await serving
+
+
+def _write_ready_file(path: str, url: str) -> None:
+    draft = f"{path}.{os.getpid()}"
+    try:
+        with open(draft, "w", encoding="utf-8") as file:
+            json.dump({"url": url, "pid": os.getpid()}, file)
+        os.replace(draft, path)
+    except OSError as error:
+        raise OperatorError(
+            f"the ready file {path} can't be written: {error.strerror}: choose another path with --ready-file"
+        ) from error
+
+
+def _check_certificate(tls: tuple[str, str] | None) -> None:
+    if tls is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*tls)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
+        raise OperatorError(f"the certificate of --tls-cert and --tls-key can't be used: {reason}") from error
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        raise OperatorError(
+            f"the console can't listen on {format_address(host, port)}: {(error.strerror or str(error)).lower()}: "
+            "choose another --host or --port"
+        ) from error
+    return listening

@@ -1,0 +1,1 @@
+"""Handlers of client metrics (KIP-714)."""

@@ -1,0 +1,61 @@
+"""Problems of a cluster, from what brokers answer."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from ottla.client.views.problems import cluster_problems
+from ottla.client.wire.model import ClusterBroker, LogDirectory, PartitionInfo, QuorumInfo, QuorumReplicaInfo, TopicInfo
+from ottla.common.kafka.ids import ZERO_UUID
+
+
+def cluster(partitions: list[PartitionInfo], *, fenced: tuple[int, ...] = (), failed: str | None = None) -> Any:
+    """A client of three brokers, whose topic t has these partitions and min.insync.replicas=2."""
+    topic = TopicInfo("t", ZERO_UUID, is_internal=False, partitions=tuple(partitions))
+    brokers = [ClusterBroker(number, "h", 9092, None, number in fenced) for number in (1, 2, 3)]
+    replicas = tuple(
+        QuorumReplicaInfo(number, ZERO_UUID, 10, 1_000 if number in fenced else 100_000, 0) for number in (1, 2, 3)
+    )
+    return SimpleNamespace(
+        describe=lambda: SimpleNamespace(cluster_id="c"),
+        brokers=SimpleNamespace(all=lambda: brokers, certificate_expiries=lambda: {2: 0.0}),
+        topics=SimpleNamespace(all=lambda: {"t": topic}),
+        quorum=SimpleNamespace(describe=lambda: QuorumInfo(1, 1, 10, replicas, ())),
+        configs=SimpleNamespace(describe=lambda kind, name, keys: [SimpleNamespace(value="2")]),
+        log_directories=SimpleNamespace(all=lambda: [LogDirectory(1, "/d", failed, None, None, {})]),
+    )
+
+
+def test_each_problem_comes_with_its_remedy() -> None:
+    found = cluster_problems(
+        cluster(
+            [
+                PartitionInfo(0, -1, 1, (3,), (3,), (3,)),
+                PartitionInfo(1, 2, 1, (1, 2, 3), (2,), ()),
+                PartitionInfo(2, 1, 1, (1, 2, 3), (1, 2), ()),
+            ],
+            fenced=(3,),
+            failed="KAFKA_STORAGE_ERROR",
+        )
+    )
+    assert [each.problem for each in found] == [
+        "t-0 has no leader",
+        "writes with acks=all fail: t-1 is below min.insync.replicas",
+        "broker 3 does not serve (fenced)",
+        "directory /d of broker 1 is offline (KAFKA_STORAGE_ERROR)",
+        "voter 3 of the metadata quorum is gone",
+        "t-1, t-2 are under-replicated",
+        "the certificate of broker 2 expires on 1970-01-01",
+        "1 partition has a leader that is not the preferred one",
+    ]
+    assert "start broker 3" in found[0].remedy
+    assert "ottla cluster voters replace 3" in found[4].remedy
+    assert "start broker 3; if broker 1 does not catch up" in found[5].remedy
+    assert "ottla cluster elect" in found[7].remedy
+
+
+def test_healthy_cluster_has_only_expiring_certificates() -> None:
+    healthy = cluster([PartitionInfo(0, 1, 1, (1, 2, 3), (1, 2, 3), ())])
+    healthy.brokers.certificate_expiries = dict
+    assert cluster_problems(healthy) == []

@@ -1,0 +1,46 @@
+"""The application of the console in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from ottla.console.application import create_application
+from ottla.console.context import Services
+from ottla.console.route import Route
+from ottla.console.routes import ROUTES
+from ottla.console.sessions import SessionStore
+from ottla.console.settings import ConsoleSettings, Transport
+from ottla.console.sign_in import SignInThrottle
+
+from .browsing import Browser, CountingRng, ManualClock, NoCluster
+
+ANONYMOUS = Transport()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+Open = Callable[..., Browser]
+
+
+@pytest.fixture
+def browse(clock: ManualClock) -> Open:
+    """A browser at an application with these settings and rows."""
+
+    def open_browser(routes: Sequence[Route] = ROUTES, transport: Transport = ANONYMOUS, **settings: Any) -> Browser:
+        chosen = ConsoleSettings("127.0.0.1:9092", transport, **settings)
+        services = Services(
+            chosen,
+            SessionStore(clock, CountingRng()),
+            SignInThrottle(clock),
+            clock,
+            NoCluster,  # type: ignore[arg-type]
+        )
+        return Browser(create_application(services, routes), services)
+
+    return open_browser

@@ -1,0 +1,69 @@
+"""Settings that would expose a cluster are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.common.errors import OperatorError
+from ottla.console.settings import (
+    LOGIN_MECHANISMS,
+    ConsoleSettings,
+    Transport,
+    check_exposure,
+    check_public_url,
+    read_transport,
+)
+
+from .browsing import SASL
+
+TLS = ("chain.pem", "key.pem")
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b";'
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.3.2.1"])
+def test_loopback_needs_neither_tls_nor_sign_in(host):
+    check_exposure(ConsoleSettings("a:1", host=host))
+
+
+@pytest.mark.parametrize(("transport", "tls"), [(Transport(), None), (SASL, None), (Transport(), TLS)])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "console.example"])
+def test_other_hosts_need_tls_and_sign_in(host, transport, tls):
+    with pytest.raises(OperatorError, match=r"--host .* without (TLS|sign-in)"):
+        check_exposure(ConsoleSettings("a:1", transport, host, tls=tls))
+    check_exposure(ConsoleSettings("a:1", SASL, host, tls=TLS))
+
+
+def test_sasl_listener_offers_its_mechanism_or_all():
+    assert read_transport({"security.protocol": "SASL_PLAINTEXT"}, "f").mechanisms == LOGIN_MECHANISMS
+    one = read_transport({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "scram-sha-256"}, "f")
+    assert one.mechanisms == ("SCRAM-SHA-256",)
+    assert read_transport({}, "f") == Transport()
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"security.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": JAAS},
+        {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"},
+        {"security.protocol": "TELNET"},
+    ],
+)
+def test_properties_that_would_share_an_identity_are_refused(properties):
+    with pytest.raises(OperatorError, match=r"in f|in the"):
+        read_transport(properties, "f")
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://a", "https://", "a.example", "https://a/b?c", "https://u@a", "https://a//b", "https://a:x"]
+)
+def test_malformed_public_url_is_refused(url):
+    with pytest.raises(OperatorError, match="--public-url"):
+        check_public_url(url)
+
+
+def test_public_url_gives_origin_and_base_path():
+    settings = ConsoleSettings("a:1", public_url=check_public_url("https://Ops.example:8443/kafka/"))
+    assert settings.base_path == "/kafka"
+    assert settings.is_secure
+    assert "https://ops.example:8443" in settings.origins()
+    assert ConsoleSettings("a:1", port=80).origins() >= {"http://localhost", "http://localhost:80"}

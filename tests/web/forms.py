@@ -1,0 +1,32 @@
+"""Forms and elements of a page."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+
+class Page(HTMLParser):
+    """The elements of a page, the fields of its forms by their actions, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.forms: dict[str, dict[str, str]] = {}
+        self.content = ""
+        self._form: dict[str, str] = {}
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.elements.append((tag, found))
+        if tag == "form":
+            self._form = self.forms.setdefault(str(found["action"]), {})
+        elif tag == "input" and found.get("type") == "hidden":
+            self._form[str(found["name"])] = str(found["value"])
+
+    def handle_data(self, data: str) -> None:
+        self.content += data
+
+    def links(self) -> list[str]:
+        return [str(found.get("href")) for tag, found in self.elements if tag == "a"]
