@@ -85,6 +85,16 @@ def test_dispatcher_is_not_wrapped_without_quotas(limited):
     assert limited.dispatcher is plain, "address quotas are applied by the listener"
 
 
+def test_software_of_a_client_with_quotas_is_kept(make_server):
+    clock = MovedClock()
+    limited = LimitedServer(make_server(clock=clock, receives_telemetry=True), clock)
+    limited.limit(consumer_byte_rate=1e9)
+    client = limited.connect()
+    answer = client.ask(ApiVersionsRequest(client_software_name="tool", client_software_version="1.0"), 4)
+    assert answer.error_code == 0
+    assert client.channel.client_software == ("tool", "1.0")
+
+
 class TestProduce:
     def test_a_producer_above_its_rate_is_answered_and_muted(self, limited):
         client = limited.connect()

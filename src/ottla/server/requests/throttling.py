@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from struct import Struct
+from typing import cast
 
-from ottla.common.platform.channel import Channel, Dispatcher, Part
+from ottla.common.platform.channel import Channel, ClientChannel, Dispatcher, Part
 from ottla.common.platform.clock import Clock
 from ottla.common.platform.endpoint import ListenerInfo
 from ottla.net.outbound import release_parts
@@ -42,7 +43,7 @@ _PERCENT = 100.0
 
 
 class ThrottledChannel:
-    """The connection of a client with quotas, as its requests see it. Implements `Channel`.
+    """The connection of a client with quotas, as its requests see it. Implements `ClientChannel`.
 
     Stores the request in progress; a connection has one at a time.
     """
@@ -102,6 +103,18 @@ class ThrottledChannel:
     @property
     def closed(self) -> bool:
         return self._channel.closed
+
+    @property
+    def client_port(self) -> int | None:
+        return cast(ClientChannel, self._channel).client_port
+
+    @property
+    def client_software(self) -> tuple[str, str] | None:
+        return cast(ClientChannel, self._channel).client_software
+
+    @client_software.setter
+    def client_software(self, name_and_version: tuple[str, str]) -> None:
+        cast(ClientChannel, self._channel).client_software = name_and_version
 
     def respond(self, parts: list[Part]) -> None:
         self._channel.respond(parts if self._channel.closed else self._counted(parts, self._clock.monotonic()))
