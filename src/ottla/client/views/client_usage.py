@@ -40,7 +40,7 @@ class ClientUsage(NamedTuple):
 
 def metrics_addresses(text: str) -> list[tuple[str, int]]:
     """The addresses in `HOST:PORT,...`. Raises OperatorError."""
-    return parse_bootstrap_servers(text)
+    return parse_bootstrap_servers(text, default_port=None)
 
 
 def read_metrics(address: tuple[str, int], token: str | None, timeout_s: float) -> bytes:

@@ -342,11 +342,11 @@ class Connection:
         return buffer
 
 
-def parse_bootstrap_servers(text: str) -> list[tuple[str, int]]:
+def parse_bootstrap_servers(text: str, default_port: int | None = DEFAULT_PORT) -> list[tuple[str, int]]:
     """The addresses of `host:port,host:port`. Raises OperatorError that contains the invalid part.
 
-    An address without a port gets `DEFAULT_PORT`. As in Java's clients, an address may have a protocol prefix
-    (`PLAINTEXT://host:port`), which is ignored.
+    An address without a port gets `default_port`, if there is one. As in Java's clients, an address may have a protocol
+    prefix (`PLAINTEXT://host:port`), which is ignored.
     """
     addresses = []
     for entry in text.split(","):
@@ -354,8 +354,8 @@ def parse_bootstrap_servers(text: str) -> list[tuple[str, int]]:
         if not entry:
             continue
         address = _PROTOCOL.sub("", entry)
-        if ":" not in address or address.endswith("]"):
-            address = f"{address}:{DEFAULT_PORT}"
+        if default_port is not None and (":" not in address or address.endswith("]")):
+            address = f"{address}:{default_port}"
         host, separator, port_text = address.rpartition(":")
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
