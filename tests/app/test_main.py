@@ -129,3 +129,25 @@ def test_format_prints_a_random_uuid():
     assert first != second
     assert uuid_to_string(uuid_from_string(first.strip())) == first.strip()
     assert not first.startswith("-")
+
+
+WITHOUT_PYARROW = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "pyarrow":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+from ottla.__main__ import main
+main()
+"""
+
+
+def test_pipeline_without_its_extra_is_one_sentence() -> None:
+    """Also where an option of the command is parsed before the command runs."""
+    command = [sys.executable, "-c", WITHOUT_PYARROW, "pipeline", "vacuum", "--table", "lake"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert re.fullmatch(r"ottla: the pipeline needs .*pyarrow.*: run .*'ottla\[pipeline\]'`\n", done.stderr)

@@ -25,7 +25,7 @@ from ottla.pipeline.sinks.open_table import found_format, open_table  # noqa: E4
 from ottla.pipeline.sinks.parquet import ParquetTarget  # noqa: E402
 from ottla.pipeline.sinks.table import StaleCommitError, Table, TableCommit  # noqa: E402
 from ottla.pipeline.sinks.writer import discard_load  # noqa: E402
-from ottla.pipeline.stores.object_store import is_url  # noqa: E402
+from ottla.pipeline.stores.locations import is_url  # noqa: E402
 from ottla.pipeline.stores.open_store import open_store  # noqa: E402
 
 from ..forks import Forks  # noqa: E402

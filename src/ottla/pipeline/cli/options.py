@@ -102,7 +102,7 @@ class TableLocation(GivenPath):
     """A directory path as typed, or the URL of an object store."""
 
     def convert(self, value: Any, parameter: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from ottla.pipeline.stores.object_store import is_url
+        from ottla.pipeline.stores.locations import is_url
 
         return str(value) if is_url(value) else super().convert(value, parameter, ctx)
 

@@ -82,7 +82,8 @@ from ottla.pipeline.sinks.table import (
     too_many_commits,
 )
 from ottla.pipeline.stores.local_store import LocalStore
-from ottla.pipeline.stores.object_store import is_url, settings_from_environment
+from ottla.pipeline.stores.locations import is_url
+from ottla.pipeline.stores.object_store import settings_from_environment
 from ottla.pipeline.stores.open_store import open_store
 from ottla.pipeline.stores.store import Store
 

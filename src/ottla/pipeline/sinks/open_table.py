@@ -9,7 +9,7 @@ from ottla.common.errors import OperatorError
 from ottla.common.extras import require_packages
 from ottla.pipeline.model.failure import os_reason
 from ottla.pipeline.sinks.table import Table
-from ottla.pipeline.stores.object_store import is_url
+from ottla.pipeline.stores.locations import is_url
 from ottla.pipeline.stores.open_store import open_store
 from ottla.pipeline.stores.store import Store
 

@@ -24,11 +24,8 @@ import pyarrow.fs
 
 from ottla.common.errors import OperatorError
 from ottla.common.extras import require_packages
+from ottla.pipeline.stores.locations import ALIASES
 from ottla.pipeline.stores.store import StoredFile, UnknownOutcomeError
-
-SCHEMES = ("s3", "gs", "az")
-ALIASES = {"s3a": "s3", "s3n": "s3"}
-"""What Hadoop calls S3."""
 
 SETTINGS: Mapping[str, tuple[str, ...]] = {
     "aws_access_key_id": ("AWS_ACCESS_KEY_ID",),
@@ -252,12 +249,6 @@ class _Upload:
             self.closed = True
             with _errors_converted(self._location):
                 self._writer.close()
-
-
-def is_url(location: object) -> bool:
-    """True for the location of an object store; `file:` and plain paths are this machine's."""
-    scheme, colon, _ = str(location).partition("://")
-    return bool(colon) and ALIASES.get(scheme, scheme) in SCHEMES
 
 
 def open_object_store(url: str, settings: Mapping[str, str] | None = None) -> ObjectStore:

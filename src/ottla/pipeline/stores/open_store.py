@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ottla.pipeline.stores.local_store import LocalStore
-from ottla.pipeline.stores.object_store import is_url, open_object_store
+from ottla.pipeline.stores.locations import is_url
+from ottla.pipeline.stores.object_store import open_object_store
 from ottla.pipeline.stores.store import Store
 
 
