@@ -74,6 +74,13 @@ def test_start_adds_missing_entries_at_the_end(full, caplog, kept, is_killed):
     assert sum("lacked entries" in message for message in caplog.messages) <= 1
 
 
+def test_first_entry_that_starts_too_late_is_moved(full):
+    """As after a kill before the entries of a repaired first batch were written."""
+    full.stop_and_write((4, 2), *WHOLE[1:])
+    full.disk.unlink("/data/.kafka_cleanshutdown")
+    assert full.open().epochs.entries() == WHOLE
+
+
 @pytest.mark.parametrize("lost", [WHOLE[:1], WHOLE[:2], WHOLE[1:2], WHOLE[2:3], WHOLE[1:3]], ids=str)
 def test_missing_entries_between_others_are_added(full, lost):
     full.stop_and_write(*(entry for entry in WHOLE if entry not in lost))

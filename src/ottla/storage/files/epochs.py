@@ -54,10 +54,13 @@ class LeaderEpochCache:
         self.latest_epoch = epoch
 
     def insert(self, epoch: int, start_offset: int) -> None:
-        """Add a missing entry: the batches from `start_offset` up to the next entry have `epoch`."""
-        at = bisect_right(self._epochs, epoch)
-        self._epochs.insert(at, epoch)
-        self._starts.insert(at, start_offset)
+        """Add a missing entry, or start one earlier: the batches from `start_offset` up to the next have `epoch`."""
+        at = bisect_left(self._epochs, epoch)
+        if self._epochs[at : at + 1] == [epoch]:
+            self._starts[at] = start_offset
+        else:
+            self._epochs.insert(at, epoch)
+            self._starts.insert(at, start_offset)
         self.latest_epoch = self._epochs[-1]
         self.dirty = True
 

@@ -1,4 +1,4 @@
-"""Repair of `leader-epoch-checkpoint`: entries for leader epochs of batches that the file lacks.
+"""Repair of `leader-epoch-checkpoint`: entries for leader epochs of batches that the file lacks or that start too late.
 
 Followers truncate by these entries, so a missing entry at the leader makes them truncate records that both have. Leader
 epochs never decrease within a log: all batches of an entry have its epoch if the last one has, and a binary search
@@ -110,12 +110,15 @@ def missing_entries(
 def _later_epochs(
     segments: LogSegments, leader_epoch: int, start: int, end: int, following: int | None
 ) -> Iterator[tuple[BatchEpoch, BatchEpoch]]:
-    """Iterate over first and last batch of each epoch in [start, end) later than the entry's, the latest first."""
+    """Iterate over first and last batch of each epoch in [start, end) later than the entry's, the latest first.
+
+    The first one may have the epoch `following`, that of the entry at `end`, which then starts too late.
+    """
     while end > start:
         last = epoch_at(segments, end - 1)
         if last is None or last.base_offset >= end or last.leader_epoch <= leader_epoch:
             return
-        if following is not None and last.leader_epoch >= following:
+        if following is not None and last.leader_epoch > following:
             return  # damage
         first = _first_of(segments, last, start)
         if first is None or first.leader_epoch != last.leader_epoch:

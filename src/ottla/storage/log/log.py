@@ -426,7 +426,7 @@ class Log:
     def learn_epochs(self, start_offset: int, end_offset: int, entries: list[tuple[int, int]]) -> None:
         """Record the (leader epoch, first offset) entries of a range that was fetched again."""
         self.epochs.replace(start_offset, end_offset, entries)
-        self._flush.changed = True
+        self.write_epochs_soon()
 
     # -- cleaning ------------------------------------------------------------------------------------------------------
 
