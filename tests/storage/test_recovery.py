@@ -197,6 +197,20 @@ def test_flipped_offset_or_epoch_is_corrected(store, caplog, flushed, mask):
                 assert sum("corrected to" in message for message in caplog.messages) == 1
 
 
+def test_batch_before_a_late_epoch_entry_is_kept(store):
+    """Its epoch is that of the next batch, so the entry may be the damaged one."""
+    store.fill(1, epoch=4)
+    store.fill(2, epoch=6)
+    store.log.flush()
+    write_checkpoints(store.manager)
+    whole = store.disk.read_bytes(store.active())
+    path = "/data/t-0/leader-epoch-checkpoint"
+    store.disk.write_bytes(path, store.disk.read_bytes(path).replace(b"6 2", b"6 4"))
+    log = store.reopen()
+    assert store.disk.read_bytes(store.active()) == whole
+    assert [doubt.first_offset for doubt in log.unrepaired_damage] == [2]
+
+
 @pytest.mark.parametrize("number", [0, 1, -1])
 def test_flipped_length_is_corrected(store, caplog, number):
     """Too large a length in the last batch looked like the torn end of a write, which is not a loss."""

@@ -12,7 +12,8 @@ contradicting offset; one with a contradicting leader epoch stays, and is added 
 - A length is wrong if another one, a bit away, ends the batch at the end of the file or at another batch, and gives a
   correct CRC. The last batch of a log with too large a length would otherwise pass for the torn end of a write.
 - Leader epochs never decrease. Up to `epochs_known_to` each batch has that of its entry, unless the next batch
-  contradicts the entries as well: then the entries are wrong, and are read from the batches from there on.
+  contradicts the entries as well: then the entries are wrong, and are read from the batches from there on. A batch
+  with the epoch of a neighbour may be right where its entry is not, so neither is changed.
 
 Not repaired: batches that no neighbour contradicts; messages of formats v0 and v1, which have no leader epoch and only
 the offset of their last record; epochs above the cluster's current one (known to `replica.manager`).
@@ -202,7 +203,7 @@ class UnchecksummedFields:
             if is_noted and known == before:
                 return known, ""
         elif self._agrees(behind, following[BASE_OFFSET]):
-            if is_noted and before <= known <= behind:
+            if is_noted and before <= known <= behind and own not in (before, behind):
                 return known, ""
             if behind == max(before, known):
                 return behind, ""
