@@ -115,7 +115,7 @@ def test_invalid_properties_are_rejected_by_name(config, word):
 
 def test_an_address_that_is_none_is_refused():
     with pytest.raises(KafkaError, match="host:port") as raised:
-        read_settings("nowhere", None, {})
+        read_settings("nowhere:", None, {})
     assert raised.value.code == ErrorCode.INVALID_CONFIG
 
 

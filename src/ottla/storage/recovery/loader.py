@@ -194,7 +194,7 @@ def _nothing_lost(*, proved: bool) -> None:
 
 
 def _tidy_listing(folder: Folder, partition: TopicPartition) -> list[str]:
-    """Return the file names of a partition, after finishing what a crash interrupted. Raises OperatorError."""
+    """Return the file names of a partition, after completing interrupted swaps and deletions. Raises OperatorError."""
     listing = folder.disk.listdir(folder.path)
     if partition[0] != names.METADATA_TOPIC:
         _refuse_foreign(folder, listing)
