@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from harness.cells import Cell, Figure, Profile, cpu_figures, memory_figures, profiles
+from harness.cells import Cell, Figure, Profile, cpu_figures, memory_figures
 from harness.peers import Server
 from replayer import ENDLESS_S, Load, Replay, measure
 from replayer.frames import Wire, batch
@@ -24,7 +24,6 @@ PER_FETCH = 10
 TAIL_BYTES = 100_000
 TAIL_RATE = 100
 TAIL_WAIT_MS = 30_000
-SUBSET = {"fan_out/start"}
 
 
 def start_load(wire: Wire, consumers: int) -> Load:
@@ -82,7 +81,4 @@ def run_tail(consumers: int, server: Server, profile: Profile) -> Sequence[Figur
 
 def cells() -> list[Cell]:
     runs = {"start": run_start, "tail": run_tail}
-    return [
-        Cell((name := f"fan_out/{CONSUMERS}/{kind}"), partial(run, CONSUMERS), profiles(name, SUBSET))
-        for kind, run in runs.items()
-    ]
+    return [Cell(f"fan_out/{CONSUMERS}/{kind}", partial(run, CONSUMERS)) for kind, run in runs.items()]

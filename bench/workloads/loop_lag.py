@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Sequence
 from functools import partial
 
-from harness.cells import Cell, Figure, Profile, cpu_figures, memory_figures, profiles
+from harness.cells import Cell, Figure, Profile, cpu_figures, memory_figures
 from harness.peers import API_VERSIONS, Server
 from replayer import ENDLESS_S, Load, Replay, measure
 from replayer.frames import Wire, batch
@@ -32,7 +32,6 @@ CACHED_BATCHES = 20
 LIVE_RATE = 5000
 LIVE_CONNECTIONS = 8
 COLD_GB = 2.0
-SUBSET = {"loop_lag/produce", "loop_lag/cold"}
 PING = Load([API_VERSIONS], rate=PING_RATE)
 
 
@@ -90,4 +89,4 @@ def run(kind: str, server: Server, profile: Profile) -> Sequence[Figure]:
 
 def cells() -> list[Cell]:
     names = [f"loop_lag/{kind}" for kind in ("alone", *BATCHES, "cold")]
-    return [Cell(name, partial(run, name.split("/")[1]), profiles(name, SUBSET)) for name in names]
+    return [Cell(name, partial(run, name.split("/")[1])) for name in names]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from harness.cells import Cell, Figure, Profile, cpu_figures, memory_figures, profiles, quantile_figures
+from harness.cells import Cell, Figure, Profile, cpu_figures, memory_figures, quantile_figures
 from harness.peers import API_VERSIONS, Server
 from replayer import measure
 from replayer.frames import Wire
@@ -23,7 +23,6 @@ from replayer.frames import Wire
 from workloads import requests
 
 CLIENTS = 2000
-SUBSET = {f"storm/{CLIENTS}"}
 TIMEOUT_S = 60.0
 RECEIVE_BYTES = 1 << 16
 
@@ -97,6 +96,6 @@ def run_unpipelined(clients: int, server: Server, profile: Profile) -> Sequence[
 def cells() -> list[Cell]:
     name = f"storm/{CLIENTS}"
     return [
-        Cell(name, partial(run_storm, CLIENTS), profiles(name, SUBSET)),
+        Cell(name, partial(run_storm, CLIENTS)),
         Cell(f"unpipelined/{CLIENTS}", partial(run_unpipelined, CLIENTS)),
     ]
