@@ -219,7 +219,7 @@ ACCEPTED = (
         "sized by the system",
         "describe_configs",
         "broker.*",
-        *setting(r"socket\.listen\.backlog\.size", "50", "1024"),
+        *setting(r"socket\.listen\.backlog\.size", "50", "4096"),
         *setting(r"socket\.(receive|send)\.buffer\.bytes", "102400", "-1"),
     ),
     accepted(
