@@ -28,10 +28,9 @@ from ottla.cli.command import (
 from ottla.cli.features import features
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.rebalance import rebalance
-from ottla.cli.replica_moves import print_dry_run, throttled, wait_for_moves
+from ottla.cli.replica_moves import print_dry_run, throttle_option, throttled, wait_for_moves
 from ottla.cli.voters import voters
 from ottla.common.errors import DAMAGED_JSON, KafkaError, OperatorError
-from ottla.common.kafka.integers import MAX_LONG
 from ottla.common.platform.files import read_file, within
 
 if TYPE_CHECKING:
@@ -247,12 +246,7 @@ def elect(targets: Selection, unclean: bool, as_json: bool, bootstrap_server: st
     metavar="FILE",
     help="JSON file in the format of kafka-reassign-partitions; - is standard input.",
 )
-@click.option(
-    "--throttle",
-    type=click.IntRange(1, MAX_LONG),
-    metavar="BYTES",
-    help="Replication throttle in bytes/s for each broker.",
-)
+@throttle_option
 @click.option("--status", is_flag=True, help="Show ongoing reassignments only.")
 @click.option("--cancel", is_flag=True, help="Cancel ongoing reassignments.")
 @click.option("--execute", is_flag=True, help="Apply the change; the default is a dry run.")
@@ -304,12 +298,7 @@ def reassign(
     )
 )
 @click.argument("broker_id", metavar="BROKER", type=BROKER_ID)
-@click.option(
-    "--throttle",
-    type=click.IntRange(1, MAX_LONG),
-    metavar="BYTES",
-    help="Replication throttle in bytes/s for each broker.",
-)
+@throttle_option
 @click.option("--execute", is_flag=True, help="Apply the change; the default is a dry run.")
 @click.option("--unregister", is_flag=True, help="Remove the registration of a stopped broker without replicas.")
 @json_option

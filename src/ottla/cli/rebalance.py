@@ -26,9 +26,8 @@ from ottla.cli.command import (
     print_table,
     size_text,
 )
-from ottla.cli.replica_moves import print_dry_run, throttled, wait_for_moves
+from ottla.cli.replica_moves import print_dry_run, throttle_option, throttled, wait_for_moves
 from ottla.common.errors import OperatorError
-from ottla.common.kafka.integers import MAX_LONG
 from ottla.common.kafka.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -91,12 +90,7 @@ def _parse_brokers(ctx: click.Context, parameter: click.Parameter, values: tuple
     shell_complete=complete_topic,
     help="Topic that may move; by default, all.",
 )
-@click.option(
-    "--throttle",
-    type=click.IntRange(1, MAX_LONG),
-    metavar="BYTES",
-    help="Replication throttle in bytes/s for each broker.",
-)
+@throttle_option
 @click.option("--execute", is_flag=True, help="Apply the change; the default is a dry run.")
 @json_option
 @connection_options

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.command import counted
+from ottla.common.kafka.integers import MAX_LONG
 from ottla.common.kafka.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 POLL_S = 0.5
 RATE_CONFIGS = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 REPLICA_CONFIGS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+throttle_option = click.option(
+    "--throttle",
+    type=click.IntRange(1, MAX_LONG),
+    metavar="BYTES",
+    help="Replication throttle in bytes/s for each broker.",
+)
 
 
 def print_dry_run() -> None:

@@ -93,9 +93,7 @@ def _broker_id(row: BrokerActivity) -> str:
 BROKERS = View(
     "brokers",
     (
-        Column(
-            "ID", 6, lambda row: f"{row.node_id:010}", lambda row: f"{row.node_id}{'*' if row.is_controller else ''}"
-        ),
+        Column("ID", 6, lambda row: f"{row.node_id:010}", _broker_id),
         _text("ADDRESS", REST, "address"),
         _text("STATE", 11, "state"),
         _number("REC/S", 7, "records_per_s"),

@@ -59,7 +59,7 @@ def create_application(services: Services, routes: Sequence[Route]) -> ASGIApp:
         services.sessions.end_all()
 
     async def not_found(request: object, error: Exception) -> Response:
-        return PlainTextResponse("There is no such page.\n", 404)
+        return PlainTextResponse("This page does not exist.\n", 404)
 
     inner = Starlette(
         routes=[AsgiRoute(path, Endpoint(services, rows, limiter), methods=list(rows)) for path, rows in paths.items()],

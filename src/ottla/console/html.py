@@ -1,7 +1,7 @@
 """Parts of all pages: layout, navigation, tables, forms and messages.
 
-Text of the cluster is only ever a text node or an attribute, both escaped by htpy. There is no inline script or style:
-the content security policy forbids both.
+Text of the cluster is only ever a text node or an attribute, both escaped by htpy. Scripts and styles are never inline:
+the content security policy forbids that.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _TO_TLS = {"SASL_PLAINTEXT": "PLAINTEXT", "SASL_SSL": "SSL"}
 class Transport(NamedTuple):
     """How the console connects to the brokers, without a user: TLS settings, and the mechanisms of sign-in.
 
-    Without mechanisms the listener is anonymous, and there is no sign-in.
+    Without mechanisms the listener is anonymous, and users do not sign in.
     """
 
     security: ClientSecurity = PLAINTEXT

@@ -31,7 +31,7 @@ def show(context: Context) -> Response:
     partition = query.number("partition", most=MAX_PARTITION)
     hit = read_record(context, topic, partition, query.number("offset"), Decoders())
     if hit is None:
-        raise PageError(404, "There is no such record.")
+        raise PageError(404, "This record does not exist.")
     if hit.size_bytes > MAX_COPIED_BYTES:
         raise PageError(400, f"The record has {formats.size(hit.size_bytes)}, too much for a form.")
     values: dict[str, list[str]] = {}

@@ -197,7 +197,7 @@ def show_one(context: Context) -> Response:
     content: Node
     if hit is None:
         content = h.p[
-            f"There is no record at offset {offset} of partition {partition}: it is not between {first} and {end}, was "
+            f"Partition {partition} has no record at offset {offset}: it is not between {first} and {end}, was "
             "removed by compaction, or is a transaction marker."
         ]
     else:
@@ -302,7 +302,7 @@ def download_one(context: Context) -> Response:
     part = context.query.choice("part", ("value", "key"))
     data = None if hit is None else (hit.value if part == "value" else hit.key)
     if data is None:
-        raise PageError(404, "There is no such record, or it is null there.")
+        raise PageError(404, f"This record does not exist, or its {part} is null.")
     name = f"{topic}-{partition}-{offset}.{part}"
     return Response(data, media_type="application/octet-stream", headers=_attachment(name))
 

@@ -19,6 +19,6 @@ def show(context: Context) -> Response:
     """A file. A browser asks again at the next start of the console, since the version may differ."""
     name = context.path["name"]
     if name not in TYPES:
-        raise PageError(404, "There is no such file.")
+        raise PageError(404, "This file does not exist.")
     data = resources.files("ottla.console").joinpath("static", name).read_bytes()
     return Response(data, media_type=TYPES[name], headers={"cache-control": "no-cache"})

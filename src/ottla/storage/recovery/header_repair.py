@@ -13,7 +13,7 @@ contradicting offset; one with a contradicting leader epoch stays, and is added 
   correct CRC. The last batch of a log with too large a length would otherwise pass for the torn end of a write.
 - Leader epochs never decrease. Up to `epochs_known_to` each batch has that of its entry, unless the next batch
   contradicts the entries as well: then the entries are wrong, and are read from the batches from there on. A batch
-  with the epoch of a neighbour may be right where its entry is not, so neither is changed.
+  with the epoch of the next one may be right where its entry is not, so neither is changed.
 
 Not repaired: batches that no neighbour contradicts; messages of formats v0 and v1, which have no leader epoch and only
 the offset of their last record; epochs above the cluster's current one (known to `replica.manager`).
@@ -43,6 +43,7 @@ from ottla.record.legacy.stored import header_of_any
 from ottla.storage.files.damage import Damage
 from ottla.storage.files.epochs import UNDEFINED_EPOCH, LeaderEpochCache
 from ottla.storage.files.log_config import MAX_LONG
+from ottla.storage.files.names import LEADER_EPOCH_CHECKPOINT
 from ottla.storage.segment.batch_frames import BatchFrames, framing_defect
 from ottla.storage.segment.segment import Segment
 
@@ -203,7 +204,7 @@ class UnchecksummedFields:
             if is_noted and known == before:
                 return known, ""
         elif self._agrees(behind, following[BASE_OFFSET]):
-            if is_noted and before <= known <= behind and own not in (before, behind):
+            if is_noted and before <= known <= behind and own != behind:
                 return known, ""
             if behind == max(before, known):
                 return behind, ""
@@ -213,6 +214,8 @@ class UnchecksummedFields:
             self.epochs.replace(base_offset, MAX_LONG, [(own, base_offset)])
             self._epochs_known_to = 0
             return own, ""
+        if own == behind:
+            return before, f"leader epoch {own} at offset {base_offset}, {known} by {LEADER_EPOCH_CHECKPOINT}"
         return before, f"leader epoch {own} at offset {base_offset} comes after {before} and before {behind}"
 
     def _rises_behind(self, frames: BatchFrames, following: BatchHeader, leader_epoch: int) -> bool:
