@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import partial
 from typing import Any
 
@@ -10,10 +12,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.app.ports import HOST
 from ottla.client.admin.brokers import describe_brokers, unregister_broker
+from ottla.client.admin.cluster import Cluster
 from ottla.client.admin.reassignments import PREFERRED, alter_reassignments, elect_leaders, list_reassignments
 from ottla.client.wire.connection import Connection
+from ottla.client.wire.model import ResourceType
 
-from .nodes import ZOOKEEPER, Node, Nodes, eventually
+from .nodes import ZOOKEEPER, Node, Nodes, eventually, of_the_quorum
 
 TIMEOUT_S = 60
 
@@ -209,3 +213,24 @@ def test_broker_joins_and_replaces_another(nodes: Nodes) -> None:
     connection.close()
     produce(nodes, "t", [str(number) for number in range(100, 200)])
     assert sorted(consume(nodes, "t", 200, 2), key=int) == [str(number) for number in range(200)]
+
+
+@of_the_quorum(reason="registrations end with their brokers")
+def test_dead_broker_is_drained_with_a_throttle(nodes: Nodes) -> None:
+    """A dead broker takes no throttle; that of the others is removed at the end."""
+    client = admin(*nodes.nodes)
+    dead = next(node for node in nodes.nodes if node.node_id != controller_of(client))
+    left = [node.node_id for node in nodes.nodes if node is not dead]
+    create(client, "t", replicas=2)
+    produce(nodes, "t", [str(number) for number in range(100)])
+    dead.kill()
+    servers = ",".join(node.address for node in nodes.nodes if node is not dead)
+    with Cluster(servers) as cluster:
+        eventually(lambda: any(broker.fenced for broker in cluster.brokers.all()), "the broker is fenced")
+        command = ["cluster", "decommission", str(dead.node_id), "--throttle", "50000000", "--execute", "-b", servers]
+        done = subprocess.run([sys.executable, "-m", "ottla", *command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert [sorted(part.replicas) for part in cluster.topics.get("t").partitions] == [left] * 3
+        resources = [(ResourceType.TOPIC, "t"), *((ResourceType.BROKER, str(node_id)) for node_id in left)]
+        configs = [entry for resource in resources for entry in cluster.configs.describe(*resource)]
+    assert not [entry.name for entry in configs if "throttled" in entry.name and not entry.is_default]

@@ -255,11 +255,11 @@ def _execute(client: Cluster, given: RebalanceInput, plan: RebalancePlan, thrott
             wait_for_moves(client, set(batch), quiet=True)
             done += len(batch)
             notify(f"{done} of {counted(len(plan.targets), 'partition')} done")
-    topics = client.topics.all()
-    led_elsewhere = [
-        (name, index)
-        for (name, index), replicas in plan.targets.items()
-        if name in topics and topics[name].partitions[index].leader != replicas[0]
-    ]
+    leaders = {
+        (topic.name, partition.index): partition.leader
+        for topic in client.topics.all().values()
+        for partition in topic.partitions
+    }
+    led_elsewhere = [key for key, replicas in plan.targets.items() if leaders.get(key, replicas[0]) != replicas[0]]
     if led_elsewhere:
         client.reassignments.elect_leaders(led_elsewhere)

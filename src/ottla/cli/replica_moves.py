@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.command import counted
+from ottla.cli.command import counted, notify
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.kafka.integers import MAX_LONG
 from ottla.common.kafka.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.client.admin.cluster import Cluster
+    from ottla.client.wire.model import ResourceType
 
 POLL_S = 0.5
 RATE_CONFIGS = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -38,34 +40,45 @@ def print_dry_run() -> None:
 def throttled(
     client: Cluster, replicas: Mapping[str, tuple[str, str]], rate: int | None, *, keep: bool
 ) -> Iterator[None]:
-    """Throttle replication during the reassignment; removed at the end, also after an interrupted wait."""
-    from ottla.client.wire.model import ConfigOperation, ResourceType
+    """Throttle replication on the live brokers during the reassignment.
 
+    The throttle is removed at the end, also after an interrupted wait; with `keep`, only after an error.
+    """
     if rate is None or not replicas:
         yield
         return
-    broker_ids = [str(broker.node_id) for broker in client.brokers.all()]
-    for name, values in replicas.items():
-        changes = [(key, ConfigOperation.SET, value) for key, value in zip(REPLICA_CONFIGS, values, strict=True)]
-        client.configs.alter(ResourceType.TOPIC, name, changes)
-    for broker_id in broker_ids:
-        client.configs.alter(
-            ResourceType.BROKER, broker_id, [(key, ConfigOperation.SET, str(rate)) for key in RATE_CONFIGS]
-        )
-    try:
+    from ottla.client.wire.model import ConfigOperation, ResourceType
+
+    settings = [
+        *((ResourceType.TOPIC, name, zip(REPLICA_CONFIGS, values, strict=True)) for name, values in replicas.items()),
+        *(
+            (ResourceType.BROKER, str(broker.node_id), ((key, str(rate)) for key in RATE_CONFIGS))
+            for broker in client.brokers.all()
+            if not broker.fenced
+        ),
+    ]
+    with ExitStack() as undo:
+        for kind, name, values in settings:
+            changes = [(key, ConfigOperation.SET, value) for key, value in values]
+            undo.callback(_remove_throttle, client, kind, name, [key for key, _, _ in changes])
+            client.configs.alter(kind, name, changes)
         yield
-    finally:
         if keep:
+            undo.pop_all()
             click.echo("The throttle stays set: remove it with ottla config.", err=True)
-        else:
-            for name in replicas:
-                client.configs.alter(
-                    ResourceType.TOPIC, name, [(key, ConfigOperation.DELETE, None) for key in REPLICA_CONFIGS]
-                )
-            for broker_id in broker_ids:
-                client.configs.alter(
-                    ResourceType.BROKER, broker_id, [(key, ConfigOperation.DELETE, None) for key in RATE_CONFIGS]
-                )
+
+
+def _remove_throttle(client: Cluster, kind: ResourceType, name: str, keys: Sequence[str]) -> None:
+    """Remove the throttle of a broker or topic. Where that fails, name what is left; the others are still removed."""
+    from ottla.client.wire.model import ConfigOperation
+
+    try:
+        client.configs.alter(kind, name, [(key, ConfigOperation.DELETE, None) for key in keys])
+    except (KafkaError, OperatorError) as error:
+        if isinstance(error, KafkaError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return  # deleted in the meantime, with its configs
+        options = " ".join(f"--delete {key}" for key in keys)
+        notify(f"the throttle is still set: run `ottla config alter {kind.name.lower()} {name} {options}` ({error})")
 
 
 def wait_for_moves(client: Cluster, moving: set[TopicPartition], *, quiet: bool = False) -> None:
