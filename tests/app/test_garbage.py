@@ -1,14 +1,49 @@
-"""Garbage collection of a broker."""
+"""Garbage collection of a broker: cycles that were frozen are found again, and others do not cause full collections."""
 
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 
 import pytest
 
-from ottla.app.garbage import THRESHOLDS, collect_garbage_rarely
+from ottla.app.garbage import collect_garbage_rarely
+
+PROGRAM = """
+import asyncio, gc, weakref
+from ottla.app import garbage
+
+class Cycle:
+    def __init__(self):
+        self.me = self
+
+async def main():
+    garbage.YOUNG_OBJECTS, garbage.CHECKED_EVERY, garbage.MIN_GROWTH = 500, 4, 2_000
+    garbage.collect_garbage_rarely()
+    full = []
+    gc.callbacks.append(lambda phase, info: full.append(info) if info["generation"] == 2 else None)
+    frozen = [Cycle() for _ in range(COUNT)]
+    first = weakref.ref(frozen[0])
+    assert gc.get_freeze_count() > COUNT
+    frozen.clear()
+    for _ in range(100):
+        others = [[] for _ in range(1_000)]
+        others.clear()
+        await asyncio.sleep(0)
+    print(first() is None, bool(full))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("count", "printed"), [(200_000, "True True"), (1_000, "False False")])
+def test_frozen_cycles_are_collected_once_there_are_many(count: int, printed: str) -> None:
+    program = PROGRAM.replace("COUNT", str(count))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == printed, done.stderr
 
 
 class Node:
@@ -29,21 +64,11 @@ def rare() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("rare")
-def test_survivors_are_skipped_until_a_full_collection() -> None:
-    assert gc.get_threshold() == THRESHOLDS
-    node = Node()
-    seen = weakref.ref(node)
-    gc.collect(1)
-    del node
-    gc.collect(1)
-    assert seen() is not None
-    gc.collect()
-    assert seen() is None
-
-
-@pytest.mark.usefixtures("rare")
-def test_young_cycle_is_freed_by_the_next_collection() -> None:
-    seen = weakref.ref(Node())
-    assert seen() is not None
+def test_young_cycle_is_freed_and_a_survivor_skipped() -> None:
+    survivor = Node()
+    seen = weakref.ref(survivor), weakref.ref(Node())
     gc.collect(0)
-    assert seen() is None
+    assert [each() for each in seen] == [survivor, None]
+    del survivor
+    gc.collect()
+    assert seen[0]() is not None
