@@ -88,6 +88,8 @@ class Browser:
     services: Services
     cookie: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    answer: Answer = field(default_factory=lambda: Answer(0, [], b""))
+    """The latest response, also while it arrives."""
 
     def send(
         self,
@@ -114,7 +116,8 @@ class Browser:
             "headers": [(name.encode(), value.encode()) for name, value in sent.items() if value is not None],
             "client": ("127.0.0.1", 50_000),
         }
-        answer = asyncio.run(_exchange(self.app, scope, body, leaves))
+        answer = self.answer = Answer(0, [], b"")
+        asyncio.run(_exchange(self.app, scope, body, leaves, answer))
         for name, value in answer.headers:
             if name == "set-cookie":
                 self.cookie = value.partition(";")[0].partition("=")[2]
@@ -143,9 +146,10 @@ class Browser:
         )
 
 
-async def _exchange(app: Any, scope: dict[str, Any], body: bytes, leaves: Callable[[], bool]) -> Answer:
+async def _exchange(
+    app: Any, scope: dict[str, Any], body: bytes, leaves: Callable[[], bool], answer: Answer
+) -> None:
     messages = [{"type": "http.request", "body": body, "more_body": False}]
-    answer = Answer(0, [], b"")
 
     async def receive() -> dict[str, Any]:
         if messages:
@@ -162,4 +166,3 @@ async def _exchange(app: Any, scope: dict[str, Any], body: bytes, leaves: Callab
             answer.body += message.get("body", b"")
 
     await app(scope, receive, send)
-    return answer

@@ -90,11 +90,11 @@ def test_null_differs_from_empty_and_from_the_word():
 def test_long_values_are_cut_with_their_size():
     found = parsed(cell(b"x" * 5_000, decode("auto", b"x" * 5_000)))
     assert found.content == "x" * MAX_CELL_CHARS + "…" + "5.0 kB in all"
-    assert "characters more: download it" in parsed(whole(b"x" * 50_000, decode("auto", b"x" * 50_000))).content
+    assert "30,000 characters more of 50.0 kB: download it." in parsed(whole(b"x" * 50_000, decode("auto", b"x" * 50_000))).content
 
 
 def test_json_is_indented_and_keeps_its_digits():
-    data = b'{"a":123456789012345678901234567890.10,"a":1e400,"s":"x:{,}\\"\\u00e9","e":[],"n":[1,null]}'
+    data = b'{"a":123456789012345678901234567890.10,"a":1e400,"s":"x:{,}\\"\\u00e9","e":[],"o":"[ ]","n":[1,null]}'
     content = parsed(whole(data, decode("auto", data))).content
     assert content.split("\n") == [
         "{",
@@ -102,6 +102,7 @@ def test_json_is_indented_and_keeps_its_digits():
         '  "a": 1e400,',
         '  "s": "x:{,}\\"\\u00e9",',
         '  "e": [],',
+        '  "o": "[ ]",',
         '  "n": [',
         "    1,",
         "    null",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -89,22 +90,33 @@ SignIn = Callable[[str], Browser]
 
 
 @pytest.fixture(scope="session")
-def sign_in(servers: str, admin: Cluster) -> Iterator[SignIn]:
-    """A browser of a user, which is signed in."""
+def open_console(servers: str, admin: Cluster) -> Iterator[Callable[..., SignIn]]:
+    """A console with these services; it returns browsers of users, which are signed in."""
     clock = Clock()
-    settings = ConsoleSettings(servers, TRANSPORT)
-    sessions = SessionStore(clock, CountingRng())
+    stores: list[SessionStore] = []
 
     def open_cluster(security: ClientSecurity) -> Cluster:
         return Cluster(servers, client_id="console-test", security=security)
 
-    services = Services(settings, sessions, SignInThrottle(clock), clock, open_cluster)
-    app = create_application(services, ROUTES)
+    def build(**given: Any) -> SignIn:
+        settings = ConsoleSettings(servers, TRANSPORT)
+        stores.append(SessionStore(clock, CountingRng()))
+        services = Services(settings, stores[-1], SignInThrottle(clock), clock, open_cluster, **given)
+        app = create_application(services, ROUTES)
 
-    def start(name: str) -> Browser:
-        browser = Browser(app, services)
-        assert browser.sign_in(name, PASSWORDS[name]).status == 303
-        return browser
+        def start(name: str) -> Browser:
+            browser = Browser(app, services)
+            assert browser.sign_in(name, PASSWORDS[name]).status == 303
+            return browser
 
-    yield start
-    sessions.end_all()
+        return start
+
+    yield build
+    for store in stores:
+        store.end_all()
+
+
+@pytest.fixture(scope="session")
+def sign_in(open_console: Callable[..., SignIn]) -> SignIn:
+    """A browser of a user, which is signed in."""
+    return open_console()

@@ -37,6 +37,8 @@ PAGES = {
     "records": f"/topics/{TOPIC}/records",
     "search": f"/topics/{TOPIC}/records?q=value.id+%3D%3D+7&order=oldest",
     "record": f"/topics/{TOPIC}/records/0/3",
+    "versions": f"/topics/{TOPIC}/records/0/3/versions",
+    "versions-side": f"/topics/{TOPIC}/records/0/3/versions?layout=side",
     "live": f"/topics/{TOPIC}/live",
     "topic": f"/topics/{TOPIC}",
     "settings": f"/topics/{TOPIC}/settings",

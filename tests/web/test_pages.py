@@ -11,9 +11,11 @@ import pytest
 
 from ottla.client.admin.cluster import Cluster
 from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.console import searching
 from ottla.console.producing import produce_record
 from ottla.console.routes import ROUTES
 from ottla.record.builder import RecordData
+from ottla.search.engine import Budget
 
 from ..console.browsing import Browser
 from ..console.test_parts import ATTACKS
@@ -102,6 +104,56 @@ def test_produced_record_is_shown_and_found(browser, admin):
     assert "0 matches" in missing
     lines = browser.get("/topics/shown/export?format=jsonl").text.splitlines()
     assert json.loads(lines[0])["headers"] == [{"name": "a", "value": "1"}, {"name": "a", "value": "2"}]
+
+
+def produce_versions(admin: Cluster, topic: str) -> None:
+    admin.topics.create(topic, 1, 1)
+    values = (b'{"id": 1, "state": "open"}', b"other", b'{"id": 1, "state": "<script>alert(1)</script>"}', None)
+    for number, value in enumerate(values):
+        produce_record(admin, topic, 0, RecordData(number, b"k" if number != 1 else b"other", value))
+    produce_record(admin, topic, 0, RecordData(9, None, b"x"))
+
+
+def test_versions_of_a_key_are_compared(browser, admin):
+    produce_versions(admin, "versions")
+    record = Page(browser.get("/topics/versions/records/0/2").text)
+    (target,) = (link for link in record.links() if "compare=previous" in link)
+    for address in (target, target + "&layout=side", "/topics/versions/records/0/0/versions?compare=next"):
+        answer = browser.get(address)
+        assert '-  "state": "open"' in Page(answer.text).content, address
+        assert '+  "state": "<script>alert(1)</script>"' in Page(answer.text).content, address
+        assert answer.text.count("<script") == 1, address
+    deleted = Page(browser.get("/topics/versions/records/0/2/versions?compare=next").text).content
+    assert "+null" in deleted
+    same = Page(browser.get("/topics/versions/records/0/2/versions?other=2").text).content
+    assert "Both values are the same." in same
+
+
+def test_versions_that_do_not_exist_are_named(browser, admin):
+    produce_versions(admin, "unversioned")
+    page = "/topics/unversioned/records/0"
+    first = Page(browser.get(f"{page}/0/versions").text).content
+    assert "Partition 0 has no previous version of this key. Compaction or retention may have removed one." in first
+    statuses = [browser.get(f"{page}/{each}").status for each in ("4/versions", "9/versions", "0/versions?other=1")]
+    assert statuses == [404, 404, 404]
+    assert not [link for link in Page(browser.get(f"{page}/4").text).links() if "/versions" in link]
+
+
+def test_search_for_a_version_stops_and_continues(browser, admin, monkeypatch):
+    admin.topics.create("far", 1, 1)
+    for number in range(12):
+        produce_record(admin, "far", 0, RecordData(number, b"k" if number in (0, 11) else b"other", b"v%d" % number * 50))
+    monkeypatch.setattr(searching, "FETCH_BYTES", 200)
+    monkeypatch.setattr(searching, "VERSION_BUDGET", Budget(bytes=1))
+    target, visited = "/topics/far/records/0/11/versions", []
+    while target not in visited:
+        visited.append(target)
+        page = Page(browser.get(target).text)
+        target = next((link for link in page.links() if "edge=" in link), target)
+        assert ("The search stopped" in page.content) == (target not in visited)
+    assert len(visited) > 1
+    assert "v0v0" in page.content
+    assert "v11v11" in page.content
 
 
 def test_query_that_does_not_parse_names_its_position(browser, admin):

@@ -1,6 +1,6 @@
 """The console of `ottla start --console-port`: a process of its own, so that the broker's loop serves no page.
 
-Nothing of the console is imported here. The process ends with this one, also after a crash: its pipe is closed then.
+Its mask file is read here only to check it. The process ends with this one, also after a crash: its pipe is closed then.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ _OF_COMMANDS = ("OTTLA_PROFILE", "OTTLA_COMMAND_CONFIG", "OTTLA_BOOTSTRAP_SERVER
 class ConsoleProcess:
     """A console on this machine for one listener of the cluster."""
 
-    def __init__(self, port: int, config_file: str | None) -> None:
-        """`config_file` has the client properties for a listener with TLS or SASL. Raises OperatorError."""
+    def __init__(self, port: int, config_file: str | None, masks_file: str | None) -> None:
+        """`config_file` has the client properties for a listener with TLS or SASL, `masks_file` the mask rules.
+
+        Raises OperatorError.
+        """
         missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
         if missing:
             raise OperatorError(
@@ -36,6 +39,11 @@ class ConsoleProcess:
             )
         self._port = port
         self._config_file = None if config_file is None else os.path.abspath(config_file)
+        self._masks_file = None if masks_file is None else os.path.abspath(masks_file)
+        if masks_file is not None:
+            from ottla.console.mask_policy import read_masks  # imported here: most consoles have no mask file
+
+            read_masks(masks_file, b"", "--console-masks")
         properties = {} if config_file is None else load_properties(config_file, "--console-config")
         self._protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
         self._process: subprocess.Popen[bytes] | None = None
@@ -56,6 +64,8 @@ class ConsoleProcess:
         command = [sys.executable, "-P", "-m", "ottla", "console", "-b", bootstrap_servers, "--port", str(self._port)]
         if self._config_file is not None:
             command += ["--command-config", self._config_file]
+        if self._masks_file is not None:
+            command += ["--masks", self._masks_file]
         environment = {name: value for name, value in os.environ.items() if name not in _OF_COMMANDS}
         theirs, self._pipe = os.pipe()
         try:

@@ -15,6 +15,7 @@ from ottla.client.wire.model import TopicInfo
 from ottla.common.errors import OttlaError
 from ottla.common.kafka.integers import MAX_LONG
 from ottla.common.platform.clock import Clock
+from ottla.console.mask_policy import MaskPolicy
 from ottla.console.sessions import OpenCluster, Session, SessionStore
 from ottla.console.settings import ConsoleSettings
 from ottla.console.sign_in import SignInThrottle
@@ -45,6 +46,7 @@ class Services(NamedTuple):
     open_cluster: OpenCluster
     names: frozenset[str] = frozenset()
     """Names of the pages that exist: in read-only mode, those that change something do not."""
+    masks: MaskPolicy = MaskPolicy()
 
 
 class Parameters(NamedTuple):

@@ -21,6 +21,7 @@ from ottla.console.pages import (
     topics,
     transactions,
     users,
+    versions,
 )
 from ottla.console.route import Operation, Route
 
@@ -41,6 +42,7 @@ ROUTES = (
     Route("GET", "/topics/{topic}/records", "records", records.show, READ_RECORDS),
     Route("GET", "/topics/{topic}/records/{partition}/{offset}", "record", records.show_one, READ_RECORDS),
     Route("GET", "/topics/{topic}/records/{partition}/{offset}/value", "value", records.download_one, READ_RECORDS),
+    Route("GET", "/topics/{topic}/records/{partition}/{offset}/versions", "versions", versions.show, READ_RECORDS),
     Route("GET", "/topics/{topic}/export", "export", records.export, READ_RECORDS),
     Route("GET", "/topics/{topic}/live", "live", live.show, READ),
     Route("GET", "/topics/{topic}/tail", "tail", live.stream, READ_RECORDS),

@@ -23,6 +23,7 @@ from ottla.common.platform.endpoint import format_address
 from ottla.console.application import create_application
 from ottla.console.audit import write_audit_log
 from ottla.console.context import Services
+from ottla.console.mask_policy import SECRET_BYTES, MaskPolicy, read_masks
 from ottla.console.routes import ROUTES
 from ottla.console.sessions import SessionStore
 from ottla.console.settings import ConsoleSettings, check_exposure, check_public_url, read_transport
@@ -48,6 +49,7 @@ class ServeOptions(NamedTuple):
     public_url: str | None
     is_read_only: bool
     audit_log: str | None
+    masks: str | None
     ready_file: str | None
 
 
@@ -90,6 +92,8 @@ def read_settings(options: ServeOptions, properties: Mapping[str, str], place: s
 def serve(options: ServeOptions, stop_with_pipe: int | None) -> None:
     """Serve until a signal. Raises OperatorError."""
     settings = read_settings(options, *client_properties())
+    rng = _Rng()
+    masks = MaskPolicy() if options.masks is None else read_masks(options.masks, rng.random_bytes(SECRET_BYTES))
     _check_certificate(options.tls)
     write_audit_log(options.audit_log)
     listening = _bind(options.host, options.port)
@@ -99,7 +103,9 @@ def serve(options: ServeOptions, stop_with_pipe: int | None) -> None:
     def open_cluster(security: ClientSecurity) -> Cluster:
         return Cluster(settings.bootstrap_servers, client_id=CLIENT_ID, timeout_s=TIMEOUT_S, security=security)
 
-    services = Services(settings, SessionStore(clock, _Rng()), SignInThrottle(clock), clock, open_cluster)
+    services = Services(
+        settings, SessionStore(clock, rng), SignInThrottle(clock), clock, open_cluster, masks=masks
+    )
     config = uvicorn.Config(
         create_application(services, ROUTES),
         log_level="warning",

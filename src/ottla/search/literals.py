@@ -65,8 +65,12 @@ _NONE = _Source(is_verbatim=False, or_escaped=False)
 
 
 def required_clauses(node: Node | None, decoders: OpenDecoders) -> tuple[Clause, ...]:
-    """The clauses of a filter; empty if nothing can be required."""
-    if node is None:
+    """The clauses of a filter; empty if nothing can be required.
+
+    None for masked records: the filter sees other content than the batch has, and the number of ruled out records
+    would reveal that content.
+    """
+    if node is None or decoders.mask is not None:
         return ()
     sources = {
         KEY: _Source(decoders.key.is_verbatim, or_escaped=True),

@@ -76,6 +76,11 @@ def parse_query(text: str, now_ms: int) -> Query:
     return _Parser(text, now_ms).query()
 
 
+def parse_path(text: str) -> Path:
+    """Parse a path such as `value.items[*].price`. Raises QueryError."""
+    return _Parser(text, 0).whole_path()
+
+
 class _Parser:
     """One parse: the text, the current position and the counters of both limits."""
 
@@ -94,6 +99,12 @@ class _Parser:
         if not self._cursor.at_end():
             raise self._cursor.error(f"{_A_TEST}, && or ||")
         return Query(scopes, found)
+
+    def whole_path(self) -> Path:
+        path = self._path()
+        if not self._cursor.at_end():
+            raise self._cursor.error("the end of the path")
+        return path
 
     # Expressions
 

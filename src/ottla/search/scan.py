@@ -24,7 +24,7 @@ from ottla.search.decoders import Decoded, Headers
 from ottla.search.evaluation import Filter
 from ottla.search.literals import BACKSLASH, Clause
 from ottla.search.plan import Order
-from ottla.search.subject import Batch, OpenDecoders, Subject, Tally
+from ottla.search.subject import Batch, MaskedSubject, OpenDecoders, Subject, Tally
 
 
 class Hit(NamedTuple):
@@ -158,9 +158,9 @@ class Scanner:
     def _verify(self, batch: Batch, numbers: tuple[int, int], times: Sequence[int], found: Scanned) -> None:
         first = numbers[0]
         reached, counted = found.reached, first
-        accepts, tally = self._matcher.accepts, self._matcher.tally
+        accepts, tally, mask = self._matcher.accepts, self._matcher.tally, self._matcher.decoders.mask
         for number in _candidates(batch.body, batch.rows, numbers, self._matcher.clauses):
-            subject = Subject(batch, number)
+            subject = Subject(batch, number) if mask is None else MaskedSubject(batch, number, mask)
             tally.verified += 1
             if accepts(subject):
                 if self._by_reached:

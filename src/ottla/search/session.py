@@ -28,6 +28,7 @@ from ottla.search.windows import Lookahead
 
 if TYPE_CHECKING:
     from ottla.schemas.settings import SchemaSettings
+    from ottla.search.masks import RecordMask
     from ottla.search.workers import WorkerPool
 
 __all__ = ["Budget", "Decoders", "Hit", "Report", "Scopes", "SearchRequest", "SearchSession"]
@@ -48,6 +49,8 @@ class SearchRequest:
     budget: Budget = field(default_factory=Budget)
     schemas: SchemaSettings | None = None
     """Registry and schema files of the decoders; a token does not contain them."""
+    mask: RecordMask | None = None
+    """Parts of the records that are replaced before the filter; a token does not contain it."""
     plan: Plan | None = None
     """The plan of a resume token; it replaces all but the budget."""
 
@@ -83,7 +86,7 @@ class SearchSession:
             if limit is None or request.plan is None:
                 limit = merge_scopes(parsed.scopes, Scopes(limit=limit)).limit
             budget = replace(request.budget, matches=limit)
-            decoders = open_decoders(self.plan.decoders, request.schemas)
+            decoders = open_decoders(self.plan.decoders, request.schemas, request.mask)
             lookahead = None
             if processes > 1:
                 from ottla.search.workers import WorkerPool, WorkerSetup
@@ -98,6 +101,7 @@ class SearchSession:
                     parsed.filter,
                     self.plan.decoders,
                     request.schemas,
+                    request.mask,
                 )
                 self._pool = WorkerPool(setup, processes)
                 lookahead = Lookahead(self._pool)

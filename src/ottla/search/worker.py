@@ -26,7 +26,7 @@ class WindowScanner:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_ID, f"topic {setup.topic!r} was deleted and created again during the search"
             )
-        decoders = open_decoders(setup.decoders, setup.schemas)
+        decoders = open_decoders(setup.decoders, setup.schemas, setup.mask)
         clauses = required_clauses(setup.condition, decoders)
         self._matcher = Matcher(compile_filter(setup.condition), clauses, decoders, Tally())
 

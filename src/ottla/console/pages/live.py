@@ -18,10 +18,11 @@ from ottla.console import formats, html
 from ottla.console.context import Context, PageError
 from ottla.console.errors import sentence
 from ottla.console.html import Column
-from ottla.console.listing import FETCH_BYTES, fields_of, start_listing
-from ottla.console.record_parts import MAX_CELL_CHARS, text_of
+from ottla.console.listing import fields_of, start_listing
+from ottla.console.record_parts import MAX_CELL_CHARS, masking_note, text_of
+from ottla.console.searching import masking_of, open_search
 from ottla.console.topic_parts import topic_heading
-from ottla.search.engine import Budget, Search
+from ottla.search.engine import Budget
 from ottla.search.parser import parse_query
 from ottla.search.plan import OffsetRange, Plan
 from ottla.search.scan import Hit
@@ -61,6 +62,7 @@ def show(context: Context) -> Response:
             h.button(type="submit")["Restart"],
             h.button("#tail-stop", type="button", hidden=True)["Stop"],
         ],
+        masking_note(masking_of(context, topic)),
         h.p("#tail-state.hint", role="status")["Waiting for records. Live records need JavaScript."],
         h.div(
             ".scroll.records",
@@ -115,10 +117,7 @@ class Tail:
         if not ranges:
             return Tick([], skipped, is_cut=False)
         plan = replace(self._plan, ranges=ranges, newest_first=False)
-        clock = self._context.services.clock
-        search = Search(
-            source, plan, self._filter, TICK_BUDGET, clock.monotonic, lambda _: self._context.check_alive(), FETCH_BYTES
-        )
+        search = open_search(self._context, source, plan, self._filter, TICK_BUDGET)
         hits = list(search.run())
         return Tick(hits, skipped, search.report(search.reason).resume is not None)
 

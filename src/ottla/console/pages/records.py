@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import htpy as h
 from htpy import Node
@@ -21,7 +22,6 @@ from ottla.console.html import Column
 from ottla.console.listing import (
     DECODER_CHOICES,
     EXPORT_BUDGET,
-    FETCH_BYTES,
     NEWEST,
     OLDEST,
     Listing,
@@ -31,15 +31,15 @@ from ottla.console.listing import (
     start_listing,
     start_search,
 )
-from ottla.console.record_parts import cell, headers_cell, text_of, whole
+from ottla.console.record_parts import cell, headers_cell, masking_note, size_of, text_of, whole
+from ottla.console.searching import masking_of, open_search, read_record
 from ottla.console.topic_parts import topic_heading
-from ottla.search.engine import Budget, Search
-from ottla.search.plan import OffsetRange, Plan
+from ottla.search.engine import Budget
 from ottla.search.report import END, LIMIT, Report
 from ottla.search.scan import Hit
 from ottla.search.scopes import ISOLATIONS
-from ottla.search.source import ClusterTopic
 from ottla.search.subject import Decoders
+from ottla.search.syntax import KEY
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -64,7 +64,7 @@ def show(context: Context) -> Response:
                 notice = "The listing had ended, so this is a new one from its start."
             listing, number = start_listing(context, topic, context.cluster), 1
             name = context.services.sessions.random_name()
-        page = read_page(listing, number, context.cluster, context.services.clock.monotonic, context.check_alive)
+        page = read_page(listing, number, context.cluster, partial(open_search, context))
         context.session.put_cursor(name, listing)
     except PageError as error:
         problem = sentence(error)
@@ -76,6 +76,7 @@ def show(context: Context) -> Response:
         _form(context, topic),
         None if problem is None else h.p(".error", role="alert")[formats.visible(problem)],
         None if notice is None else h.p(".hint")[notice],
+        masking_note(masking_of(context, topic)),
         None if page is None else _result(context, topic, page, number, links),
         active="topics",
         status=200 if problem is None else 400,
@@ -182,12 +183,12 @@ def _table(context: Context, topic: str, hits: list[Hit], fields: dict[str, str]
 
 def show_one(context: Context) -> Response:
     """One record with everything that is known of it."""
-    topic, partition, offset = _place(context)
-    hit = _read(context, topic, partition, offset)
+    topic, partition, offset = place_of(context)
+    hit = read_record(context, topic, partition, offset, chosen_decoders(context))
     keys = [(topic, partition)]
     first = context.cluster.records.offsets_at(keys, EARLIEST_TIMESTAMP)[topic, partition]
     end = context.cluster.records.offsets_at(keys, LATEST_TIMESTAMP)[topic, partition]
-    decoders = {name: context.query.text(name) for name in ("key_decoder", "value_decoder")}
+    decoders = decoder_fields(context)
 
     def beside(number: int) -> str | None:
         if not first <= number < end:
@@ -208,6 +209,7 @@ def show_one(context: Context) -> Response:
         topic_heading(context, topic, "records"),
         h.h2[f"Record at offset {offset} of partition {partition}"],
         html.pager(context, [("Previous offset", beside(offset - 1)), ("Next offset", beside(offset + 1))], ""),
+        masking_note(masking_of(context, topic)),
         content,
         active="topics",
         status=200 if hit is not None else 404,
@@ -217,9 +219,13 @@ def show_one(context: Context) -> Response:
 def _one(context: Context, topic: str, hit: Hit) -> Node:
     place = f"/records/{hit.partition}/{hit.offset}"
     key_text = text_of(hit.key, hit.decoded_key)
+    mask = masking_of(context, topic).mask
     same_key = (
         context.topic_url(topic, "/records", partition=hit.partition, q=f"key == {_quoted(key_text)}")
-        if key_text is not None and hit.decoded_key.failure is None and len(key_text) < 500
+        if key_text is not None
+        and hit.decoded_key.failure is None
+        and len(key_text) < 500
+        and (mask is None or mask.keeps_equality(KEY))
         else None
     )
     rows = [(html.name(name), cell(value, hit.decoded_key._replace(decoder="text", failure=None)))
@@ -229,13 +235,14 @@ def _one(context: Context, topic: str, hit: Hit) -> Node:
         html.facts(
             ("Time", html.time(hit.timestamp)),
             ("Time set by", "the broker" if hit.is_append_time else "the producer"),
-            ("Key", formats.size(len(hit.key)) if hit.key is not None else "null"),
-            ("Value", formats.size(len(hit.value)) if hit.value is not None else "null"),
+            ("Key", size_of(hit.key, hit.decoded_key)),
+            ("Value", size_of(hit.value, hit.decoded_value)),
             ("Decoded as", f"{hit.decoded_key.decoder}, {hit.decoded_value.decoder}"),
         ),
         h.h3["Key"],
         whole(hit.key, hit.decoded_key),
         h.p[h.a(href=same_key)["Other records with this key"]] if same_key is not None else None,
+        _versions(context, topic, hit, is_comparable=mask is None or mask.keeps_equality(KEY)),
         h.h3["Value"],
         whole(hit.value, hit.decoded_value),
         h.h3["Headers"],
@@ -247,9 +254,21 @@ def _one(context: Context, topic: str, hit: Hit) -> Node:
             h.a(href=context.topic_url(topic, place + "/value", part="key"))["key"] if hit.key is not None else None,
         ],
         h.p[h.a(href=context.topic_url(topic, "/produce", partition=hit.partition, offset=hit.offset))["Produce again"]]
-        if context.offers("produce")
+        if context.offers("produce") and mask is None
         else None,
     ]
+
+
+def _versions(context: Context, topic: str, hit: Hit, *, is_comparable: bool) -> Node:
+    if hit.key is None or not is_comparable:
+        return None
+    links = [
+        h.a(href=context.topic_url(topic, f"/records/{hit.partition}/{hit.offset}/versions", compare=each, **decoder_fields(context)))[
+            f"{each} version"
+        ]
+        for each in ("previous", "next")
+    ]
+    return h.p["Compare with the ", links[0], " or the ", links[1], " of this key."]
 
 
 def _quoted(text: str) -> str:
@@ -258,7 +277,8 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _place(context: Context) -> tuple[str, int, int]:
+def place_of(context: Context) -> tuple[str, int, int]:
+    """Topic, partition and offset of the address, which go to the audit log. Raises PageError."""
     topic, partition, offset = (context.path[name] for name in ("topic", "partition", "offset"))
     if not (_is_number(partition, 10) and _is_number(offset, 19)):
         raise PageError(404, "A record has a partition and an offset.")
@@ -270,35 +290,20 @@ def _is_number(text: str, digits: int) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= digits
 
 
-def _read(context: Context, topic: str, partition: int, offset: int) -> Hit | None:
-    """The record at an offset, None if there is none. Raises KafkaError, PageError."""
-    hit = read_record(
-        context,
-        topic,
-        partition,
-        offset,
-        Decoders(*(context.query.choice(f"{part}_decoder", DECODER_CHOICES) for part in ("key", "value"))),
-    )
-    return hit if hit is not None and hit.offset == offset else None
+def decoder_fields(context: Context) -> dict[str, str]:
+    """The decoders of the address, for links."""
+    return {name: context.query.text(name) for name in ("key_decoder", "value_decoder")}
 
 
-def read_record(context: Context, topic: str, partition: int, offset: int, decoders: Decoders) -> Hit | None:
-    """The first record at or after an offset."""
-    source = ClusterTopic(context.cluster, topic, "uncommitted")
-    if partition not in source.partitions():
-        raise PageError(404, f"Topic {topic} has no partition {partition}.")
-    start, end = source.start_offsets([partition])[partition], source.end_offsets([partition])[partition]
-    if not start <= offset < end:
-        return None
-    plan = Plan(topic, "", {partition: OffsetRange(offset, offset + 1)}, decoders=decoders)
-    search = Search(source, plan, None, Budget(matches=1), context.services.clock.monotonic, fetch_bytes=FETCH_BYTES)
-    return next(iter(search.run()), None)
+def chosen_decoders(context: Context) -> Decoders:
+    """The decoders of the address. Raises PageError."""
+    return Decoders(*(context.query.choice(f"{part}_decoder", DECODER_CHOICES) for part in ("key", "value")))
 
 
 def download_one(context: Context) -> Response:
     """The raw value or key of a record, as an attachment that no browser shows."""
-    topic, partition, offset = _place(context)
-    hit = _read(context, topic, partition, offset)
+    topic, partition, offset = place_of(context)
+    hit = read_record(context, topic, partition, offset, chosen_decoders(context))
     part = context.query.choice("part", ("value", "key"))
     data = None if hit is None else (hit.value if part == "value" else hit.key)
     if data is None:
@@ -327,9 +332,7 @@ def export(context: Context) -> Response:
 
     def lines() -> Iterator[str]:
         with context.services.open_cluster(security) as cluster:
-            search = start_search(
-                listing, listing.starts[0], cluster, context.services.clock.monotonic, context.check_alive, budget
-            )
+            search = start_search(listing, listing.starts[0], cluster, partial(open_search, context), budget)
             if kind == "csv":
                 yield _csv_line(("partition", "offset", "timestamp", "key", "value", "headers"))
             try:
