@@ -11,6 +11,7 @@ from ottla.console.settings import (
     Transport,
     check_exposure,
     check_public_url,
+    read_registry,
     read_transport,
 )
 
@@ -67,3 +68,15 @@ def test_public_url_gives_origin_and_base_path():
     assert settings.is_secure
     assert "https://ops.example:8443" in settings.origins()
     assert ConsoleSettings("a:1", port=80).origins() >= {"http://localhost", "http://localhost:80"}
+
+
+def test_registry_comes_from_the_option_or_the_client_properties():
+    url = "https://user:secret@registry:8081"
+    for found in (read_registry(url, None, {}, "f"), read_registry(None, None, {"schema.registry.url": url}, "f")):
+        assert found is not None
+        assert (found.url, found.is_interactive) == (url, True)
+    assert read_registry(None, None, {}, "f") is None
+    with pytest.raises(OperatorError, match=r"schema\.registry\.url in f: .*registry:8081, not 'ftp://x'"):
+        read_registry(None, None, {"schema.registry.url": "ftp://user:secret@x"}, "f")
+    with pytest.raises(OperatorError, match="--schema-registry-ca applies"):
+        read_registry(None, "ca.pem", {}, "f")

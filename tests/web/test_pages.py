@@ -12,6 +12,7 @@ import pytest
 from ottla.client.admin.cluster import Cluster
 from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission, ResourceType
 from ottla.console import searching
+from ottla.console.formats import visible
 from ottla.console.producing import produce_record
 from ottla.console.routes import ROUTES
 from ottla.record.builder import RecordData
@@ -62,19 +63,23 @@ def reached(browser: Browser, start: str, most: int = 150) -> dict[str, str]:
     return pages
 
 
+def assert_text_only(target: str, text: str) -> None:
+    for tag, attributes in Page(text).elements:
+        where = (target, tag, attributes)
+        assert tag not in ("iframe", "object", "embed", "style", "base"), where
+        if tag == "script":
+            assert attributes == {"src": "/static/console.js", "type": "module"}, where
+        assert not any(name.startswith("on") or name == "style" for name in attributes), where
+        for name in ("href", "src", "action"):
+            assert str(attributes.get(name, "/")).startswith(("/", "#")), where
+
+
 def test_attacks_stay_text_on_every_page(browser, hostile):
     pages = reached(browser, "/")
     shapes = {re.sub(r"/\d+", "/N", target.partition("?")[0]) for target in pages}
     assert len(shapes) >= 18, shapes
     for target, text in pages.items():
-        for tag, attributes in Page(text).elements:
-            where = (target, tag, attributes)
-            assert tag not in ("iframe", "object", "embed", "style", "base"), where
-            if tag == "script":
-                assert attributes == {"src": "/static/console.js", "type": "module"}, where
-            assert not any(name.startswith("on") or name == "style" for name in attributes), where
-            for name in ("href", "src", "action"):
-                assert str(attributes.get(name, "/")).startswith(("/", "#")), where
+        assert_text_only(target, text)
     assert all(any(attack in Page(text).content for text in pages.values()) for attack in ATTACKS[:6])
 
 
@@ -127,6 +132,19 @@ def test_versions_of_a_key_are_compared(browser, admin):
     assert "+null" in deleted
     same = Page(browser.get("/topics/versions/records/0/2/versions?other=2").text).content
     assert "Both values are the same." in same
+
+
+def test_attacks_stay_text_in_versions(browser, admin):
+    admin.topics.create("hostile-versions", 1, 1)
+    for attack in ATTACKS:
+        for value in (attack, f"{attack} changed"):
+            produce_record(admin, "hostile-versions", 0, RecordData(1, attack.encode(), value.encode()))
+    for number, attack in enumerate(ATTACKS):
+        for layout in ("unified", "side"):
+            target = f"/topics/hostile-versions/records/0/{2 * number + 1}/versions?layout={layout}"
+            text = browser.get(target).text
+            assert_text_only(target, text)
+            assert f"+{visible(attack)} changed" in Page(text).content, target
 
 
 def test_versions_that_do_not_exist_are_named(browser, admin):

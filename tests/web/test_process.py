@@ -58,6 +58,19 @@ def test_credentials_in_client_properties_are_refused(tmp_path):
     assert "would make every browser act as one user" in done.stderr
 
 
+def test_wrong_mask_file_ends_with_one_sentence(tmp_path):
+    masks = tmp_path / "masks.toml"
+    masks.write_text('[[masks]]\ntopic = "a"\nfields = ["value..a"]\nmethod = "hidden"\n')
+    data = ("--data-dir", str(tmp_path / "data"), "--port", "0")
+    for arguments in (["console", "--masks"], ["start", *data, "--console-port", "0", "--console-masks"]):
+        done = run(*arguments, str(masks))
+        assert done.returncode == 2, done.stderr
+        assert "masks.toml: [[masks]] number 1: 'value..a' is not a path" in done.stderr
+        assert done.stderr.count("\n") == 1
+    done = run("start", *data, "--console-masks", str(masks))
+    assert (done.returncode, "requires --console-port" in done.stderr) == (2, True)
+
+
 def test_port_in_use_is_reported():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = run("console", "--port", str(taken.getsockname()[1]))

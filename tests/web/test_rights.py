@@ -10,6 +10,7 @@ import pytest
 from ottla.client.admin.acls import AclFilter
 from ottla.client.admin.cluster import Cluster
 from ottla.client.wire.model import LATEST_TIMESTAMP, ResourceType
+from ottla.common.kafka.acl import Permission
 from ottla.console.producing import produce_record
 from ottla.console.route import Operation
 from ottla.console.routes import ROUTES
@@ -159,3 +160,28 @@ def test_pages_follow_the_rights_of_the_user(world, sign_in):
     assert reader.get(f"/topics/{TOPIC}/records").status == 200
     statuses = {page: reader.get(page).status for page in ("/users", "/acls", "/quotas", "/cluster")}
     assert statuses == {"/users": 200, "/acls": 200, "/quotas": 403, "/cluster": 200}
+
+
+def test_records_of_a_topic_need_the_right_to_read_it(world, admin, sign_in):
+    rule = ACL | {"principal": "User:reader", "permission": "deny"}
+    assert world.post("/acls", {"token": world.token, **rule}).status == 303
+    reader = sign_in("reader")
+    secret = RecordData(1, b"key-1", b"content-1")
+    left = [secret]
+
+    def leaves() -> bool:
+        """True at the end of the tail, which reads a record that is produced after its start."""
+        if left and b"Waiting" in reader.answer.body:
+            produce_record(admin, TOPIC, 0, left.pop())
+        return b"event: end" in reader.answer.body
+
+    produce_record(admin, TOPIC, 0, secret)
+    try:
+        for row in ROUTES:
+            if row.operation is Operation.READ_RECORDS:
+                path = row.path.format(topic=TOPIC, partition=0, offset=3)
+                answer = reader.send("GET", path, leaves=leaves)
+                assert answer.status == (200 if row.name in ("export", "tail") else 403), row
+                assert b"content-1" not in answer.body, row
+    finally:
+        admin.acls.delete([AclFilter(principal="User:reader", permission=Permission.DENY)])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from ottla.cli.command import Command, connection_options
+from ottla.cli.schema_options import registry_options
 from ottla.common.errors import OperatorError
 
 PORT = click.IntRange(0, 65535)
@@ -18,6 +21,7 @@ _FILE = click.Path(readable=False)
         "ottla console -b kafka-1:9092,kafka-2:9092 --read-only",
         "ottla console -b kafka-1:9094 --command-config sasl.properties   # users sign in",
         "ottla console -b kafka-1:9094 --command-config sasl.properties --masks masks.toml",
+        "ottla console --schema-registry http://registry:8081     # decode Avro, Protobuf and JSON by schema id",
         "ottla console --public-url https://ops.example.com/kafka # behind a reverse proxy",
     ),
 )
@@ -29,6 +33,7 @@ _FILE = click.Path(readable=False)
 @click.option("--read-only", is_flag=True, help="Offer no page that changes the cluster.")
 @click.option("--audit-log", type=_FILE, metavar="FILE", help="File for the audit log  [default: standard error]")
 @click.option("--masks", type=_FILE, metavar="FILE", help="TOML file with masked fields of records by topic.")
+@registry_options
 @click.option("--ready-file", type=_FILE, metavar="FILE", help="File for the address as JSON, written when ready.")
 @click.option("--stop-with-pipe", type=int, hidden=True, help="File descriptor; stop at its end of file.")
 @connection_options
@@ -41,6 +46,8 @@ def console(
     read_only: bool,
     audit_log: str | None,
     masks: str | None,
+    schema_registry: str | None,
+    schema_registry_ca: Path | None,
     ready_file: str | None,
     stop_with_pipe: int | None,
     bootstrap_server: str,
@@ -63,5 +70,17 @@ def console(
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("give both --tls-cert and --tls-key")
     tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
-    options = ServeOptions(bootstrap_server, host, port, tls, public_url, read_only, audit_log, masks, ready_file)
+    options = ServeOptions(
+        bootstrap_server,
+        host,
+        port,
+        tls,
+        public_url,
+        read_only,
+        audit_log,
+        masks,
+        schema_registry,
+        schema_registry_ca,
+        ready_file,
+    )
     serve(options, stop_with_pipe)

@@ -19,6 +19,7 @@ from ottla.console.mask_policy import MaskPolicy
 from ottla.console.sessions import OpenCluster, Session, SessionStore
 from ottla.console.settings import ConsoleSettings
 from ottla.console.sign_in import SignInThrottle
+from ottla.schemas.registry import SchemaRegistry
 
 MAX_DIGITS = 19
 MAX_PARTITION = 2**31 - 1
@@ -47,6 +48,7 @@ class Services(NamedTuple):
     names: frozenset[str] = frozenset()
     """Names of the pages that exist: in read-only mode, those that change something do not."""
     masks: MaskPolicy = MaskPolicy()
+    registry: SchemaRegistry | None = None
 
 
 class Parameters(NamedTuple):

@@ -59,6 +59,11 @@ class RecordPage(NamedTuple):
     has_next: bool
 
 
+def decoder_choices(context: Context) -> tuple[str, ...]:
+    """Names of the decoders that the user may choose; `registry` only with a schema registry."""
+    return DECODER_CHOICES if context.services.registry is None else (*DECODER_CHOICES, REGISTRY)
+
+
 def fields_of(query: Parameters) -> dict[str, str]:
     """The parameters of a listing, for links to it."""
     return {name: query.text(name) for name in FIELDS if query.text(name)}
@@ -79,7 +84,7 @@ def start_listing(context: Context, topic: str, cluster: Cluster) -> Listing:
     scopes = _with_fields(parsed.scopes, query, now_ms)
     isolation = scopes.isolation or query.choice("isolation", ("uncommitted", *ISOLATIONS))
     source = ClusterTopic(cluster, topic, isolation)
-    decoders = (query.choice(f"{part}_decoder", DECODER_CHOICES) for part in ("key", "value"))
+    decoders = (query.choice(f"{part}_decoder", decoder_choices(context)) for part in ("key", "value"))
     plan = Plan(
         topic,
         text,

@@ -11,15 +11,22 @@ from htpy import Node
 
 from ottla.console import formats
 from ottla.console.mask_policy import Masking
+from ottla.schemas.ids import ID_LENGTHS
 from ottla.search.decoder_names import VERBATIM
 from ottla.search.decoders import Decoded
 from ottla.search.masks import MASKED
 from ottla.search.scan import Hit
 from ottla.search.values import json_text
 
+JSON = "json"
+AS_TEXT = Decoded(None, "text", None)
+"""For bytes that are shown as text, such as values of headers."""
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{},:]|[^][{},:\s"]+')
 _OPENING, _CLOSING = ("{", "["), ("}", "]")
 MAX_INDENT = 40
+MAX_RAW_BYTES = 1_024
+RAW_ROW_BYTES = 16
+MAX_HEADER_CHARS = 120
 MAX_CELL_CHARS = 400
 """Characters of a key or a value in a list; the page of the record has more."""
 
@@ -31,6 +38,8 @@ def text_of(data: bytes | None, decoded: Decoded | None) -> str | None:
     if decoded is not None and decoded.failure is None and decoded.decoder not in VERBATIM:
         value = decoded.value
         return json_text(value) if isinstance(value, dict | list) else str(value)
+    if decoded is not None and decoded.failure is None and decoded.decoder == JSON:
+        data = data[ID_LENGTHS.get(data[0], 0) :]  # JSON begins with neither byte of a schema id
     return data.decode(errors="backslashreplace")
 
 
@@ -54,16 +63,47 @@ def size_of(data: bytes | None, decoded: Decoded) -> str:
     return "masked" if decoded.decoder == MASKED else formats.size(len(data))
 
 
-def cell(data: bytes | None, decoded: Decoded) -> Node:
-    """A key or a value in a list, cut."""
+def decoder_of(decoded: Decoded) -> str:
+    """The decoder, with the id of the schema."""
+    return decoded.decoder + ("" if decoded.schema is None else f", schema {decoded.schema}")
+
+
+class Cut(NamedTuple):
+    """A key or a value in a list: its text, None for null, and remarks about it."""
+
+    text: str | None
+    size: str | None
+    """The size, if the text was cut."""
+    decoder: str | None
+    """The decoder with its schema, or the reason of its failure."""
+
+
+def cut_part(data: bytes | None, decoded: Decoded) -> Cut:
+    """A key or a value with at most MAX_CELL_CHARS characters."""
     text = text_of(data, decoded)
     if text is None:
-        return h.span(".null")["null"]
+        return Cut(None, None, None)
     shown, left = formats.cut(text, MAX_CELL_CHARS)
+    remark = None
+    if decoded.failure is not None:
+        remark = f"not {decoded.decoder}: {formats.visible(decoded.failure)}"
+    elif decoded.schema is not None:
+        remark = decoder_of(decoded)
+    size = f"{size_of(data, decoded)} in all" if left else None
+    return Cut(formats.visible(shown) + ("…" if left else ""), size, remark)
+
+
+def cell(data: bytes | None, decoded: Decoded, download: str | None = None) -> Node:
+    """A key or a value in a list, cut; `download` is the address of all of it."""
+    found = cut_part(data, decoded)
+    if found.text is None:
+        return h.span(".null")["null"]
     return [
-        h.div(".data", dir="auto")[formats.visible(shown) + ("…" if left else "")],
-        h.small[f"{formats.size(len(data or b''))} in all"] if left else None,
-        h.small[f"not {decoded.decoder}: {formats.visible(decoded.failure)}"] if decoded.failure is not None else None,
+        h.div(".data", dir="auto")[found.text],
+        h.small[found.size, [" ", h.a(href=download)["download"]] if download is not None else None]
+        if found.size is not None
+        else None,
+        h.small[found.decoder] if found.decoder is not None else None,
     ]
 
 
@@ -72,8 +112,9 @@ def headers_cell(hit: Hit) -> Node:
     if not hit.headers:
         return ""
     shown = [f"{name}: {text_of(value, None) if value is not None else 'null'}" for name, value in hit.headers[:5]]
+    cuts = [formats.cut(each, MAX_HEADER_CHARS) for each in shown]
     more = len(hit.headers) - len(shown)
-    return [h.div(".data")[formats.visible(formats.cut(each, 120)[0])] for each in shown] + [
+    return [h.div(".data")[formats.visible(text) + ("…" if left else "")] for text, left in cuts] + [
         h.small[f"and {more} more"] if more > 0 else None
     ]
 
@@ -91,6 +132,23 @@ def whole(data: bytes | None, decoded: Decoded) -> Node:
         h.p(".error")[f"Not {decoded.decoder}: {formats.visible(decoded.failure)}"]
         if decoded.failure is not None
         else None,
+    ]
+
+
+def raw_bytes(data: bytes | None) -> Node:
+    """The first bytes of a key or a value in hexadecimal, and as ASCII beside it."""
+    if not data:
+        return None
+    lines = [
+        f"{start:04x}  {row.hex(' '):<47}  {''.join(chr(each) if 32 <= each < 127 else '.' for each in row)}"
+        for start in range(0, min(len(data), MAX_RAW_BYTES), RAW_ROW_BYTES)
+        for row in [data[start : min(start + RAW_ROW_BYTES, MAX_RAW_BYTES)]]
+    ]
+    left = len(data) - MAX_RAW_BYTES
+    return h.details[
+        h.summary["Bytes"],
+        h.pre(tabindex="0")["\n".join(lines)],
+        h.p[f"{formats.counted(left, 'byte')} more: download it."] if left > 0 else None,
     ]
 
 

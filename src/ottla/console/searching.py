@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ottla.console.context import Context, PageError
 from ottla.console.mask_policy import Masking
+from ottla.schemas.settings import SchemaSettings
 from ottla.search.engine import Budget, Search
 from ottla.search.neighbours import Neighbour, find_neighbour
 from ottla.search.plan import OffsetRange, Plan
@@ -33,7 +34,9 @@ def masking_of(context: Context, topic: str) -> Masking:
 
 def decoders_of(context: Context, topic: str, names: Decoders) -> OpenDecoders:
     """Decoders by name, with the schemas of the console and the mask of the user."""
-    return open_decoders(names, None, masking_of(context, topic).mask)
+    registry = context.services.registry
+    settings = None if registry is None else SchemaSettings(registry)
+    return open_decoders(names, settings, masking_of(context, topic).mask)
 
 
 def open_search(context: Context, source: TopicSource, plan: Plan, condition: Node | None, budget: Budget) -> Search:

@@ -26,7 +26,7 @@ from ottla.console.context import Services
 from ottla.console.mask_policy import SECRET_BYTES, MaskPolicy, read_masks
 from ottla.console.routes import ROUTES
 from ottla.console.sessions import SessionStore
-from ottla.console.settings import ConsoleSettings, check_exposure, check_public_url, read_transport
+from ottla.console.settings import ConsoleSettings, check_exposure, check_public_url, read_registry, read_transport
 from ottla.console.sign_in import SignInThrottle
 
 CLIENT_ID = "ottla-console"
@@ -50,6 +50,8 @@ class ServeOptions(NamedTuple):
     is_read_only: bool
     audit_log: str | None
     masks: str | None
+    schema_registry: str | None
+    schema_registry_ca: object
     ready_file: str | None
 
 
@@ -91,7 +93,9 @@ def read_settings(options: ServeOptions, properties: Mapping[str, str], place: s
 
 def serve(options: ServeOptions, stop_with_pipe: int | None) -> None:
     """Serve until a signal. Raises OperatorError."""
-    settings = read_settings(options, *client_properties())
+    properties, place = client_properties()
+    settings = read_settings(options, properties, place)
+    registry = read_registry(options.schema_registry, options.schema_registry_ca, properties, place)
     rng = _Rng()
     masks = MaskPolicy() if options.masks is None else read_masks(options.masks, rng.random_bytes(SECRET_BYTES))
     _check_certificate(options.tls)
@@ -104,7 +108,7 @@ def serve(options: ServeOptions, stop_with_pipe: int | None) -> None:
         return Cluster(settings.bootstrap_servers, client_id=CLIENT_ID, timeout_s=TIMEOUT_S, security=security)
 
     services = Services(
-        settings, SessionStore(clock, rng), SignInThrottle(clock), clock, open_cluster, masks=masks
+        settings, SessionStore(clock, rng), SignInThrottle(clock), clock, open_cluster, masks=masks, registry=registry
     )
     config = uvicorn.Config(
         create_application(services, ROUTES),

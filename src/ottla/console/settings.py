@@ -11,10 +11,14 @@ from ottla.client.wire.security import PLAINTEXT, ClientSecurity, parse_security
 from ottla.common.errors import OperatorError
 from ottla.common.platform.endpoint import format_address
 from ottla.security.sasl.credentials import BY_NAME
+from ottla.schemas.registry import SchemaRegistry
+from ottla.schemas.settings import open_registry
 from ottla.security.sasl.plain import MECHANISM as PLAIN
 
 LOGIN_MECHANISMS = (*BY_NAME, PLAIN)
 """Mechanisms of the sign-in page; the first is preselected."""
+REGISTRY_URL, REGISTRY_CA = "schema.registry.url", "schema.registry.ssl.truststore.location"
+"""Client properties with the address of the schema registry, as Confluent's serializers name them."""
 _TO_TLS = {"SASL_PLAINTEXT": "PLAINTEXT", "SASL_SSL": "SSL"}
 
 
@@ -137,3 +141,26 @@ def _mechanisms(properties: Mapping[str, str], protocol: str, place: str) -> tup
             f"sasl.mechanism in {place} is {mechanism}: the console can sign in with {', '.join(LOGIN_MECHANISMS)}"
         )
     return (mechanism,)
+
+
+def read_registry(
+    url: str | None, authorities: object, properties: Mapping[str, str], place: str
+) -> SchemaRegistry | None:
+    """The schema registry of the command line, or of `schema.registry.url` in the client properties; None without one.
+
+    `authorities`: path of certificates in PEM. Raises OperatorError.
+    """
+    if url is not None:
+        return open_registry(url, authorities, is_interactive=True)
+    url = properties.get(REGISTRY_URL)
+    if url is None:
+        if authorities is not None:
+            raise OperatorError(
+                f"--schema-registry-ca applies to a schema registry: add --schema-registry URL, or {REGISTRY_URL} in "
+                "--command-config"
+            )
+        return None
+    try:
+        return open_registry(url.strip(), authorities or properties.get(REGISTRY_CA), is_interactive=True)
+    except OperatorError as error:
+        raise OperatorError(f"{REGISTRY_URL} in {place}: {error}") from error

@@ -19,7 +19,7 @@ from ottla.console.context import Context, PageError
 from ottla.console.errors import sentence
 from ottla.console.html import Column
 from ottla.console.listing import fields_of, start_listing
-from ottla.console.record_parts import MAX_CELL_CHARS, masking_note, text_of
+from ottla.console.record_parts import cut_part, masking_note
 from ottla.console.searching import masking_of, open_search
 from ottla.console.topic_parts import topic_heading
 from ottla.search.engine import Budget
@@ -127,13 +127,18 @@ def stream(context: Context) -> Response:
     session = context.session
     if session.tails >= MAX_TAILS:
         raise PageError(429, f"At most {MAX_TAILS} live tails at once: close one.")
-    listing = start_listing(context, context.path["topic"], context.cluster)
-    context.audit.update(fields_of(context.query))
+    topic, fields = context.path["topic"], fields_of(context.query)
+    listing = start_listing(context, topic, context.cluster)
+    context.audit.update(fields)
     security = session.security
     if security is None:
         raise PageError(403, "Sign in first.")
     cluster = context.services.open_cluster(security)
     tail = Tail(context, cluster, listing.starts[0])
+
+    def url_of(hit: Hit) -> str:
+        decoders = {name: fields[name] for name in ("key_decoder", "value_decoder") if name in fields}
+        return context.topic_url(topic, f"/records/{hit.partition}/{hit.offset}", **decoders)
 
     async def events() -> AsyncIterator[bytes]:
         session.tails += 1
@@ -153,7 +158,7 @@ def stream(context: Context) -> Response:
                 shown += len(found.hits)
                 skipped += found.skipped
                 if found.hits:
-                    yield _event("records", [_fields(hit) for hit in found.hits])
+                    yield _event("records", [_fields(hit, url_of(hit)) for hit in found.hits])
                 yield _event("state", _state(shown, skipped, is_cut=found.is_cut))
                 await anyio.sleep(TICK_S)
             yield _event("end", "The tail ended after an hour: load the page again.")
@@ -177,13 +182,16 @@ def _event(name: str, content: object) -> bytes:
     return f"event: {name}\ndata: {json.dumps(content)}\n\n".encode()
 
 
-def _fields(hit: Hit) -> dict[str, str | None]:
-    texts = (text_of(hit.key, hit.decoded_key), text_of(hit.value, hit.decoded_value))
-    key, value = (None if each is None else formats.visible(formats.cut(each, MAX_CELL_CHARS)[0]) for each in texts)
+def _fields(hit: Hit, url: str) -> dict[str, object]:
+    """A record for the script; `url` is its page, which offers the download."""
+    key, value = cut_part(hit.key, hit.decoded_key), cut_part(hit.value, hit.decoded_value)
     return {
         "partition": str(hit.partition),
         "offset": str(hit.offset),
+        "url": url,
         "time": formats.moment(hit.timestamp) + " UTC",
-        "key": key,
-        "value": value,
+        "key": key.text,
+        "key_remarks": [each for each in (key.size, key.decoder) if each is not None],
+        "value": value.text,
+        "value_remarks": [each for each in (value.size, value.decoder) if each is not None],
     }

@@ -20,18 +20,28 @@ from ottla.console.context import ClientGone, Context, PageError
 from ottla.console.errors import sentence
 from ottla.console.html import Column
 from ottla.console.listing import (
-    DECODER_CHOICES,
     EXPORT_BUDGET,
     NEWEST,
     OLDEST,
     Listing,
     RecordPage,
+    decoder_choices,
     fields_of,
     read_page,
     start_listing,
     start_search,
 )
-from ottla.console.record_parts import cell, headers_cell, masking_note, size_of, text_of, whole
+from ottla.console.record_parts import (
+    AS_TEXT,
+    cell,
+    decoder_of,
+    headers_cell,
+    masking_note,
+    raw_bytes,
+    size_of,
+    text_of,
+    whole,
+)
 from ottla.console.searching import masking_of, open_search, read_record
 from ottla.console.topic_parts import topic_heading
 from ottla.search.engine import Budget
@@ -85,7 +95,7 @@ def show(context: Context) -> Response:
 
 def _form(context: Context, topic: str) -> Node:
     query = context.query
-    decoders = [(each, each) for each in DECODER_CHOICES]
+    decoders = [(each, each) for each in decoder_choices(context)]
     return h.form(".filter", method="get", action=context.topic_url(topic, "/records"), role="search")[
         h.div(".wide")[
             html.field(
@@ -167,17 +177,19 @@ def _table(context: Context, topic: str, hits: list[Hit], fields: dict[str, str]
         Column("Headers"),
     )
     decoders = {name: fields[name] for name in ("key_decoder", "value_decoder") if name in fields}
-    rows = [
-        (
+
+    def row(hit: Hit) -> tuple[Node, ...]:
+        place = f"/records/{hit.partition}/{hit.offset}"
+        return (
             str(hit.partition),
-            h.a(href=context.topic_url(topic, f"/records/{hit.partition}/{hit.offset}", **decoders))[str(hit.offset)],
+            h.a(href=context.topic_url(topic, place, **decoders))[str(hit.offset)],
             html.time(hit.timestamp),
-            cell(hit.key, hit.decoded_key),
-            cell(hit.value, hit.decoded_value),
+            cell(hit.key, hit.decoded_key, context.topic_url(topic, place + "/value", part="key")),
+            cell(hit.value, hit.decoded_value, context.topic_url(topic, place + "/value")),
             headers_cell(hit),
         )
-        for hit in hits
-    ]
+
+    rows = [row(hit) for hit in hits]
     return h.div(".records")[html.table("Records", columns, rows, empty="No records here.")]
 
 
@@ -228,8 +240,7 @@ def _one(context: Context, topic: str, hit: Hit) -> Node:
         and (mask is None or mask.keeps_equality(KEY))
         else None
     )
-    rows = [(html.name(name), cell(value, hit.decoded_key._replace(decoder="text", failure=None)))
-            for name, value in hit.headers]  # fmt: skip
+    rows = [(html.name(name), cell(value, AS_TEXT)) for name, value in hit.headers]
     return [
         h.p[h.label(".check", hidden=True)[h.input("#local-times", type="checkbox"), "Local time"]],
         html.facts(
@@ -237,14 +248,17 @@ def _one(context: Context, topic: str, hit: Hit) -> Node:
             ("Time set by", "the broker" if hit.is_append_time else "the producer"),
             ("Key", size_of(hit.key, hit.decoded_key)),
             ("Value", size_of(hit.value, hit.decoded_value)),
-            ("Decoded as", f"{hit.decoded_key.decoder}, {hit.decoded_value.decoder}"),
+            ("Key decoded as", decoder_of(hit.decoded_key)),
+            ("Value decoded as", decoder_of(hit.decoded_value)),
         ),
         h.h3["Key"],
         whole(hit.key, hit.decoded_key),
+        raw_bytes(hit.key),
         h.p[h.a(href=same_key)["Other records with this key"]] if same_key is not None else None,
         _versions(context, topic, hit, is_comparable=mask is None or mask.keeps_equality(KEY)),
         h.h3["Value"],
         whole(hit.value, hit.decoded_value),
+        raw_bytes(hit.value),
         h.h3["Headers"],
         html.table("Headers", (Column("Name"), Column("Value")), rows),
         h.p[
@@ -262,10 +276,9 @@ def _one(context: Context, topic: str, hit: Hit) -> Node:
 def _versions(context: Context, topic: str, hit: Hit, *, is_comparable: bool) -> Node:
     if hit.key is None or not is_comparable:
         return None
+    place = f"/records/{hit.partition}/{hit.offset}/versions"
     links = [
-        h.a(href=context.topic_url(topic, f"/records/{hit.partition}/{hit.offset}/versions", compare=each, **decoder_fields(context)))[
-            f"{each} version"
-        ]
+        h.a(href=context.topic_url(topic, place, compare=each, **decoder_fields(context)))[f"{each} version"]
         for each in ("previous", "next")
     ]
     return h.p["Compare with the ", links[0], " or the ", links[1], " of this key."]
@@ -297,7 +310,7 @@ def decoder_fields(context: Context) -> dict[str, str]:
 
 def chosen_decoders(context: Context) -> Decoders:
     """The decoders of the address. Raises PageError."""
-    return Decoders(*(context.query.choice(f"{part}_decoder", DECODER_CHOICES) for part in ("key", "value")))
+    return Decoders(*(context.query.choice(f"{part}_decoder", decoder_choices(context)) for part in ("key", "value")))
 
 
 def download_one(context: Context) -> Response:

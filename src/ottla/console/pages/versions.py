@@ -10,7 +10,7 @@ from ottla.console import formats, html
 from ottla.console.context import Context, PageError
 from ottla.console.diffs import LAYOUTS, MAX_LINES, SIDE_BY_SIDE, UNIFIED, Comparison, compare, difference
 from ottla.console.pages.records import chosen_decoders, decoder_fields, place_of
-from ottla.console.record_parts import Readable, masking_note, readable, size_of
+from ottla.console.record_parts import Readable, decoder_of, masking_note, readable, size_of
 from ottla.console.searching import VERSION_BUDGET, find_version, masking_of, read_record, require_versions
 from ottla.console.topic_parts import topic_heading
 from ottla.search.neighbours import Neighbour
@@ -123,7 +123,7 @@ def _fact(context: Context, topic: str, hit: Hit) -> Node:
         h.br,
         html.time(hit.timestamp),
         h.br,
-        f"{size_of(hit.value, hit.decoded_value)}, {hit.decoded_value.decoder}",
+        f"{size_of(hit.value, hit.decoded_value)}, {decoder_of(hit.decoded_value)}",
     ]
 
 

@@ -90,10 +90,16 @@ function setUpTail() {
   source.addEventListener("records", (event) => {
     for (const record of JSON.parse(event.data)) {
       const row = document.createElement("tr");
-      row.append(text("td", record.partition, "number"), text("td", record.offset, "number"), text("td", record.time));
-      for (const shown of [record.key, record.value]) {
+      const place = document.createElement("td");
+      const link = text("a", record.offset);
+      link.href = record.url;
+      place.className = "number";
+      place.append(link);
+      row.append(text("td", record.partition, "number"), place, text("td", record.time));
+      for (const [shown, remarks] of [[record.key, record.key_remarks], [record.value, record.value_remarks]]) {
         const cell = document.createElement("td");
         cell.append(text("div", shown === null ? "null" : shown, shown === null ? "null" : "data"));
+        for (const remark of remarks) cell.append(text("small", remark), " ");
         row.append(cell);
       }
       body.prepend(row);
