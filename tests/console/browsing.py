@@ -146,9 +146,7 @@ class Browser:
         )
 
 
-async def _exchange(
-    app: Any, scope: dict[str, Any], body: bytes, leaves: Callable[[], bool], answer: Answer
-) -> None:
+async def _exchange(app: Any, scope: dict[str, Any], body: bytes, leaves: Callable[[], bool], answer: Answer) -> None:
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> dict[str, Any]:

@@ -32,7 +32,7 @@ def signs(node: object) -> tuple[list[str], list[str]]:
 
         def handle_data(self, data):
             if self.tag:
-                found[self.tag][-1] += data
+                found[self.tag][-1] += str.__str__(data)
 
     page = Signed()
     page.feed(str(node))

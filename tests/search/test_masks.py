@@ -39,7 +39,7 @@ def run(
     names: Decoders | None = None,
     newest: bool = False,
 ) -> tuple[list[Hit], dict[str, object]]:
-    """The matches, and the report without the size of what was read."""
+    """The matches, and the report without the number of read bytes."""
     log = MemoryLog()
     log.append(records)
     topic = MemoryTopic({0: log})
@@ -69,8 +69,27 @@ BLOBS = (
 CONTENTS = (None, True, 42, 1.5, "4111", "4111111111111111", "\ud800", [], ["4111"], {}, {"number": "4111"})
 ROOTS = ("key", "value", "record.keyAsText", "record.valueAsText", 'headers["token"]', "headers[*]")
 QUERIES = (
-    *("", "4111", "!4111", "card", "hidden", "\x00", "size < 10", "size == 4", "size > 100", "schemaId == 7", "has(key)"),
-    *("has(schemaId)", "has(value)", "has(value.card)", "has(value.card.number)", "value.card == null", "value.card > 1"),
+    *(
+        "",
+        "4111",
+        "!4111",
+        "card",
+        "hidden",
+        "\x00",
+        "size < 10",
+        "size == 4",
+        "size > 100",
+        "schemaId == 7",
+        "has(key)",
+    ),
+    *(
+        "has(schemaId)",
+        "has(value)",
+        "has(value.card)",
+        "has(value.card.number)",
+        "value.card == null",
+        "value.card > 1",
+    ),
     *("value.card == '4111'", "value.card != '4111'", "value.card.exists(i, i == '4111')", "value.card ~ /4/"),
     *("value == null", "value[0] == 1", "key == 42", "headers['token'].card == 1", "headers.exists(h, h == 'token')"),
     *(f"{root} == '4111'" for root in ROOTS),
@@ -142,7 +161,10 @@ def test_values_that_cannot_be_masked_are_indistinguishable(contents, names):
 
 
 def test_search_for_masked_content_finds_what_is_shown():
-    records = [RecordData(1, b"k", b'{"card": "4111111111111111"}'), RecordData(2, b"k", b'{"card": "5500000000000004"}')]
+    records = [
+        RecordData(1, b"k", b'{"card": "4111111111111111"}'),
+        RecordData(2, b"k", b'{"card": "5500000000000004"}'),
+    ]
     chosen = mask(("value.card", "last 4"))
     assert [hit.offset for hit in run(records, chosen, "value.card == '****0004'")[0]] == [1]
     for query in ("5500000000000004", "value.card == '5500000000000004'", "value.card ~ /^55/", "size == 28"):
@@ -250,7 +272,7 @@ def test_key_equality_is_kept_by_hashes_only():
         assert not mask(rule).keeps_equality("key")
 
 
-def test_second_rule_masks_what_the_first_one_left():
+def test_second_rule_applies_to_the_result_of_the_first():
     assert value_of({"a": CARD}, ("value.a", "last 4"), ("value.a", "hidden")) == {"a": HIDDEN}
     hit = one(RecordData(1, None, CARD.encode()), ("value.a", "hidden"), ("value", "last 4"))
     assert hit.value == b"****1111"

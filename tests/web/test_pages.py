@@ -160,7 +160,9 @@ def test_versions_that_do_not_exist_are_named(browser, admin):
 def test_search_for_a_version_stops_and_continues(browser, admin, monkeypatch):
     admin.topics.create("far", 1, 1)
     for number in range(12):
-        produce_record(admin, "far", 0, RecordData(number, b"k" if number in (0, 11) else b"other", b"v%d" % number * 50))
+        produce_record(
+            admin, "far", 0, RecordData(number, b"k" if number in (0, 11) else b"other", b"v%d" % number * 50)
+        )
     monkeypatch.setattr(searching, "FETCH_BYTES", 200)
     monkeypatch.setattr(searching, "VERSION_BUDGET", Budget(bytes=1))
     target, visited = "/topics/far/records/0/11/versions", []

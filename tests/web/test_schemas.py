@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -23,6 +24,7 @@ from ..pipeline.transform.registry_server import RegistryServer, registry_server
 from ..search.test_schema_decoders import ORDER, ORDER_VALUE, avro, framed, view_file, view_message
 from .conftest import SignIn
 from .forms import Page
+from .tailing import tail
 
 
 @pytest.fixture
@@ -58,22 +60,6 @@ def produce(admin: Cluster, topic: str, *values: bytes) -> None:
         produce_record(admin, topic, 0, RecordData(1, b"k", value))
 
 
-def tail(browser: Browser, admin: Cluster, topic: str, value: bytes) -> dict[str, object]:
-    """The event of a record that is produced while its topic is watched."""
-    is_produced = False
-
-    def leaves() -> bool:
-        nonlocal is_produced
-        if not is_produced and b"Waiting" in browser.answer.body:
-            produce(admin, topic, value)
-            is_produced = True
-        return b"event: records" in browser.answer.body
-
-    text = browser.send("GET", f"/topics/{topic}/tail", leaves=leaves).text
-    (found,) = json.loads(text.partition("event: records\ndata: ")[2].partition("\n")[0])
-    return dict(found)
-
-
 def test_all_kinds_of_schemas_are_decoded_in_every_view(open_console, server, admin, topic):
     browser = browser_at(open_console, server)
     numbers = (
@@ -98,7 +84,9 @@ def test_all_kinds_of_schemas_are_decoded_in_every_view(open_console, server, ad
     lines = [json.loads(each) for each in browser.get(f"/topics/{topic}/export?order=oldest").text.splitlines()]
     assert [each["value_decoder"] for each in lines] == list(kinds)
     assert "weight" in content(browser, f"{page}/0/1/versions")
-    assert tail(browser, admin, topic, values[0])["value_remarks"] == [f"avro, schema {numbers[0]}"]
+    assert tail(browser, topic, partial(produce, admin, topic, values[0]))["value_remarks"] == [
+        f"avro, schema {numbers[0]}"
+    ]
 
 
 def test_registry_that_is_down_leaves_records_raw_with_the_reason(open_console, server, admin, topic, monkeypatch):
@@ -113,7 +101,9 @@ def test_registry_that_is_down_leaves_records_raw_with_the_reason(open_console, 
     for target in (page, f"{page}/0/0", f"{page}/0/1/versions", page + "?q=value.id+%3D%3D+7"):
         assert reason in content(browser, target), target
     assert reason in browser.get(f"/topics/{topic}/export").text
-    assert any(reason in str(each) for each in tail(browser, admin, topic, value)["value_remarks"])
+    assert any(
+        reason in str(each) for each in tail(browser, topic, partial(produce, admin, topic, value))["value_remarks"]
+    )
     assert browser.get(f"{page}/0/0/value").body == value
     assert len(server.requests) == 1, "the outage is remembered over pages"
 
@@ -181,6 +171,6 @@ def test_large_record_is_cut_with_its_size_in_every_view(open_console, server, a
     assert "The newer value has 10.0 MB; only its first 500 lines" in Page(compared.text).content
     assert {f"{page}/0/0/value", f"{page}/0/1/value"} <= set(Page(compared.text).links())
     assert len(compared.text) < 4 * MAX_SHOWN_CHARS
-    event = tail(browser, admin, topic, LARGE)
+    event = tail(browser, topic, partial(produce, admin, topic, LARGE))
     assert len(str(event["value"])) == MAX_CELL_CHARS + 1
     assert (event["value_remarks"], event["url"]) == (["10.0 MB in all"], f"{page}/0/2")

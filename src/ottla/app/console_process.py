@@ -1,6 +1,7 @@
 """The console of `ottla start --console-port`: a process of its own, so that the broker's loop serves no page.
 
-Its mask file is read here only to check it. The process ends with this one, also after a crash: its pipe is closed then.
+Its mask file is read here only to check it. The process ends with this one, also after a crash: its pipe is closed
+then.
 """
 
 from __future__ import annotations

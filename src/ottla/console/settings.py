@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 from ottla.client.wire.security import PLAINTEXT, ClientSecurity, parse_security
 from ottla.common.errors import OperatorError
 from ottla.common.platform.endpoint import format_address
-from ottla.security.sasl.credentials import BY_NAME
 from ottla.schemas.registry import SchemaRegistry
 from ottla.schemas.settings import open_registry
+from ottla.security.sasl.credentials import BY_NAME
 from ottla.security.sasl.plain import MECHANISM as PLAIN
 
 LOGIN_MECHANISMS = (*BY_NAME, PLAIN)
