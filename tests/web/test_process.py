@@ -38,7 +38,7 @@ def test_missing_extra_is_named_with_its_remedy():
     [
         (["--host", "0.0.0.0"], "without TLS"),
         (["--public-url", "ftp://x"], "--public-url"),
-        (["-b", "nonsense"], "not an address"),
+        (["-b", "broker:port"], "not an address"),
         (["--tls-cert", "/no/chain.pem", "--tls-key", "/no/key.pem"], "can't be used"),
         (["--audit-log", "/no/such/folder/audit.log"], "--audit-log"),
     ],
