@@ -205,6 +205,13 @@ def test_value_without_structure_is_hidden_as_a_whole(data):
     assert (hit.value, hit.decoded_value.decoder) == (NOT_FOUND.encode(), MASKED)
 
 
+def test_decoder_of_masked_fields_is_not_chosen_by_the_reader():
+    """As MessagePack this value is an object without the masked field."""
+    record = RecordData(1, None, b"\x81\xa4note\xa44111")
+    ((hit,), _) = run([record], mask(("value.card", "hidden")), names=Decoders("msgpack", "msgpack"))
+    assert hit.value == NOT_FOUND.encode()
+
+
 def test_list_where_the_path_has_a_name_is_hidden_as_a_whole():
     hit = one(RecordData(1, None, b'["4111"]'), ("value.card", "hidden"))
     assert hit.value == NOT_FOUND.encode()
