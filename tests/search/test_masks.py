@@ -160,7 +160,7 @@ def test_values_that_cannot_be_masked_are_indistinguishable(contents, names):
     assert_alike(first, second, mask(("value.card", "last 4")), names)
 
 
-def test_search_for_masked_content_finds_what_is_shown():
+def test_search_for_masked_content_finds_the_shown_text():
     records = [
         RecordData(1, b"k", b'{"card": "4111111111111111"}'),
         RecordData(2, b"k", b'{"card": "5500000000000004"}'),
