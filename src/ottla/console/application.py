@@ -141,12 +141,12 @@ class Endpoint:
         except SessionEnded:
             response = RedirectResponse(self._sign_in_url(scope, context), 303)
         except BrokerUnreachable as error:
-            response = error_page(context, error)
+            response = error_page(context, error, is_change=scope["method"] not in SAFE_METHODS)
         except OperatorError as error:
             response = self._rejected(context, error)
         except OttlaError as error:
             context.audit.setdefault("error", sentence(error))
-            response = error_page(context, error)
+            response = error_page(context, error, is_change=scope["method"] not in SAFE_METHODS)
         if row.operation.is_audited:
             self._write_entry(row, context, user, response.status_code)
         return response

@@ -16,7 +16,7 @@ from ottla.client.admin.cluster import Cluster
 from ottla.common.errors import OttlaError
 from ottla.console import formats, html
 from ottla.console.context import Context, PageError
-from ottla.console.errors import sentence
+from ottla.console.errors import sentence, status_of
 from ottla.console.html import Column
 from ottla.console.listing import FETCH_BYTES, fields_of, start_listing
 from ottla.console.record_parts import MAX_CELL_CHARS, text_of
@@ -105,13 +105,13 @@ class Tail:
             raise PageError(409, "The topic was deleted and created again.")
         ends = source.end_offsets(self._next)
         most = max(1, MAX_OFFSETS // max(1, sum(ends[each] > self._next[each] for each in ends)))
-        ranges, skipped = {}, 0
+        ranges, skipped, reached = {}, 0, {}
         for partition, end in ends.items():
             start = max(self._next[partition], end - most)
             skipped += start - self._next[partition]
             if start < end:
                 ranges[partition] = OffsetRange(start, end)
-            self._next[partition] = max(end, self._next[partition])
+            reached[partition] = max(end, self._next[partition])
         if not ranges:
             return Tick([], skipped, is_cut=False)
         plan = replace(self._plan, ranges=ranges, newest_first=False)
@@ -120,6 +120,7 @@ class Tail:
             source, plan, self._filter, TICK_BUDGET, clock.monotonic, lambda _: self._context.check_alive(), FETCH_BYTES
         )
         hits = list(search.run())
+        self._next = reached  # not earlier: a tick that fails is repeated
         return Tick(hits, skipped, search.report(search.reason).resume is not None)
 
 
@@ -149,8 +150,12 @@ def stream(context: Context) -> Response:
                 try:
                     found = await anyio.to_thread.run_sync(tail.tick)
                 except OttlaError as error:
-                    yield _event("end", f"The tail ended: {sentence(error)}")
-                    return
+                    if status_of(error) != 503:
+                        yield _event("end", f"The tail ended: {sentence(error)}")
+                        return
+                    yield _event("state", f"{sentence(error)} The tail continues when the cluster responds.")
+                    await anyio.sleep(TICK_S)
+                    continue
                 shown += len(found.hits)
                 skipped += found.skipped
                 if found.hits:
