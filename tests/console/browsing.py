@@ -97,8 +97,9 @@ class Browser:
         body: bytes = b"",
         headers: Mapping[str, str | None] | None = None,
         leaves: Callable[[], bool] = lambda: False,
+        answer: Answer | None = None,
     ) -> Answer:
-        """The response; the browser closes the connection when `leaves` is true."""
+        """The response, in `answer` while it arrives; the browser closes the connection when `leaves` is true."""
         sent: dict[str, str | None] = {"host": "127.0.0.1:8080", **self.headers}
         if self.cookie is not None:
             sent["cookie"] = f"{cookie_name(self.services.settings)}={self.cookie}"
@@ -114,7 +115,8 @@ class Browser:
             "headers": [(name.encode(), value.encode()) for name, value in sent.items() if value is not None],
             "client": ("127.0.0.1", 50_000),
         }
-        answer = asyncio.run(_exchange(self.app, scope, body, leaves))
+        answer = Answer(0, [], b"") if answer is None else answer
+        asyncio.run(_exchange(self.app, scope, body, leaves, answer))
         for name, value in answer.headers:
             if name == "set-cookie":
                 self.cookie = value.partition(";")[0].partition("=")[2]
@@ -143,9 +145,8 @@ class Browser:
         )
 
 
-async def _exchange(app: Any, scope: dict[str, Any], body: bytes, leaves: Callable[[], bool]) -> Answer:
+async def _exchange(app: Any, scope: dict[str, Any], body: bytes, leaves: Callable[[], bool], answer: Answer) -> None:
     messages = [{"type": "http.request", "body": body, "more_body": False}]
-    answer = Answer(0, [], b"")
 
     async def receive() -> dict[str, Any]:
         if messages:
@@ -162,4 +163,3 @@ async def _exchange(app: Any, scope: dict[str, Any], body: bytes, leaves: Callab
             answer.body += message.get("body", b"")
 
     await app(scope, receive, send)
-    return answer

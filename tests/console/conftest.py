@@ -9,6 +9,7 @@ import pytest
 
 from ottla.console.application import create_application
 from ottla.console.context import Services
+from ottla.console.flow_meter import FlowMeter
 from ottla.console.route import Route
 from ottla.console.routes import ROUTES
 from ottla.console.sessions import SessionStore
@@ -40,6 +41,7 @@ def browse(clock: ManualClock) -> Open:
             SignInThrottle(clock),
             clock,
             NoCluster,  # type: ignore[arg-type]
+            FlowMeter(),
         )
         return Browser(create_application(services, routes), services)
 

@@ -1,17 +1,23 @@
-"""The console in this process at a broker with SASL and ACLs: `admin` may do everything, `reader` may look."""
+"""The console in this process at a broker with SASL and ACLs: `admin` may do everything, `reader` may look.
+
+`watcher` may describe topics and groups, and read no record.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from ottla.client.admin.cluster import Cluster
 from ottla.client.wire.security import ClientSecurity
 from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.common.platform.clock import Clock
 from ottla.console.application import create_application
 from ottla.console.context import Services
+from ottla.console.flow_meter import FlowMeter
 from ottla.console.routes import ROUTES
 from ottla.console.sessions import SessionStore
 from ottla.console.settings import ConsoleSettings, read_transport
@@ -21,7 +27,7 @@ from ottla.testing import Broker
 
 from ..console.browsing import Browser, CountingRng
 
-PASSWORDS = {"admin": "admin-password", "reader": "reader-password"}
+PASSWORDS = {"admin": "admin-password", "reader": "reader-password", "watcher": "watcher-password"}
 TRANSPORT = read_transport({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}, "the test")
 _USERS = " ".join(f'user_{name}="{password}"' for name, password in PASSWORDS.items())
 CONFIGS = {
@@ -37,7 +43,7 @@ CONFIGS = {
 }
 
 
-class Clock:
+class WallClock:
     """The real clock."""
 
     def time_ms(self) -> int:
@@ -59,14 +65,16 @@ def security_of(name: str) -> ClientSecurity:
 
 @pytest.fixture(scope="session")
 def admin(servers: str) -> Iterator[Cluster]:
-    """A client that may do everything; `reader` may describe and read topics and groups."""
+    """A client that may do everything; it gives the others their rights."""
     with Cluster(servers, security=security_of("admin")) as cluster:
         allowed = [
-            (ResourceType.TOPIC, AclOperation.READ),
-            (ResourceType.TOPIC, AclOperation.DESCRIBE_CONFIGS),
-            (ResourceType.GROUP, AclOperation.DESCRIBE),
-            (ResourceType.CLUSTER, AclOperation.DESCRIBE),
-            (ResourceType.TRANSACTIONAL_ID, AclOperation.DESCRIBE),
+            ("reader", ResourceType.TOPIC, AclOperation.READ),
+            ("reader", ResourceType.TOPIC, AclOperation.DESCRIBE_CONFIGS),
+            ("reader", ResourceType.GROUP, AclOperation.DESCRIBE),
+            ("reader", ResourceType.CLUSTER, AclOperation.DESCRIBE),
+            ("reader", ResourceType.TRANSACTIONAL_ID, AclOperation.DESCRIBE),
+            ("watcher", ResourceType.TOPIC, AclOperation.DESCRIBE),
+            ("watcher", ResourceType.GROUP, AclOperation.DESCRIBE),
         ]
         cluster.acls.create(
             [
@@ -74,12 +82,12 @@ def admin(servers: str) -> Iterator[Cluster]:
                     kind,
                     "kafka-cluster" if kind is ResourceType.CLUSTER else "*",
                     PatternType.LITERAL,
-                    "User:reader",
+                    f"User:{user}",
                     "*",
                     operation,
                     Permission.ALLOW,
                 )
-                for kind, operation in allowed
+                for user, kind, operation in allowed
             ]
         )
         yield cluster
@@ -88,17 +96,16 @@ def admin(servers: str) -> Iterator[Cluster]:
 SignIn = Callable[[str], Browser]
 
 
-@pytest.fixture(scope="session")
-def sign_in(servers: str, admin: Cluster) -> Iterator[SignIn]:
-    """A browser of a user, which is signed in."""
-    clock = Clock()
-    settings = ConsoleSettings(servers, TRANSPORT)
+@contextmanager
+def consoles(servers: str, clock: Clock, timeout_s: float = 10.0) -> Iterator[SignIn]:
+    """Signs in users at a console of this cluster, with a time of its own."""
     sessions = SessionStore(clock, CountingRng())
 
     def open_cluster(security: ClientSecurity) -> Cluster:
-        return Cluster(servers, client_id="console-test", security=security)
+        return Cluster(servers, client_id="console-test", timeout_s=timeout_s, security=security)
 
-    services = Services(settings, sessions, SignInThrottle(clock), clock, open_cluster)
+    settings = ConsoleSettings(servers, TRANSPORT)
+    services = Services(settings, sessions, SignInThrottle(clock), clock, open_cluster, FlowMeter())
     app = create_application(services, ROUTES)
 
     def start(name: str) -> Browser:
@@ -108,3 +115,10 @@ def sign_in(servers: str, admin: Cluster) -> Iterator[SignIn]:
 
     yield start
     sessions.end_all()
+
+
+@pytest.fixture(scope="session")
+def sign_in(servers: str, admin: Cluster) -> Iterator[SignIn]:
+    """A browser of a user, which is signed in."""
+    with consoles(servers, WallClock()) as start:
+        yield start

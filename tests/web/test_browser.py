@@ -171,9 +171,18 @@ def test_pages_are_accessible_and_fit_the_screen(signed_in, url, axe, kind):
         pytest.skip("axe-core could not be fetched by npm: accessibility was not checked")
 
 
-def test_list_of_topics_fills_in_sizes(signed_in, url):
+def test_list_of_topics_fills_in_sizes_and_rates(signed_in, url):
     signed_in.get(url + "/topics")
-    until(signed_in, "return [...document.querySelectorAll('[data-size-of]')].every((e) => e.textContent !== '-')")
+    until(signed_in, "return [...document.querySelectorAll('[data-cell]')].every((e) => e.textContent !== '-')")
+
+
+def test_overview_draws_rates_and_names_the_busiest(signed_in, url, admin):
+    signed_in.get(url + "/")
+    until(signed_in, "return document.querySelectorAll('[data-rows-of=topics] a').length > 0")
+    produce_record(admin, TOPIC, 0, RecordData(1, None, b"x"))
+    until(signed_in, "return document.querySelector('#chart polyline').getAttribute('points').length > 0")
+    until(signed_in, "return Number(document.getElementById('chart-most').textContent) > 0")
+    assert signed_in.find_element("css selector", f"[data-rows-of=topics] a[href$='/{TOPIC}']").text == TOPIC
 
 
 def test_live_page_shows_new_records(signed_in, url, admin):

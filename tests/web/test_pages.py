@@ -10,7 +10,8 @@ import re
 import pytest
 
 from ottla.client.admin.cluster import Cluster
-from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission
+from ottla.common.kafka.acl import ResourceType as AclResource
 from ottla.console.producing import produce_record
 from ottla.console.routes import ROUTES
 from ottla.record.builder import RecordData
@@ -38,7 +39,7 @@ def hostile(admin: Cluster, browser) -> str:
         admin.quotas.alter([("client-id", attack)], {"producer_byte_rate": 1.0})
     admin.acls.create(
         [
-            Acl(ResourceType.GROUP, each, PatternType.LITERAL, f"User:{each}", "*", AclOperation.READ, Permission.ALLOW)
+            Acl(AclResource.GROUP, each, PatternType.LITERAL, f"User:{each}", "*", AclOperation.READ, Permission.ALLOW)
             for each in ATTACKS
         ]
     )
@@ -133,8 +134,10 @@ def test_overview_says_that_the_cluster_is_healthy(browser):
     assert "Healthy: 1 broker" in Page(browser.get("/").text).content
 
 
-def test_lags_and_sizes_of_visible_rows_are_json(browser, hostile):
-    sizes = json.loads(browser.get(f"/topic-sizes?name={TOPIC}").text)
-    assert sizes[TOPIC].endswith("B")
-    lags = json.loads(browser.get("/group-lags?name=%26lt%3Bscript%26gt%3B").text)
-    assert lags == {"&lt;script&gt;": "3"}
+def test_values_of_visible_rows_are_json(browser, hostile):
+    sizes = json.loads(browser.get(f"/topic-flows?name={TOPIC}").text)
+    assert sizes["cells"]["0-size"].endswith("B")
+    lags = json.loads(browser.get("/group-flows?name=%26lt%3Bscript%26gt%3B").text)
+    assert lags["cells"]["0-lag"] == "3"
+    for target in ("/topic-flows", "/group-flows"):
+        assert browser.get(f"{target}?{'&'.join(['name=x'] * 51)}").status == 400, target

@@ -11,10 +11,11 @@ from urllib.parse import quote, urlencode
 from starlette.responses import RedirectResponse, Response
 
 from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.model import TopicInfo
+from ottla.client.wire.model import GroupListing, TopicInfo
 from ottla.common.errors import OttlaError
 from ottla.common.kafka.integers import MAX_LONG
 from ottla.common.platform.clock import Clock
+from ottla.console.flow_meter import FlowMeter
 from ottla.console.sessions import OpenCluster, Session, SessionStore
 from ottla.console.settings import ConsoleSettings
 from ottla.console.sign_in import SignInThrottle
@@ -43,6 +44,7 @@ class Services(NamedTuple):
     throttle: SignInThrottle
     clock: Clock
     open_cluster: OpenCluster
+    flow: FlowMeter
     names: frozenset[str] = frozenset()
     """Names of the pages that exist: in read-only mode, those that change something do not."""
 
@@ -155,9 +157,16 @@ class Context:
 
     def topics(self) -> dict[str, TopicInfo]:
         """All topics that the user may see, at most `sessions.CACHE_S` old."""
-        now_s = self.services.clock.monotonic()
-        found: dict[str, TopicInfo] = self.session.cached("topics", now_s, self.cluster.topics.all)
+        found: dict[str, TopicInfo] = self._cached("topics", self.cluster.topics.all)
         return found
+
+    def groups(self) -> list[GroupListing]:
+        """All groups that the user may see, at most `sessions.CACHE_S` old."""
+        found: list[GroupListing] = self._cached("groups", self.cluster.groups.find)
+        return found
+
+    def _cached(self, name: str, compute: Callable[[], Any]) -> Any:
+        return self.session.cached(name, self.services.clock.monotonic(), compute)
 
     def require_typed_name(self, name: str) -> None:
         """Raises PageError unless the user typed the name of the resource."""

@@ -23,6 +23,7 @@ from ottla.common.platform.endpoint import format_address
 from ottla.console.application import create_application
 from ottla.console.audit import write_audit_log
 from ottla.console.context import Services
+from ottla.console.flow_meter import FlowMeter
 from ottla.console.routes import ROUTES
 from ottla.console.sessions import SessionStore
 from ottla.console.settings import ConsoleSettings, check_exposure, check_public_url, read_transport
@@ -99,7 +100,7 @@ def serve(options: ServeOptions, stop_with_pipe: int | None) -> None:
     def open_cluster(security: ClientSecurity) -> Cluster:
         return Cluster(settings.bootstrap_servers, client_id=CLIENT_ID, timeout_s=TIMEOUT_S, security=security)
 
-    services = Services(settings, SessionStore(clock, _Rng()), SignInThrottle(clock), clock, open_cluster)
+    services = Services(settings, SessionStore(clock, _Rng()), SignInThrottle(clock), clock, open_cluster, FlowMeter())
     config = uvicorn.Config(
         create_application(services, ROUTES),
         log_level="warning",

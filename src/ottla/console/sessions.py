@@ -1,14 +1,14 @@
-"""Sessions of browsers, in memory: the user, the token of forms, clients of the cluster, and cursors of record pages.
+"""Sessions of browsers, in memory: the user, the token of forms, clients of the cluster, and what its pages keep.
 
 A session ends 8 hours after its start, 30 minutes after its last request, or at sign-out. Its password is part of its
-clients and disappears with it. Everything has a bound: the number of sessions, and the clients and cursors of each.
+clients and disappears with it. Everything has a bound: the number of sessions, and the clients and kept values of each.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -24,6 +24,7 @@ MAX_IDLE_CLIENTS = 4
 """Clients that a session keeps for its next requests."""
 MAX_CURSORS = 20
 """Record listings that a session can page through; the oldest is dropped."""
+CURSORS = "cursors"
 CACHE_S = 5.0
 """Age up to which the list of topics is reused."""
 TOKEN_BYTES = 32
@@ -50,7 +51,7 @@ class Session:
         self.security: ClientSecurity | None = None
         """Credentials for the cluster; None before sign-in."""
         self._notices: list[str] = []
-        self.cursors: OrderedDict[str, Any] = OrderedDict()
+        self._kept: dict[str, OrderedDict[Hashable, Any]] = {}
         self.tails = 0
         """Live tails that are open."""
         self._clients: list[Cluster] = []
@@ -93,13 +94,19 @@ class Session:
         with self._lock:
             self._cache.clear()
 
-    def put_cursor(self, name: str, cursor: Any) -> None:
-        """Keep a listing of records; the oldest one beyond the bound is dropped."""
+    def keep(self, kind: str, name: Hashable, value: Any, most: int) -> None:
+        """Keep a value of this user; beyond `most` of its kind, the oldest one is dropped."""
         with self._lock:
-            self.cursors[name] = cursor
-            self.cursors.move_to_end(name)
-            while len(self.cursors) > MAX_CURSORS:
-                self.cursors.popitem(last=False)
+            values = self._kept.setdefault(kind, OrderedDict())
+            values[name] = value
+            values.move_to_end(name)
+            while len(values) > most:
+                values.popitem(last=False)
+
+    def kept(self, kind: str) -> dict[Any, Any]:
+        """The values of a kind, the oldest first."""
+        with self._lock:
+            return dict(self._kept.get(kind, {}))
 
     def add_notice(self, sentence: str) -> None:
         """Show a sentence on the next page."""
@@ -118,7 +125,7 @@ class Session:
             self._is_ended = True
             clients, self._clients = self._clients, []
             self._cache.clear()
-            self.cursors.clear()
+            self._kept.clear()
         self.security = None
         for cluster in clients:
             with suppress(OSError):

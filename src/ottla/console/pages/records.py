@@ -32,6 +32,7 @@ from ottla.console.listing import (
     start_search,
 )
 from ottla.console.record_parts import cell, headers_cell, text_of, whole
+from ottla.console.sessions import CURSORS, MAX_CURSORS
 from ottla.console.topic_parts import topic_heading
 from ottla.search.engine import Budget, Search
 from ottla.search.plan import OffsetRange, Plan
@@ -54,7 +55,7 @@ def show(context: Context) -> Response:
     context.audit.update(fields)
     name = query.text("cursor")
     number = query.number("page", 1, most=1_000_000)
-    listing: Listing | None = context.session.cursors.get(name) if name else None
+    listing: Listing | None = context.session.kept(CURSORS).get(name) if name else None
     problem: str | None = None
     notice: str | None = None
     page: RecordPage | None = None
@@ -65,7 +66,7 @@ def show(context: Context) -> Response:
             listing, number = start_listing(context, topic, context.cluster), 1
             name = context.services.sessions.random_name()
         page = read_page(listing, number, context.cluster, context.services.clock.monotonic, context.check_alive)
-        context.session.put_cursor(name, listing)
+        context.session.keep(CURSORS, name, listing, MAX_CURSORS)
     except PageError as error:
         problem = sentence(error)
     links = fields | {"cursor": name}
