@@ -45,6 +45,7 @@ PAGES = {
     "topic-groups": f"/topics/{TOPIC}/groups",
     "produce": f"/topics/{TOPIC}/produce",
     "manage": f"/topics/{TOPIC}/manage",
+    "clone": f"/topics/{TOPIC}/clone?name=browsed-copy",
     "trim": f"/topics/{TOPIC}/trim?before=2",
     "groups": "/groups",
     "group": f"/group?id={GROUP}",

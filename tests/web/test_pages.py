@@ -10,6 +10,7 @@ import re
 import pytest
 
 from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import ConfigOperation, ResourceType
 from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission
 from ottla.common.kafka.acl import ResourceType as AclResource
 from ottla.console.producing import produce_record
@@ -141,3 +142,48 @@ def test_values_of_visible_rows_are_json(browser, hostile):
     assert lags["cells"]["0-lag"] == "3"
     for target in ("/topic-flows", "/group-flows"):
         assert browser.get(f"{target}?{'&'.join(['name=x'] * 51)}").status == 400, target
+
+
+def test_clone_has_partitions_and_settings_but_no_records(browser, admin):
+    admin.topics.create("cloned", 3, 1, {"retention.ms": "7200000", "cleanup.policy": "compact,delete"})
+    produce_record(admin, "cloned", 0, RecordData(1, b"k", b"v"))
+    answer = browser.get("/topics/cloned/clone?name=cloned-2")
+    page = Page(answer.text)
+    for text in ("7200000", "compact,delete", "No record is copied"):
+        assert text in page.content
+    assert "cloned-2" not in admin.topics.all()
+    fields = page.forms["/topics/cloned/clone"] | {"token": browser.token}
+    admin.configs.alter(ResourceType.TOPIC, "cloned", [("retention.ms", ConfigOperation.SET, "1")])
+    assert browser.post("/topics/cloned/clone", fields).status == 409, "the topic has changed"
+    admin.configs.alter(ResourceType.TOPIC, "cloned", [("retention.ms", ConfigOperation.SET, "7200000")])
+    assert browser.post("/topics/cloned/clone", fields).header("location") == "/topics/cloned-2"
+    assert len(admin.topics.get("cloned-2").partitions) == 3
+    assert overridden(admin, "cloned-2") == overridden(admin, "cloned") != {}
+    assert set(admin.records.offsets_at([("cloned-2", each) for each in range(3)], -1).values()) == {0}
+    assert browser.get("/topics/cloned/clone?name=cloned-2").status == 400, "it exists"
+
+
+def overridden(admin: Cluster, topic: str) -> dict[str, str | None]:
+    entries = admin.configs.describe(ResourceType.TOPIC, topic)
+    return {each.name: each.value for each in entries if each.source == "topic"}
+
+
+def test_previews_of_trim_and_reset_show_every_partition(browser, admin):
+    admin.topics.create("previewed", 3, 1)
+    for partition, count in ((0, 4), (1, 1)):
+        for _ in range(count):
+            produce_record(admin, "previewed", partition, RecordData(1, None, b"v"))
+    trim = browser.get("/topics/previewed/trim?before=3").text
+    assert Page(trim).rows == [
+        ["0", "0", "3", "3"],
+        ["1", "0", "1", "1"],
+        ["2", "0", "0", "0"],
+    ]
+    admin.groups.commit_offsets("previewed", {("previewed", 0): 4, ("previewed", 1): 0})
+    reset = browser.get("/group/reset?id=previewed&target=to_offset&value=1").text
+    assert Page(reset).rows == [
+        ["previewed", "0", "4", "1", "-3"],
+        ["previewed", "1", "0", "1", "+1"],
+        ["previewed", "2", "none", "unchanged", "no offset to reset"],
+    ]
+    assert "3 offsets again, and skip 1" in Page(reset).content

@@ -38,6 +38,7 @@ CHANGES: dict[str, tuple[str | None, str, dict[str, str]]] = {
         {},
     ),
     "topic partitions": (f"/topics/{TOPIC}/manage", f"/topics/{TOPIC}/partitions", {"total": "2"}),
+    "clone": (f"/topics/{TOPIC}/clone?name=rights-clone", f"/topics/{TOPIC}/clone", {}),
     "trim": (f"/topics/{TOPIC}/trim?before=2", f"/topics/{TOPIC}/trim", {"confirm": TOPIC}),
     "topic delete": (f"/topics/{TOPIC}/manage", f"/topics/{TOPIC}/delete", {"confirm": TOPIC}),
     "group reset": (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ottla.console.pages import (
     acls,
+    clone,
     cluster,
     groups,
     live,
@@ -55,6 +56,8 @@ ROUTES = (
     Route("GET", "/topics/{topic}/groups", "topic groups", topic.groups, READ),
     Route("GET", "/topics/{topic}/manage", "topic manage", topic_changes.manage, PREPARE),
     Route("POST", "/topics/{topic}/partitions", "topic partitions", topic_changes.add_partitions, WRITE),
+    Route("GET", "/topics/{topic}/clone", "clone preview", clone.preview, PREPARE),
+    Route("POST", "/topics/{topic}/clone", "clone", clone.clone, WRITE),
     Route("GET", "/topics/{topic}/trim", "trim preview", topic_changes.preview_trim, PREPARE),
     Route("POST", "/topics/{topic}/trim", "trim", topic_changes.trim, DESTROY),
     Route("POST", "/topics/{topic}/delete", "topic delete", topic_changes.delete, DESTROY),
