@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -183,6 +184,10 @@ def until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
+def is_shown(browser: Browser, target: str) -> bool:
+    return browser.get(target).status == 200
+
+
 def test_pages_recover_when_the_broker_returns(outage, clock):
     targets = ("/", "/flow", "/topics/there", "/topics/there/flow", "/topic-flows?name=there", "/groups")
     assert {outage.browser.get(target).status for target in targets} == {200}
@@ -195,7 +200,7 @@ def test_pages_recover_when_the_broker_returns(outage, clock):
     outage.broker.start()
     clock.now_s += 60
     for target in targets:
-        until(lambda target=target: outage.browser.get(target).status == 200, target)
+        until(partial(is_shown, outage.browser, target), target)
 
 
 def test_live_records_continue_after_an_outage(outage):

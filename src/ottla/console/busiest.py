@@ -27,7 +27,7 @@ KNOWN, TURN = "known groups", "turn of groups"
 
 
 class Busiest(NamedTuple):
-    """Rows of a table, each with its address first; how many are known, and what is missing."""
+    """Rows of a table, each with its address first; the number of known ones, and a note about missing ones."""
 
     rows: Sequence[Sequence[str]]
     coverage: str
@@ -87,7 +87,7 @@ def busiest_groups(context: Context) -> Busiest:
 
 
 def _read_turn(context: Context, names: Sequence[str]) -> str:
-    """Read the busiest groups and the next ones; returns what is missing."""
+    """Read the busiest groups and the next ones; returns a note about missing values."""
     session = context.session
     chosen = [name for name, _ in _known_groups(context, set(names))[: MAX_GROUPS // 2]]
     turn: Turn = session.kept(TURN).get(TURN) or Turn(COMMIT_LIMITS.min_interval_s)

@@ -36,7 +36,7 @@ class Traffic(NamedTuple):
     """Partitions that were left out, since there are more than MAX_PARTITIONS."""
 
     def note(self) -> str:
-        """Sentences about what is missing."""
+        """Sentences about missing values."""
         sentences = [
             f"Broker {each.node_id} ({each.address}) does not respond: {each.reason}." for each in self.problems
         ]

@@ -62,7 +62,7 @@ class FlowMeter:
             return commit_rates(self._commits, group_id, offsets, now_s)
 
     def known_rates(self, topic: TopicInfo, now_s: float) -> tuple[float | None, float | None]:
-        """The latest records and bytes per second of a topic; None if nobody looked recently."""
+        """The latest records and bytes per second of a topic; None without a recent reading."""
         keys = partition_keys(topic)
         with self._lock:
             records, sizes = ([meter.latest(key, now_s) for key in keys] for meter in (self._ends, self._sizes))

@@ -1,4 +1,4 @@
-"""Sessions of browsers, in memory: the user, the token of forms, clients of the cluster, and what its pages keep.
+"""Sessions of browsers, in memory: the user, the token of forms, clients of the cluster, and values that pages keep.
 
 A session ends 8 hours after its start, 30 minutes after its last request, or at sign-out. Its password is part of its
 clients and disappears with it. Everything has a bound: the number of sessions, and the clients and kept values of each.

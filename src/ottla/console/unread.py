@@ -1,8 +1,8 @@
 """Lag in time: the age of the oldest record that a group has not consumed.
 
 It is the time of the console minus the timestamp of the first record at or after the committed offset. No request
-returns the timestamp of an offset, so that record is fetched with the credentials of the user, who needs READ on the
-topic. Timestamps of the same offset are read once in a session. `UnreadReader` has the bounds of a page.
+returns the timestamp of an offset, so that record is fetched with the credentials of the user. That needs READ on
+the topic. Timestamps of the same offset are read once in a session. `UnreadReader` has the bounds of a page.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class UnreadReader:
         ends: Mapping[TopicPartition, int],
         starts: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, float]:
-        """Seconds since the oldest unread record of each partition, 0 if all are read; omits what is not known.
+        """Seconds since the oldest unread record of each partition, 0 if all are read; omits unknown ones.
 
         Partitions with the largest lag come first. Below `starts` there are no records any more.
         """
@@ -85,7 +85,7 @@ class UnreadReader:
         return found
 
     def note(self) -> str:
-        """Sentences about what is missing."""
+        """Sentences about missing values."""
         sentences = []
         if self.denied:
             names = formats.visible(", ".join(list(self.denied)[:5]))
@@ -171,7 +171,7 @@ def oldest(ages: Mapping[TopicPartition, float], keys: Iterable[TopicPartition])
 def group_ages(
     context: Context, offsets: Mapping[str, Mapping[TopicPartition, int]], ends: Mapping[TopicPartition, int]
 ) -> tuple[dict[str, Age], str]:
-    """Lag in time of several groups; and sentences about what is missing.
+    """Lag in time of several groups, and sentences about missing values.
 
     Only the partitions with the largest lag are read, so the lag of a group may be more.
     """

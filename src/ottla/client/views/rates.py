@@ -59,7 +59,7 @@ class MeterLimits(NamedTuple):
     min_interval_s: float = 0.0
     """A sample that comes earlier is ignored, and the latest rate returned."""
     max_interval_s: float = float("inf")
-    """A sample that is older is no basis of a rate, and its rate is outdated."""
+    """Samples that are older are ignored, and their rates are outdated."""
 
 
 UNLIMITED = MeterLimits()
