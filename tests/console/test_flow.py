@@ -72,7 +72,7 @@ def test_first_timestamp_passes_over_control_batches():
     assert first_timestamp(fetched(marker, data), 4) == (7, 5)
 
 
-def test_age_of_several_partitions_is_a_least_one_if_some_are_unknown():
+def test_age_is_a_least_one_if_partitions_are_unknown():
     assert oldest({A: 3.0, B: 61.0}, [A, B]) == Age(61.0, is_least=False)
     assert oldest({A: 3.0, B: 61.0}, [A, B, C]).text() == "at least 1 min 1 s"
     assert oldest({}, [A]).text() == oldest({}, []).text() == "-"
