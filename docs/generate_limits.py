@@ -233,6 +233,11 @@ CLIENT_METRICS = [
         where="telemetry/otlp.py",
     ),
     row(
+        "buckets of a histogram; one with more is omitted",
+        "telemetry.bounds.MAX_BUCKETS",
+        where="telemetry/otlp.py",
+    ),
+    row(
         "client instances; above it the least recently used one is removed",
         "telemetry.bounds.MAX_INSTANCES",
         where="telemetry/instances.py",
