@@ -228,7 +228,7 @@ def test_growth_of_a_histogram_is_added_up(server: Server, clock: SteppingClock)
     client = server.connect()
     subscribe(client, metrics="*", interval_ms="1000")
     known = ask(client)
-    buckets = {"bucket_counts": [1, 2], "explicit_bounds": [1.0]}
+    buckets: dict[str, Any] = {"bucket_counts": [1, 2], "explicit_bounds": [1.0]}
     for pushed, expected in (
         (histogram(1, count=3, sum=4.0, **buckets), [1, 3, 4, 3]),
         (histogram(1, count=3, sum=4.0, **buckets), [2, 6, 8, 6]),
@@ -239,9 +239,7 @@ def test_growth_of_a_histogram_is_added_up(server: Server, clock: SteppingClock)
         assert list(samples_of(server, LATENCY_FAMILY).values()) == expected
 
 
-def test_histogram_beyond_the_bound_of_series_is_omitted_whole(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_histogram_beyond_the_bound_of_series_is_omitted_whole(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiver, "MAX_CLIENT_SERIES", 5)
     client = server.connect()
     subscribe(client, metrics="*", interval_ms="1000")

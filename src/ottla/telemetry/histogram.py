@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from ottla.metrics.series import Sample
 
-
 BUCKET, SUM, COUNT = SUFFIXES = ("_bucket", "_sum", "_count")
 """What follows the name of the family in the name of a series."""
 

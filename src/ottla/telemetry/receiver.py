@@ -4,8 +4,8 @@ A metric `org.apache.kafka.producer.topic.record.send.total` is exported as
 `kafka_client_producer_topic_record_send_total`, with the labels `client_id` and `client_instance_id` and the attributes
 of the client. All names of clients begin with `kafka_client_`, so they never collide with those of the broker.
 
-The broker asks for cumulative sums, so a lost push loses nothing. Growth since the last push is added up. A histogram is
-exported whole or not at all, and hides families of a client whose names are those of its series.
+The broker asks for cumulative sums, so a lost push loses nothing. Growth since the last push is added up. A histogram
+is exported whole or not at all, and hides families whose names are those of its series.
 """
 
 from __future__ import annotations
