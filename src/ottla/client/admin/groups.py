@@ -15,6 +15,7 @@ from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for, response_error
 from ottla.client.wire.model import BrokerInfo, CommittedOffset, GroupDescription, GroupListing, GroupMember
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.kafka.acl import operations_of
 from ottla.common.kafka.topic_partition import TopicPartition, by_topic
 from ottla.protocol.codec import read_message
 from ottla.protocol.messages.consumer_group_describe import (
@@ -126,8 +127,7 @@ def authorized_operations(connection: Connection, group_id: str) -> frozenset[in
     )
     (group,) = response.groups
     raise_for(group.error_code, f"group {group_id!r}")
-    bits = max(group.authorized_operations, 0)
-    return frozenset(number for number in range(bits.bit_length()) if bits >> number & 1)
+    return operations_of(group.authorized_operations)
 
 
 def _assignment(assignment: Assignment) -> dict[str, tuple[int, ...]]:

@@ -108,6 +108,13 @@ class TopicService(ClusterService):
         except TopicNotFound as error:
             raise metadata_requests.topic_not_found(self._router.any_connection(), name) from error
 
+    def operations(self, names: Sequence[str]) -> dict[str, frozenset[int]]:
+        """The `AclOperation`s that this user may perform on topics, by name; without topics that the user may not
+        describe."""
+        if not names:
+            return {}
+        return self._router.retry(lambda: metadata_requests.topic_operations(self._router.any_connection(), names))
+
     def forget(self) -> None:
         """Drop cached topic metadata, in case that topics were deleted and created again in the meantime."""
         self._router.topics.clear()
