@@ -1,27 +1,36 @@
-"""The console in this process at a broker with SASL and ACLs: `admin` may do everything, `reader` may look."""
+"""The console in this process at a broker with SASL and ACLs: `admin` may do everything, `reader` may look.
+
+`guest` has no permission.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from ottla.client.admin.cluster import Cluster
+from ottla.client.views.pushed_metrics import MetricsSource
 from ottla.client.wire.security import ClientSecurity
 from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission, ResourceType
 from ottla.console.application import create_application
+from ottla.console.client_scrapes import ClientScrapes
 from ottla.console.context import Services
 from ottla.console.routes import ROUTES
 from ottla.console.sessions import SessionStore
 from ottla.console.settings import ConsoleSettings, read_transport
 from ottla.console.sign_in import SignInThrottle, credentials
+from ottla.console.tables import TableIndex
 from ottla.security.sasl.jaas import PLAIN_MODULE
 from ottla.testing import Broker
 
 from ..console.browsing import Browser, CountingRng
+from ..console.metrics_server import MetricsServer, serving
 
-PASSWORDS = {"admin": "admin-password", "reader": "reader-password"}
+PASSWORDS = {name: f"{name}-password" for name in ("admin", "reader", "guest")}
 TRANSPORT = read_transport({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}, "the test")
 _USERS = " ".join(f'user_{name}="{password}"' for name, password in PASSWORDS.items())
 CONFIGS = {
@@ -89,16 +98,31 @@ SignIn = Callable[[str], Browser]
 
 
 @pytest.fixture(scope="session")
-def sign_in(servers: str, admin: Cluster) -> Iterator[SignIn]:
-    """A browser of a user, which is signed in."""
+def metrics() -> Iterator[MetricsServer]:
+    """The endpoint of the metrics that the console reads."""
+    with serving() as server:
+        yield server
+
+
+@contextmanager
+def browsers(servers: str, **chosen: Any) -> Iterator[SignIn]:
+    """Browsers of users, which are signed in at a console with the chosen settings."""
     clock = Clock()
-    settings = ConsoleSettings(servers, TRANSPORT)
+    settings = ConsoleSettings(servers, TRANSPORT, **chosen)
     sessions = SessionStore(clock, CountingRng())
 
     def open_cluster(security: ClientSecurity) -> Cluster:
         return Cluster(servers, client_id="console-test", security=security)
 
-    services = Services(settings, sessions, SignInThrottle(clock), clock, open_cluster)
+    services = Services(
+        settings,
+        sessions,
+        SignInThrottle(clock),
+        clock,
+        open_cluster,
+        ClientScrapes(settings.metrics, clock),
+        None if settings.tables is None else TableIndex(settings.tables, clock),
+    )
     app = create_application(services, ROUTES)
 
     def start(name: str) -> Browser:
@@ -108,3 +132,9 @@ def sign_in(servers: str, admin: Cluster) -> Iterator[SignIn]:
 
     yield start
     sessions.end_all()
+
+
+@pytest.fixture(scope="session")
+def sign_in(servers: str, admin: Cluster, metrics: MetricsServer) -> Iterator[SignIn]:
+    with browsers(servers, metrics=(MetricsSource(metrics.url, "token"),)) as start:
+        yield start

@@ -30,3 +30,15 @@ class Page(HTMLParser):
 
     def links(self) -> list[str]:
         return [str(found.get("href")) for tag, found in self.elements if tag == "a"]
+
+
+def require_inert(target: str, text: str) -> None:
+    """Fail if a page has a script, a style or an address of another site, besides those of every page."""
+    for tag, attributes in Page(text).elements:
+        where = (target, tag, attributes)
+        assert tag not in ("iframe", "object", "embed", "style", "base"), where
+        if tag == "script":
+            assert attributes == {"src": "/static/console.js", "type": "module"}, where
+        assert not any(name.startswith("on") or name == "style" for name in attributes), where
+        for name in ("href", "src", "action"):
+            assert str(attributes.get(name, "/")).startswith(("/", "#")), where

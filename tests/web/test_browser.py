@@ -54,6 +54,8 @@ PAGES = {
     "users": "/users",
     "acls": "/acls",
     "quotas": "/quotas",
+    "clients": "/clients",
+    "subscription": "/subscription",
 }
 SIZES = {"light": (1280, 860), "dark": (1280, 860), "phone": (390, 844)}
 WAIT_S = 60

@@ -40,8 +40,13 @@ CLIENT_CLOSED_REQUEST = 499
 
 
 def offered_routes(routes: Sequence[Route], settings: ConsoleSettings) -> list[Route]:
-    """The rows that exist: in read-only mode none that changes the cluster."""
-    return [row for row in routes if not (settings.is_read_only and row.operation.is_of_change)]
+    """The rows that exist: in read-only mode none that changes the cluster, and none whose setting is missing."""
+    return [
+        row
+        for row in routes
+        if not (settings.is_read_only and row.operation.is_of_change)
+        and (row.setting is None or getattr(settings, row.setting) is not None)
+    ]
 
 
 def create_application(services: Services, routes: Sequence[Route]) -> ASGIApp:

@@ -15,9 +15,11 @@ from ottla.client.wire.model import TopicInfo
 from ottla.common.errors import OttlaError
 from ottla.common.kafka.integers import MAX_LONG
 from ottla.common.platform.clock import Clock
+from ottla.console.client_scrapes import ClientScrapes
 from ottla.console.sessions import OpenCluster, Session, SessionStore
 from ottla.console.settings import ConsoleSettings
 from ottla.console.sign_in import SignInThrottle
+from ottla.console.tables import TableIndex
 
 MAX_DIGITS = 19
 MAX_PARTITION = 2**31 - 1
@@ -43,6 +45,9 @@ class Services(NamedTuple):
     throttle: SignInThrottle
     clock: Clock
     open_cluster: OpenCluster
+    scrapes: ClientScrapes
+    tables: TableIndex | None = None
+    """None without a directory of tables."""
     names: frozenset[str] = frozenset()
     """Names of the pages that exist: in read-only mode, those that change something do not."""
 

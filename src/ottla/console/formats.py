@@ -57,8 +57,13 @@ def ids(values: object) -> str:
 
 
 def visible(text: str) -> str:
-    """Untrusted text with control characters and changes of the text direction as escapes."""
-    return escape_control_chars(text)
+    """Untrusted text with control characters, changes of the text direction and lone surrogates as escapes."""
+    return encodable(escape_control_chars(text))
+
+
+def encodable(text: str) -> str:
+    """Text with lone surrogates, as in file names that are not UTF-8, as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def cut(text: str, most: int = MAX_SHOWN_CHARS) -> tuple[str, int]:

@@ -21,6 +21,8 @@ NAVIGATION = (
     ("Overview", "/", "overview"),
     ("Topics", "/topics", "topics"),
     ("Groups", "/groups", "groups"),
+    ("Pipelines", "/pipelines", "pipelines"),
+    ("Clients", "/clients", "clients"),
     ("Cluster", "/cluster", "cluster"),
     ("Transactions", "/transactions", "transactions"),
     ("Users", "/users", "users"),

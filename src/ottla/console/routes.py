@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from ottla.console.pages import (
     acls,
+    clients,
     cluster,
     groups,
     live,
     overview,
+    pipelines,
     produce,
     quotas,
     records,
     sign_in,
     static,
+    subscriptions,
     topic,
     topic_changes,
     topics,
@@ -77,5 +80,14 @@ ROUTES = (
     Route("POST", "/acl/remove", "acl remove", acls.remove, DESTROY),
     Route("GET", "/quotas", "quotas", quotas.show, READ),
     Route("POST", "/quotas", "quota set", quotas.put, WRITE),
+    Route("GET", "/clients", "clients", clients.show, READ),
+    Route("GET", "/client", "client", clients.show_one, READ),
+    Route("GET", "/subscription", "subscription form", subscriptions.show_form, PREPARE),
+    Route("GET", "/subscription/preview", "subscription preview", subscriptions.preview, PREPARE),
+    Route("POST", "/subscription", "subscription set", subscriptions.apply, WRITE),
+    Route("POST", "/subscription/delete", "subscription delete", subscriptions.delete, DESTROY),
+    Route("GET", "/pipelines", "pipelines", pipelines.show, READ, "tables"),
+    Route("GET", "/pipeline-states", "pipeline states", pipelines.states, READ, "tables"),
+    Route("GET", "/pipeline", "pipeline", pipelines.show_one, READ_RECORDS, "tables"),
 )
 """No path without a variable has the shape of one with a topic, so a topic can have any name."""

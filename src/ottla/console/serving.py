@@ -15,18 +15,23 @@ from typing import NamedTuple
 import uvicorn
 
 from ottla.cli.command import client_properties, notify
+from ottla.cli.metrics_token import read_token
 from ottla.client.admin.cluster import Cluster
+from ottla.client.views.pushed_metrics import MetricsSource, require_url
 from ottla.client.wire.connection import parse_bootstrap_servers
 from ottla.client.wire.security import ClientSecurity
 from ottla.common.errors import OperatorError
 from ottla.common.platform.endpoint import format_address
 from ottla.console.application import create_application
 from ottla.console.audit import write_audit_log
+from ottla.console.client_scrapes import ClientScrapes
 from ottla.console.context import Services
 from ottla.console.routes import ROUTES
 from ottla.console.sessions import SessionStore
 from ottla.console.settings import ConsoleSettings, check_exposure, check_public_url, read_transport
 from ottla.console.sign_in import SignInThrottle
+from ottla.console.tables import TableIndex
+from ottla.pipeline.stores.locations import require_directory
 
 CLIENT_ID = "ottla-console"
 """Client id of its own, so that client quotas can limit consoles."""
@@ -49,6 +54,9 @@ class ServeOptions(NamedTuple):
     is_read_only: bool
     audit_log: str | None
     ready_file: str | None
+    tables: str | None = None
+    metrics_urls: tuple[str, ...] = ()
+    metrics_token_file: str | None = None
 
 
 class _Clock:
@@ -82,9 +90,21 @@ def read_settings(options: ServeOptions, properties: Mapping[str, str], place: s
         options.tls,
         check_public_url(options.public_url),
         options.is_read_only,
+        None if options.tables is None else require_directory(options.tables, "--tables"),
+        _metrics(options),
     )
     check_exposure(settings)
     return settings
+
+
+def _metrics(options: ServeOptions) -> tuple[MetricsSource, ...]:
+    for url in options.metrics_urls:
+        require_url(url, "--metrics-url")
+    file = options.metrics_token_file
+    if file is not None and not options.metrics_urls:
+        raise OperatorError("--metrics-token-file requires --metrics-url")
+    token = None if file is None else read_token(file, "--metrics-token-file")
+    return tuple(MetricsSource(url, token) for url in options.metrics_urls)
 
 
 def serve(options: ServeOptions, stop_with_pipe: int | None) -> None:
@@ -99,7 +119,15 @@ def serve(options: ServeOptions, stop_with_pipe: int | None) -> None:
     def open_cluster(security: ClientSecurity) -> Cluster:
         return Cluster(settings.bootstrap_servers, client_id=CLIENT_ID, timeout_s=TIMEOUT_S, security=security)
 
-    services = Services(settings, SessionStore(clock, _Rng()), SignInThrottle(clock), clock, open_cluster)
+    services = Services(
+        settings,
+        SessionStore(clock, _Rng()),
+        SignInThrottle(clock),
+        clock,
+        open_cluster,
+        ClientScrapes(settings.metrics, clock),
+        None if settings.tables is None else TableIndex(settings.tables, clock),
+    )
     config = uvicorn.Config(
         create_application(services, ROUTES),
         log_level="warning",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from ottla.client.views.pushed_metrics import MetricsSource
 from ottla.client.wire.security import PLAINTEXT, ClientSecurity, parse_security
 from ottla.common.errors import OperatorError
 from ottla.common.platform.endpoint import format_address
@@ -40,6 +41,10 @@ class ConsoleSettings(NamedTuple):
     """Files of the certificate chain and the key."""
     public_url: str | None = None
     is_read_only: bool = False
+    tables: str | None = None
+    """Directory or URL of the tables of the pipeline; None for none."""
+    metrics: tuple[MetricsSource, ...] = ()
+    """Metrics of brokers, from which the metrics of clients are read."""
 
     @property
     def base_path(self) -> str:

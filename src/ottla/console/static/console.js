@@ -20,17 +20,25 @@ function setUpTheme() {
   });
 }
 
-// Sizes of the visible rows of the list of topics.
+// Figures of the visible rows of a list, one or several of each row, some rows at a time.
 async function fillSizes() {
   const table = document.querySelector("[data-sizes]");
   if (!table) return;
   const cells = [...table.querySelectorAll("[data-size-of]")];
-  const query = new URLSearchParams(cells.map((cell) => ["name", cell.dataset.sizeOf]));
-  if (!cells.length) return;
-  const response = await fetch(`${table.dataset.sizes}?${query}`);
-  if (!response.ok || response.redirected) return;
-  const sizes = await response.json();
-  for (const cell of cells) cell.textContent = sizes[cell.dataset.sizeOf] ?? "-";
+  const names = [...new Set(cells.map((cell) => cell.dataset.sizeOf))];
+  const atOnce = Number(table.dataset.atOnce || names.length);
+  for (let start = 0; start < names.length; start += atOnce) {
+    const asked = new Set(names.slice(start, start + atOnce));
+    const query = new URLSearchParams([...asked].map((name) => ["name", name]));
+    const response = await fetch(`${table.dataset.sizes}?${query}`);
+    if (!response.ok || response.redirected) return;
+    const sizes = await response.json();
+    for (const cell of cells) {
+      if (!asked.has(cell.dataset.sizeOf)) continue;
+      const found = sizes[cell.dataset.sizeOf];
+      cell.textContent = (cell.dataset.part ? found?.[cell.dataset.part] : found) ?? "-";
+    }
+  }
 }
 
 function showTimes(isLocal) {
