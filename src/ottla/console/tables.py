@@ -119,7 +119,7 @@ class TableIndex:
         from ottla.pipeline.operations.summary import summarize
 
         with self._reading:
-            return summarize(self._open(name))
+            return summarize(self._open(name), self._clock.time_ms())
 
     def status(
         self, name: str, cluster: Cluster, topics: Mapping[str, TopicInfo], cluster_id: str, *, with_ages: bool

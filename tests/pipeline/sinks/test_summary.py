@@ -12,6 +12,7 @@ pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.load.leases import EXPIRY_S, LEASE_DIRECTORY
 from ottla.pipeline.operations import summary as module
 from ottla.pipeline.operations.summary import latest_dead_letters, summarize
 from ottla.pipeline.sinks.open_table import open_table
@@ -26,7 +27,7 @@ from ottla.pipeline.operations.status import ClusterView, find_tables, table_sta
 from ottla.pipeline.operations.summary import latest_dead_letters, summarize
 from ottla.pipeline.sinks.open_table import open_table
 (location,) = find_tables(sys.argv[1])
-print(summarize(open_table(location)).rows, len(latest_dead_letters(open_table(location), 5)))
+print(summarize(open_table(location), 0).rows, len(latest_dead_letters(open_table(location), 5)))
 sys.exit("pyspark" in sys.modules)
 """
 
@@ -35,7 +36,7 @@ def test_summary_has_rows_files_and_loads(cluster: MemoryCluster, table: Table, 
     load(cluster, table)
     cluster.partitions[TOPIC, 1].append_values([b"more"] * 7)
     load(cluster, table)
-    found = summarize(open_table(table.location))
+    found = summarize(open_table(table.location), 0)
     assert (found.format, found.rows, found.files, found.dead_letters) == (kind, 107, 3, 0)
     assert found.size_bytes > 0
     assert found.topics.clusters == {TOPIC: "memory"}
@@ -44,12 +45,23 @@ def test_summary_has_rows_files_and_loads(cluster: MemoryCluster, table: Table, 
     assert found.loads == table.loads()
 
 
+def test_killed_load_is_counted_until_a_vacuum(cluster: MemoryCluster, table: Table) -> None:
+    load(cluster, table)
+    store = open_table(table.location).layout().store
+    store.create(f"{LEASE_DIRECTORY}/killed", b"")
+    written_ms = store.sync(f"{LEASE_DIRECTORY}/killed").modified_ms
+    later_ms = written_ms + round(EXPIRY_S * 1000) + 1
+    found = [summarize(table, now_ms) for now_ms in (written_ms, later_ms)]
+    assert [(each.running_loads, each.failed_loads) for each in found] == [(1, 0), (0, 1)]
+    assert [file.name for file in store.files(LEASE_DIRECTORY)] == ["killed"], "a reader writes nothing"
+
+
 def test_dead_letters_are_counted_and_the_latest_are_read(cluster: MemoryCluster, table: Table) -> None:
     load(cluster, table)
     assert latest_dead_letters(table, 3) == []
     add_letters(table, TOPIC, ["old"] * 4)
     add_letters(table, TOPIC, [f"reason {number}" for number in range(4)], first_ms=50_000)
-    assert summarize(table).dead_letters == 8
+    assert summarize(table, 0).dead_letters == 8
     found = latest_dead_letters(open_table(table.location), 5)
     assert [(each.offset, each.reason) for each in found] == [
         (3, "reason 3"),

@@ -4,7 +4,8 @@ A user sees a table if the user may DESCRIBE all of its topics, or DESCRIBE the 
 and sizes of all topics anyway. Tables that cannot be read, or whose topics are of another cluster, need the latter.
 Reasons of dead letters may quote records, so they need READ on the topic.
 
-The list opens no table that is not visible, except to find its topics for a user who may not DESCRIBE the cluster.
+The list opens only tables of visible rows. For a user without DESCRIBE on the cluster, it first reads the topics of all
+tables.
 """
 
 from __future__ import annotations
@@ -184,6 +185,8 @@ def _figures(context: Context, name: str) -> dict[str, str]:
     last = summary.loads[0] if summary.loads else None
     lags = [part.lag for part in status.partitions if part.lag is not None]
     notes = sorted({_note(context, part.note) for part in status.partitions if part.note})
+    if summary.failed_loads:
+        notes.append(f"{formats.counted(summary.failed_loads, 'load')} ended unexpectedly")
     return {
         "loaded": "-" if last is None else _age(context, last.time_ms),
         "lag": formats.number(sum(lags) if lags else None),
@@ -237,7 +240,12 @@ def _contents(context: Context, name: str) -> list[Node]:
             ("Rows", formats.number(summary.rows)),
             ("Files", f"{formats.number(summary.files)}, {formats.size(summary.size_bytes)}"),
             ("Dead letters", formats.number(summary.dead_letters)),
+            ("Running loads", formats.number(summary.running_loads)),
+            ("Loads that ended unexpectedly", formats.number(summary.failed_loads)),
         ),
+        h.p(".hint")["A vacuum removes the files of loads that ended unexpectedly: ottla pipeline vacuum."]
+        if summary.failed_loads
+        else None,
         _partition_table(context, status.partitions),
         html.table(
             "Last loads",

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.load.leases import read_leases
+from ottla.pipeline.model.failure import os_reason
 from ottla.pipeline.model.plan import KnownTopics
 from ottla.pipeline.sinks.dataset import open_dataset
 from ottla.pipeline.sinks.table import PastLoad, Table
@@ -35,6 +37,9 @@ class TableSummary:
     loads: list[PastLoad]
     """The newest loads, the last one first."""
     dead_letters: int
+    running_loads: int
+    failed_loads: int
+    """Loads that ended without releasing their lease, as killed ones do, until a vacuum removes their files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +53,13 @@ class DeadLetter:
     reason: str
 
 
-def summarize(table: Table) -> TableSummary:
-    """The summary of a table. Raises OperatorError if it can't be read."""
+def summarize(table: Table, now_ms: int) -> TableSummary:
+    """The summary of a table; leases are compared with `now_ms`. Raises OperatorError if it can't be read."""
     files, letters = table.data_files(), table.dead_letters()
+    try:
+        leases = read_leases(table.layout().store, now_ms)
+    except OSError as error:
+        raise OperatorError(f"the leases of the table {table.location} can't be read: {os_reason(error)}") from error
     return TableSummary(
         table.format,
         table.version(),
@@ -60,6 +69,8 @@ def summarize(table: Table) -> TableSummary:
         sum(file.size_bytes for file in files),
         table.loads(),
         sum(file.rows for file in letters.data_files()) if letters.exists() else 0,
+        len(leases.running),
+        len(leases.expired | leases.revoked),
     )
 
 
