@@ -18,7 +18,7 @@ pytest.importorskip("htpy", reason="needs the extra `console`")
 from ottla.client.admin.cluster import Cluster
 from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission, ResourceType
 from ottla.console.producing import produce_record
-from ottla.pipeline.load.driver import rows_schema  # noqa: E402
+from ottla.pipeline.load.driver import rows_schema
 from ottla.pipeline.load.land import LandSettings, land_task
 from ottla.pipeline.model.plan import PlanSettings, make_plan
 from ottla.pipeline.sinks.open_table import open_table
