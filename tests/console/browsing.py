@@ -46,7 +46,7 @@ class CountingRng:
 
 
 class NoCluster(AbstractContextManager[Any]):
-    """A client that accepts the sign-in `ada` with the password `right`, and has no other service."""
+    """A client that accepts the password `right` and every token, and has no other service."""
 
     def __init__(self, security: ClientSecurity) -> None:
         self.security = security
@@ -54,7 +54,8 @@ class NoCluster(AbstractContextManager[Any]):
     def describe(self) -> None:
         login = self.security.login
         mechanism: Any = None if login is None else login("host")
-        if mechanism is not None and not mechanism.first().endswith(b"\0right"):
+        is_token = mechanism is not None and mechanism.mechanism == "OAUTHBEARER"
+        if mechanism is not None and not is_token and not mechanism.first().endswith(b"\0right"):
             raise OperatorError("the broker rejected the login")
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from ottla.console.application import create_application
 from ottla.console.context import Services
+from ottla.console.openid import OpenIdProvider
 from ottla.console.route import Route
 from ottla.console.routes import ROUTES
 from ottla.console.sessions import SessionStore
@@ -34,12 +35,14 @@ def browse(clock: ManualClock) -> Open:
 
     def open_browser(routes: Sequence[Route] = ROUTES, transport: Transport = ANONYMOUS, **settings: Any) -> Browser:
         chosen = ConsoleSettings("127.0.0.1:9092", transport, **settings)
+        openid = transport.openid
         services = Services(
             chosen,
             SessionStore(clock, CountingRng()),
             SignInThrottle(clock),
             clock,
             NoCluster,  # type: ignore[arg-type]
+            None if openid is None else OpenIdProvider(openid, clock),
         )
         return Browser(create_application(services, routes), services)
 

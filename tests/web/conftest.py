@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from ottla.security.sasl.jaas import PLAIN_MODULE
 from ottla.testing import Broker
 
 from ..console.browsing import Browser, CountingRng
+from .browser import open_chromium
 
 PASSWORDS = {"admin": "admin-password", "reader": "reader-password"}
 TRANSPORT = read_transport({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}, "the test")
@@ -108,3 +110,9 @@ def sign_in(servers: str, admin: Cluster) -> Iterator[SignIn]:
 
     yield start
     sessions.end_all()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    with open_chromium() as driver:
+        yield driver

@@ -89,7 +89,7 @@ class Endpoint:
         is_new = session is None
         if session is None:
             session = self._services.sessions.start()
-            if not self._services.settings.transport.mechanisms:
+            if not self._services.settings.transport.requires_sign_in:
                 session.security = self._services.settings.transport.security
         peer = scope.get("client")
         nothing = Parameters({})

@@ -44,7 +44,7 @@ def console(
 ) -> None:
     """Serve web pages that show and change a cluster.
 
-    Every request to the cluster uses the name and password of the signed-in user, so ACLs and quotas apply. A cluster
+    Every request to the cluster uses the credentials of the signed-in user, so ACLs and quotas apply. A cluster
     without SASL is served without sign-in, on this machine only.
     """
     try:

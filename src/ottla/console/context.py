@@ -15,6 +15,7 @@ from ottla.client.wire.model import TopicInfo
 from ottla.common.errors import OttlaError
 from ottla.common.kafka.integers import MAX_LONG
 from ottla.common.platform.clock import Clock
+from ottla.console.openid import OpenIdProvider
 from ottla.console.sessions import OpenCluster, Session, SessionStore
 from ottla.console.settings import ConsoleSettings
 from ottla.console.sign_in import SignInThrottle
@@ -43,6 +44,8 @@ class Services(NamedTuple):
     throttle: SignInThrottle
     clock: Clock
     open_cluster: OpenCluster
+    openid: OpenIdProvider | None = None
+    """The issuer at which users sign in."""
     names: frozenset[str] = frozenset()
     """Names of the pages that exist: in read-only mode, those that change something do not."""
 

@@ -9,6 +9,7 @@ from ottla.client.wire.connection import BrokerUnreachable
 from ottla.common.errors import ErrorCode, KafkaError, OttlaError
 from ottla.console import formats, html
 from ottla.console.context import Context, PageError
+from ottla.console.openid import IssuerError
 
 FORBIDDEN = frozenset(
     {
@@ -32,7 +33,7 @@ _TITLES = {
     403: "Not permitted",
     404: "Not found",
     409: "Changed in the meantime",
-    503: "The cluster does not respond",
+    503: "No response",
 }
 
 
@@ -40,7 +41,7 @@ def status_of(error: OttlaError) -> int:
     """The HTTP status of an error."""
     if isinstance(error, PageError):
         return error.status
-    if isinstance(error, BrokerUnreachable):
+    if isinstance(error, (BrokerUnreachable, IssuerError)):
         return 503
     if isinstance(error, KafkaError):
         if error.code in FORBIDDEN:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ottla.client.wire.model import LATEST_TIMESTAMP
-from ottla.common.errors import KafkaError
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.console.context import Context
 
@@ -28,13 +27,9 @@ def committed_offsets(context: Context, group_id: str) -> dict[TopicPartition, i
 
 def total_lags(context: Context, group_ids: Iterable[str]) -> dict[str, int | None]:
     """The lag of each group; None where nothing is committed, or the user may not see it."""
-    committed: dict[str, Mapping[TopicPartition, int]] = {}
-    for group_id in group_ids:
-        context.check_alive()
-        try:
-            committed[group_id] = committed_offsets(context, group_id)
-        except KafkaError:
-            committed[group_id] = {}
+    names = list(group_ids)
+    found = context.cluster.groups.offsets_of(names)
+    committed = {name: {key: each.offset for key, each in found.get(name, {}).items()} for name in names}
     ends = log_ends(context, {key for offsets in committed.values() for key in offsets})
     return {group_id: total_lag(offsets, ends) for group_id, offsets in committed.items()}
 

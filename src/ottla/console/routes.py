@@ -31,6 +31,8 @@ ROUTES = (
     Route("GET", "/static/{name}", "static", static.show, PUBLIC),
     Route("GET", "/sign-in", "sign-in form", sign_in.show, PUBLIC),
     Route("POST", "/sign-in", "sign in", sign_in.sign_in, PUBLIC),
+    Route("GET", "/sign-in/issuer", "sign in at issuer", sign_in.go_to_issuer, PUBLIC),
+    Route("GET", "/sign-in/callback", "answer of issuer", sign_in.return_from_issuer, PUBLIC),
     Route("POST", "/sign-out", "sign out", sign_in.sign_out, PUBLIC),
     Route("GET", "/", "overview", overview.show, READ),
     Route("GET", "/topics", "topics", topics.show, READ),

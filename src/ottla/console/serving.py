@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import json
 import os
 import socket
@@ -23,9 +24,17 @@ from ottla.common.platform.endpoint import format_address
 from ottla.console.application import create_application
 from ottla.console.audit import write_audit_log
 from ottla.console.context import Services
+from ottla.console.openid import OpenIdProvider
+from ottla.console.openid_settings import ISSUER
 from ottla.console.routes import ROUTES
 from ottla.console.sessions import SessionStore
-from ottla.console.settings import ConsoleSettings, check_exposure, check_public_url, read_transport
+from ottla.console.settings import (
+    ConsoleSettings,
+    check_exposure,
+    check_public_url,
+    check_redirect_address,
+    read_transport,
+)
 from ottla.console.sign_in import SignInThrottle
 
 CLIENT_ID = "ottla-console"
@@ -84,6 +93,9 @@ def read_settings(options: ServeOptions, properties: Mapping[str, str], place: s
         options.is_read_only,
     )
     check_exposure(settings)
+    check_redirect_address(settings)
+    if settings.transport.openid is not None and importlib.util.find_spec("jwt") is None:
+        raise OperatorError(f"{ISSUER} needs the package pyjwt: install it with pip install 'ottla[console]'")
     return settings
 
 
@@ -99,7 +111,15 @@ def serve(options: ServeOptions, stop_with_pipe: int | None) -> None:
     def open_cluster(security: ClientSecurity) -> Cluster:
         return Cluster(settings.bootstrap_servers, client_id=CLIENT_ID, timeout_s=TIMEOUT_S, security=security)
 
-    services = Services(settings, SessionStore(clock, _Rng()), SignInThrottle(clock), clock, open_cluster)
+    openid = settings.transport.openid
+    services = Services(
+        settings,
+        SessionStore(clock, _Rng()),
+        SignInThrottle(clock),
+        clock,
+        open_cluster,
+        None if openid is None else OpenIdProvider(openid, clock),
+    )
     config = uvicorn.Config(
         create_application(services, ROUTES),
         log_level="warning",
@@ -111,15 +131,8 @@ def serve(options: ServeOptions, stop_with_pipe: int | None) -> None:
         ssl_certfile=options.tls[0] if options.tls else None,
         ssl_keyfile=options.tls[1] if options.tls else None,
     )
-    url = _address(settings)
     with contextlib.closing(listening):
-        asyncio.run(_run(uvicorn.Server(config), listening, url, options.ready_file, stop_with_pipe))
-
-
-def _address(settings: ConsoleSettings) -> str:
-    if settings.public_url is not None:
-        return settings.public_url
-    return f"{'https' if settings.tls else 'http'}://{format_address(settings.host, settings.port)}"
+        asyncio.run(_run(uvicorn.Server(config), listening, settings.address, options.ready_file, stop_with_pipe))
 
 
 async def _run(

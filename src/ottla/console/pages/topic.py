@@ -8,15 +8,16 @@ import htpy as h
 from htpy import Node
 from starlette.responses import Response
 
+from ottla.client.admin.groups import GROUPS_AT_ONCE
 from ottla.client.wire.model import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    CommittedOffset,
     ConfigEntry,
+    GroupListing,
     PartitionInfo,
     ResourceType,
-    TopicInfo,
 )
-from ottla.common.errors import KafkaError
 from ottla.common.kafka.ids import uuid_to_string
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.console import formats, html
@@ -28,9 +29,10 @@ from ottla.console.topic_parts import topic_heading
 
 ROWS = 200
 """Partitions on a page."""
-MAX_GROUPS = 1_000
+MAX_OFFSETS = 3_000
+"""Partitions of all groups in one response."""
 GROUPS_BUDGET_S = 3.0
-"""Bounds of the look for groups that read a topic."""
+"""Bound of the look for groups that read a topic."""
 
 
 def show(context: Context) -> Response:
@@ -173,21 +175,14 @@ def groups(context: Context) -> Response:
     ends = context.cluster.records.offsets_at(keys, LATEST_TIMESTAMP)
     rows: list[tuple[Node, ...]] = []
     looked_at = 0
-    for listing in listings[:MAX_GROUPS]:
-        if context.services.clock.monotonic() - started_s > GROUPS_BUDGET_S:
-            break
+    partitions = {name: [each.index for each in topic.partitions]}
+    step = max(1, min(GROUPS_AT_ONCE, MAX_OFFSETS // max(1, len(topic.partitions))))
+    while looked_at < len(listings) and context.services.clock.monotonic() - started_s < GROUPS_BUDGET_S:
         context.check_alive()
-        looked_at += 1
-        lag, partitions = _lag(context, listing.group_id, topic, ends)
-        if partitions:
-            rows.append(
-                (
-                    h.a(href=context.url("/group", id=listing.group_id))[html.name(listing.group_id)],
-                    listing.state or "-",
-                    formats.number(partitions),
-                    formats.number(lag),
-                )
-            )
+        some = listings[looked_at : looked_at + step]
+        looked_at += len(some)
+        found = context.cluster.groups.offsets_of([each.group_id for each in some], partitions)
+        rows += [_group_row(context, each, found[each.group_id], ends) for each in some if found.get(each.group_id)]
     columns = (
         Column("Group"),
         Column("State"),
@@ -207,14 +202,19 @@ def groups(context: Context) -> Response:
     )
 
 
-def _lag(context: Context, group_id: str, topic: TopicInfo, ends: Mapping[TopicPartition, int]) -> tuple[int, int]:
-    """The lag of a group in a topic, and the number of partitions with an offset."""
-    try:
-        offsets = context.cluster.groups.offsets(group_id)
-    except KafkaError:
-        return 0, 0
-    found = {key: each.offset for key, each in offsets.items() if key[0] == topic.name}
-    return sum(max(0, ends[key] - offset) for key, offset in found.items() if key in ends), len(found)
+def _group_row(
+    context: Context,
+    listing: GroupListing,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    ends: Mapping[TopicPartition, int],
+) -> tuple[Node, ...]:
+    lag = sum(max(0, ends[key] - each.offset) for key, each in offsets.items() if key in ends)
+    return (
+        h.a(href=context.url("/group", id=listing.group_id))[html.name(listing.group_id)],
+        listing.state or "-",
+        formats.number(len(offsets)),
+        formats.number(lag),
+    )
 
 
 def setting_named(context: Context, topic: str, name: str) -> ConfigEntry:

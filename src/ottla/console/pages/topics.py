@@ -143,12 +143,16 @@ def sizes(context: Context) -> Response:
     names = context.query.all("name")
     if len(names) > MAX_SIZES:
         raise PageError(400, f"At most {MAX_SIZES} topics at once.")
-    found = {}
-    for name in names:
-        context.check_alive()
-        with suppress(KafkaError):
-            found[name] = formats.size(sum(context.cluster.log_directories.partition_sizes(name).values()))
-    return JSONResponse(found)
+    directories = context.cluster.log_directories
+    found: dict[str, dict[int, int]] = {}
+    try:
+        found = directories.sizes_of(names)
+    except KafkaError:  # one was deleted since the list was shown
+        for name in names:
+            context.check_alive()
+            with suppress(KafkaError):
+                found |= directories.sizes_of([name])
+    return JSONResponse({name: formats.size(sum(sizes.values())) for name, sizes in found.items()})
 
 
 def new(context: Context) -> Response:
