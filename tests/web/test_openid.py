@@ -140,22 +140,14 @@ def test_delegation_token_signs_in_as_its_owner(browse, token_servers):
             assert f"delegation token {token.token_id}" in browser.get("/topics").text
             topic = {"token": browser.token, "name": "of-token", "partitions": "1"}
             assert browser.post("/create-topic", topic).status == 403
-            admin.acls.create([creates_topics("User:ada")])
+            admin.acls.create([owns_topic("User:ada", "of-token")])
             assert browser.post("/create-topic", topic).status == 303
             ada.tokens.expire(token)
             assert browse(SCRAM).sign_in(token.token_id, token.hmac, **fields).status == 401
 
 
-def creates_topics(principal: str) -> Acl:
-    return Acl(
-        ResourceType.CLUSTER,
-        "kafka-cluster",
-        PatternType.LITERAL,
-        principal,
-        "*",
-        AclOperation.CREATE,
-        Permission.ALLOW,
-    )
+def owns_topic(principal: str, topic: str) -> Acl:
+    return Acl(ResourceType.TOPIC, topic, PatternType.LITERAL, principal, "*", AclOperation.ALL, Permission.ALLOW)
 
 
 @needs_chromium

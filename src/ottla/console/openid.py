@@ -1,8 +1,8 @@
 """Sign-in with OpenID Connect: the authorization code flow with PKCE, and the tokens of a user.
 
-The issuer authenticates the user. The console sends the user's own access token to the brokers (SASL OAUTHBEARER), which
-check it as the token of any other client. Sources: OpenID Connect Core 1.0 and Discovery 1.0, RFC 6749, RFC 7636 (PKCE)
-and RFC 9207 (`iss` of the response).
+The issuer authenticates the user. The console sends the user's own access token to the brokers (SASL OAUTHBEARER), and
+they check it as the token of any other client. Sources: OpenID Connect Core 1.0 and Discovery 1.0, RFC 6749, RFC 7636
+(PKCE) and RFC 9207 (`iss` of the response).
 
 Invariants: addresses come from the settings and from the issuer's discovery document, never from a browser. A code is
 redeemed once, by the session that started the sign-in. The ID token has the nonce of that sign-in.

@@ -1,7 +1,7 @@
 """Sessions of browsers, in memory: the user, the token of forms, clients of the cluster, and cursors of record pages.
 
-A session ends 8 hours after its start, 30 minutes after its last request, at sign-out, or with credentials that cannot be
-renewed. Its password or token is part of its clients and disappears with it. Everything has a bound: the number of
+A session ends 8 hours after its start, 30 minutes after its last request, at sign-out, or with credentials that cannot
+be renewed. Its password or token is part of its clients and disappears with it. Everything has a bound: the number of
 sessions, and the clients, cursors and sign-ins of each.
 """
 

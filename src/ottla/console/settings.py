@@ -120,8 +120,7 @@ def check_redirect_address(settings: ConsoleSettings) -> None:
         raise OperatorError(f"{ISSUER} needs --public-url: the issuer sends browsers back to that address")
     if url is not None and not is_private(url):
         raise OperatorError(
-            f"--public-url {url} must begin with https: since {ISSUER} is set: the issuer sends browsers back to it with "
-            "a code"
+            f"--public-url {url} must begin with https: since {ISSUER} is set: the issuer sends codes to that address"
         )
 
 
@@ -179,8 +178,9 @@ def _mechanisms(
             raise OperatorError(f"sasl.mechanism in {place} is {mechanism}: set {ISSUER}, at which users sign in")
         return ()
     if mechanism not in LOGIN_MECHANISMS:
+        offered = ", ".join((*LOGIN_MECHANISMS, OAUTHBEARER))
         raise OperatorError(
-            f"sasl.mechanism in {place} is {mechanism}: set it to one of {', '.join((*LOGIN_MECHANISMS, OAUTHBEARER))}; "
+            f"sasl.mechanism in {place} is {mechanism}: set it to one of {offered}; "
             "other users sign in with a delegation token, by SCRAM"
         )
     return (mechanism,)
