@@ -47,6 +47,11 @@ PARTITIONS = 3
 TOPICS_OF_GROUP = 10
 BATCH = 500
 """Topics of one request."""
+SETTINGS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+"""The page of ACLs needs an authorizer."""
 FIRST, LOADED, GROUP = "topic-00000", "loaded", "group-0000"
 CONSOLES, TAILS = 10, 5
 LAG_PAUSE_S, PAGE_PAUSE_S = 3.0, 10.0
@@ -291,7 +296,7 @@ def main() -> None:
         wanted.remove("producer")
     result: dict[str, Any] = {"topics": arguments.topics, "groups": arguments.groups, "cpus": os.cpu_count()}
     slow: list[str] = []
-    with PEERS["ottla"]("ottla") as server:
+    with PEERS["ottla"]("ottla", settings=dict(SETTINGS)) as server:
         assert isinstance(server, Ottla)
         before = server.usage()
         fill(server, arguments)
