@@ -45,7 +45,7 @@ from ottla.record.builder import RecordData
 
 PARTITIONS = 3
 TOPICS_OF_GROUP = 10
-BATCH = 500
+BATCH = 100
 """Topics of one request."""
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -100,7 +100,9 @@ def check_pages() -> None:
 
 def fill(server: Server, arguments: argparse.Namespace) -> None:
     """Create the topics, a record in the first one, and the groups."""
-    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 0})
+    admin = AdminClient(
+        {"bootstrap.servers": server.bootstrap_servers, "socket.timeout.ms": 300_000, "log_level": 0}
+    )
     names = [*(f"topic-{number:05d}" for number in range(arguments.topics)), LOADED]
     for start in range(0, len(names), BATCH):
         wanted = [NewTopic(name, 1 if name == LOADED else PARTITIONS, 1) for name in names[start : start + BATCH]]
@@ -272,7 +274,7 @@ def p99_ratio(rows: Sequence[dict[str, Any]]) -> float:
     """Median over the rounds of the p99 beside consoles by that alone."""
     found = {(row["producer"], row["round"]): row["p99_ms"] for row in rows}
     rounds = sorted({row["round"] for row in rows})
-    return statistics.median(found["beside consoles", each] / found["alone", each] for each in rounds)
+    return float(statistics.median(found["beside consoles", each] / found["alone", each] for each in rounds))
 
 
 def main() -> None:

@@ -119,7 +119,9 @@ def test_throttle_grows_to_its_longest_pause_and_is_bounded(clock):
 def test_delegation_token_is_sent_by_scram(browse):
     browser = browse(ROWS, SASL)
     assert browser.sign_in("id-1", delegation="1").status == 400, "PLAIN has no delegation tokens"
-    first = credentials(SASL, "SCRAM-SHA-512", "id-1", "hmac", by_token=True).login("host").first()
+    login = credentials(SASL, "SCRAM-SHA-512", "id-1", "hmac", by_token=True).login
+    assert login is not None
+    first = login("host").first()
     assert first.startswith(b"n,,n=id-1,r=")
     assert first.endswith(b",tokenauth=true")
 
