@@ -81,6 +81,7 @@ PAGES = {
     "group lag": f"/group-lag?id={GROUP}",
     "reset preview": f"/group/reset?id={GROUP}&target=to_earliest",
     "cluster": "/cluster",
+    "directory sizes": "/directory-sizes",
     "transactions": "/transactions",
     "users": "/users",
     "acls": "/acls",
@@ -100,9 +101,7 @@ def check_pages() -> None:
 
 def fill(server: Server, arguments: argparse.Namespace) -> None:
     """Create the topics, a record in the first one, and the groups."""
-    admin = AdminClient(
-        {"bootstrap.servers": server.bootstrap_servers, "socket.timeout.ms": 300_000, "log_level": 0}
-    )
+    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "socket.timeout.ms": 300_000, "log_level": 0})
     names = [*(f"topic-{number:05d}" for number in range(arguments.topics)), LOADED]
     for start in range(0, len(names), BATCH):
         wanted = [NewTopic(name, 1 if name == LOADED else PARTITIONS, 1) for name in names[start : start + BATCH]]

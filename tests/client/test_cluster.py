@@ -143,6 +143,12 @@ def test_metadata_as_values(shape, cluster):
     assert cluster.topics.get("t") == topic
 
 
+def test_find_omits_a_topic_that_does_not_exist(shape, cluster):
+    assert cluster.topics.find(["t"]).keys() == {"t"}
+    shape.topic_error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert cluster.topics.find(["t"]) == {}
+
+
 def test_asking_never_creates_a_topic(shape, cluster, scripted):
     shape.topic_error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     with pytest.raises(TopicNotFound, match="topic 't' does not exist"):

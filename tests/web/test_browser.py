@@ -134,8 +134,10 @@ def test_pages_are_accessible_and_fit_the_screen(signed_in, url, axe, kind):
         pytest.skip("axe-core could not be fetched by npm: accessibility was not checked")
 
 
-def test_list_of_topics_fills_in_sizes(signed_in, url):
-    signed_in.get(url + "/topics")
+@pytest.mark.parametrize("page", ["/topics", "/groups", "/cluster"])
+def test_lists_fill_in_sizes_and_lags(signed_in, url, page):
+    signed_in.get(url + page)
+    until(signed_in, "return document.querySelectorAll('[data-size-of]').length > 0")
     until(signed_in, "return [...document.querySelectorAll('[data-size-of]')].every((e) => e.textContent !== '-')")
 
 

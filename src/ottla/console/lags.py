@@ -1,4 +1,4 @@
-"""Lag of groups: committed offsets and log ends, with the metadata that the session has already."""
+"""Lag of groups: committed offsets and log ends. Metadata is requested for their topics only."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from ottla.console.context import Context
 
 def log_ends(context: Context, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """High watermarks; omits partitions that do not exist, have no leader, or belong to topics of other users."""
-    topics = context.topics()
+    wanted = list(keys)
+    topics = context.cluster.topics.find(sorted({name for name, _ in wanted}))
     known = [
         (name, index)
-        for name, index in keys
+        for name, index in wanted
         if name in topics and index < len(topics[name].partitions) and topics[name].partitions[index].is_led
     ]
     return context.cluster.records.offsets_at(known, LATEST_TIMESTAMP) if known else {}

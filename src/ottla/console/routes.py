@@ -66,6 +66,7 @@ ROUTES = (
     Route("POST", "/group/reset", "group reset", groups.reset, DESTROY),
     Route("POST", "/group/delete", "group delete", groups.delete, DESTROY),
     Route("GET", "/cluster", "cluster", cluster.show, READ),
+    Route("GET", "/directory-sizes", "directory sizes", cluster.directory_sizes, READ),
     Route("GET", "/transactions", "transactions", transactions.show, READ),
     Route("GET", "/transaction", "transaction", transactions.show_one, READ),
     Route("POST", "/transaction/end", "transaction end", transactions.end, DESTROY),

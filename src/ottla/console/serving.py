@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import importlib.util
 import json
 import os
@@ -45,6 +46,8 @@ MAX_REQUESTS = 200
 END_S = 2
 """Seconds for open requests at the end."""
 BACKLOG = 128
+GC_THRESHOLDS = (50_000, 10, 10)
+"""Metadata of 30,000 partitions creates 200,000 objects. By default, collections take half the time to decode it."""
 
 
 class ServeOptions(NamedTuple):
@@ -131,6 +134,8 @@ def serve(options: ServeOptions, stop_with_pipe: int | None) -> None:
         ssl_certfile=options.tls[0] if options.tls else None,
         ssl_keyfile=options.tls[1] if options.tls else None,
     )
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     with contextlib.closing(listening):
         asyncio.run(_run(uvicorn.Server(config), listening, settings.address, options.ready_file, stop_with_pipe))
 

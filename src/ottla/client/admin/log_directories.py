@@ -78,6 +78,12 @@ class LogDirectoryService(ClusterService):
         """All data directories of the live brokers with the size of each replica, by broker and path."""
         return self._router.ask_brokers(log_directories, lambda each: (each.node_id, each.path))
 
+    def without_replicas(self) -> list[LogDirectory]:
+        """The same directories without replicas, whose list may be long."""
+        return self._router.ask_brokers(
+            lambda connection, node_id: log_directories(connection, node_id, {}), lambda each: (each.node_id, each.path)
+        )
+
     def move(self, node_id: int, path: str, positions: Sequence[TopicPartition]) -> None:
         """Start moving replicas of a broker to another of its data directories; safe to repeat.
 

@@ -20,7 +20,7 @@ function setUpTheme() {
   });
 }
 
-// Sizes of the visible rows of the list of topics.
+// Sizes of topics or data directories, and lags of groups, in the visible rows.
 async function fillSizes() {
   const table = document.querySelector("[data-sizes]");
   if (!table) return;
