@@ -79,6 +79,7 @@ REPRESENTATIVES: Mapping[str, tuple[str, ...]] = {
         "tests/pipeline/transform/test_json_decoder.py",
         "tests/sim/test_history.py",
         "tests/sim/test_world.py",
+        "tests/web/test_browser.py",
         "tests/web/test_openid.py",
         "tests/web/test_rights.py",
     ),
