@@ -41,6 +41,8 @@ from ottla.search.syntax import (
 MAX_CHARS = 8_192
 MAX_NODES = 200
 MAX_DEPTH = 32
+MAX_DIGITS = 1_000
+"""Characters of a number; Python converts at most 4,300."""
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d{1,9})?(?![\w.])", re.ASCII)
 _INDEX = re.compile(r"\d{1,9}", re.ASCII)
@@ -300,6 +302,8 @@ class _Parser:
             return text
         number = _NUMBER.match(self._cursor.text, start)
         if number is not None:
+            if len(number[0]) > MAX_DIGITS:
+                raise QueryError(start, f"a number of at most {MAX_DIGITS} characters", shown(number[0]))
             self._cursor.position = number.end()
             return int(number[0]) if number[1] is None and number[2] is None else Decimal(number[0])
         word = WORD.match(self._cursor.text, start)

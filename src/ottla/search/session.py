@@ -18,6 +18,7 @@ from ottla.search.decoders import decoder_for
 from ottla.search.engine import Budget, Search
 from ottla.search.parser import parse_query
 from ottla.search.plan import Plan, fix_ranges, read_token
+from ottla.search.pruning import pruned
 from ottla.search.report import Report
 from ottla.search.scan import Hit
 from ottla.search.scopes import merge_scopes
@@ -100,7 +101,7 @@ class SearchSession:
                     request.schemas,
                 )
                 self._pool = WorkerPool(setup, processes)
-                lookahead = Lookahead(self._pool)
+                lookahead = Lookahead(self._pool, time.monotonic)
             self.search = Search(
                 source, self.plan, parsed.filter, budget, time.monotonic, decoders=decoders, lookahead=lookahead
             )
@@ -147,6 +148,6 @@ class SearchSession:
         topic, isolation = request.topic, scopes.isolation or "uncommitted"
         source = ClusterTopic(self._cluster, topic, isolation)
         decoders = Decoders(*(decoder_for(topic, name) for name in request.decoders))
-        ranges = fix_ranges(source, scopes)
+        ranges = pruned(source, fix_ranges(source, scopes), parsed.filter)
         plan = Plan(topic, request.query, ranges, request.newest_first, isolation, decoders, source.topic_id)
         return plan, source

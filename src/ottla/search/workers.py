@@ -77,6 +77,10 @@ class WorkerPool:
         """See `WindowRunner`."""
         return WINDOWS_PER_PROCESS * self._processes
 
+    def begin(self, processes: int) -> None:
+        """See `WindowRunner`."""
+        self._processes = min(self._processes, processes)
+
     def submit(self, window: Window) -> int:
         """See `WindowRunner`."""
         while len(self._workers) < self._processes:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ottla.common.kafka.ids import Uuid
 from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.platform.disk import Buffer
 from ottla.common.platform.endpoint import Endpoint
 
 EARLIEST_TIMESTAMP = -2
@@ -191,7 +192,7 @@ class FetchResult(NamedTuple):
     `aborted` is empty under read_uncommitted.
     """
 
-    records: bytes
+    records: Buffer
     high_watermark: int
     log_start_offset: int
     last_stable_offset: int
