@@ -101,7 +101,7 @@ class SearchSession:
                     request.schemas,
                 )
                 self._pool = WorkerPool(setup, processes)
-                lookahead = Lookahead(self._pool, time.monotonic)
+                lookahead = Lookahead(self._pool, time.process_time)
             self.search = Search(
                 source, self.plan, parsed.filter, budget, time.monotonic, decoders=decoders, lookahead=lookahead
             )

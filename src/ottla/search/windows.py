@@ -18,7 +18,7 @@ from ottla.search.source import FETCH_BYTES, TopicSource
 from ottla.search.subject import Tally
 
 START_S = 1.0
-"""Seconds to search in this process first, and of work for each other process: its start takes a quarter of one."""
+"""CPU seconds to search in this process first, and for each other process: its start takes a quarter of one."""
 MAX_FETCHES_OF_WINDOW = 4
 MAX_HIT_BYTES = 32 * 1024 * 1024
 """Bound of the matches in the result of a window, apart from its last fetch."""
@@ -77,7 +77,8 @@ class Lookahead:
     """Submits windows of all readers, up to the capacity of the runner."""
 
     runner: WindowRunner
-    monotonic: Callable[[], float]
+    cpu_s: Callable[[], float]
+    """The CPU time of this process, in seconds: waiting for a slow network, other processes would wait as well."""
     start_s: float = START_S
     readers: Sequence[WindowReader] = field(default_factory=list)
     pending: int = 0
@@ -88,10 +89,10 @@ class Lookahead:
     _is_due: bool = False
 
     def is_due(self) -> bool:
-        """True from when the rest is enough for two processes, by the time that the part before it took."""
+        """True from when the rest is enough for two processes, by the CPU time that the part before it took."""
         if self._is_due:
             return True
-        now_s = self.monotonic()
+        now_s = self.cpu_s()
         if self._began_s is None:
             self._began_s, self._offsets = now_s, self._left()
         searched_s = now_s - self._began_s
