@@ -65,7 +65,8 @@ def _in_place_reader(cls: type, version: int) -> InPlaceReader:
 
 def read_in_place(cls: type[T], version: int, view: memoryview, max_elements: int) -> T:
     """`read_message` without a copy: records are views of the same memory; trailing bytes are ignored."""
-    read = _in_place_reader(cls, version)
+    known: type = cls
+    read = _in_place_reader(known, version)
     try:
         message, _ = read(view, max_elements)
     except UnicodeDecodeError:
