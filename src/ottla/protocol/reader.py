@@ -217,7 +217,7 @@ class _ReaderCompiler:
         source.line("    raise exhausted()")
         if isinstance(item, Primitive) and item.size:
             source.line(
-                f'{target} = list(unpack_from(f">{{{count}}}{item.code}", data, p))'
+                f'{target} = list(unpack_from(f">{{{count}}}{item.code}", data, p)) if {count} else []'
                 if item.code != "16s"
                 else f"{target} = [data[q : q + 16] for q in range(p, p + {count} * 16, 16)]"
             )
