@@ -261,6 +261,11 @@ METADATA = [
     row("topics being auto-created", "server.metadata.topic_creation.MAX_ON_DEMAND"),
     row("metadata records of one admin request or part", "controller.result.MAX_RECORDS_PER_USER_OP"),
     row(
+        "metadata records that the controller prepares, or a follower replays, in one turn of the event loop",
+        "controller.result.RECORDS_PER_TURN",
+        "quorum.driver.MESSAGES_PER_TURN",
+    ),
+    row(
         "batch of the metadata log or of a snapshot; larger requests get RECORD_LIST_TOO_LARGE",
         "metadata.bounds.MAX_BATCH_BYTES",
     ),

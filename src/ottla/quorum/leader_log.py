@@ -15,10 +15,8 @@ from collections.abc import Callable, Sequence
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.platform.clock import Clock
 from ottla.metadata.bounds import check_batch_bytes
-from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.image import metadata_level
-from ottla.metadata.log import SubmitDone
-from ottla.metadata.records import ApiMessageAndVersion, at_level, encode_record
+from ottla.metadata.log import Submission, SubmitDone, prepare_all
+from ottla.metadata.records import ApiMessageAndVersion
 from ottla.quorum.control import leader_change, voter_records
 from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.raft import Raft
@@ -77,24 +75,19 @@ class LeaderLog:
             raft.replication.voters_appended(self._clock.monotonic(), log.end_offset - 1, voters)
         self._replay.begun(log.end_offset, epoch)
 
-    def append_records(self, records: Sequence[ApiMessageAndVersion], epoch: int) -> None:
+    def append_records(self, records: Submission, epoch: int) -> None:
         """Append the records as one batch of the epoch that this replica leads; InvariantError if they don't fit the
         image.
 
         Raises KafkaError RECORD_LIST_TOO_LARGE for more bytes than a batch may have, and for a disk error.
         """
-        records = list(at_level(records, metadata_level(self._replay.latest)))
-        messages = [record.message for record in records]
-        delta = MetadataDelta(self._replay.latest)
-        for message in messages:
-            delta.replay(message)
+        prepared = prepare_all(self._replay.latest, records)
+        check_batch_bytes(prepared.values)
         now = self._clock.time_ms()
-        values = [encode_record(record) for record in records]
-        check_batch_bytes(values)
-        self._append([RecordData(now, None, value) for value in values], epoch, is_control=False)
+        self._append([RecordData(now, None, value) for value in prepared.values], epoch, is_control=False)
         end_offset, newest_epoch = self._log.end_offset, self._raft.state.epoch
-        image, changes = delta.apply(end_offset - 1, newest_epoch)
-        self._replay.submitted(end_offset, newest_epoch, messages, image, changes)
+        image, changes = prepared.delta.apply(end_offset - 1, newest_epoch)
+        self._replay.submitted(end_offset, newest_epoch, prepared.messages, image, changes)
 
     def append_split(self, records: Sequence[ApiMessageAndVersion], epoch: int) -> None:
         """Append records that need not be atomic in as many batches as their size requires. Raises as
