@@ -158,6 +158,7 @@ class DeltaTarget:
         except DeltaError:
             if not self.exists():  # else a concurrent load created it, or a later step failed
                 raise
+        self._store.sync(_commit_file(0))
 
     def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]:
         if not self.exists():
@@ -262,9 +263,10 @@ class DeltaTarget:
                 return found
             try:
                 table.alter.add_columns(list(Schema.from_arrow(pa.schema(grown)).fields))
+                self._store.sync(_commit_file(int(table.version())))
             except CommitFailedError:
                 continue  # another commit came first
-            except DeltaError as error:
+            except (OSError, DeltaError) as error:
                 raise OperatorError(f"the table {self.location} can't take new columns: {_words(error)}") from error
             return self.schema()
         raise too_many_commits(self.location, "take new columns")
