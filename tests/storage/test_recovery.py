@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import struct
 
@@ -575,6 +576,19 @@ def test_indexes_of_segment_at_recovery_point_are_rebuilt(store):
     store.disk.crash(NoLuck())
     store.reopen()
     assert store.log.lookup_timestamp(late) == (2, late, 0)
+
+
+def test_truncation_removes_later_segments_durably_first(store):
+    """A power failure in between must not leave a gap before them."""
+    store.fill(30)
+    store.log.flush()
+    end = store.log.segments[1].base_offset
+    store.disk.fault = lambda action, path: OSError(errno.EIO, "power") if action == "truncate" else None
+    with pytest.raises(KafkaError):
+        store.log.truncate_to(2)
+    store.disk.fault = lambda action, path: None
+    store.disk.crash(NoLuck())
+    assert store.reopen().log_end_offset == end
 
 
 def test_broker_starts_on_full_disk(store):
