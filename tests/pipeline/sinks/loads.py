@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from ottla.pipeline.load.driver import commit_of, rows_schema
 from ottla.pipeline.load.land import LandSettings, land_task
+from ottla.pipeline.load.leases import EXPIRY_S, LEASE_DIRECTORY, revoke
 from ottla.pipeline.model.plan import LoadPlan, PlanSettings, make_plan
 from ottla.pipeline.sinks.table import CommitResult, DataFile, Table, files_from_json
 from ottla.pipeline.sinks.writer import new_load_id
+from ottla.pipeline.stores.open_store import open_store
 
 from ..memory_cluster import MemoryCluster
 
@@ -53,3 +57,17 @@ def load(cluster: MemoryCluster, table: Table, pipeline_id: str = "default") -> 
         return None
     load_id = new_load_id()
     return commit(table, plan, write_files(cluster, table, plan, load_id), load_id).version
+
+
+def let_expire(table: Table, load_id: str) -> None:
+    """Make the lease of a load as old as one that was not renewed for too long."""
+    path = Path(table.location, LEASE_DIRECTORY, load_id)
+    before = path.stat().st_mtime - EXPIRY_S - 1
+    os.utime(path, (before, before))
+
+
+def revoke_leases(table: Table) -> None:
+    """Revoke the leases of all running loads, as a vacuum does after a long suspension."""
+    for lease in list(Path(table.location, LEASE_DIRECTORY).iterdir()):
+        let_expire(table, lease.name)
+        assert revoke(open_store(table.location), lease.name)
