@@ -10,12 +10,17 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ottla import Admin, Consumer, KafkaError, Producer
+from ottla.app import scraping
 from ottla.app.scraping import disk_bytes
+from ottla.metrics.exposition import render
+from ottla.metrics.registry import MetricsRegistry
 from ottla.metrics.spellings import SPELLINGS, spelling
 from ottla.testing import Broker
 
@@ -98,6 +103,21 @@ def test_disk_counters_are_read_from_the_kernels_text() -> None:
     text = "rchar: 5\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 1\n"
     assert dict(disk_bytes(text)) == {"read": 4096, "write": 8192}
     assert not dict(disk_bytes(""))
+
+
+def test_connections_beyond_the_bound_of_client_software_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scraping, "MAX_CLIENT_SOFTWARE", 2)
+    listener = SimpleNamespace(name="PLAINTEXT")
+    software = [("a", "1"), ("a", "1"), None, ("b", "1"), ("c", "1"), ("a", "1")]
+    connections = {
+        number: SimpleNamespace(listener=listener, client_software=each) for number, each in enumerate(software)
+    }
+    sets: Any = [SimpleNamespace(connections=connections)]
+    collect = scraping.connection_series(sets, ["PLAINTEXT"], MetricsRegistry())
+    text = b"".join(render(MetricsRegistry(), [collect])).decode()
+    found = dict(re.findall(r'connections\{client_software_name="(\w+)",.*\} (\d+)', text))
+    assert found == {"a": "3", "unknown": "1", "other": "2"}
+    assert 'connection_count{listener="PLAINTEXT",networkProcessor="0"} 6' in text
 
 
 def alerts() -> list[dict[str, str]]:

@@ -303,6 +303,7 @@ class QuorumDriver:
         self._advance(raft)
         self._follow_role(parts)
         self._advance(raft)
+        parts.leader_log.note_commits()
         self._notify(raft)
         if self._service is not None:
             self._service.poll()

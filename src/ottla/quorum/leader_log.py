@@ -10,6 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from ottla.common.errors import ErrorCode, KafkaError
@@ -36,7 +37,7 @@ _SNAPSHOT_AT_START_BYTES = 1024 * 1024
 class LeaderLog:
     """Passes the leader's batches to log, rules and images together."""
 
-    __slots__ = ("_clock", "_log", "_own", "_raft", "_replay", "_request_flush", "_snapshots")
+    __slots__ = ("_appended", "_clock", "_log", "_own", "_raft", "_replay", "_request_flush", "_snapshots")
 
     def __init__(
         self,
@@ -57,6 +58,8 @@ class LeaderLog:
         self._clock = clock
         self._own = own
         self._request_flush = request_flush
+        self._appended: deque[tuple[int, float]] = deque()
+        """End offset of each uncommitted batch of this leader, and when it was appended."""
 
     def begin(self, epoch: int) -> None:
         """Append the first batch of `epoch`: the leader, and the voters if the log lacks them or has an old entry of
@@ -64,6 +67,7 @@ class LeaderLog:
 
         Raises KafkaError for a disk error.
         """
+        self._appended.clear()
         log, raft = self._log, self._raft
         self._replay.lead(log.end_offset, epoch)
         now = self._clock.time_ms()
@@ -132,6 +136,19 @@ class LeaderLog:
         if self._log.flushed_offset < self._log.end_offset:
             self._request_flush()
 
+    def note_commits(self) -> None:
+        """Measure the batches that were committed since the last call; those of a lost leadership are dropped."""
+        appended, state = self._appended, self._raft.state
+        if not appended:
+            return
+        if state.leading is None:
+            appended.clear()
+            return
+        now_s = self._clock.monotonic()
+        while appended and appended[0][0] <= state.high_watermark:
+            _, appended_s = appended.popleft()
+            state.statistics.commits.add(now_s - appended_s)
+
     def await_start(self, done: SubmitDone) -> None:
         """As `await_commit`, for all records of a single node's start: the first published image contains all of
         them."""
@@ -147,4 +164,5 @@ class LeaderLog:
 
     def _append(self, data: Sequence[RecordData], epoch: int, *, is_control: bool) -> None:
         size = self._log.append(data, epoch, is_control=is_control)
+        self._appended.append((self._log.end_offset, self._clock.monotonic()))
         self._snapshots.appended(size, data[-1].timestamp_ms)
