@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ottla.cli.command import counted
-from ottla.cli.times import duration_text
+from ottla.common.durations import duration_text
 from ottla.client.views.activity import LIVE, BrokerActivity, ClusterActivity
 from ottla.client.views.client_usage import ClientUsage
 

@@ -9,7 +9,7 @@ import htpy as h
 from htpy import Node
 from starlette.responses import Response
 
-from ottla.client.views.health import leaderless_partitions
+from ottla.client.views.health import fenced_brokers, leaderless_partitions
 from ottla.client.wire.model import ClusterBroker, ClusterInfo, QuorumInfo, TopicInfo
 from ottla.common.errors import KafkaError
 from ottla.console import formats, html
@@ -71,6 +71,7 @@ def find_problems(
 ) -> list[Problem]:
     """Everything that needs an operator, the most severe first."""
     live = {each.node_id for each in brokers if not each.fenced}
+    hosts = {each.node_id: each.host for each in brokers}
     problems = [
         Problem(
             f"{each.topic}-{each.partition} has no leader: it can be neither read nor written.",
@@ -81,12 +82,11 @@ def find_problems(
     ]
     problems += [
         Problem(
-            f"Broker {each.node_id} ({each.host}) is not live.",
+            f"Broker {each.node_id} ({hosts[each.node_id]}) is not live, {each.text}.",
             f"start it, or run 'ottla cluster decommission {each.node_id} --unregister' if it will not return",
             is_severe=True,
         )
-        for each in brokers
-        if each.fenced
+        for each in fenced_brokers([each.node_id for each in brokers if each.fenced], quorum)
     ]
     problems += _quorum_problems(quorum)
     problems += _replication_problems(topics)
