@@ -324,6 +324,11 @@ PROCESS = [
     row("quota groups with metrics", "server.requests.client_quotas.MAX_SHOWN_GROUPS"),
     row("metric series", "metrics.registry.MAX_SERIES"),
     row(
+        "series of connections by client software; characters of a client's software that are kept",
+        "app.scraping.MAX_CLIENT_SOFTWARE",
+        "server.handlers.admin.api_versions.MAX_SOFTWARE_LENGTH",
+    ),
+    row(
         "partitions, groups and committed offsets with series of a scrape; the rest is counted",
         "server.wiring.partition_series.MAX_PARTITIONS",
         "server.wiring.group_series.MAX_GROUPS",

@@ -34,8 +34,8 @@ class FencedBroker(NamedTuple):
 
     @property
     def text(self) -> str:
-        """`last seen 2m5s ago`, or that this is unknown."""
-        return f"last seen {self.age_text}" if self.ago_ms is not None else "when it was last seen is unknown"
+        """`last seen 2m5s ago`, or that the time is unknown."""
+        return "last seen at an unknown time" if self.ago_ms is None else f"last seen {self.age_text}"
 
 
 class ClusterHealth(NamedTuple):
