@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from ottla.cli.record_format import format_json, make_batch_format, make_formatter, unescape
 from ottla.cli.times import Seconds, parse_duration, parse_timestamp
-from ottla.common.durations import duration_text
 from ottla.client.librdkafka.consumer import ConsumedRecord
 from ottla.client.librdkafka.group_consumer import record_of
 from ottla.client.librdkafka.message_text import make_renderer
+from ottla.common.durations import duration_text
 from ottla.common.errors import OperatorError
 
 DATA = st.none() | st.binary()

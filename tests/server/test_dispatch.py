@@ -16,8 +16,8 @@ from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.admin import metadata
-from ottla.server.metadata.metadata_cache import MetadataCache
 from ottla.server.handlers.admin.api_versions import MAX_SOFTWARE_LENGTH
+from ottla.server.metadata.metadata_cache import MetadataCache
 from ottla.server.requests import request_limits, response_cache
 from ottla.server.wiring.apis import broker_apis
 

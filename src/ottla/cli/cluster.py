@@ -154,7 +154,7 @@ def brokers(as_json: bool, bootstrap_server: str) -> None:
         return
     columns = ("id", "address", "rack", "state", "leads", "replicas", "in sync", "version", "last seen")
     texts = [None if each.last_seen is None else each.last_seen.age_text for each in loads]
-    cells = [(*row.values(),)[:-1] + (text,) for row, text in zip(rows, texts, strict=True)]
+    cells = [(*list(row.values())[:-1], text) for row, text in zip(rows, texts, strict=True)]
     print_table(columns, cells, right=("id", "leads", "replicas", "in sync"))
 
 
