@@ -165,7 +165,7 @@ def test_names_of_groups_and_clients(environment: dict[str, str], ottla_broker: 
         lambda: ("log", "dump", f"/no/such{EVIL}"),
     ]
     for command in commands:
-        output = on_terminal(environment, *command())
+        output = on_terminal({**environment, "COLUMNS": "300"}, *command())
         assert_harmless(output)
         assert b"owned" in output, command()
     assert EVIL.encode() in piped(environment, "group", "list")

@@ -111,10 +111,12 @@ def upgrade(
         if ask and raises:
             _confirm()
             _update(bootstrap_server, wanted, operator.gt, UpgradeType.UPGRADE, dry_run=False, as_json=as_json)
+        _print_dry_run(dry_run=dry_run, as_json=as_json)
         return
     wanted = _wanted(release_version, metadata, feature)
     only = operator.gt if release_version is not None else None
     _update(bootstrap_server, wanted, only, UpgradeType.UPGRADE, dry_run=dry_run, as_json=as_json)
+    _print_dry_run(dry_run=dry_run, as_json=as_json)
 
 
 @features.command(
@@ -147,6 +149,7 @@ def downgrade(
     only = operator.lt if release_version is not None else None
     how = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
     _update(bootstrap_server, wanted, only, how, dry_run=dry_run, as_json=as_json)
+    _print_dry_run(dry_run=dry_run, as_json=as_json)
 
 
 def newest_levels(supported: Iterable[Mapping[str, FeatureInfo]]) -> dict[str, int]:
@@ -249,9 +252,12 @@ def _update(
         print_table(columns, rows, right=("from", "to"))
     else:
         click.echo("Nothing to change.")
-    if dry_run:
-        click.echo("Dry run: omit --dry-run to apply the change.", err=True)
     return bool(rows)
+
+
+def _print_dry_run(*, dry_run: bool, as_json: bool) -> None:
+    if dry_run and not as_json:
+        click.echo("Dry run: omit --dry-run to apply the change.", err=True)
 
 
 def _version(name: str, level: int) -> str | None:

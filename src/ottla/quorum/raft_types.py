@@ -150,7 +150,9 @@ class Durations:
     __slots__ = ("count", "max_s", "sum_s")
 
     def __init__(self) -> None:
-        self.clear()
+        self.count = 0
+        self.sum_s = 0.0
+        self.max_s = 0.0
 
     def add(self, duration_s: float) -> None:
         """Add one duration."""
@@ -160,8 +162,7 @@ class Durations:
 
     def clear(self) -> None:
         """Forget all durations."""
-        self.count = 0
-        self.sum_s = self.max_s = 0.0
+        self.count, self.sum_s, self.max_s = 0, 0.0, 0.0
 
 
 class QuorumStatistics:
