@@ -115,5 +115,5 @@ def _batch(view: memoryview, start: int, stop: int, budget: DecompressionBudget)
         return bytes(view[start:stop]), 0
     if start == stop:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request needs messages for each partition")
-    batch = batch_of_message_set(view, start, stop, budget.decompress)
-    return batch, BatchView(batch).records_count
+    converted = batch_of_message_set(view, start, stop, budget.decompress)
+    return converted, BatchView(converted).records_count
