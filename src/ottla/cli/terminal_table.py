@@ -19,7 +19,7 @@ from ottla.common.control_chars import escape_control_chars
 SHORTEST_NAME = 12
 """Names are not shortened further; on a narrower terminal they wrap."""
 WHOLE = "value"
-"""Column that contains what the command was asked for."""
+"""Column with the content that the command shows."""
 _MARK, _ASCII_MARK = "…", "~"
 
 

@@ -2,8 +2,8 @@
 
 Raft metrics have two spellings in dashboards, `kafka_server_raft_metrics_*` and `kafka_server_raftmetrics_*`; both are
 exported. Rates are those between two scrapes at least `RATE_S` apart. Latencies are those of the last one to two times
-`LATENCY_S`, or since the scrape before if scrapes are rarer; NaN without any, as in Apache Kafka. On ZooKeeper there
-are no Raft metrics.
+`LATENCY_S`, or since the scrape before if scrapes are rarer; NaN without any, as in Apache Kafka. A cluster on
+ZooKeeper has no Raft metrics.
 """
 
 from __future__ import annotations
